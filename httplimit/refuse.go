@@ -37,6 +37,7 @@ type Problem struct {
 //	zlimit.ErrNoLimits                           403
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    503, temporary-reduced-capacity
 //	context.DeadlineExceeded, context.Canceled   503, temporary-reduced-capacity
+//	ErrBodyTimeout                               408
 //	anything else                                500
 //
 // A deadline is one that the server has set for the request, and that passed before the limits were known. A context is
@@ -70,6 +71,8 @@ func ProblemOf(err error) Problem {
 		return Problem{Status: http.StatusForbidden, Title: "No quota"}
 	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable"}
+	case errors.Is(err, ErrBodyTimeout):
+		return Problem{Status: http.StatusRequestTimeout, Title: "Body not sent in time"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Not decided in time"}
 	case errors.Is(err, context.Canceled):

@@ -213,9 +213,11 @@ func WithDefaultOutput(tokens int64) Option { return func(c *config) { c.output 
 // again.
 func WithIncludeUsage() Option { return func(c *config) { c.includeUsage = true } }
 
-// WithResponses answers a refusal as a provider would, with a response of status 429 that names the time to wait. The
-// providers' SDKs wait that long before they try again. The default is the error, wrapped by http.Client in a
-// [*net/url.Error], which some SDKs try again without regard to that time.
+// WithResponses answers what is refused as the provider would: by a response, whose body has the form that the provider's SDK reads.
+// Status 429 names the time to wait, and SDKs wait that long before they try again. A request that breaks a rule is answered by 400, an
+// unknown one or one without limits by 403, and an outage of the store by 503. The default is the error, wrapped by http.Client in a
+// [*net/url.Error], which some SDKs try again without regard to that time. Errors of other kinds, such as an application's own of
+// [WithCheck], are returned in any case, and so are those after the end of the context.
 func WithResponses() Option { return func(c *config) { c.respond = true } }
 
 // WithCheck asks a function about each call before anything is taken, such as whether its key may ask that model. An error

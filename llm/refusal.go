@@ -2,7 +2,7 @@ package llm
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,32 +11,81 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/httplimit"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// refusal returns the response that stands for a rejection, of status 429, or for an unknown request, of status 403; nil for any
-// other error.
-func refusal(r *http.Request, err error) *http.Response {
+// A problem is what a request is answered that was not admitted.
+type problem struct {
+	status        int
+	code, message string // the code is OpenAI's; "" for that of the status
+	retry         time.Duration
+	header        http.Header
+}
+
+// problemOf returns the problem of an error; one of status 500 for an error that is not of limits.
+func problemOf(err error) problem {
+	p := problem{header: http.Header{"Cache-Control": {"no-store"}}}
 	var exceeded *zlimit.ExceededError
 	var unknown *unknownError
-	header := http.Header{"Content-Type": {"application/json"}}
+	var key *httplimit.KeyError
 	switch {
 	case errors.As(err, &unknown):
-		header.Set("X-Should-Retry", "false")
-		header.Set("X-Amzn-Errortype", "AccessDeniedException") // by which the SDK of AWS knows it
-		return response(r, http.StatusForbidden, header, err.Error(), "permission_error", "unknown_call", "PERMISSION_DENIED")
-	case !errors.As(err, &exceeded):
+		p.status, p.code, p.message = http.StatusForbidden, "unknown_call", err.Error()
+		p.header.Set("X-Should-Retry", "false")
+	case errors.As(err, &exceeded):
+		p.status, p.message = http.StatusTooManyRequests, reason(exceeded)
+		if !exceeded.Possible() {
+			p.header.Set("X-Should-Retry", "false")
+			break
+		}
+		p.retry = exceeded.RetryAfter()
+		p.header.Set("Retry-After", exceeded.RetryAfterHeader())
+		p.header.Set("Retry-After-Ms", strconv.FormatInt(int64((p.retry+time.Millisecond-1)/time.Millisecond), 10))
+	default:
+		general := httplimit.ProblemOf(err)
+		p.status, p.message = general.Status, strings.TrimSpace(general.Title+". "+general.Detail)
+		if p.status == http.StatusUnauthorized && errors.As(err, &key) {
+			p.header.Set("WWW-Authenticate", cmp.Or(key.Challenge, "ApiKey"))
+		}
+	}
+	return p
+}
+
+// Refuse answers a request that failed with an error of a limiter, of [httplimit], or of this package. The body has the form in which the
+// provider of the request's path writes errors, so that its SDK can read it; headers tell where paths do not. It is for
+// [httplimit.WithErrorHandler] and for the ErrorHandler of a reverse proxy. The statuses are those of [httplimit.ProblemOf], and 403
+// for an unknown call. The message names no entity. An error of another kind is answered by status 500, and is not told.
+func Refuse(w http.ResponseWriter, r *http.Request, err error) { writeProblem(w, r, problemOf(err)) }
+
+// WriteError answers a request by an error with a status and a message, in the form of the provider as [Refuse] does.
+func WriteError(w http.ResponseWriter, r *http.Request, status int, message string) {
+	writeProblem(w, r, problem{status: status, message: message, header: http.Header{}})
+}
+
+func writeProblem(w http.ResponseWriter, r *http.Request, p problem) {
+	body := errorBody(r, p.header, p.status, p.code, p.message, p.retry)
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(p.status)
+	_, _ = w.Write(body) // a client that is gone
+}
+
+// refusal returns the response that stands for an error that is about the request or its limits; nil for any other error.
+func refusal(r *http.Request, err error) *http.Response {
+	p := problemOf(err)
+	if p.status == http.StatusInternalServerError || r.Context().Err() != nil {
 		return nil
 	}
-	header.Set("X-Amzn-Errortype", "ThrottlingException")
-	if exceeded.Possible() {
-		header.Set("Retry-After", exceeded.RetryAfterHeader())
-		milliseconds := (exceeded.RetryAfter() + time.Millisecond - 1) / time.Millisecond
-		header.Set("Retry-After-Ms", strconv.FormatInt(int64(milliseconds), 10))
-	} else {
-		header.Set("X-Should-Retry", "false")
+	body := errorBody(r, p.header, p.status, p.code, p.message, p.retry)
+	p.header.Set("Content-Length", strconv.Itoa(len(body)))
+	return &http.Response{
+		Status: strconv.Itoa(p.status) + " " + http.StatusText(p.status), StatusCode: p.status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: p.header, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r,
 	}
-	return response(r, http.StatusTooManyRequests, header, reason(exceeded), "rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED")
 }
 
 // reason returns why a call was refused, in words for the caller of the model: without the names of entities, which are those of the service.
@@ -54,23 +103,4 @@ func reason(e *zlimit.ExceededError) string {
 		b.WriteString(", more than the capacity: it can never succeed")
 	}
 	return b.String()
-}
-
-// response returns a response with an error.
-func response(r *http.Request, status int, header http.Header, message, kind, code, state string) *http.Response {
-	// The members are those that the SDKs of the providers look for, each its own.
-	body, err := json.Marshal(map[string]any{
-		"type":    "error",
-		"message": message,
-		"error":   map[string]any{"type": kind, "code": code, "status": state, "message": message},
-	})
-	if err != nil {
-		return nil
-	}
-	header.Set("Content-Length", strconv.Itoa(len(body)))
-	return &http.Response{
-		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r,
-	}
 }

@@ -71,11 +71,10 @@ func TestUnknown(t *testing.T) {
 				body, _ := io.ReadAll(response.Body)
 				_ = response.Body.Close()
 				var answer struct {
-					Type, Message string
-					Error         struct{ Type, Code, Status, Message string }
+					Error struct{ Type, Code, Message string }
 				}
 				if json.Unmarshal(body, &answer) != nil || !test.sent && (response.StatusCode != 403 || answer.Error.Type != "permission_error" ||
-					answer.Error.Status != "PERMISSION_DENIED" || answer.Error.Message == "" || answer.Type != "error" || answer.Message == "") {
+					answer.Error.Code != "unknown_call" || answer.Error.Message == "") {
 					t.Errorf("%s: the response is %d %s", test.name, response.StatusCode, body)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -71,7 +72,7 @@ func newGateway(limiter *zlimit.RateLimiter, ring *keyring, to []provider, meter
 		}
 		g.models = append(g.models, transport)
 		for _, path := range p.calls {
-			mux.Handle("POST /"+p.name+path, g.authenticate(timely(bodyTimeout, limit(proxy))))
+			mux.Handle("POST /"+p.name+path, g.authenticate(httplimit.BodyTimeout(bodyTimeout)(limit(proxy))))
 		}
 		mux.Handle("GET /"+p.name+p.catalog, g.authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			writeJSON(w, http.StatusOK, p.listing(keyOf(r)))
@@ -131,8 +132,29 @@ func (e *forbiddenError) Error() string { return "the key is not for model " + e
 // errNoCall is a path that the gateway does not pass on.
 var errNoCall = errors.New("the gateway does not pass this on; its README lists the calls")
 
-// secrets are the headers and parameters of tenants that are not for providers.
-var secrets = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Cookie", "Openai-Organization", "Openai-Project", "X-Goog-User-Project"}
+// toProvider are the headers of a tenant that go to a provider, and toTenant those that come back. No other header does: it may name
+// an account, or ask for what is not counted.
+var (
+	toProvider = headers("Accept", "Accept-Encoding", "Content-Encoding", "Content-Length", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Idempotency-Key")
+	toTenant   = headers("Cache-Control", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Request-Id", "X-Request-Id", "Retry-After",
+		"Retry-After-Ms", "X-Should-Retry", "Ratelimit", "Ratelimit-Policy", "Trailer", "Vary")
+)
+
+func headers(names ...string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// keep removes all headers but those that are listed.
+func keep(h http.Header, listed map[string]bool) {
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return !listed[name] })
+}
+
+// bodyTimeout bounds how long the body of a request may take. A test shortens it.
+var bodyTimeout = 30 * time.Second
 
 // newProxy returns what passes requests on to a provider, event by event.
 func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handler, error) {
@@ -148,12 +170,10 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 			to.Path = strings.TrimSuffix(base.Path, "/") + strings.TrimPrefix(r.In.URL.Path, "/"+p.name)
 			to.RawQuery = query.Encode()
 			r.Out.URL, r.Out.Host = &to, base.Host
-			for _, name := range secrets {
-				r.Out.Header.Del(name)
-			}
+			keep(r.Out.Header, toProvider)
 			r.Out.Header.Set(p.header, p.key)
 		},
-		ModifyResponse: hideAccount,
+		ModifyResponse: func(r *http.Response) error { keep(r.Header, toTenant); return nil },
 		Transport:      transport,
 		FlushInterval:  -1,
 		ErrorHandler:   g.refuse,
@@ -167,48 +187,20 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 	}), nil
 }
 
-// hideAccount removes what the provider tells of the organization's account. [llm.WithLearning] has read it.
-func hideAccount(r *http.Response) error {
-	for name := range r.Header {
-		switch lower := strings.ToLower(name); {
-		case strings.HasPrefix(lower, "x-ratelimit-"), strings.Contains(lower, "ratelimit-") && strings.HasPrefix(lower, "anthropic-"),
-			strings.HasSuffix(lower, "-organization"), strings.HasSuffix(lower, "-organization-id"), strings.HasSuffix(lower, "-project"), lower == "set-cookie":
-			r.Header.Del(name)
-		}
-	}
-	return nil
-}
-
-// refuse answers a call that failed, in the form that the SDKs of all providers read.
+// refuse answers a call that failed, in the form of its provider.
 func (g *gateway) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	problem := httplimit.ProblemOf(err)
-	status, kind, message := problem.Status, "api_error", problem.Title+". "+problem.Detail
 	var forbidden *forbiddenError
 	switch {
 	case errors.Is(err, errNoCall):
-		status, kind, message = http.StatusNotFound, "not_found_error", err.Error()
+		llm.WriteError(w, r, http.StatusNotFound, err.Error())
 	case errors.As(err, &forbidden):
-		status, kind, message = http.StatusForbidden, "permission_error", err.Error()
-	case errors.Is(err, errLate):
-		status, kind, message = http.StatusRequestTimeout, "timeout_error", err.Error()
-	case status == http.StatusUnauthorized:
-		kind = "authentication_error"
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	case status == http.StatusBadRequest:
-		kind = "invalid_request_error"
-	case status == http.StatusTooManyRequests:
-		kind = "rate_limit_error"
-		var exceeded *zlimit.ExceededError
-		if errors.As(err, &exceeded) && exceeded.Possible() {
-			w.Header().Set("Retry-After", exceeded.RetryAfterHeader())
-		}
-	case status == http.StatusInternalServerError:
+		llm.WriteError(w, r, http.StatusForbidden, err.Error())
+	case httplimit.ProblemOf(err).Status == http.StatusInternalServerError:
 		g.logger.ErrorContext(r.Context(), "the provider did not answer", "path", r.URL.Path, "error", err)
-		status, message = http.StatusBadGateway, "the provider did not answer"
+		llm.WriteError(w, r, http.StatusBadGateway, "the provider did not answer")
+	default:
+		llm.Refuse(w, r, err)
 	}
-	writeJSON(w, status, map[string]any{
-		"type": "error", "error": map[string]any{"type": kind, "code": kind, "status": http.StatusText(status), "message": message},
-	})
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

@@ -117,6 +117,8 @@ func (w *testbed) answer(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "text/event-stream")
 	rw.Header().Set("X-Ratelimit-Remaining-Requests", "17")
 	rw.Header().Set("Openai-Organization", "acme-internal")
+	rw.Header().Set("X-Account-Of-Tomorrow", "acme-internal")
+	rw.Header().Set("X-Request-Id", "request 1")
 	rw.Header().Set("Anthropic-Ratelimit-Requests-Limit", "50")
 	for event := range strings.SplitAfterSeq(string(stream), "\n\n") {
 		_, _ = io.WriteString(rw, event)
@@ -189,9 +191,12 @@ func TestStreamsAreSettled(t *testing.T) {
 			t.Errorf("RateLimit = %s, want %s", got, want)
 		}
 		for name := range r.Header {
-			if strings.HasPrefix(name, "X-Ratelimit") || strings.HasPrefix(name, "Anthropic-Ratelimit") || name == "Openai-Organization" {
+			if strings.HasPrefix(name, "X-Ratelimit") || strings.HasPrefix(name, "Anthropic-Ratelimit") || strings.Contains(strings.Join(r.Header.Values(name), ""), "acme-internal") {
 				t.Errorf("the client learns %s of the organization's account", name)
 			}
+		}
+		if r.Header.Get("X-Request-Id") != "request 1" {
+			t.Error("the client does not learn the number of the request")
 		}
 		for tenant, want := range map[string][2]int64{"acme-search": {59, 10_000 - 2306}, "acme": {99, 20_000 - 2306}} {
 			if got := [2]int64{w.left(t, tenant, "gateway"), w.left(t, tenant, "openai-small")}; got != want {
@@ -307,8 +312,19 @@ func TestRefusals(t *testing.T) {
 		{"an encoded path", "/gemini/v1beta/models/x%252F..%252Ffiles:generateContent", "search-key", `{}`, 404},
 		{"interactions", "/gemini/v1beta/interactions", "search-key", `{"model":"gemini-2.5-pro"}`, 404},
 	} {
-		if got := w.post(t.Context(), t, test.path, test.key, test.body); got.StatusCode != test.status {
+		got := w.post(t.Context(), t, test.path, test.key, test.body)
+		if got.StatusCode != test.status {
 			t.Errorf("%s: %d, want %d", test.name, got.StatusCode, test.status)
+		}
+		form := `"param":null`
+		switch {
+		case strings.Contains(test.path, "/messages"):
+			form = `"type":"error"`
+		case strings.HasPrefix(test.path, "/gemini"):
+			form = fmt.Sprintf(`{"error":{"code":%d,`, test.status)
+		}
+		if body, _ := io.ReadAll(got.Body); !strings.Contains(string(body), form) {
+			t.Errorf("%s: the error %s has not the form of the provider", test.name, body)
 		}
 	}
 	if len(w.paths) > 0 {

@@ -1,0 +1,117 @@
+package llm_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// TestErrorsOfProviders refuses calls of each provider, by the transport and by a server. Both answer in the form of the provider.
+func TestErrorsOfProviders(t *testing.T) {
+	const what = "rate limit exceeded: rpm (requested 1, available 0 of 1), retry after 1m0s"
+	const rule = `Invalid request. The model must match a rule.`
+	openAI := [2]string{
+		`{"error":{"code":"rate_limit_exceeded","message":"` + what + `","param":null,"type":"rate_limit_error"}}`,
+		`{"error":{"code":"invalid_request","message":"` + rule + `","param":null,"type":"invalid_request_error"}}`,
+	}
+	anthropic := [2]string{
+		`{"error":{"message":"` + what + `","type":"rate_limit_error"},"type":"error"}`,
+		`{"error":{"message":"` + rule + `","type":"invalid_request_error"},"type":"error"}`,
+	}
+	google := [2]string{
+		`{"error":{"code":429,"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"60s"}],"message":"` + what + `","status":"RESOURCE_EXHAUSTED"}}`,
+		`{"error":{"code":400,"message":"` + rule + `","status":"INVALID_ARGUMENT"}}`,
+	}
+	amazon := [2]string{`{"message":"` + what + `"}`, `{"message":"` + rule + `"}`}
+	ollama := [2]string{`{"error":"` + what + `"}`, `{"error":"` + rule + `"}`}
+	for path, want := range map[string][2]string{
+		"/v1/chat/completions":                    openAI,
+		"/gateway/v1/responses":                   openAI,
+		"/openai/deployments/%s/chat/completions": openAI,
+		"/anthropic/v1/messages":                  anthropic,
+		"/v1beta/models/%s:generateContent":       google,
+		"/v1/projects/p/locations/l/publishers/google/models/%s:streamGenerateContent": google,
+		"/v1/projects/p/locations/l/publishers/anthropic/models/%s:rawPredict":         anthropic,
+		"/v1beta/interactions":                  google,
+		"/model/%s/converse":                    amazon,
+		"/model/%s/invoke-with-response-stream": amazon,
+		"/api/chat":                             ollama,
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 10_000))
+		transport, _ := newTransport(t, limiter, respond(200, http.Header{}, io.NopCloser(strings.NewReader("{}"))),
+			llm.WithResponses(), llm.WithModels(llm.Rule{Pattern: "known*", Resource: "m"}))
+		send := func(model string) (int, string, http.Header) {
+			response, err := transport.RoundTrip(newRequest(t, strings.ReplaceAll(path, "%s", model), `{"model":"`+model+`"}`))
+			if err != nil {
+				t.Fatalf("%s: RoundTrip() = %v", path, err)
+			}
+			defer response.Body.Close()
+			body, _ := io.ReadAll(response.Body)
+			return response.StatusCode, string(body), response.Header
+		}
+		send("known")
+		for i, model := range []string{"known", "other"} {
+			status, body, header := send(model)
+			if status != []int{429, 400}[i] || body != want[i] {
+				t.Errorf("%s: the response is %d %s, want %s", path, status, body, want[i])
+			}
+			isAmazon := strings.Contains(path, "/model/")
+			if got, exception := header.Get("X-Amzn-Errortype"), []string{"ThrottlingException", "ValidationException"}[i]; (got != "") != isAmazon || isAmazon && got != exception {
+				t.Errorf("%s: X-Amzn-Errortype = %q", path, got)
+			}
+			if retry := header.Get("Retry-After"); (retry == "60") != (i == 0) {
+				t.Errorf("%s: Retry-After = %q", path, retry)
+			}
+		}
+		_, err := limiter.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "m", Consume: zlimit.Amounts{"rpm": 1}})
+		w := httptest.NewRecorder()
+		if llm.Refuse(w, newRequest(t, strings.ReplaceAll(path, "%s", "known"), "{}"), err); w.Code != 429 || w.Body.String() != want[0] {
+			t.Errorf("%s: Refuse() answers %d %s, want %s", path, w.Code, w.Body, want[0])
+		}
+	}
+}
+
+// TestRefuse answers errors that are not of limits, and requests whose paths tell no provider.
+func TestRefuse(t *testing.T) {
+	secret := errors.New("secret")
+	for _, test := range []struct {
+		path, header string
+		err          error
+		status       int
+		want         string
+	}{
+		{"/v1/models", "", &httplimit.KeyError{Source: "request", Reason: "is missing", Challenge: "Bearer"}, 401, `"code":"invalid_api_key"`},
+		{"/v1/models", "Anthropic-Version", zlimit.ErrNoLimits, 403, `{"error":{"message":"No quota.","type":"permission_error"},"type":"error"}`},
+		{"/v1/messages/count_tokens", "", zlimit.ErrClosed, 503, `"type":"overloaded_error"`},
+		{"/gemini/v1beta/files", "", zlimit.ErrClosed, 503, `{"error":{"code":503,"message":"Temporarily unavailable.","status":"UNAVAILABLE"}}`},
+		{"/files", "X-Goog-Api-Key", secret, 500, `"status":"INTERNAL"`},
+		{"/guardrail/x", "X-Amz-Date", secret, 500, `{"message":"Internal error."}`},
+		{"/api/tags", "", secret, 500, `{"error":"Internal error."}`},
+		{"/", "", secret, 500, `"type":"server_error"`},
+	} {
+		r, w := newRequest(t, test.path, "{}"), httptest.NewRecorder()
+		if test.header != "" {
+			r.Header.Set(test.header, "x")
+		}
+		llm.Refuse(w, r, test.err)
+		if body := w.Body.String(); w.Code != test.status || !strings.Contains(body, test.want) || strings.Contains(body, "secret") {
+			t.Errorf("%s: Refuse(%v) answers %d %s, want %s", test.path, test.err, w.Code, body, test.want)
+		}
+		if (w.Header().Get("Www-Authenticate") == "Bearer") != (test.status == 401) {
+			t.Errorf("%s: WWW-Authenticate = %q", test.path, w.Header().Get("Www-Authenticate"))
+		}
+	}
+	w := httptest.NewRecorder()
+	llm.WriteError(w, newRequest(t, "/v1/messages", ""), http.StatusTeapot, "no coffee")
+	if w.Code != http.StatusTeapot || w.Body.String() != `{"error":{"message":"no coffee","type":"invalid_request_error"},"type":"error"}` {
+		t.Errorf("WriteError() answers %d %s", w.Code, w.Body)
+	}
+}
