@@ -60,12 +60,10 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 	if err != nil {
 		return nil, nil, err
 	}
-	types := r.Header.Values("Content-Type")
-	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	kind, params, err := q.kind(r.Header)
 	switch {
-	case len(types) > 1:
-		err = invalid("Content-Type", strings.Join(types, ", "), "must be there once, to tell how the body is read")
-	case kind == "multipart/form-data":
+	case err != nil:
+	case kind == formType:
 		err = q.form(s, params["boundary"])
 	default:
 		err = q.check(s.size)
@@ -84,6 +82,37 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 	return q, s, nil
 }
 
+// formType is the type of forms that are read; other bodies are JSON.
+const formType = "multipart/form-data"
+
+// kind returns the type of a body. Where the body names the model, it is refused when another reader may take it for something else:
+// when it is encoded, or of another type or alphabet.
+func (q *question) kind(h http.Header) (kind string, params map[string]string, err error) {
+	types, text := h.Values("Content-Type"), h.Get("Content-Type")
+	kind, params, err = mime.ParseMediaType(text)
+	encoding, charset := strings.Join(h.Values("Content-Encoding"), ", "), strings.ToLower(params["charset"])
+	switch {
+	case len(types) > 1:
+		return "", nil, invalid("Content-Type", strings.Join(types, ", "), "must be there once, to tell how the body is read")
+	case q.fixed || q.call.API == APIUnknown:
+		return kind, params, nil
+	case encoding != "" && !strings.EqualFold(encoding, "identity"):
+		return "", nil, invalid("Content-Encoding", encoding, "must be identity, to tell the model of the body")
+	case text == "":
+		return "", nil, nil
+	case err != nil || kind != formType && !isJSON(kind):
+		return "", nil, invalid("Content-Type", text, "must be that of JSON, or of a form in parts, to tell the model of the body")
+	case charset != "" && charset != "utf-8" && charset != "us-ascii":
+		return "", nil, invalid("Content-Type", text, "must have the charset utf-8, to tell the model of the body")
+	}
+	return kind, params, nil
+}
+
+// isJSON reports whether bodies of a type are read as JSON. Browsers send JSON as text/plain.
+func isJSON(kind string) bool {
+	return kind == "application/json" || kind == "text/json" || kind == "text/plain" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+}
+
 // A question is what the body of a request says, which is written to it in pieces of any size.
 type question struct {
 	call      Call
@@ -97,6 +126,7 @@ type question struct {
 	choices   int64
 	documents int
 	nested    bool // a document is inside an array
+	alike     bool // a member has the name of the model but for its case, which some servers take for it
 
 	sources []source // by the number of brackets that are open
 	source  *source  // whose string is read; nil for text
@@ -161,6 +191,7 @@ func (q *question) Write(p []byte) (int, error) {
 
 func (q *question) interest(path []byte) interest {
 	q.source = nil
+	q.alike = q.alike || len(path) == len("model") && string(path) != "model" && bytes.EqualFold(path, []byte("model"))
 	if settings[string(path)] != nil {
 		if string(path) == "model" && !q.fixed { // the last one counts, also when it cannot be read
 			q.call.Model = ""
@@ -262,6 +293,9 @@ func (q *question) count(raw []byte) {
 // check looks at a body that was written whole. One that is not read as a provider reads it may name another model there,
 // so it is refused; where the path names the model, it counts by its length.
 func (q *question) check(size int64) error {
+	if q.alike && !q.fixed && q.call.API != APIUnknown {
+		return invalid("body", "", "must write the name of its model in lower case")
+	}
 	if q.documents == 1 && !q.nested && q.scanner.state != scanBroken {
 		return nil
 	}
@@ -296,6 +330,8 @@ func (q *question) form(s *spool, boundary string) error {
 			return nil
 		case err != nil:
 			return invalid("body", "", "must be a form, as its Content-Type says: "+err.Error())
+		case part.FormName() == "model" && !q.fixed && (part.FileName() != "" || isEncoded(part.Header.Get("Content-Transfer-Encoding"))):
+			return invalid("model", "", "must be in the form as it is, without a file or an encoding")
 		case part.FileName() != "":
 			q.opaque++
 			continue
@@ -316,6 +352,16 @@ func (q *question) form(s *spool, boundary string) error {
 		default:
 			q.bytes += int64(len(value)) + rest
 		}
+	}
+}
+
+// isEncoded reports whether an encoding of a part changes what the part says.
+func isEncoded(encoding string) bool {
+	switch strings.ToLower(encoding) {
+	case "", "7bit", "8bit", "binary":
+		return false
+	default:
+		return true
 	}
 }
 

@@ -102,3 +102,61 @@ func TestSilentBases(t *testing.T) {
 		t.Errorf("Charged = %v, want the prompt", got.Charged)
 	}
 }
+
+// TestBodiesThatServersReadInTwoWays has bodies in which another reader may find another model. None of them is read.
+func TestBodiesThatServersReadInTwoWays(t *testing.T) {
+	const small = `{"model":"small"}`
+	part := func(header, value string) string {
+		return "--b\r\nContent-Disposition: form-data; name=\"model\"" + header + "\r\n\r\n" + value + "\r\n--b--\r\n"
+	}
+	const form = "multipart/form-data; boundary=b"
+	for name, test := range map[string]struct {
+		body, kind, encoding string
+		field                string // "" for a body that is read
+	}{
+		"JSON":                             {small, "application/json", "", ""},
+		"JSON of a vendor":                 {small, "application/vnd.acme+json; charset=UTF-8", "identity", ""},
+		"no type":                          {small, "", "", ""},
+		"plain text":                       {small, "text/plain;charset=utf-8", "", ""},
+		"a form in a line":                 {`{"model":"small","x":"&model=big&"}`, "application/x-www-form-urlencoded", "", "Content-Type"},
+		"protocol buffers":                 {small, "application/x-protobuf", "", "Content-Type"},
+		"another kind of parts":            {small, "multipart/mixed; boundary=b", "", "Content-Type"},
+		"two types in one":                 {small, "application/json, multipart/form-data; boundary=b", "", "Content-Type"},
+		"another alphabet":                 {`{"model":"small","+AG0-odel":"big"}`, "application/json; charset=utf-7", "", "Content-Type"},
+		"compressed":                       {small, "application/json", "br", "Content-Encoding"},
+		"compressed twice":                 {small, "application/json", "identity, gzip", "Content-Encoding"},
+		"a name in upper case":             {`{"model":"small","MODEL":"big"}`, "application/json", "", "body"},
+		"a name in upper case, escaped":    {`{"Mode\u006c":"big","model":"small"}`, "application/json", "", "body"},
+		"a name in upper case, further in": {`{"model":"small","x":{"MODEL":"big"}}`, "application/json", "", ""},
+		"a comment":                        {`{"model":"big","x":1/*,"model":"small","y":1*/}`, "application/json", "", "body"},
+		"a comment to the end of a line":   {"{\"model\":\"big\",\"x\":1//,\"model\":\"small\"\n}", "application/json", "", "body"},
+		"a comma that is missing":          {`{"x":1"model":"big","model":"small"}`, "application/json", "", "body"},
+		"no number":                        {`{"model":"small","x":tru/e}`, "application/json", "", "body"},
+		"numbers and words":                {`{"model":"small","x":[-1.5E+3,true,false,null]}`, "application/json", "", ""},
+		"many levels":                      {`{"model":"small","x":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, "application/json", "", "body"},
+		"many levels of objects":           {strings.Repeat(`{"x":`, 5000) + `{"model":"big"}` + strings.Repeat("}", 5000), "application/json", "", "body"},
+		"UTF-16":                           {"\xff\xfe{\x00\"\x00m\x00", "application/json", "", "body"},
+		"an encoded part":                  {part("\r\nContent-Transfer-Encoding: base64", "Z3B0LTRv"), form, "", "model"},
+		"a part that is not encoded":       {part("\r\nContent-Transfer-Encoding: 8bit", "small"), form, "", ""},
+		"a part that is a file":            {part("; filename=x", "big"), form, "", "model"},
+	} {
+		r := newRequest(t, "/v1/images/edits", test.body)
+		r.Header.Set("Content-Type", test.kind)
+		r.Header.Set("Content-Encoding", test.encoding)
+		call, err := llm.Inspect(r)
+		var invalid *zlimit.ValidationError
+		switch {
+		case test.field == "" && (err != nil || call.Model != "small"):
+			t.Errorf("%s: Inspect() = %+v, %v, want the model small", name, call, err)
+		case test.field != "" && (!errors.As(err, &invalid) || invalid.Field != test.field):
+			t.Errorf("%s: Inspect() = %+v, %v, want an error of %s", name, call, err, test.field)
+		}
+	}
+	for _, kind := range []string{"application/x-www-form-urlencoded", "application/octet-stream"} { // the path names the model
+		r := newRequest(t, "/v1beta/models/big:generateContent", small)
+		r.Header.Set("Content-Type", kind)
+		if call, err := llm.Inspect(r); err != nil || call.Model != "big" {
+			t.Errorf("%s: Inspect() = %+v, %v, want the model big", kind, call, err)
+		}
+	}
+}

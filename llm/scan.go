@@ -163,11 +163,16 @@ func (s *scanner) byte(b byte) {
 		}
 		return
 	case scanLiteral:
-		if !delimits(b) {
+		switch {
+		case delimits(b):
+			s.end() // and the byte is what follows
+		case !ofLiteral(b): // such as a comment, which some readers leave out with all that is in it
+			s.state = scanBroken
+			return
+		default:
 			s.keep(b)
 			return
 		}
-		s.end() // and the byte is what follows
 	default:
 	}
 	if b == ' ' || b == '\t' || b == '\n' || b == '\r' || s.start.skips(b) {
@@ -179,6 +184,11 @@ func (s *scanner) byte(b byte) {
 // delimits reports whether a byte ends a number or a word.
 func delimits(b byte) bool {
 	return b == ',' || b == '}' || b == ']' || b == ' ' || b == '\t' || b == '\n' || b == '\r'
+}
+
+// ofLiteral reports whether a byte may stand in a number or a word.
+func ofLiteral(b byte) bool {
+	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b == 'E' || b == '.' || b == '-' || b == '+'
 }
 
 // escape scans the byte after a backslash in a string.

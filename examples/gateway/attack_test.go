@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -47,6 +48,11 @@ func TestAttacks(t *testing.T) {
 		r.URL = to
 		r.Header.Set("Authorization", "Bearer batch-key")
 		r.Header.Set(attack.header, "attacker")
+		for name, value := range map[string]string{"Content-Type": attack.kind, "Content-Encoding": attack.encoding} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
 		if response, err := w.client.Do(r); err == nil {
 			_, _ = io.Copy(io.Discard, response.Body)
 			_ = response.Body.Close()
@@ -71,21 +77,29 @@ func TestAttacks(t *testing.T) {
 }
 
 // An attack is a request of a tenant whose key is for small models.
-type attack struct{ method, path, header, body string }
+type attack struct{ method, path, header, kind, encoding, body string }
 
 func pick(random *rand.Rand, from ...string) string { return from[random.IntN(len(from))] }
 
 func randomAttack(random *rand.Rand) attack {
 	a := attack{
 		method: pick(random, "POST", "POST", "POST", "POST", "POST", "POST", "POST", "POST", "GET", "PUT"),
-		header: pick(random, "X-Other", "Openai-Organization", "X-Goog-User-Project", "X-Forwarded-Host", "X-Http-Method-Override", "Cookie"),
+		header: pick(random, "X-Other", "Openai-Organization", "X-Goog-User-Project", "X-Forwarded-Host", "X-Http-Method-Override", "X-Goog-Fieldmask", "X-Original-Url", "Forwarded", "Cookie"),
+		kind:   pick(random, "", "application/json", "application/json", "application/json", "application/json; charset=utf-8"),
+	}
+	if random.IntN(8) == 0 {
+		a.kind = pick(random, "application/x-www-form-urlencoded", "multipart/form-data; boundary=b", "multipart/mixed; boundary=b", "application/json; charset=utf-7",
+			"application/json, multipart/form-data; boundary=b", "application/x-protobuf", "text/plain", "Application/JSON", "application/json;;")
+	}
+	if random.IntN(12) == 0 {
+		a.encoding = pick(random, "gzip", "br", "identity", "identity, deflate", "utf-16")
 	}
 	gemini := "/gemini/v1beta/models/" + randomModel(random) + pick(random, ":generateContent", ":streamGenerateContent", ":batchGenerateContent", ":countTokens", "")
 	a.path = pick(random, "/openai/v1/chat/completions", "/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages", gemini, gemini,
 		"/openai/v1/batches", "/openai/v1/files", "/openai/v1/models", "/anthropic/v1/messages/batches", "/anthropic/v1/organizations")
 	if random.IntN(5) == 0 {
 		at := 1 + random.IntN(len(a.path)-1)
-		a.path = a.path[:at] + pick(random, "/", "//", "/..", "/./", "%2F", "%2f..%2f", "%252F", "%00", ";", ":", "?key=other&", "?model=gpt-4o", "x") + a.path[at:]
+		a.path = a.path[:at] + pick(random, "/", "//", "/..", "/./", "%2F", "%2f..%2f", "%252F", "%00", ";", ":", "?key=other&", "?model=gpt-4o", "?fields=candidates", "?$httpMethod=GET&alt=proto", "?%24fields=x", "x") + a.path[at:]
 	}
 	var members []string
 	if random.IntN(2) == 0 {
@@ -95,11 +109,13 @@ func randomAttack(random *rand.Rand) attack {
 		members = append(members, pick(random,
 			`"model":"`+randomModel(random)+`"`, `"model":"`+randomModel(random)+`"`, `"MODEL":"gpt-4o"`, `"\u006dodel":"`+randomModel(random)+`"`, `"model":["gpt-4o"]`, `"model":null`,
 			`"extra_body":{"model":"gpt-4o"}`, `"max_tokens":9`, `"max_tokens":-1`, `"stream":true`, `"stream_options":{"model":"gpt-4o"}`, `"n":1000000`,
-			`"messages":[{"content":"\"model\":\"gpt-4o\""}]`, strings.Repeat(" ", random.IntN(3)<<20)+`"x":1`))
+			`"messages":[{"content":"\"model\":\"gpt-4o\""}]`, strings.Repeat(" ", random.IntN(3)<<20)+`"x":1`, `"x":1/*`, `"y":1*/`, "\"x\":1//\n", `"x":`+strings.Repeat("[", random.IntN(600))+strings.Repeat("]", 300),
+			`"x":`+strings.Repeat(`{"model":`, random.IntN(300))+`"gpt-4o"`+strings.Repeat("}", 150), `"+AG0-odel":"gpt-4o"`, `"x":"&model=gpt-4o&"`, `"model\u0000":"gpt-4o"`, "\"mod\xc1\xa5l\":\"gpt-4o\""))
 	}
 	a.body = "{" + strings.Join(members, ",") + "}"
 	if random.IntN(10) == 0 {
-		a.body = pick(random, "", "[]", a.body+a.body, "["+a.body+"]", a.body[:len(a.body)/2], "\ufeff"+a.body, a.body+"x", `"`+a.body, "model=gpt-4o")
+		a.body = pick(random, "", "[]", a.body+a.body, "["+a.body+"]", a.body[:len(a.body)/2], "\ufeff"+a.body, a.body+"x", `"`+a.body, "model=gpt-4o",
+			"--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"+randomModel(random)+"\r\n--b--\r\n", a.body+"&model=gpt-4o", " \n"+a.body+strings.Repeat(" ", 1<<20))
 	}
 	return a
 }
@@ -124,7 +140,12 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &members); err != nil { // some read over the mark
 		c.problem = "the body is no object"
 	}
-	c.model, _ = members["model"].(string) // a map tells upper from lower case, as providers do
+	c.model, _ = members["model"].(string)
+	for name, value := range members { // some do not tell upper from lower case
+		if name != "model" && strings.EqualFold(name, "model") {
+			c.model = fmt.Sprint(value)
+		}
+	}
 	p := u.providerOf(r)
 	switch {
 	case p == nil:
@@ -143,6 +164,14 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if k.Team == "acme-batch" && !k.allows(c.model) && c.problem == "" && !strings.HasSuffix(r.URL.Path, ":countTokens") {
 			c.problem = "the key is not for " + c.model
 		}
+	}
+	kind := r.Header.Get("Content-Type")
+	if p != nil && p.name != "gemini" && (r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity" ||
+		strings.ContainsAny(kind, ",7") || kind != "" && !strings.Contains(strings.ToLower(kind), "json") && kind != "text/plain") {
+		c.problem = "the body may be read as another: " + kind + ", " + r.Header.Get("Content-Encoding")
+	}
+	if q := r.URL.Query(); len(q) > 1 || len(q) == 1 && !q.Has("alt") {
+		c.problem = "parameters are passed on: " + r.URL.RawQuery
 	}
 	for name, values := range r.Header {
 		if slices.Contains(values, "attacker") {

@@ -165,7 +165,7 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			query := r.In.URL.Query()
-			query.Del("key")
+			maps.DeleteFunc(query, func(name string, _ []string) bool { return name != "alt" && name != "beta" })
 			to := *base
 			to.Path = strings.TrimSuffix(base.Path, "/") + strings.TrimPrefix(r.In.URL.Path, "/"+p.name)
 			to.RawQuery = query.Encode()
