@@ -34,7 +34,7 @@ type Problem struct {
 //	*zlimit.ExceededError                        429, quota-exceeded
 //	*KeyError                                    401, or 400 of an address
 //	*zlimit.ValidationError                      400
-//	zlimit.ErrNoLimits                           403
+//	zlimit.ErrNoLimits, zlimit.ErrDisabled       403
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    503, temporary-reduced-capacity
 //	context.DeadlineExceeded, context.Canceled   503, temporary-reduced-capacity
 //	ErrBodyTimeout                               408
@@ -69,6 +69,8 @@ func ProblemOf(err error) Problem {
 		return Problem{Status: http.StatusBadRequest, Title: "Invalid request", Detail: "The " + invalid.Field + " " + invalid.Reason + "."}
 	case errors.Is(err, zlimit.ErrNoLimits):
 		return Problem{Status: http.StatusForbidden, Title: "No quota"}
+	case errors.Is(err, zlimit.ErrDisabled):
+		return Problem{Status: http.StatusForbidden, Title: "Disabled"}
 	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable"}
 	case errors.Is(err, ErrBodyTimeout):

@@ -33,6 +33,9 @@ func problemOf(err error) problem {
 	case errors.As(err, &unknown):
 		p.status, p.code, p.message = http.StatusForbidden, "unknown_call", err.Error()
 		p.header.Set("X-Should-Retry", "false")
+	case errors.Is(err, zlimit.ErrDisabled):
+		p.status, p.code, p.message = http.StatusForbidden, "disabled", httplimit.ProblemOf(err).Title
+		p.header.Set("X-Should-Retry", "false")
 	case errors.As(err, &exceeded):
 		p.status, p.message = http.StatusTooManyRequests, reason(exceeded)
 		if !exceeded.Possible() {

@@ -274,6 +274,9 @@ func (i *configItem) change(action AuditAction) change {
 	if *i.policy != "" {
 		made.details.Set("on_unavailable", expr.S(*i.policy))
 	}
+	if said := i.switchValue(); said.Kind() != expr.KindNone {
+		made.details.Set("disabled", said)
+	}
 	if i.days != nil && *i.days != 0 {
 		made.details.Set("audit_retention_days", expr.N(*i.days))
 	}

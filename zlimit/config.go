@@ -164,7 +164,8 @@ type configItem struct {
 	managed  *int64 // the version that a file of limits wrote last
 	policy   *string
 	zone     *string
-	days     *int64 // that audit events are kept; nil where the level does not say
+	said     *expr.Value // whether requests are served; nil where the level cannot say it
+	days     *int64      // that audit events are kept; nil where the level does not say
 	encode   func() expr.Item
 	refused  *layout.RefusedError // what other programs limit by here, and this one does not; nil for nothing
 }
@@ -188,13 +189,14 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		}
 		i.limits, i.version, i.managed = &resource.Limits, &resource.ConfigVersion, &resource.ManagedVersion
 		i.declared, i.policy, i.zone, i.encode = &resource.DeclaredVersion, &resource.OnUnavailable, &resource.Zone, resource.Encode
+		i.said = &resource.Switch
 	default:
 		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.Entity, Resource: c.storedResource()}}
 		if item != nil {
 			entity, err = layout.DecodeEntityConfig(item)
 		}
 		i.limits, i.version, i.managed = &entity.Limits, &entity.ConfigVersion, &entity.ManagedVersion
-		i.policy, i.zone, i.encode = &entity.OnUnavailable, &entity.Zone, entity.Encode
+		i.policy, i.zone, i.said, i.encode = &entity.OnUnavailable, &entity.Zone, &entity.Switch, entity.Encode
 	}
 	if layout.Readable(err) != nil {
 		return nil, err
@@ -259,11 +261,11 @@ func (c configRef) stored(item expr.Item) (Stored, error) {
 	if err = layout.Readable(err); err != nil {
 		return Stored{}, err
 	}
-	found := Stored{Level: c.Level, Version: *open.version}
+	found := Stored{Level: c.Level, Version: *open.version, Switch: open.switched()}
 	if open.refused != nil {
 		found.Unsupported = unsupported(open.refused).Features
 	} else {
-		found.Managed = item != nil && *open.managed == *open.version
+		found.Managed = item != nil && *open.managed == *open.version && *open.version > 0
 		found.Config, err = open.config()
 	}
 	return found, err
@@ -284,7 +286,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 		return nil, err
 	}
 	config, err := open.config()
-	return &cachedLevel{Config: config, version: *open.version, refused: open.refused}, err
+	return &cachedLevel{Config: config, said: open.switched(), version: *open.version, refused: open.refused}, err
 }
 
 // fill makes the item say a config, as its next version. Limits that Apply wrote last remain those of Apply where the
@@ -316,18 +318,24 @@ func sameLimits(a, b []layout.ConfigLimit) bool {
 }
 
 // become returns the writes that make a level say a config, which was checked, and the level as it then is. A config
-// that says nothing deletes the level, which takes no write where there is none. The new version is set to owner, too,
-// which is declared, managed or nil.
+// that says nothing deletes the level, which takes no write where there is none. It does not delete a level that says whether
+// requests are served: that stays as it is. The new version is set to owner, too, which is declared, managed or nil.
 func (i *configItem) become(want Config, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
+	return i.becomeSwitched(want, i.switchValue(), owner, by)
+}
+
+// becomeSwitched is become for a change that also decides what the level says of serving requests.
+func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	w := store.Write{Kind: store.Put, Key: i.key}
 	difference, action := int64(0), ActionLimitsSet
 	var before expr.Item
+	seenSwitch, says := i.switchValue(), said.Kind() != expr.KindNone
 	switch {
-	case want.IsZero() && i.item == nil:
+	case want.IsZero() && !says && i.item == nil:
 		return &cachedLevel{}, nil, nil
-	case want.IsZero():
+	case want.IsZero() && !says:
 		w.Kind, difference, action = store.Delete, -1, ActionLimitsDeleted
-		w.Expr, err = layout.RemoveConfig(*i.version)
+		w.Expr, err = i.removal(*i.version, seenSwitch)
 		next = &cachedLevel{}
 	default:
 		seen := *i.version
@@ -335,6 +343,9 @@ func (i *configItem) become(want Config, owner *int64, by author) (next *cachedL
 			before = i.change("").details
 		}
 		i.fill(want)
+		if i.said != nil {
+			*i.said = said
+		}
 		if owner != nil {
 			*owner = *i.version
 		}
@@ -342,11 +353,13 @@ func (i *configItem) become(want Config, owner *int64, by author) (next *cachedL
 			by.retention = want.AuditRetention
 		}
 		w.Item = i.encode()
-		if w.Expr, err = layout.ReplaceConfig(seen); i.item == nil {
+		if i.item == nil {
 			difference = 1
 			w.Expr, err = layout.Insert()
+		} else {
+			w.Expr, err = i.replacement(seen, seenSwitch)
 		}
-		next = &cachedLevel{Config: want, version: *i.version}
+		next = &cachedLevel{Config: want, said: i.switched(), version: *i.version}
 	}
 	if err != nil {
 		return nil, nil, err

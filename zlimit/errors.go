@@ -41,6 +41,8 @@ var (
 	// ErrContended says that other writers changed the item first, more often than the limiter tries. Nothing was written.
 	// No failure policy admits such a request.
 	ErrContended = errors.New("zlimit: too many writers at once")
+	// ErrDisabled says that an operator has requests refused, see [LimitService.Disable]. The error in its chain is a [*DisabledError].
+	ErrDisabled = errors.New("zlimit: disabled")
 	// ErrClosed says that the limiter was closed.
 	ErrClosed = errors.New("zlimit: limiter closed")
 )
@@ -101,6 +103,21 @@ func (e *UnavailableError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// A DisabledError reports a request that was refused since an operator has disabled the entity, the resource, or the entity for the
+// resource: see [LimitService.Disable]. Nothing was consumed. No failure policy admits such a request.
+type DisabledError struct {
+	Entity   string `json:"entity"` // of the request, or the parent that is disabled
+	Resource string `json:"resource"`
+}
+
+// Error names the entity and the resource.
+func (e *DisabledError) Error() string {
+	return fmt.Sprintf("%v: entity %q, resource %q", ErrDisabled, e.Entity, e.Resource)
+}
+
+// Is reports whether the other error is [ErrDisabled].
+func (*DisabledError) Is(other error) bool { return other == ErrDisabled } //nolint:errorlint // the error itself is asked for
 
 // An ItemError reports an item of the table that does not hold what its record says: another program wrote it, or a person
 // did. The call needed the item to decide, and wrote nothing that depends on it. No failure policy admits such a request.
@@ -203,7 +220,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
 		ErrNoLimits, ErrContended, ErrClosed, ErrLeaseClosed, ErrNamespaceNotFound, ErrNamespaceState,
-		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren,
+		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren, ErrDisabled,
 	} {
 		if errors.Is(err, sentinel) {
 			return true
@@ -245,6 +262,7 @@ func decisionError(op string, err error) error {
 	var none *protocol.NoLimitsError
 	var unknown *protocol.UnknownLimitError
 	var crowded *protocol.CrowdedError
+	var disabled *protocol.DisabledError
 	var overflow *bucket.OverflowError
 	var projects *store.ProjectionError
 	var item *store.ItemError
@@ -254,6 +272,8 @@ func decisionError(op string, err error) error {
 		return unsupported(refused)
 	case errors.As(err, &rejected):
 		return exceeded(statusesOfLevels(rejected.Levels))
+	case errors.As(err, &disabled):
+		return &DisabledError{disabled.Entity, disabled.Resource}
 	case errors.As(err, &none):
 		return noLimits(none.Entity, none.Resource)
 	case errors.As(err, &unknown):

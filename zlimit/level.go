@@ -132,6 +132,8 @@ type Stored struct {
 	Version int64 `json:"version"`
 	// Managed says that the last write was one of [ManagedRun.Replace]. It sets that, too.
 	Managed bool `json:"managed"`
+	// Switch says whether requests are served. No change of the config changes it, see [LimitService.Disable].
+	Switch Switch `json:"switch,omitempty"`
 	// Unsupported is what zae-limiter limits by at the level, and this version does not, see [UnsupportedError]. Config and
 	// Managed are left out then. The level can be neither changed nor deleted.
 	Unsupported []UnsupportedFeature `json:"unsupported,omitempty"`

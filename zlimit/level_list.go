@@ -57,7 +57,7 @@ func (s *LimitService) List(ctx context.Context, q LevelQuery) iter.Seq2[Stored,
 			}
 			unread = unread[:0]
 			for _, stored := range found {
-				if stored.Version == 0 && stored.Config.IsZero() && len(stored.Unsupported) == 0 {
+				if stored.Version == 0 && stored.Config.IsZero() && stored.Switch == SwitchInherit && len(stored.Unsupported) == 0 {
 					continue
 				}
 				if q.NamesOnly {

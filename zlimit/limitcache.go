@@ -38,6 +38,7 @@ const (
 // A cachedLevel is one stored config as last seen, or the entity's own record. It is never changed.
 type cachedLevel struct {
 	Config
+	said    Switch               // whether requests are served
 	version int64                // 0 when there is no such config
 	owner   layout.Owner         // of the entity's record
 	refused *layout.RefusedError // what other programs limit by here, and this one does not; nil for nothing
@@ -106,6 +107,10 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 			l.stats.hits.Add(1)
 			if age >= l.options.renewal() {
 				c.readLater(ctx, b, last)
+			} else if known.Disabled && age >= againAfter { // requests are served soon after an operator says so
+				if latest, err := c.load(ctx, b, reload{maxAge: againAfter}); err == nil {
+					known = latest
+				}
 			}
 			return unlessRefused(known)
 		}
@@ -423,11 +428,13 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 	}
 	found.limits = inOrder(found.limits)
 	return &protocol.Limits{
-		Config: c.l.options.configOf(found.limits, found.source),
-		Owner:  owner,
-		Epoch:  epoch,
-		Detail: &found,
-		Repeat: c.repeat(configs, levels),
+		Disabled: disabled(levels),
+		ReadAt:   found.readAt.UnixMilli(),
+		Config:   c.l.options.configOf(found.limits, found.source),
+		Owner:    owner,
+		Epoch:    epoch,
+		Detail:   &found,
+		Repeat:   c.repeat(configs, levels),
 	}
 }
 

@@ -86,8 +86,6 @@ func unsupported(refused *layout.RefusedError) *UnsupportedError {
 func (v *cachedLevel) refuses(source Source, owner layout.Owner) bool {
 	return v.refused != nil && slices.ContainsFunc(v.refused.Refused, func(r layout.Refusal) bool {
 		switch r.Feature {
-		case &layout.FeatureKillSwitch:
-			return true
 		case &layout.FeatureCascadePolicy:
 			return owner.Parent != ""
 		default:

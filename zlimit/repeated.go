@@ -53,12 +53,16 @@ func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protoco
 
 // copied returns the level as items of buckets repeat it, nil for one that says nothing.
 func (v *cachedLevel) copied() *layout.LevelCopy {
-	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit {
+	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit && v.said == SwitchInherit {
 		return nil
 	}
 	made := &layout.LevelCopy{Version: v.version}
 	if v.OnUnavailable != PolicyInherit {
 		made.OnUnavailable = v.OnUnavailable.String()
+	}
+	if v.said != SwitchInherit {
+		disabled := v.said == SwitchDisabled
+		made.Disabled = &disabled
 	}
 	for _, l := range v.Limits {
 		stored, zone := storedLimit(l)
@@ -94,8 +98,11 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times,
 		})
 	}
+	if made.Disabled != nil {
+		*item.said = expr.Bool(*made.Disabled)
+	}
 	config, err := item.config()
-	return &cachedLevel{Config: config, version: made.Version, learned: true}, err
+	return &cachedLevel{Config: config, said: item.switched(), version: made.Version, learned: true}, err
 }
 
 // learn takes the levels of the entity that are due from the item of its bucket, which repeats them. It notes whether

@@ -75,8 +75,6 @@ func TestUnsupportedLevels(t *testing.T) {
 		feature    string
 		attributes []expr.Attribute
 	}{
-		{"kill switch", []expr.Attribute{yes("disabled")}},
-		{"kill switch", []expr.Attribute{text("disabled", "odd")}},
 		{"schedule", []expr.Attribute{text("l_rpm_sched", "1s100"), text("sched_tz", "UTC")}},
 		{"session quota", []expr.Attribute{integer("w_msgs_cp", 10), integer("w_msgs_ra", 0), integer("w_msgs_rp", 1), integer("w_msgs_rsa", 6)}},
 	} {
@@ -159,8 +157,7 @@ func TestUnsupportedLevelsThatDoNotHold(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	mark(t, l, resource, yes("disabled"))
 	l.Limits.InvalidateAll()
-	_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
-	wantUnsupported(t, err, "kill switch")
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1})) // the entity says otherwise
 	mark(t, l, resource, expr.Attribute{Name: "disabled", Value: expr.Bool(false)})
 	l.Limits.InvalidateAll()
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
@@ -173,7 +170,6 @@ func TestUnsupportedBuckets(t *testing.T) {
 		feature    string
 		attributes []expr.Attribute
 	}{
-		{"kill switch", []expr.Attribute{yes("disabled")}},
 		{"schedule", []expr.Attribute{text("sched", "1s100"), integer("vu", 0)}},
 		{"schedule", []expr.Attribute{text("b_rpm_sched", "1s100"), integer("vu", 99)}},
 		{"top up", []expr.Attribute{text("rsched", "1m0h0"), integer("b_rpm_tu", 5), integer("vu", 1<<50)}},
@@ -274,9 +270,9 @@ func TestLevelListingsGoOn(t *testing.T) {
 		}
 	}
 	mark(t, l, layout.SystemConfigKey{NS: l.NS()}.Key(), text("l_rpm_sched", "1s100"))
-	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "a"}.Key(), yes("disabled"))
-	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key(), yes("disabled"))
-	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: "b"}.Key(), yes("disabled"), integer("config_version", 0))
+	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "a"}.Key(), text("l_rpm_sched", "1s100"))
+	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key(), text("l_rpm_sched", "1s100"))
+	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: "b"}.Key(), text("l_rpm_sched", "1s100"), integer("config_version", 0))
 	refused := map[zlimit.Level]string{
 		{}: "the limits of the system", {Resource: "a"}: `the limits of resource "a"`,
 		{Entity: "key-1"}: `the limits of entity "key-1"`, {Entity: "key-1", Resource: "b"}: `the limits of entity "key-1" for resource "b"`,
@@ -322,7 +318,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 	r := ask(zlimit.Amounts{"rpm": 1})
 	r.Resource = "c"
 	_, err := l.Acquire(ctx, r)
-	if e := wantUnsupported(t, err, "kill switch"); e.Source != zlimit.SourceEntityDefault || e.Entity != "key-1" || e.Resource != "" {
+	if e := wantUnsupported(t, err, "schedule"); e.Source != zlimit.SourceEntityDefault || e.Entity != "key-1" || e.Resource != "" {
 		t.Errorf("%+v is not of the entity's default", e)
 	}
 }
@@ -454,13 +450,13 @@ func limitsBy(item map[string]map[string]any) bool {
 	for name, v := range item {
 		field := name[strings.LastIndexByte(name, '_')+1:]
 		switch {
-		case isBucket && (name == "disabled" || name == "sched"):
+		case isBucket && name == "sched":
 			return true
 		case isBucket && strings.HasPrefix(name, "b_") && slices.Contains([]string{"rsa", "ws", "wa", "wtc"}, field):
 			return true
 		case isBucket && strings.HasPrefix(name, "b_") && (field == "sched" && v["S"] != "-" || field == "tu" && v["N"] != "0"):
 			return true
-		case !isBucket && (name == "disabled" && v["BOOL"] == true || name == "cascade" || strings.HasPrefix(name, "w_")):
+		case !isBucket && (name == "cascade" || strings.HasPrefix(name, "w_")):
 			return true
 		case !isBucket && strings.HasPrefix(name, "l_") && field == "sched":
 			return true

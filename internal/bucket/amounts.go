@@ -82,6 +82,7 @@ func Negated(amounts []Amount) []Amount {
 type Demand struct {
 	Amounts   []Amount // each limit at most once, all of them configured
 	Unchecked bool     // taken without a check, down into debt
+	Settles   bool     // it belongs to requests that were served, and is taken also where requests are refused by now
 	Life      int64    // of limits that the write starts, see [Limit.Life]
 	Held      []Amount // taken, but to be given back soon; it counts as there, except for a write
 	Ended     []Amount // of quotas whose period is over: given back to no balance, and counted; Amounts has none of these limits

@@ -63,6 +63,7 @@ const (
 	Unschedule                 // none
 	Period                     // the end of the present one
 	Regard                     // amount
+	Admit                      // none
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -79,6 +80,7 @@ type Plan struct {
 	RefilledAt int64  // Spend: the oldest refill stamp that the item may have; Advance: the one that it must have
 	ValidUntil int64  // Advance: that of the item, unless it has none
 	Now        int64  // Spend: the time after which the item must not have expired; Create, Advance: the refill stamp to write
+	Generation int64  // Spend, Advance: that of the item
 	At         int64  // Spend: the time at which the item must be valid; the largest one where it is for ever
 	Steps      []Step // Spend, Advance
 	Item       State  // Create: the item
@@ -121,8 +123,12 @@ func (p *Plan) Align(s *State, c *Config, now int64) {
 // Writes reports whether the plan is one to be written.
 func (p *Plan) Writes() bool { return p.Kind > Crowded }
 
-func (p *Plan) reset(kind Kind, refilledAt, now int64) {
-	p.Kind, p.RefilledAt, p.Now, p.At, p.ValidUntil = kind, refilledAt, now, now, -1
+// reset begins a plan for an item, nil for none.
+func (p *Plan) reset(kind Kind, s *State, refilledAt, now int64) {
+	p.Kind, p.RefilledAt, p.Now, p.At, p.ValidUntil, p.Generation = kind, refilledAt, now, now, -1, 0
+	if s != nil {
+		p.Generation = s.Generation
+	}
 	p.Steps = p.stepSpace[:0]
 	p.Item = State{}
 	p.Overflows = false
@@ -140,9 +146,16 @@ func (p *Plan) text(kind StepKind, limit, text string, values ...int64) {
 	p.Steps[len(p.Steps)-1].Text = text
 }
 
+// admit plans to ask that requests are served, unless the demand settles one that was.
+func (p *Plan) admit(d *Demand) {
+	if !d.Settles {
+		p.step(Admit, "")
+	}
+}
+
 // Create plans a full shard less the demand, where there is none: shard 0 of 1 is a whole bucket.
 func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
-	p.reset(Create, now, now)
+	p.reset(Create, nil, now, now)
 	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
 	life, next := lifetime{config: c, now: now}, edge{after: now, stamp: now}
 	for i := range len(c.Params) + 1 {
@@ -154,7 +167,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		capacity := p.Item.idle(params, now)
 		floor := d.floor(params, &p.Item, now)
 		if checked && floor > capacity {
-			p.reset(Reject, now, now)
+			p.reset(Reject, nil, now, now)
 			return
 		}
 		level := min(sub(capacity, amount), capacity)
@@ -187,8 +200,9 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	if d.Waits() && s.Shards == 0 {
 		return
 	}
-	p.reset(Spend, sub(now, c.Freshness), now)
+	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
+	p.admit(d)
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.of(l.Name)
@@ -220,8 +234,9 @@ func (p *Plan) count(limit string, d *Demand) {
 
 // spend plans a write that leaves the refill stamp alone; it returns false when the demand takes a refill.
 func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
-	p.reset(Spend, sub(now, c.Freshness), now)
+	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
+	p.admit(d)
 	if s.Changed || s.isPast(now) || d.Waits() && s.Shards == 0 || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
 		return false
 	}
@@ -279,8 +294,9 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 // advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond
 // maxDrops that the item is to lose are refilled like others, and go with later writes.
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
-	p.reset(Advance, s.RefilledAt, now)
+	p.reset(Advance, s, s.RefilledAt, now)
 	p.ValidUntil = s.Seen()
+	p.admit(d)
 	from := c.since(s, now)
 	life, next := lifetime{config: c, now: now}, s.edgeAfter(now)
 	kept, dropped := 0, 0
@@ -320,7 +336,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		}
 		level, ok := balance(s, l, params, d, from, now)
 		if !ok {
-			p.reset(Reject, s.RefilledAt, now)
+			p.reset(Reject, s, s.RefilledAt, now)
 			return
 		}
 		amount, checked := d.of(l.Name)
@@ -328,11 +344,11 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		next.cover(params.Times, params.Windows)
 	}
 	if kept+len(c.Params) > MaxLimits {
-		p.reset(Crowded, s.RefilledAt, now)
+		p.reset(Crowded, s, s.RefilledAt, now)
 		return
 	}
 	if !p.start(s, c, d, &life, &next) {
-		p.reset(Reject, s.RefilledAt, now)
+		p.reset(Reject, s, s.RefilledAt, now)
 		return
 	}
 	if s.Inherits {

@@ -100,7 +100,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	}
 	for at, s := range shards {
 		part := Part{At: at, Amounts: taken[at]}
-		d := Demand{Amounts: taken[at]}
+		d := Demand{Amounts: taken[at], Settles: true}
 		if at == home {
 			d.Ended = due.Ended
 		}

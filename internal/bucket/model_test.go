@@ -38,6 +38,8 @@ func (it *item) apply(p *Plan) bool {
 		return false
 	case p.Kind == Spend && (next.RefilledAt < p.RefilledAt || next.ExpiresAt > 0 && next.ExpiresAt <= seconds(p.Now)):
 		return false
+	case next.Generation != 0 && next.Generation != p.Generation:
+		return false
 	case p.Kind == Advance && next.RefilledAt != p.RefilledAt:
 		return false
 	case p.Kind == Advance:
@@ -74,6 +76,11 @@ func (it *item) apply(p *Plan) bool {
 				return false
 			}
 			next.Shards = int(v[1])
+			continue
+		case Admit:
+			if it.state.Disabled {
+				return false
+			}
 			continue
 		case Disown: // beside the end of the limit
 			continue

@@ -9,10 +9,11 @@ import "math"
 func (p *Plan) Split(s *State) {
 	n := max(s.Shards, 1)
 	at := s.RefilledAt + 1
-	p.reset(Advance, s.RefilledAt, at)
+	p.reset(Advance, s, s.RefilledAt, at)
+	p.admit(&Demand{})
 	kept := State{Shard: s.Shard, Shards: 2 * n}
 	p.ValidUntil = s.Seen()
-	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n, Crossed: s.Crossed}
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n, Crossed: s.Crossed, Generation: s.Generation}
 	next := s.edgeAfter(at)
 	var d Demand
 	for i := range s.Limits {
@@ -69,7 +70,8 @@ func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) int64 {
 func (p *Plan) Merge(s, other *State) {
 	latest := max(s.RefilledAt, other.RefilledAt)
 	at := max(latest, s.RefilledAt+1)
-	p.reset(Advance, s.RefilledAt, at)
+	p.reset(Advance, s, s.RefilledAt, at)
+	p.admit(&Demand{})
 	p.ValidUntil = s.Seen()
 	next := edge{after: max(at, s.mark(), other.mark()), stamp: at}
 	var d Demand

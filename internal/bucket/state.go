@@ -29,6 +29,8 @@ type State struct {
 	Zone       string // of all times and windows; "" where there are none
 	Inherits   bool   // limits have times or windows from a place that they share, and not each its own
 	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
+	Generation int64  // when an operator last had a change of what is stored bind at once, epoch milliseconds; 0 for never
+	Disabled   bool   // requests are refused
 	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
 }
 

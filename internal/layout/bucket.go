@@ -35,7 +35,8 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 		return nil, bucket.State{}, fmt.Errorf("%s: %w", store.KeyOf(item).PK, wrong)
 	}
 	_, marked := item.Lookup(validUntilAttribute)
-	return &it, it.state(marked), err
+	_, disabled := item.Lookup(disabledAttribute)
+	return &it, it.state(marked, disabled), err
 }
 
 // Readable returns an error of a decoder for a caller that shows or counts an item, and neither obeys nor writes it. It
@@ -52,11 +53,11 @@ func Readable(err error) error {
 }
 
 // state returns the state that the item holds, whose quotas are placed. It shares the limits with the item. A marked item has
-// a time until which it is valid, which may be 0.
+// a time until which it is valid, which may be 0. A disabled one has that attribute, whatever its value.
 //
 // No program of this module writes a limit without a refill period. A limit that another program wrote so has no refill
 // until it is configured.
-func (it *Bucket) state(marked bool) bucket.State {
+func (it *Bucket) state(marked, disabled bool) bucket.State {
 	for i := range it.Limits {
 		if l := &it.Limits[i]; l.RefillPeriod <= 0 || l.RefillAmount < 0 {
 			l.RefillAmount, l.RefillPeriod = 0, 1
@@ -81,6 +82,8 @@ func (it *Bucket) state(marked bool) bucket.State {
 		ValidUntil: it.ValidUntil,
 		Crossed:    it.Crossed,
 		Zone:       it.Zone,
+		Generation: it.Generation,
+		Disabled:   disabled,
 		Inherits:   it.SharedTimes != "",
 		Changed:    it.ValidUntil == 0 && (marked || it.hasQuota()),
 	}
@@ -115,6 +118,8 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 		ValidUntil: s.ValidUntil,
 		Crossed:    s.Crossed,
 		Zone:       s.Zone,
+		Generation: s.Generation,
+		Disabled:   s.Disabled,
 	}
 }
 
@@ -146,9 +151,11 @@ func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Owner, repeated *Rep
 
 // bindSpend binds a plan that leaves the refill stamp alone.
 func bindSpend(p *bucket.Plan) (expr.Bound, error) {
-	call := Spend(p.RefilledAt, seconds(p.Now), p.At)
+	call := Spend(p.RefilledAt, seconds(p.Now), p.At, p.Generation)
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; s.Kind {
+		case bucket.Admit:
+			call.Admit()
 		case bucket.Take:
 			call.Take(s.Limit, s.Values[0])
 		case bucket.Borrow:
@@ -178,11 +185,13 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 
 // bindAdvance binds a plan that moves the refill stamp.
 func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, error) {
-	call := Advance(p.RefilledAt, p.Now, p.ValidUntil)
+	call := Advance(p.RefilledAt, p.Now, p.ValidUntil, p.Generation)
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		v := s.Values
 		switch s.Kind {
+		case bucket.Admit:
+			call.Admit()
 		case bucket.Credit:
 			call.Credit(s.Limit, v[0], v[1])
 		case bucket.Cover:

@@ -216,6 +216,9 @@ func (d *decoder) flag(a *expr.Attribute) bool {
 	return a.Value.True()
 }
 
+// value reads a value of any type.
+func (*decoder) value(a *expr.Attribute) expr.Value { return a.Value }
+
 func (d *decoder) set(a *expr.Attribute) []string {
 	d.want(a, expr.KindSS)
 	var set []string

@@ -16,7 +16,8 @@ func Insert() (expr.Bound, error) {
 
 // The clauses of Spend.
 const (
-	spendTake = iota
+	spendAdmit = iota
+	spendTake
 	spendBorrow
 	spendBelow
 	spendUnmoved
@@ -31,14 +32,18 @@ const (
 
 var spendOperation = expr.Operation{
 	Name:  "spend",
-	Slots: 3,
+	Slots: 4,
 	Where: []expr.Condition{
 		expr.GE(expr.Attr("rf"), 0),
 		expr.Any(expr.Absent(expr.Attr("ttl")), expr.GT(expr.Attr("ttl"), 1)),
-		expr.Absent(expr.Attr("disabled")),
+		expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 3)),
 		expr.Any(expr.Absent(expr.Attr("vu")), expr.GT(expr.Attr("vu"), 2)),
 	},
 	Clauses: []expr.Clause{
+		spendAdmit: {
+			Name:  "admit",
+			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
+		},
 		spendTake: {
 			Name:   "take",
 			Slots:  1,
@@ -119,8 +124,14 @@ type SpendCall struct {
 //     paid
 //   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that was valid for
 //     ever
-func Spend(fresh, now, validAt int64) SpendCall {
-	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt))}
+//   - generation: cg as it was seen, epoch milliseconds; 0 for none
+func Spend(fresh, now, validAt, generation int64) SpendCall {
+	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt), expr.N(generation))}
+}
+
+// Admit asks that requests are served. What settles a request that was served before does not ask it.
+func (c SpendCall) Admit() {
+	c.Pick(spendAdmit, "")
 }
 
 // Take takes tokens that must be there.
@@ -200,7 +211,8 @@ func (c SpendCall) Regard(limit string, amount int64) {
 
 // The clauses of Advance.
 const (
-	advanceCredit = iota
+	advanceAdmit = iota
+	advanceCredit
 	advanceCover
 	advanceFill
 	advanceRenew
@@ -230,14 +242,18 @@ const (
 
 var advanceOperation = expr.Operation{
 	Name:  "advance",
-	Slots: 3,
+	Slots: 4,
 	Where: []expr.Condition{
 		expr.EQ(expr.Attr("rf"), 0),
-		expr.Absent(expr.Attr("disabled")),
+		expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 3)),
 		expr.Any(expr.Absent(expr.Attr("vu")), expr.EQ(expr.Attr("vu"), 2)),
 	},
 	Update: []expr.Action{expr.Set(expr.Attr("rf"), 1)},
 	Clauses: []expr.Clause{
+		advanceAdmit: {
+			Name:  "admit",
+			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
+		},
 		advanceCredit: {
 			Name:   "credit",
 			Slots:  2,
@@ -399,8 +415,19 @@ type AdvanceCall struct {
 //   - refilledAt: refill stamp that the figures start from, epoch milliseconds
 //   - now: refill stamp to write, epoch milliseconds; before the other only where that is ahead of every clock
 //   - until: vu as it was seen, epoch milliseconds; -1 for none
-func Advance(refilledAt, now, until int64) AdvanceCall {
-	return AdvanceCall{advanceOperation.Call(expr.N(refilledAt), expr.N(now), expr.N(until))}
+//   - generation: cg as it was seen, epoch milliseconds; 0 for none
+func Advance(refilledAt, now, until, generation int64) AdvanceCall {
+	return AdvanceCall{advanceOperation.Call(
+		expr.N(refilledAt),
+		expr.N(now),
+		expr.N(until),
+		expr.N(generation),
+	)}
+}
+
+// Admit asks that requests are served. What settles a request that was served before does not ask it.
+func (c AdvanceCall) Admit() {
+	c.Pick(advanceAdmit, "")
 }
 
 // Credit adds the refill less what is spent, where the sum does not fill the bucket.
@@ -567,7 +594,7 @@ func (c AdvanceCall) Share(shards, next int64) {
 var listOperation = expr.Operation{
 	Name:   "list",
 	Slots:  2,
-	Where:  []expr.Condition{expr.Exists(expr.Attr("rf")), expr.Absent(expr.Attr("disabled"))},
+	Where:  []expr.Condition{expr.Exists(expr.Attr("rf"))},
 	Update: []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
 }
 
@@ -578,16 +605,75 @@ func List(pk, sk string) (expr.Bound, error) {
 	return listOperation.Call(expr.S(pk), expr.S(sk)).Bind()
 }
 
+// The clauses of Stamp.
+const (
+	stampDisable = iota
+	stampEnable
+)
+
+var stampOperation = expr.Operation{
+	Name:  "stamp",
+	Slots: 1,
+	Where: []expr.Condition{
+		expr.Exists(expr.Attr("rf")),
+		expr.Any(expr.Absent(expr.Attr("cg")), expr.LT(expr.Attr("cg"), 0)),
+	},
+	Update: []expr.Action{expr.Set(expr.Attr("cg"), 0)},
+	Clauses: []expr.Clause{
+		stampDisable: {
+			Name:  "disable",
+			Slots: 3,
+			Update: []expr.Action{
+				expr.Set(expr.Attr("disabled"), 0),
+				expr.Remove(expr.Attr("ttl")),
+				expr.Set(expr.Attr("GSI4PK"), 1),
+				expr.Set(expr.Attr("GSI4SK"), 2),
+			},
+		},
+		stampEnable: {
+			Name:   "enable",
+			Update: []expr.Action{expr.Remove(expr.Attr("disabled"))},
+		},
+	},
+}
+
+// StampCall collects the clauses of a call of Stamp. Bind ends it.
+type StampCall struct {
+	*expr.Call
+}
+
+// Stamp has a change of what is stored bind at once. The change is stored before. Every write of a process that has
+// another stamp in mind fails from now on, until the process has read what is stored.
+//   - generation: time at which the change was read, epoch milliseconds
+func Stamp(generation int64) StampCall {
+	return StampCall{stampOperation.Call(expr.N(generation))}
+}
+
+// Disable has requests refused. The item does not expire meanwhile, since one that is created again would not be
+// disabled. It enters the index of its namespace, which has all that does not expire.
+//   - disabled: true
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c StampCall) Disable(disabled bool, pk, sk string) {
+	c.Pick(stampDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
+}
+
+// Enable has requests served.
+func (c StampCall) Enable() {
+	c.Pick(stampEnable, "")
+}
+
 // The clause of AsSeen.
 const asSeenHolding = 0
 
 var asSeenOperation = expr.Operation{
 	Name:  "as_seen",
-	Slots: 3,
+	Slots: 4,
 	Where: []expr.Condition{
 		expr.EQ(expr.Attr("rf"), 0),
 		expr.EQ(expr.Attr("shard_count"), 1),
 		expr.Absent(expr.Attr("disabled")),
+		expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 3)),
 		expr.Any(expr.Absent(expr.Attr("vu")), expr.EQ(expr.Attr("vu"), 2)),
 	},
 	Clauses: []expr.Clause{
@@ -608,8 +694,14 @@ type AsSeenCall struct {
 //   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
 //   - shards: shards so far
 //   - until: vu as it was seen, epoch milliseconds; -1 for none
-func AsSeen(refilledAt, shards, until int64) AsSeenCall {
-	return AsSeenCall{asSeenOperation.Call(expr.N(refilledAt), expr.N(shards), expr.N(until))}
+//   - generation: cg as it was seen, epoch milliseconds; 0 for none
+func AsSeen(refilledAt, shards, until, generation int64) AsSeenCall {
+	return AsSeenCall{asSeenOperation.Call(
+		expr.N(refilledAt),
+		expr.N(shards),
+		expr.N(until),
+		expr.N(generation),
+	)}
 }
 
 // Holding asks for a balance.
@@ -624,7 +716,7 @@ var replaceConfigOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
 }
 
-// ReplaceConfig puts a config in place of the version that was read.
+// ReplaceConfig puts a config of the system in place of the version that was read.
 //   - version: number of writes at the time of reading
 func ReplaceConfig(version int64) (expr.Bound, error) {
 	return replaceConfigOperation.Call(expr.N(version)).Bind()
@@ -636,10 +728,106 @@ var removeConfigOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
 }
 
-// RemoveConfig deletes a config of the version that was read.
+// RemoveConfig deletes a config of the system of the version that was read.
 //   - version: number of writes at the time of reading
 func RemoveConfig(version int64) (expr.Bound, error) {
 	return removeConfigOperation.Call(expr.N(version)).Bind()
+}
+
+// The clauses of ReplaceLevel.
+const (
+	replaceLevelUnswitched = iota
+	replaceLevelSwitched
+)
+
+var replaceLevelOperation = expr.Operation{
+	Name:  "replace_level",
+	Slots: 1,
+	Where: []expr.Condition{
+		expr.Any(expr.Absent(expr.Attr("config_version")), expr.EQ(expr.Attr("config_version"), 0)),
+	},
+	Clauses: []expr.Clause{
+		replaceLevelUnswitched: {
+			Name:  "unswitched",
+			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
+		},
+		replaceLevelSwitched: {
+			Name:  "switched",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("disabled"), 0)},
+		},
+	},
+}
+
+// ReplaceLevelCall collects the clauses of a call of ReplaceLevel. Bind ends it.
+type ReplaceLevelCall struct {
+	*expr.Call
+}
+
+// ReplaceLevel puts a config of a resource or an entity in place of the version that was read.
+//   - version: number of writes at the time of reading; 0 for one that another program has made without limits
+func ReplaceLevel(version int64) ReplaceLevelCall {
+	return ReplaceLevelCall{replaceLevelOperation.Call(expr.N(version))}
+}
+
+// Unswitched asks that the level does not say whether requests are refused.
+func (c ReplaceLevelCall) Unswitched() {
+	c.Pick(replaceLevelUnswitched, "")
+}
+
+// Switched asks that the level says of that what it said. Other programs change it alone, and leave the number of
+// writes as it is.
+//   - said: what that was
+func (c ReplaceLevelCall) Switched(said expr.Value) {
+	c.Pick(replaceLevelSwitched, "", said)
+}
+
+// The clauses of RemoveLevel.
+const (
+	removeLevelUnswitched = iota
+	removeLevelSwitched
+)
+
+var removeLevelOperation = expr.Operation{
+	Name:  "remove_level",
+	Slots: 1,
+	Where: []expr.Condition{
+		expr.Any(expr.Absent(expr.Attr("config_version")), expr.EQ(expr.Attr("config_version"), 0)),
+	},
+	Clauses: []expr.Clause{
+		removeLevelUnswitched: {
+			Name:  "unswitched",
+			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
+		},
+		removeLevelSwitched: {
+			Name:  "switched",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("disabled"), 0)},
+		},
+	},
+}
+
+// RemoveLevelCall collects the clauses of a call of RemoveLevel. Bind ends it.
+type RemoveLevelCall struct {
+	*expr.Call
+}
+
+// RemoveLevel deletes a config of a resource or an entity of the version that was read.
+//   - version: number of writes at the time of reading; 0 for one that another program has made without limits
+func RemoveLevel(version int64) RemoveLevelCall {
+	return RemoveLevelCall{removeLevelOperation.Call(expr.N(version))}
+}
+
+// Unswitched asks that the level does not say whether requests are refused.
+func (c RemoveLevelCall) Unswitched() {
+	c.Pick(removeLevelUnswitched, "")
+}
+
+// Switched asks that the level says of that what it said. Other programs change it alone, and leave the number of
+// writes as it is.
+//   - said: what that was
+func (c RemoveLevelCall) Switched(said expr.Value) {
+	c.Pick(removeLevelSwitched, "", said)
 }
 
 var takeProvisionerLockOperation = expr.Operation{

@@ -11,8 +11,6 @@ import (
 
 // What other programs limit by, and this one does not.
 var (
-	// requests are refused until an operator takes the switch away
-	FeatureKillSwitch = Feature{Name: "kill switch", Since: "0.12.0"}
 	// capacity and refill follow the time of day, week or year
 	FeatureSchedule = Feature{Name: "schedule", Since: "0.14.0"}
 	// the limit does not refill, and is reset a time after its first use

@@ -65,7 +65,7 @@ func BenchmarkEncodeBucket(b *testing.B) {
 func BenchmarkSpend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		call := Spend(1_760_000_000_000, 1_760_000_000, 1_760_000_000_000)
+		call := Spend(1_760_000_000_000, 1_760_000_000, 1_760_000_000_000, 0)
 		call.Take("rpm", 1_000)
 		call.Take("tpm", 250_000)
 		call.Take("wcu", 1_000)
@@ -78,7 +78,7 @@ func BenchmarkSpend(b *testing.B) {
 func BenchmarkAdvance(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		call := Advance(1_760_000_000_000, 1_760_000_060_000, -1)
+		call := Advance(1_760_000_000_000, 1_760_000_060_000, -1, 0)
 		for _, limit := range [...]string{"rpm", "tpm", "wcu"} {
 			call.Credit(limit, 60_000, 1_000)
 			call.Cover(limit, 1_000)

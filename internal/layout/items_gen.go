@@ -153,7 +153,11 @@ type Bucket struct {
 	// ck: when a process read the levels of the entity that the item repeats, epoch milliseconds
 	LevelsReadAt int64
 	// cl: what these levels said then, as JSON; absent when the entity had no limits of its own and no parent
-	Levels      string
+	Levels   string
+	Disabled bool // disabled: present while requests of the bucket are refused
+	// cg: when an operator last had a change of what is stored bind at once, epoch milliseconds: a process with another
+	// one in mind reads what is stored before it takes
+	Generation  int64
 	SharedTimes string // rsched: times at which the limits without such times of their own are full anew
 	// sched_tz: zone of all times of the item, as the IANA database names it; absent in an item without quotas, or for
 	// UTC
@@ -175,7 +179,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 18+7*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.unknown))
+	item := make(expr.Item, 0, 20+7*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -200,6 +204,12 @@ func (it *Bucket) Encode() expr.Item {
 	}
 	if it.Levels != "" {
 		item = append(item, expr.Attribute{Name: "cl", Value: expr.S(it.Levels)})
+	}
+	if it.Disabled {
+		item = append(item, expr.Attribute{Name: "disabled", Value: expr.Bool(it.Disabled)})
+	}
+	if it.Generation != 0 {
+		item = append(item, expr.Attribute{Name: "cg", Value: expr.N(it.Generation)})
 	}
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
@@ -258,6 +268,10 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.LevelsReadAt = d.number(a)
 		case "cl":
 			it.Levels = d.text(a)
+		case "disabled":
+			it.Disabled = d.flag(a)
+		case "cg":
+			it.Generation = d.number(a)
 		case "rsched":
 			it.SharedTimes = d.text(a)
 		case "sched_tz":
@@ -296,7 +310,6 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 
 // refusedInBucket has the attributes of other programs by which a bucket item is refused.
 var refusedInBucket = refusals{
-	{name: "disabled", feature: &FeatureKillSwitch},
 	{name: "sched", feature: &FeatureSchedule},
 	{prefix: "b_", name: "sched", feature: &FeatureSchedule, unless: []string{"-"}},
 	{prefix: "b_", name: "tu", feature: &FeatureTopUp, unless: []string{"0"}},
@@ -315,6 +328,9 @@ type EntityConfig struct {
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
 	// level says it
 	OnUnavailable string
+	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
+	// by which other programs admit without limit, counts as false; absent where the next level says it
+	Switch expr.Value
 	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
 	Zone   string
 	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
@@ -326,7 +342,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+4*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -341,6 +357,9 @@ func (it *EntityConfig) Encode() expr.Item {
 	}
 	if it.OnUnavailable != "" {
 		item = append(item, expr.Attribute{Name: "on_unavailable", Value: expr.S(it.OnUnavailable)})
+	}
+	if it.Switch.Kind() != expr.KindNone {
+		item = append(item, expr.Attribute{Name: "disabled", Value: it.Switch})
 	}
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
@@ -373,6 +392,8 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 			it.ManagedVersion = d.number(a)
 		case "on_unavailable":
 			it.OnUnavailable = d.text(a)
+		case "disabled":
+			it.Switch = d.value(a)
 		case "sched_tz":
 			it.Zone = d.text(a)
 		case "entity_id", "resource", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
@@ -398,7 +419,6 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 
 // refusedInEntityConfig has the attributes of other programs by which an entity config item is refused.
 var refusedInEntityConfig = refusals{
-	{name: "disabled", feature: &FeatureKillSwitch, unless: []string{"false", "bypass"}},
 	{name: "cascade", feature: &FeatureCascadePolicy},
 	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
@@ -420,7 +440,10 @@ type ResourceConfig struct {
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
 	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
-	Zone   string
+	Zone string
+	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
+	// by which other programs admit without limit, counts as false; absent where the next level says it
+	Switch expr.Value
 	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -429,7 +452,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 8+4*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 9+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -447,6 +470,9 @@ func (it *ResourceConfig) Encode() expr.Item {
 	}
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
+	}
+	if it.Switch.Kind() != expr.KindNone {
+		item = append(item, expr.Attribute{Name: "disabled", Value: it.Switch})
 	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
@@ -480,6 +506,8 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			it.DeclaredVersion = d.number(a)
 		case "sched_tz":
 			it.Zone = d.text(a)
+		case "disabled":
+			it.Switch = d.value(a)
 		case "resource", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			d.refuse(refusedInResourceConfig, a)
@@ -503,7 +531,6 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 
 // refusedInResourceConfig has the attributes of other programs by which a resource config item is refused.
 var refusedInResourceConfig = refusals{
-	{name: "disabled", feature: &FeatureKillSwitch, unless: []string{"false", "bypass"}},
 	{name: "cascade", feature: &FeatureCascadePolicy},
 	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},

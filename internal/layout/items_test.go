@@ -202,7 +202,7 @@ func TestHotPathAllocations(t *testing.T) {
 		t.Errorf("decodeBucket allocates %v times, want at most 2", got)
 	}
 	if got := testing.AllocsPerRun(100, func() {
-		call := Spend(1, 2, 2000)
+		call := Spend(1, 2, 2000, 0)
 		call.Take("rpm", 3)
 		call.Take("tpm", 4)
 		call.Take("wcu", 5)
@@ -213,7 +213,7 @@ func TestHotPathAllocations(t *testing.T) {
 		t.Errorf("spend allocates %v times, want once, for the call", got)
 	}
 	if got := testing.AllocsPerRun(100, func() {
-		call := Advance(1, 2, -1)
+		call := Advance(1, 2, -1, 0)
 		for _, limit := range []string{"rpm", "wcu"} {
 			call.Credit(limit, 3, 4)
 			call.Cover(limit, 5)

@@ -17,6 +17,9 @@ const noTimes = "-"
 // validUntilAttribute is the attribute that tells an item with the time 0 from one without a time.
 const validUntilAttribute = "vu"
 
+// disabledAttribute is the attribute whose presence has requests of a bucket refused.
+const disabledAttribute = "disabled"
+
 // place makes the times of quotas those of the zone that the item names. A limit without times of its own has those that the
 // limits share. Times that this program cannot read are an error.
 func (it *Bucket) place() (err error) {

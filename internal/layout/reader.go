@@ -49,8 +49,8 @@ func (r *BucketReader) find(item expr.Item) *places {
 		if n := r.misses.Add(1); n&(n-1) != 0 {
 			return nil
 		}
-		decoded, _, err := ReadBucket(item)
-		if err != nil || decoded.SharedTimes != "" {
+		decoded, state, err := ReadBucket(item)
+		if err != nil || decoded.SharedTimes != "" || state.Disabled {
 			return nil
 		}
 		p = placesOf(item, decoded)
@@ -98,6 +98,7 @@ const (
 	expiresAt
 	validUntil
 	crossed
+	generation
 	firstLimit
 )
 
@@ -127,7 +128,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
 	}
-	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed}
+	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation}
 	for i, l := range limits {
 		first := int64(firstLimit + i*perLimit)
 		p.limits, p.times = append(p.limits, l.Name), append(p.times, l.Times)
@@ -180,6 +181,7 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	s.Shards = int(r.figure(p.figures[shardCount]))
 	s.ExpiresAt = r.figure(p.figures[expiresAt])
 	s.ValidUntil, s.Crossed = r.figure(p.figures[validUntil]), r.figure(p.figures[crossed])
+	s.Generation = r.figure(p.figures[generation])
 	s.Zone = p.zone
 	s.Changed = s.ValidUntil == 0 && (p.hasQuota || p.figures[validUntil] >= 0)
 	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]

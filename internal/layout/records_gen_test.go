@@ -103,204 +103,227 @@ var itemKinds = []itemKind{
 var calls = []operationCall{
 	{"Insert", Insert},
 	{"Spend", func() (expr.Bound, error) {
-		return Spend(1, 1, 1).Bind()
+		return Spend(1, 1, 1, 1).Bind()
+	}},
+	{"Spend Admit", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.Admit()
+		return c.Bind()
 	}},
 	{"Spend Take", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Take("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Borrow", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Borrow("m", 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Below", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Below("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Unmoved", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Unmoved(1)
 		return c.Bind()
 	}},
 	{"Spend Charge", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Charge("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Owe", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Owe("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Refund", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Refund("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Same", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Same("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Ascribe", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Period", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Period(1)
 		return c.Bind()
 	}},
 	{"Spend Regard", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1)
+		c := Spend(1, 1, 1, 1)
 		c.Regard("m", 1)
 		return c.Bind()
 	}},
 	{"Advance", func() (expr.Bound, error) {
-		return Advance(1, 1, 1).Bind()
+		return Advance(1, 1, 1, 1).Bind()
+	}},
+	{"Advance Admit", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Admit()
+		return c.Bind()
 	}},
 	{"Advance Credit", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Credit("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Advance Cover", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Cover("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Fill", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Fill("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Advance Renew", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Renew("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Count", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Count("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Configure", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Configure("m", 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Advance Ration", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Ration("m", 1, 1, "x")
 		return c.Bind()
 	}},
 	{"Advance Unration", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Unration("m")
 		return c.Bind()
 	}},
 	{"Advance Apart", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Apart()
 		return c.Bind()
 	}},
 	{"Advance Edge", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Edge(1)
 		return c.Bind()
 	}},
 	{"Advance Steady", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Steady()
 		return c.Bind()
 	}},
 	{"Advance Place", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Place("x")
 		return c.Bind()
 	}},
 	{"Advance Hold", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Hold(1)
 		return c.Bind()
 	}},
 	{"Advance Seed", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Seed("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Advance Ascribe", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Disown", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Disown("m")
 		return c.Bind()
 	}},
 	{"Advance Begin", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Begin("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Drop", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Drop("m")
 		return c.Bind()
 	}},
 	{"Advance Know", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Know("m", 1)
 		return c.Bind()
 	}},
 	{"Advance End", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.End("m")
 		return c.Bind()
 	}},
 	{"Advance Forget", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Forget("m")
 		return c.Bind()
 	}},
 	{"Advance Expire", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Expire(1)
 		return c.Bind()
 	}},
 	{"Advance Persist", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Persist("x", "x")
 		return c.Bind()
 	}},
 	{"Advance Repeat", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Repeat(1, "x")
 		return c.Bind()
 	}},
 	{"Advance RepeatNone", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.RepeatNone(1)
 		return c.Bind()
 	}},
 	{"Advance Share", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1)
+		c := Advance(1, 1, 1, 1)
 		c.Share(1, 1)
 		return c.Bind()
 	}},
 	{"List", func() (expr.Bound, error) {
 		return List("x", "x")
 	}},
+	{"Stamp", func() (expr.Bound, error) {
+		return Stamp(1).Bind()
+	}},
+	{"Stamp Disable", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Disable(true, "x", "x")
+		return c.Bind()
+	}},
+	{"Stamp Enable", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Enable()
+		return c.Bind()
+	}},
 	{"AsSeen", func() (expr.Bound, error) {
-		return AsSeen(1, 1, 1).Bind()
+		return AsSeen(1, 1, 1, 1).Bind()
 	}},
 	{"AsSeen Holding", func() (expr.Bound, error) {
-		c := AsSeen(1, 1, 1)
+		c := AsSeen(1, 1, 1, 1)
 		c.Holding("m", 1)
 		return c.Bind()
 	}},
@@ -309,6 +332,32 @@ var calls = []operationCall{
 	}},
 	{"RemoveConfig", func() (expr.Bound, error) {
 		return RemoveConfig(1)
+	}},
+	{"ReplaceLevel", func() (expr.Bound, error) {
+		return ReplaceLevel(1).Bind()
+	}},
+	{"ReplaceLevel Unswitched", func() (expr.Bound, error) {
+		c := ReplaceLevel(1)
+		c.Unswitched()
+		return c.Bind()
+	}},
+	{"ReplaceLevel Switched", func() (expr.Bound, error) {
+		c := ReplaceLevel(1)
+		c.Switched(expr.Bool(true))
+		return c.Bind()
+	}},
+	{"RemoveLevel", func() (expr.Bound, error) {
+		return RemoveLevel(1).Bind()
+	}},
+	{"RemoveLevel Unswitched", func() (expr.Bound, error) {
+		c := RemoveLevel(1)
+		c.Unswitched()
+		return c.Bind()
+	}},
+	{"RemoveLevel Switched", func() (expr.Bound, error) {
+		c := RemoveLevel(1)
+		c.Switched(expr.Bool(true))
+		return c.Bind()
 	}},
 	{"TakeProvisionerLock", func() (expr.Bound, error) {
 		return TakeProvisionerLock(1)

@@ -158,6 +158,8 @@ func drawItem(t *rapid.T, it reflect.Value) {
 			}
 		case field.Kind() == reflect.Int64:
 			field.SetInt(rapid.Int64().Draw(t, name))
+		case field.Type() == reflect.TypeFor[expr.Value]():
+			field.Set(reflect.ValueOf(rapid.SampledFrom([]expr.Value{{}, expr.Bool(true), expr.Bool(false), expr.S("x")}).Draw(t, name)))
 		case field.Kind() == reflect.Bool:
 			field.SetBool(rapid.Bool().Draw(t, name))
 		default:

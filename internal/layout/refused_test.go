@@ -47,7 +47,7 @@ func TestRefusedIsWhole(t *testing.T) {
 		{Name: "l_rpm_cp", Value: expr.N(1)},
 		{Name: "l_rpm_ra", Value: expr.N(2)},
 		{Name: "l_rpm_rp", Value: expr.N(3)},
-		{Name: "disabled", Value: expr.Bool(true)},
+		{Name: "cascade", Value: expr.Bool(true)},
 		{Name: "l_rpm_sched", Value: expr.S("1s5")},
 		{Name: "l_rpm_soft", Value: expr.Bool(true)},
 	})
@@ -97,8 +97,8 @@ func TestResizesAskForMarks(t *testing.T) {
 		if !w.Expr.Holds(whole) {
 			t.Errorf("%s does not hold for the shard as it was", name)
 		}
-		for _, mark := range []expr.Attribute{{Name: "disabled", Value: expr.Bool(true)}, {Name: "vu", Value: expr.N(0)}, {Name: "vu", Value: expr.N(7000)}} {
-			if w.Expr.Holds(append(whole.Clone(), mark)) && (name != "list" || mark.Name != "vu") {
+		for _, mark := range []expr.Attribute{{Name: "disabled", Value: expr.Bool(true)}, {Name: "cg", Value: expr.N(5)}, {Name: "vu", Value: expr.N(0)}, {Name: "vu", Value: expr.N(7000)}} {
+			if w.Expr.Holds(append(whole.Clone(), mark)) && name != "list" {
 				t.Errorf("%s holds for a shard with %s", name, mark.Name)
 			}
 		}

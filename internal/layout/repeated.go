@@ -29,6 +29,7 @@ type LevelCopy struct {
 	OnUnavailable string          `json:"on_unavailable,omitempty"`
 	Zone          string          `json:"zone,omitempty"`
 	Limits        []RepeatedLimit `json:"limits,omitempty"`
+	Disabled      *bool           `json:"disabled,omitempty"` // nil where the next level says it
 }
 
 // A RepeatedLimit is a limit of a [LevelCopy].

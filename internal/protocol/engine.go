@@ -46,7 +46,10 @@ type Limits struct {
 	Owner  layout.Owner
 	Own    bool  // given by the request, whatever is stored
 	Epoch  int64 // when a consistent read of them began; 0 for a read that may be moments behind
+	ReadAt int64 // when the oldest part of them was read, epoch milliseconds
 	Detail any   // for the Source
+
+	Disabled bool // requests are refused, whatever the limits
 
 	Repeat *Repeat // what the bucket's first item is to repeat of them; nil for nothing
 }
@@ -148,6 +151,7 @@ func New(o Options) *Engine {
 // Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
 //   - a [*RejectedError] when a limit falls short;
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
+//   - a [*DisabledError] when an operator has requests of one of the levels refused;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	return e.taker.takeRequest(ctx, r, to)

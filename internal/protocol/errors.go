@@ -47,6 +47,14 @@ type UnknownLimitError struct {
 // Error names the limit.
 func (e *UnknownLimitError) Error() string { return fmt.Sprintf("limit %q is not configured", e.Limit) }
 
+// A DisabledError says that an operator has requests of a bucket refused. Nothing was taken.
+type DisabledError struct{ Entity, Resource string }
+
+// Error names the bucket.
+func (e *DisabledError) Error() string {
+	return fmt.Sprintf("entity %q is disabled for resource %q", e.Entity, e.Resource)
+}
+
 // A DepthError says that an entity has too many ancestors.
 type DepthError struct{ Entity string }
 

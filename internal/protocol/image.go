@@ -35,6 +35,8 @@ type Bucket struct {
 	pace    pace                      // of looks
 	owing   owing                     // what requests that were not admitted have still to give back
 
+	generation atomic.Pointer[generation] // of the last change by an operator; nil for none
+
 	evicted atomic.Bool // the engine has forgotten it
 }
 
@@ -157,6 +159,7 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 	}
 	next.exists, next.State, next.counted = true, state, next.arrived
 	next.Stands = it.hasFixed(s)
+	s.bucket.meet(next)
 	next.listed = true
 	if it.table.Partitioned() {
 		next.size, next.listed = store.Size(item), layout.IsListed(item)

@@ -252,5 +252,11 @@ func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (level
 	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
 		return nil, nil, err
 	}
-	return levels, ju.views(levels, seen), nil
+	views = ju.views(levels, seen)
+	for i := range views {
+		if err := views[i].disabled(levels[i].bucket); err != nil {
+			return nil, nil, err
+		}
+	}
+	return levels, views, nil
 }

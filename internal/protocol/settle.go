@@ -370,7 +370,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 				return err
 			}
 		}
-		d := bucket.Demand{Amounts: amounts, Unchecked: true, Life: st.life(epoch)}
+		d := bucket.Demand{Amounts: amounts, Unchecked: true, Settles: true, Life: st.life(epoch)}
 		config := &c.limits.Config
 		switch {
 		case !image.exists && s.Shard > 0:

@@ -31,8 +31,15 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 				return err
 			}
 		}
+		var err error
+		if image, err = tk.looks.unlessDisabled(ctx, s, image, p.began); err != nil {
+			return err
+		}
 		if !image.exists && s.Shard > 0 {
 			return tk.looks.shardMissing(ctx, p.bucket, s)
+		}
+		if p.bucket.outdates(t.limits) {
+			return errOutdated
 		}
 		contested, err := t.decide(ctx, image)
 		switch {

@@ -231,6 +231,12 @@ func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, 
 		return view{}, err
 	}
 	v := al.looks.view(l.bucket, seen)
+	if err := v.disabled(l.bucket); err != nil {
+		return view{}, err
+	}
+	if l.bucket.outdates(l.limits) {
+		return view{}, errOutdated
+	}
 	return v, al.bringInLine(ctx, l, &v)
 }
 

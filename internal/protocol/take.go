@@ -126,7 +126,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 			amounts = bucket.AsOfChildren(amounts)
 		}
 		b := fs.buckets.get(owner.Parent, r.Resource)
-		limits, err := fs.options.Source.For(ctx, b)
+		limits, err := fs.stored(ctx, b)
 		if err != nil {
 			return nil, err
 		}
@@ -170,15 +170,15 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 // limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones. Only a
 // consistent read can tell that no limits are stored.
 func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
-	stored, err := fs.options.Source.For(ctx, b)
+	stored, err := fs.stored(ctx, b)
 	switch {
 	case err != nil:
 		return nil, err
-	case r.Own != nil && r.Own.Owner == stored.Owner:
+	case r.Own != nil && r.Own.Owner == stored.Owner && b.generation.Load() == nil:
 		return r.Own, nil
 	case r.Own != nil:
 		own := *r.Own
-		own.Owner = stored.Owner
+		own.Owner, own.Epoch, own.ReadAt = stored.Owner, stored.Epoch, stored.ReadAt
 		return &own, nil
 	case len(stored.Config.Params) == 0 && stored.Epoch == 0: // by a read that may be moments behind
 		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
@@ -229,6 +229,9 @@ func (tk *taker) takeLevels(ctx context.Context, levels []level, takings []takin
 		return err
 	}
 	if done, err := tk.createLevels(ctx, levels, takings); done || err != nil {
+		return err
+	}
+	if err := tk.looks.refusesAny(ctx, levels); err != nil {
 		return err
 	}
 	errs := make([]error, len(levels))

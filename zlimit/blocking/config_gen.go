@@ -122,3 +122,39 @@ func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, err
 		return s.core.List(ctx, q)
 	})
 }
+
+// Disable has all requests of a level refused with [zlimit.ErrDisabled]: of an entity, of a resource, or of an entity
+// for a resource. Requests of the children of a disabled entity are refused, too, where they are charged to it. Leases
+// that were admitted before are settled.
+//
+// The level says so from then on, and its limits stay as they are. Then the buckets are stamped, so that the next write
+// of any process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that
+// it knows to be refused. It looks once a second whether they still are.
+//
+// The call may be repeated, and goes on where it was interrupted: it stamps what is not stamped yet. progress is called
+// after each bucket, unless it is nil. An audit event tells who disabled the level, see [AuditService].
+//
+// It costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads of
+// the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
+// [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index.
+func (s *LimitService) Disable(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Disable(ctx, at, progress)
+}
+
+// Enable has requests of a level served again, also where a wider level has them refused. It is otherwise as
+// [LimitService.Disable], and [LimitService.LeaveSwitch] leaves the decision to the wider level.
+func (s *LimitService) Enable(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Enable(ctx, at, progress)
+}
+
+// LeaveSwitch has a level say nothing of serving requests, so that the next level decides. It is otherwise as
+// [LimitService.Disable].
+func (s *LimitService) LeaveSwitch(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.LeaveSwitch(ctx, at, progress)
+}

@@ -96,6 +96,8 @@ func goType(t schema.Type) *Statement {
 		return Index().String()
 	case schema.L:
 		return Index().Qual(exprPkg, "Value")
+	case schema.Any:
+		return Qual(exprPkg, "Value")
 	default: // schema.M
 		return Qual(exprPkg, "Item")
 	}
@@ -117,6 +119,8 @@ func value(t schema.Type, scale int, x *Statement) *Statement {
 		return Qual(exprPkg, "Strings").Call(Add(x).Op("..."))
 	case schema.L:
 		return Qual(exprPkg, "List").Call(Add(x).Op("..."))
+	case schema.Any:
+		return x
 	default: // schema.M
 		return Qual(exprPkg, "Map").Call(x)
 	}
@@ -139,6 +143,8 @@ func compareZero(t schema.Type, x *Statement, operator, sign string) *Statement 
 			return x
 		}
 		return Op(sign).Add(x)
+	case schema.Any:
+		return Add(x).Dot("Kind").Call().Op(operator).Qual(exprPkg, "KindNone")
 	default:
 		return Len(x).Op(operator).Lit(0)
 	}
@@ -329,6 +335,7 @@ var readers = map[schema.Type]string{
 	schema.SS:   "set",
 	schema.L:    "list",
 	schema.M:    "fields",
+	schema.Any:  "value",
 }
 
 // notNull is the condition that an attribute is not NULL.

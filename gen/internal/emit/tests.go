@@ -129,6 +129,8 @@ func sample(t schema.Type) *Statement {
 		return True()
 	case schema.SS:
 		return Index().String().Values(Lit("x"))
+	case schema.Any:
+		return Qual(exprPkg, "Bool").Call(True())
 	default: // schema.L, schema.M
 		return goType(t).Values()
 	}

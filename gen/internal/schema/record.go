@@ -138,7 +138,7 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	var empty, unless *yaml.Node
 	goName := p.Pos
 	l.Object(p.Value, p.Pos, what, document.Keys{
-		"type": func(n *yaml.Node) { a.Type = Type(l.Choice(n, what+": type", "S", "N", "BOOL", "SS", "L", "M")) },
+		"type": func(n *yaml.Node) { a.Type = Type(l.Choice(n, what+": type", "S", "N", "BOOL", "SS", "L", "M", "any")) },
 		"from": func(n *yaml.Node) {
 			name := l.Text(n, what+": from")
 			if a.From = l.fields[name]; a.From == nil {
@@ -202,6 +202,8 @@ func (l *loader) checkKind(a *Attribute, what string, empty, unless *yaml.Node) 
 		l.Errorf(document.At(empty), "%s follows from the key and is never empty", what)
 	case a.From != nil && a.From.Int != (a.Type == N), a.From != nil && a.Type != N && a.Type != S:
 		l.Errorf(a.Pos, "%s is of type %s, not of that of field %s", what, a.Type, a.From.Name)
+	case a.Refuse == nil && a.Type == Any && a.Empty != Omit:
+		l.Errorf(a.Pos, "%s: a value of any type has no zero value, and needs empty: omit", what)
 	case a.Refuse == nil && a.Type == SS && (a.Empty == Required || a.Empty == Zero):
 		l.Errorf(a.Pos, "%s: an empty set cannot be stored: say empty: omit or null", what)
 	}

@@ -169,6 +169,7 @@ const (
 	SS   Type = "SS"
 	L    Type = "L"
 	M    Type = "M"
+	Any  Type = "any"
 )
 
 // Empty says what becomes of a zero value.

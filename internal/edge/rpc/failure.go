@@ -39,6 +39,8 @@ func Classify(err error) (Code, string) {
 		return InvalidArgument, "the " + invalid.Field + " " + invalid.Reason
 	case errors.Is(err, zlimit.ErrNoLimits):
 		return PermissionDenied, "no quota"
+	case errors.Is(err, zlimit.ErrDisabled):
+		return PermissionDenied, "disabled"
 	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
 		return Unavailable, "the limits are temporarily unavailable"
 	case errors.Is(err, context.Canceled):

@@ -13,7 +13,7 @@ import (
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"
 )
 
-// TestListingsOfUnsupportedLevels has zae-limiter disable a resource and make another one's limit a quota. Listings go on past
+// TestListingsOfUnsupportedLevels has zae-limiter make the limit of a resource a session, and that of another one a schedule. Listings go on past
 // both, and name them; what is about them alone fails with their names, and nothing is written.
 func TestListingsOfUnsupportedLevels(t *testing.T) {
 	dsn := "sqlite:" + t.TempDir() + "/limits.db"
@@ -26,7 +26,7 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 			t.Fatal(r)
 		}
 	}
-	mark(t, dsn, "RESOURCE#off", expr.Attribute{Name: "disabled", Value: expr.Bool(true)})
+	mark(t, dsn, "RESOURCE#off", expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(5)})
 	mark(t, dsn, "RESOURCE#cal", expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1s100")})
 	has := func(what string, r run, code int, stdout, stderr []string) {
 		t.Helper()
@@ -44,18 +44,18 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 			}
 		}
 	}
-	has("list", do("limits", "list", "--details"), 0, []string{"schedule (l_rpm_sched)", "kill switch (disabled)", "gpt", "60"}, nil)
-	has("list as JSON", do("limits", "list", "--details", "-o", "json"), 0, []string{`"unsupported":[{"name":"kill switch","attribute":"disabled","since":"0.12.0"}]`}, nil)
-	has("import", do("limits", "import"), 0, []string{"gpt:"}, []string{"left out: resource cal: schedule", "left out: resource off: kill switch"})
+	has("list", do("limits", "list", "--details"), 0, []string{"schedule (l_rpm_sched)", "session quota (l_rpm_rsa)", "gpt", "60"}, nil)
+	has("list as JSON", do("limits", "list", "--details", "-o", "json"), 0, []string{`"unsupported":[{"name":"session quota","attribute":"l_rpm_rsa","since":"0.15.0"}]`}, nil)
+	has("import", do("limits", "import"), 0, []string{"gpt:"}, []string{"left out: resource cal: schedule", "left out: resource off: session quota"})
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte("resources:\n  \"off\":\n    limits:\n      rpm: 1/min\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has("plan", do("limits", "plan", "-f", file), 1, nil, []string{`resource "off"`, "kill switch (attribute disabled"})
-	has("apply", do("limits", "apply", "-f", file, "--yes"), 1, nil, []string{`resource "off"`, "kill switch (attribute disabled"})
-	has("get", do("limits", "get", "--resource", "off"), 1, nil, []string{"kill switch"})
+	has("plan", do("limits", "plan", "-f", file), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
+	has("apply", do("limits", "apply", "-f", file, "--yes"), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
+	has("get", do("limits", "get", "--resource", "off"), 1, nil, []string{"session quota"})
 	has("set", do("limits", "set", "--resource", "cal", "--limit", "rpm=1/min"), 1, nil, []string{"schedule"})
-	has("acquire", do("acquire", "alice", "off", "--consume", "rpm=1"), 1, nil, []string{`resource "off"`, "kill switch (attribute disabled"})
+	has("acquire", do("acquire", "alice", "off", "--consume", "rpm=1"), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
 	has("acquire of another", do("acquire", "alice", "gpt", "--consume", "rpm=1"), 0, nil, nil)
 }
 

@@ -31,7 +31,7 @@ func TestRefusedSources(t *testing.T) {
 		items []expr.Item
 		want  []string
 	}{
-		{"disabled", []expr.Item{resource("a").Join(expr.Item{yes("disabled")}), resource("b").Join(append(limits, yes("disabled")))}, []string{"2 items with a kill switch", "attribute disabled"}},
+		{"cascade", []expr.Item{resource("a").Join(expr.Item{yes("cascade")}), resource("b").Join(append(limits, yes("cascade")))}, []string{"2 items with a cascade policy", "attribute cascade"}},
 		{"schedule", []expr.Item{resource("a").Join(append(limits, text("l_rpm_sched", "1s100")))}, []string{"1 items with a schedule"}},
 		{"session", []expr.Item{resource("a").Join(expr.Item{number("w_m_cp", 1), number("w_m_rsa", 5)})}, []string{"1 items with a session quota"}},
 		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, text("sched", "1s100")))}, []string{"1 items with a schedule"}},
@@ -74,7 +74,7 @@ func TestRefusedSources(t *testing.T) {
 	}
 }
 
-// TestRefusedWhileCopied has zae-limiter disable a resource after the start: the run ends, and the target stays closed.
+// TestRefusedWhileCopied has zae-limiter set the cascade policy of a resource after the start: the run ends, and the target stays closed.
 func TestRefusedWhileCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.10.0")
@@ -83,7 +83,7 @@ func TestRefusedWhileCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.put(layout.ResourceConfigKey{NS: "ns", Resource: "late"}.Key(), func(item *expr.Item) {
-			*item = append(*item, expr.Attribute{Name: "disabled", Value: expr.Bool(true)})
+			*item = append(*item, expr.Attribute{Name: "cascade", Value: expr.Bool(true)})
 		})
 		if _, err := m.Finish(t.Context()); !errors.As(err, new(*RefusedError)) {
 			t.Errorf("Finish() = %v, want a RefusedError", err)

@@ -1,0 +1,94 @@
+package protocol
+
+import (
+	"context"
+	"time"
+)
+
+// An operator's change of what is stored for a bucket binds at once where its items are stamped with a generation, after the change was
+// stored. Every write asks for the generation of the image that it was planned from. A process that meets a later one reads what is
+// stored, consistently, before it takes: then it plans by limits that were read after the change.
+
+// A generation is the latest one that this process has seen in the items of a bucket.
+type generation struct {
+	at   int64 // of the stamp, epoch milliseconds
+	seen int64 // epoch when it was seen first
+}
+
+// readAfter is the age from which on a generation needs no second read: limits that were read so long after it, in milliseconds, show the
+// change, whatever the clocks of the operator and the reader said.
+const readAfter = 10_000
+
+// meet notes the generation of an image.
+func (b *Bucket) meet(i *image) {
+	if i.Generation == 0 {
+		return
+	}
+	for {
+		last := b.generation.Load()
+		if last != nil && last.at >= i.Generation || b.generation.CompareAndSwap(last, &generation{i.Generation, i.arrived}) {
+			return
+		}
+	}
+}
+
+// outdates reports whether limits may have been read before the last change that an operator has made of a bucket.
+func (b *Bucket) outdates(l *Limits) bool {
+	last := b.generation.Load()
+	return last != nil && l.Epoch <= last.seen && l.ReadAt < last.at+readAfter
+}
+
+// stored returns the stored limits of a bucket, as they are after the last change that an operator has made of it.
+func (fs *families) stored(ctx context.Context, b *Bucket) (*Limits, error) {
+	limits, err := fs.options.Source.For(ctx, b)
+	if err == nil && b.outdates(limits) {
+		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().seen)
+	}
+	if err == nil && limits.Disabled {
+		err = &DisabledError{b.Entity, b.Resource}
+	}
+	return limits, err
+}
+
+// disabledFor is the age up to which an image tells that requests are refused. After it the next request looks, so that a bucket that is
+// enabled again is found with one read a second and process.
+const disabledFor = time.Second
+
+// unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where
+// they are refused, also when the store cannot say whether they still are.
+func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began int64) (*image, error) {
+	if i == nil || !i.exists || !i.Disabled {
+		return i, nil
+	}
+	if age := lk.now() - i.askedAt; !i.since(began) && (i.asked == 0 || age < 0 || age >= disabledFor.Milliseconds()) {
+		next, err := lk.lookSince(ctx, s, began)
+		switch {
+		case err != nil && !isOutage(err):
+			return nil, err
+		case err == nil && (!next.exists || !next.Disabled):
+			return next, nil
+		}
+	}
+	return nil, &DisabledError{s.Entity, s.Resource}
+}
+
+// refusesAny returns a [*DisabledError] where one of several levels refuses requests, before another one is taken from.
+func (lk *looks) refusesAny(ctx context.Context, levels []level) error {
+	for i := range levels {
+		first := levels[i].bucket.shard(0)
+		if _, err := lk.unlessDisabled(ctx, first, first.image.Load(), levels[i].began); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// disabled returns a [*DisabledError] where one of the shards of a view refuses requests.
+func (v *view) disabled(b *Bucket) error {
+	for _, s := range v.states {
+		if s.Disabled {
+			return &DisabledError{b.Entity, b.Resource}
+		}
+	}
+	return nil
+}

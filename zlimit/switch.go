@@ -1,0 +1,325 @@
+package zlimit
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Switch is what a level says of serving requests. The first level decides that says it, in the order of [Source]: the entity for the
+// resource, the entity, the resource.
+type Switch string
+
+// The values of a [Switch].
+const (
+	SwitchInherit  Switch = ""         // the next level says it; requests are served where none does
+	SwitchEnabled  Switch = "enabled"  // requests are served, also where the next level has them refused
+	SwitchDisabled Switch = "disabled" // requests are refused
+)
+
+// value returns the switch as items have it.
+func (w Switch) value() expr.Value {
+	if w == SwitchInherit {
+		return expr.Value{}
+	}
+	return expr.Bool(w == SwitchDisabled)
+}
+
+// switchValue returns what the item says of serving requests, as it has it.
+func (i *configItem) switchValue() expr.Value {
+	if i.said == nil {
+		return expr.Value{}
+	}
+	return *i.said
+}
+
+// switched returns what the item says of serving requests. A text of another program admits without limit, and counts as enabled.
+func (i *configItem) switched() Switch {
+	switch said := i.switchValue(); {
+	case said.Kind() == expr.KindNone:
+		return SwitchInherit
+	case said.True():
+		return SwitchDisabled
+	default:
+		return SwitchEnabled
+	}
+}
+
+// replacement asks for the item as it was read, to put another one in its place.
+func (i *configItem) replacement(version int64, said expr.Value) (expr.Bound, error) {
+	if i.said == nil {
+		return layout.ReplaceConfig(version)
+	}
+	call := layout.ReplaceLevel(version)
+	if said.Kind() == expr.KindNone {
+		call.Unswitched()
+	} else {
+		call.Switched(said)
+	}
+	return call.Bind()
+}
+
+// removal asks for the item as it was read, to delete it.
+func (i *configItem) removal(version int64, said expr.Value) (expr.Bound, error) {
+	if i.said == nil {
+		return layout.RemoveConfig(version)
+	}
+	call := layout.RemoveLevel(version)
+	if said.Kind() == expr.KindNone {
+		call.Unswitched()
+	} else {
+		call.Switched(said)
+	}
+	return call.Bind()
+}
+
+// disabled reports whether the first of some levels that says it has requests refused.
+func disabled(levels []*cachedLevel) bool {
+	for _, v := range levels {
+		if v.said != SwitchInherit {
+			return v.said == SwitchDisabled
+		}
+	}
+	return false
+}
+
+// A SwitchReport tells how far a switch has come.
+type SwitchReport struct {
+	// Buckets is the number of items of buckets that were stamped. For them the switch holds by now, in every process.
+	Buckets int `json:"buckets"`
+	// Everywhere is when the switch holds for all buckets, also for those that a process with the former config makes meanwhile.
+	Everywhere time.Time `json:"everywhere"`
+}
+
+// Disable has all requests of a level refused with [ErrDisabled]: of an entity, of a resource, or of an entity for a resource. Requests
+// of the children of a disabled entity are refused, too, where they are charged to it. Leases that were admitted before are settled.
+//
+// The level says so from then on, and its limits stay as they are. Then the buckets are stamped, so that the next write of any process
+// fails, and no process waits for its [WithConfigTTL]. A process writes nothing for requests that it knows to be refused. It looks once a
+// second whether they still are.
+//
+// The call may be repeated, and goes on where it was interrupted: it stamps what is not stamped yet. progress is called after each bucket,
+// unless it is nil. An audit event tells who disabled the level, see [AuditService].
+//
+// It costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads of the levels of its
+// entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which [NamespaceService.PurgeCost] tells the
+// cost. Those of an entity are found in an index.
+func (s *LimitService) Disable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
+	return s.turn(ctx, at, SwitchDisabled, progress)
+}
+
+// Enable has requests of a level served again, also where a wider level has them refused. It is otherwise as [LimitService.Disable], and
+// [LimitService.LeaveSwitch] leaves the decision to the wider level.
+func (s *LimitService) Enable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
+	return s.turn(ctx, at, SwitchEnabled, progress)
+}
+
+// LeaveSwitch has a level say nothing of serving requests, so that the next level decides. It is otherwise as [LimitService.Disable].
+func (s *LimitService) LeaveSwitch(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
+	return s.turn(ctx, at, SwitchInherit, progress)
+}
+
+// turn stores a switch, and stamps the buckets that it may be about.
+func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress func(SwitchReport)) (SwitchReport, error) {
+	if at == (Level{}) {
+		return SwitchReport{}, &ValidationError{Field: "level", Value: at.String(), Reason: "must name an entity, a resource or both"}
+	}
+	if err := at.validate(); err != nil {
+		return SwitchReport{}, err
+	}
+	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+		config, err := i.config()
+		if err != nil {
+			return nil, nil, err
+		}
+		if i.switched() == to {
+			return &cachedLevel{Config: config, said: to, version: *i.version}, nil, nil
+		}
+		return i.becomeSwitched(config, to.value(), nil, by)
+	})
+	if err != nil {
+		return SwitchReport{}, err
+	}
+	o := s.l.options
+	report := SwitchReport{Everywhere: s.l.now().Add(o.configTTL + o.callTimeout + o.maxLead())}
+	err = s.stampAll(ctx, at, func() {
+		report.Buckets++
+		if progress != nil {
+			progress(report)
+		}
+	})
+	return report, publicError("stamp buckets", err)
+}
+
+// stampsAtOnce is the number of buckets that are stamped side by side.
+const stampsAtOnce = 16
+
+// stampAll stamps the buckets of a level, and calls a function after each item.
+func (s *LimitService) stampAll(ctx context.Context, at Level, stamped func()) error {
+	if at.Source() == SourceEntity {
+		return s.stampShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, stamped)
+	}
+	return s.bucketPages(ctx, at, func(keys []layout.BucketKey) error {
+		done := make([]bool, len(keys))
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(stampsAtOnce)
+		for i, k := range keys {
+			group.Go(func() error {
+				shards, err := s.stamp(ctx, k, false)
+				done[i] = shards > 0
+				return err
+			})
+		}
+		err := group.Wait()
+		for _, is := range done {
+			if is {
+				stamped()
+			}
+		}
+		return err
+	})
+}
+
+// bucketPages calls a function for each page of the keys of a level's buckets.
+func (s *LimitService) bucketPages(ctx context.Context, at Level, each func([]layout.BucketKey) error) error {
+	ns := s.l.ns.id()
+	pages := func(page store.Page) error {
+		var keys []layout.BucketKey
+		for _, item := range page.Items {
+			k, ok := layout.ParseBucketKey(store.KeyOf(item))
+			if ok && k.NS == ns && (at.Entity == "" || k.Entity == at.Entity) && (at.Resource == "" || k.Resource == at.Resource) {
+				keys = append(keys, k)
+			}
+		}
+		return each(keys)
+	}
+	scanner, ok := s.l.store.(store.Scanner)
+	if at.Entity == "" && ok && s.l.table.Partitioned() {
+		for q := (store.Scan{Prefix: ns + "/"}); ; {
+			page, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) { return scanner.Scan(ctx, q) })
+			if err == nil {
+				err = pages(page)
+			}
+			if q.Continue = page.Next; err != nil || page.Next == nil {
+				return err
+			}
+		}
+	}
+	q := layout.QueryBucketsOfEntity(ns, at.Entity, "")
+	if at.Entity == "" {
+		q = layout.QueryBucketsOfResource(ns, at.Resource, "")
+	}
+	for {
+		page, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) { return s.l.store.Query(ctx, q) })
+		if err == nil {
+			err = pages(page)
+		}
+		if q.Continue = page.Next; err != nil || page.Next == nil {
+			return err
+		}
+	}
+}
+
+// patiently makes a call that reads a page, again while the store is away for a moment.
+func patiently(ctx context.Context, l *RateLimiter, read func(context.Context) (store.Page, error)) (page store.Page, err error) {
+	err = l.table.Patiently(ctx, func(ctx context.Context) (err error) {
+		page, err = read(ctx)
+		return err
+	})
+	return page, err
+}
+
+// stampShards stamps the shards of one bucket. A shard is stamped before those that it has split off are listed: one that splits off
+// later copies the stamp.
+func (s *LimitService) stampShards(ctx context.Context, k layout.BucketKey, stamped func()) error {
+	numbers := []int{0}
+	for i := 0; i < len(numbers); i++ {
+		k.Shard = numbers[i]
+		shards, err := s.stamp(ctx, k, i == 0)
+		if err != nil {
+			return err
+		}
+		if shards == 0 {
+			continue
+		}
+		stamped()
+		numbers = bucket.Branches(numbers, k.Shard, shards)
+	}
+	return nil
+}
+
+// stamp stamps an item of a bucket by what is stored by now, and returns the number of shards that it tells of: 0 where there is no item.
+// Where asked to, it makes the item of a bucket whose requests are refused, so that no process with the former config makes one.
+func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool) (shards int, err error) {
+	last := int64(0) // generation of the item
+	err = s.l.table.Optimistic(ctx, func() (bool, error) {
+		now := s.l.now().UnixMilli()
+		at := max(now, last+1)
+		refuses, owner, err := s.decision(ctx, k)
+		if err != nil {
+			return false, err
+		}
+		call := layout.Stamp(at)
+		if refuses {
+			pk, sk := k.GSI4()
+			call.Disable(true, pk, sk)
+		} else {
+			call.Enable()
+		}
+		w := store.Write{Kind: store.Update, Key: k.Key()}
+		if w.Expr, err = call.Bind(); err != nil {
+			return false, err
+		}
+		result, err := s.l.table.PatientWrite(ctx, w)
+		if err != nil {
+			return false, err
+		}
+		if result.Item == nil && !result.Applied {
+			if !makes || !refuses {
+				return true, nil
+			}
+			var plan bucket.Plan
+			plan.Create(&bucket.Config{}, &bucket.Demand{}, 0, 1, now)
+			plan.Item.Disabled, plan.Item.Generation = true, at
+			if w, err = k.Write(&plan, owner); err != nil {
+				return false, err
+			}
+			result, err = s.l.table.PatientWrite(ctx, w)
+			shards = 1
+			return result.Applied, err
+		}
+		state, err := layout.ReadState(result.Item)
+		if layout.Readable(err) != nil {
+			return false, err
+		}
+		shards, last = state.Count(), state.Generation
+		return result.Applied, nil
+	})
+	return shards, err
+}
+
+// decision reads whether requests of a bucket are refused, and the entity's owner.
+func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (refuses bool, owner layout.Owner, err error) {
+	refs := s.l.ns.levelsOf(k.Entity, k.Resource)
+	keys := make([]store.Key, len(refs))
+	for i := range refs {
+		keys[i] = refs[i].key
+	}
+	items, err := s.l.table.Read(ctx, keys...)
+	if err != nil {
+		return false, owner, err
+	}
+	levels := make([]*cachedLevel, len(refs))
+	for i := range refs {
+		if levels[i], err = refs[i].decode(items[i]); err != nil {
+			return false, owner, err
+		}
+	}
+	return disabled(levels), levels[len(levels)-1].owner, nil
+}

@@ -1,0 +1,218 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// refuse asks that a request is refused since an operator said so, at once.
+func refuse(tb testing.TB, l *zlimit.RateLimiter, r zlimit.Request) {
+	tb.Helper()
+	_, err := l.Acquire(context.Background(), r)
+	var e *zlimit.DisabledError
+	if !errors.Is(err, zlimit.ErrDisabled) || !errors.As(err, &e) || e.Resource != r.Resource {
+		tb.Fatalf("Acquire() = %v, want ErrDisabled", err)
+	}
+}
+
+// TestDisable disables an entity, a resource, and an entity for a resource. Another process, whose limits are in memory for a minute, refuses the
+// next request, and admits one a second after the level was enabled. A lease from before is settled meanwhile.
+func TestDisable(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}, {Entity: "key-1", Resource: "gpt-4"}} {
+			for _, known := range []bool{true, false} {
+				ctx := context.Background()
+				c := newClock()
+				l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+				setSystem(t, l, zlimit.PerMinute("rpm", 60))
+				key := keyOfBucket(l)
+				if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: key}); err != nil {
+					t.Fatal(err)
+				}
+				r := ask(zlimit.Amounts{"rpm": 1})
+				var lease *zlimit.Lease
+				if known {
+					lease = acquire(t, other, ask(zlimit.Amounts{"rpm": 2}))
+				}
+				report, err := l.Limits.Disable(ctx, at, nil)
+				if err != nil || known && report.Buckets == 0 || !report.Everywhere.After(c.now()) {
+					t.Fatalf("Disable(%v) = %+v, %v", at, report, err)
+				}
+				refuse(t, l, r)
+				refuse(t, other, r)
+				refuse(t, other, r)
+				if _, err := other.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: r.Resource}); !errors.Is(err, zlimit.ErrDisabled) {
+					t.Errorf("Available() = %v", err)
+				}
+				if known {
+					if err := lease.Rollback(ctx); err != nil {
+						t.Errorf("a lease from before: %v", err)
+					}
+					if item, err := layout.ReadState(stored(t, l, key)); err != nil || item.ExpiresAt != 0 || !item.Disabled || item.Limits[0].Consumed != 0 {
+						t.Errorf("the item is %+v, %v", item, err)
+					}
+				}
+				c.sleep(48 * time.Hour) // a disabled bucket does not expire
+				refuse(t, other, r)
+				if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
+					t.Fatal(err)
+				}
+				c.sleep(time.Second)
+				acquire(t, other, r)
+				acquire(t, l, r)
+			}
+		}
+	})
+}
+
+// TestStampsBind stamps buckets that another process knows. What it has planned from the image before does not hold: neither a spend nor an
+// advance, whether the bucket was disabled, enabled again, or is gone.
+func TestStampsBind(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	s := newMemory(t)
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerMinute("rpm", 60))
+	at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+	for _, later := range []time.Duration{0, 30 * time.Second} { // a spend, an advance
+		other := newLimiter(t, s, zlimit.WithClock(c.now))
+		if err := l.Limits.Delete(ctx, at); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+		if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
+			t.Fatal(err)
+		}
+		first, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
+			t.Fatal(err)
+		}
+		second, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		if first.Generation == 0 || second.Generation <= first.Generation || second.Disabled {
+			t.Fatalf("generations %d and %d", first.Generation, second.Generation)
+		}
+		// The limits change with the stamp: the process that has the former ones in memory must not admit by them.
+		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
+			t.Fatal(err)
+		}
+		c.sleep(later)
+		reject(t, other, ask(zlimit.Amounts{"rpm": 2}))
+		if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A walk does not make items, and a disabled item is not taken from by a stale plan of either kind.
+	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: keyOfBucket(l)}); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := l.Limits.Enable(ctx, at, nil); err != nil || report.Buckets != 0 || stored(t, l, keyOfBucket(l)) != nil {
+		t.Errorf("Enable() of no bucket = %+v, %v", report, err)
+	}
+}
+
+// TestLimitsLoseNoSwitch changes and deletes the limits of a level that is disabled: it stays so, also where another program has disabled
+// it after the level was read, and where that program has made the level.
+func TestLimitsLoseNoSwitch(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	at := zlimit.Level{Resource: "gpt-4"}
+	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
+	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
+	if err := l.Limits.Set(ctx, at, limits); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, want zlimit.Switch) {
+		t.Helper()
+		for found, err := range l.Limits.List(ctx, zlimit.LevelQuery{Source: zlimit.SourceResource, Resource: "gpt-4"}) {
+			if err != nil || found.Switch != want {
+				t.Errorf("%s: %+v, %v, want %q", what, found, err, want)
+			}
+			return
+		}
+		t.Errorf("%s: the level is gone", what)
+	}
+	calls := 0
+	during := func(value expr.Value) func(*zlimit.Config) error {
+		calls = 0
+		return func(c *zlimit.Config) error {
+			if calls++; calls == 1 {
+				mark(t, l, key, expr.Attribute{Name: "disabled", Value: value})
+			}
+			c.Limits = append([]zlimit.Limit{}, limits.Limits...)
+			return nil
+		}
+	}
+	for _, value := range []expr.Value{expr.Bool(true), expr.Bool(false), expr.Bool(true)} {
+		if err := l.Limits.Update(ctx, at, during(value)); err != nil || calls != 2 {
+			t.Errorf("Update() beside a switch = %v after %d calls", err, calls)
+		}
+	}
+	check("update", zlimit.SwitchDisabled)
+	if err := l.Limits.Delete(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	check("delete", zlimit.SwitchDisabled)
+	if err := l.Limits.Set(ctx, at, limits); err != nil {
+		t.Fatal(err)
+	}
+	check("set", zlimit.SwitchDisabled)
+	mark(t, l, key, text("disabled", "bypass"))
+	put(t, l, key, slices.DeleteFunc(slices.Clone(stored(t, l, key)), func(a expr.Attribute) bool { // as that program makes a level without limits
+		return a.Name == "config_version" || strings.HasPrefix(a.Name, "l_")
+	}))
+	check("bypass of another program", zlimit.SwitchEnabled)
+	if err := l.Limits.Set(ctx, at, limits); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := stored(t, l, key).Lookup("disabled"); v.Text() != "bypass" {
+		t.Errorf("the level says %v", v)
+	}
+	if _, err := l.Limits.Disable(ctx, zlimit.Level{}, nil); !errors.As(err, new(*zlimit.ValidationError)) {
+		t.Errorf("Disable() of the system = %v", err)
+	}
+	if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	last := zlimit.AuditEvent{}
+	for e, err := range l.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{Reverse: true, Limit: 1}) {
+		if last = e; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last.Details["disabled"] != true || last.Action != zlimit.ActionLimitsSet {
+		t.Errorf("the last event is %+v", last)
+	}
+}
+
+// TestDisabledParents has a parent disabled: requests of its children are refused before anything of them is taken.
+func TestDisabledParents(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerMinute("rpm", 60))
+	create(t, l, zlimit.Entity{ID: "team"})
+	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "team", Cascade: true})
+	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+	if _, err := l.Limits.Disable(ctx, zlimit.Level{Entity: "team"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		refuse(t, other, ask(zlimit.Amounts{"rpm": 1}))
+	}
+	if state, err := layout.ReadState(stored(t, l, keyOfBucket(l))); err != nil || state.Limits[0].Consumed != 1000 {
+		t.Errorf("the child's item is %+v, %v", state, err)
+	}
+}
