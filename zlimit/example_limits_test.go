@@ -330,3 +330,39 @@ func ExampleFailurePolicy() {
 	// allow <nil>
 	// block <nil>
 }
+
+func ExampleLimitService_Disable() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	gpt4, alice := zlimit.Level{Resource: "gpt-4"}, zlimit.Level{Entity: "alice", Resource: "gpt-4"}
+	if err := limiter.Limits.Set(ctx, gpt4, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
+		panic(err)
+	}
+	ask := func(entity string) error {
+		_, err := limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+		return err
+	}
+	if _, err := limiter.Limits.Disable(ctx, gpt4, nil); err != nil {
+		panic(err)
+	}
+	if _, err := limiter.Limits.Enable(ctx, alice, nil); err != nil { // though the resource is disabled
+		panic(err)
+	}
+	fmt.Println("alice:", ask("alice"))
+	fmt.Println("bob:", ask("bob"))
+
+	if _, err := limiter.Limits.LeaveSwitch(ctx, alice, nil); err != nil { // to the resource
+		panic(err)
+	}
+	fmt.Println("alice:", ask("alice"))
+
+	// Output:
+	// alice: <nil>
+	// bob: zlimit: disabled: entity "bob", resource "gpt-4"
+	// alice: zlimit: disabled: entity "alice", resource "gpt-4"
+}

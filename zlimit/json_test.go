@@ -103,6 +103,8 @@ func TestJSON(t *testing.T) {
 		"CacheStats":       {zlimit.CacheStats{Hits: 1}, `{"hits":1,"misses":0,"stale":0,"entries":0,"stale_seconds":0}`},
 		"ExceededError":    {&zlimit.ExceededError{Statuses: statuses}, `{"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":1,"limits":[` + status + `]}`},
 		"UnavailableError": {&zlimit.UnavailableError{Op: zlimit.OpAcquire, Err: errors.New("no route")}, `{"op":"acquire","unknown":false,"error":"no route"}`},
+		"DisabledError":    {&zlimit.DisabledError{Entity: "alice", Resource: "api"}, `{"entity":"alice","resource":"api"}`},
+		"SwitchReport":     {zlimit.SwitchReport{Buckets: 2, Everywhere: at}, `{"buckets":2,"everywhere":"2026-03-15T09:30:00Z"}`},
 		"ValidationError":  {&zlimit.ValidationError{Field: "entity", Value: "a b", Reason: "must"}, `{"field":"entity","value":"a b","reason":"must"}`},
 		"ItemError":        {&zlimit.ItemError{PK: "n/BUCKET#alice#api#0", SK: "#STATE", Attribute: "b_zz_cp", Reason: "lacks it"}, `{"pk":"n/BUCKET#alice#api#0","sk":"#STATE","attribute":"b_zz_cp","reason":"lacks it"}`},
 		"UnsupportedError": {

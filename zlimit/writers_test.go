@@ -256,6 +256,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"writeLock":         "the lock of managed limits; no bucket",
 		"writeHeld":         "which levels are managed; no bucket",
 		"unlock":            "the lock of managed limits; no bucket",
+		"stamp":             "generation and disabled of items; their tokens stay as they are",
 	}
 	found := map[string]string{}
 	fset := token.NewFileSet()

@@ -1,0 +1,63 @@
+package layout
+
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+// TestSpendAsksForNoSwitch plans the write of a request from an image of a bucket that served requests. Another program
+// may disable the bucket without a generation, or an operator may stamp it. The write of a settlement asks for less.
+func TestSpendAsksForNoSwitch(t *testing.T) {
+	const now = 1_700_000_000_000
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	item := func(change ...expr.Attribute) expr.Item {
+		i := k.Key().Join(expr.Item{
+			{Name: "rf", Value: expr.N(now)},
+			{Name: "cg", Value: expr.N(now - 1000)},
+			{Name: "b_rpm_tk", Value: expr.N(40_000)},
+			{Name: "b_rpm_cp", Value: expr.N(100_000)},
+			{Name: "b_rpm_ra", Value: expr.N(10_000)},
+			{Name: "b_rpm_rp", Value: expr.N(1000)},
+			{Name: "b_wcu_tk", Value: expr.N(bucket.WriteCapacity)},
+			{Name: "b_wcu_cp", Value: expr.N(bucket.WriteCapacity)},
+			{Name: "b_wcu_ra", Value: expr.N(bucket.WriteCapacity)},
+			{Name: "b_wcu_rp", Value: expr.N(1000)},
+		})
+		for _, a := range change {
+			i.Set(a.Name, a.Value)
+		}
+		return i
+	}
+	state, err := ReadState(item())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := state.Own()
+	config.Freshness = 500
+	for _, settles := range []bool{false, true} {
+		var plan bucket.Plan
+		demand := bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Unchecked: settles, Settles: settles}
+		if plan.Decide(&state, config, &demand, now); !plan.Writes() || !settles && plan.Kind != bucket.Spend {
+			t.Fatalf("settles %t: planned to %v", settles, plan.Kind)
+		}
+		w, err := k.Write(&plan, Owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range []struct {
+			name   string
+			change expr.Attribute
+			holds  bool
+		}{
+			{"as it was", expr.Attribute{Name: "b_rpm_tk", Value: expr.N(40_000)}, true},
+			{"disabled by another program", expr.Attribute{Name: "disabled", Value: expr.Bool(true)}, settles},
+			{"stamped", expr.Attribute{Name: "cg", Value: expr.N(now)}, false},
+		} {
+			if got := w.Expr.Holds(item(test.change)); got != test.holds {
+				t.Errorf("settles %t, %s: the write holds: %t, want %t", settles, test.name, got, test.holds)
+			}
+		}
+	}
+}
