@@ -80,7 +80,8 @@ func kindOf(status int) kind {
 // errorBody returns an error as the provider of a request writes it, and sets the header by which SDKs know it. retry is the time to
 // wait; 0 for none.
 func errorBody(r *http.Request, header http.Header, status int, code, message string, retry time.Duration) []byte {
-	k, body := kindOf(status), any(nil)
+	k := kindOf(status)
+	var body any
 	switch dialectOf(r) {
 	case dialectAnthropic:
 		body = map[string]any{"type": "error", "error": map[string]any{"type": k.anthropic, "message": message}}

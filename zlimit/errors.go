@@ -117,7 +117,7 @@ func (e *DisabledError) Error() string {
 }
 
 // Is reports whether the other error is [ErrDisabled].
-func (*DisabledError) Is(other error) bool { return other == ErrDisabled } //nolint:errorlint // the error itself is asked for
+func (*DisabledError) Is(other error) bool { return other == ErrDisabled }
 
 // An ItemError reports an item of the table that does not hold what its record says: another program wrote it, or a person
 // did. The call needed the item to decide, and wrote nothing that depends on it. No failure policy admits such a request.

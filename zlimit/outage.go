@@ -140,10 +140,11 @@ func (o *outageLog) sumUp() {
 	if o.later == nil {
 		return
 	}
-	attributes := append([]slog.Attr{
-		slog.Uint64("times", o.untold), slog.Bool("answers", !o.open), slog.Any("error", o.cause),
-	}, o.counts.less(o.told).attributes()...)
-	o.logger.LogAttrs(context.Background(), slog.LevelWarn, "zlimit: the store was unavailable again", attributes...)
+	attributes := []any{slog.Uint64("times", o.untold), slog.Bool("answers", !o.open), slog.Any("error", o.cause)}
+	for _, count := range o.counts.less(o.told).attributes() {
+		attributes = append(attributes, count)
+	}
+	o.logger.Warn("zlimit: the store was unavailable again", attributes...)
 	o.soonest, o.isAway, o.told = time.Since(o.started)+toldEvery, o.open, o.counts
 	o.untold, o.later = 0, nil
 }

@@ -258,16 +258,9 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				p.step(Charge, l.Name, amount)
 				continue
 			}
-			if c.Lifetime > 0 && sub(l.Tokens, amount) < 0 {
-				return false // the time of expiry, which an advance sets, has to outlast the debt
-			}
-			if s.Shards == 0 { // the write asks for the number of shards, which old items do not have
+			if !p.owe(s, c, l, amount) {
 				return false
 			}
-			if sub(l.Tokens, amount) == math.MinInt64 { // the deepest debt saturates
-				return false
-			}
-			p.step(Owe, l.Name, amount, int64(s.Shards))
 		default:
 			room := add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount)
 			if l.Tokens > room || s.Shards == 0 {
@@ -289,6 +282,21 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 		p.ascribe(l.Name, d)
 	}
 	return s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now)
+}
+
+// owe takes an amount that need not be there; it returns false where the stamp has to move, too.
+func (p *Plan) owe(s *State, c *Config, l *Limit, amount int64) bool {
+	level := sub(l.Tokens, amount)
+	switch {
+	case c.Lifetime > 0 && level < 0: // the time of expiry, which an advance sets, has to outlast the debt
+		return false
+	case s.Shards == 0: // the write asks for the number of shards, which old items do not have
+		return false
+	case level == math.MinInt64: // the deepest debt saturates
+		return false
+	}
+	p.step(Owe, l.Name, amount, int64(s.Shards))
+	return true
 }
 
 // advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond

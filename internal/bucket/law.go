@@ -139,12 +139,6 @@ type chain struct {
 // of returns what the chain makes of a balance.
 func (c chain) of(balance int64) int64 { return min(raised(balance, c.inflow), c.ceiling) }
 
-// capped returns the chain with a lower ceiling at its end.
-func (c chain) capped(ceiling int64) chain {
-	c.ceiling = min(c.ceiling, ceiling)
-	return c
-}
-
 // behind puts a stretch before the chain.
 func (c chain) behind(inflow uint64, capacity int64) chain {
 	return chain{plus(c.inflow, inflow), min(raised(capacity, c.inflow), c.ceiling), c.anew}

@@ -148,8 +148,11 @@ func TestChangesOfParameters(t *testing.T) {
 		change                   Change
 		capacity, refill, period int64
 	}{
-		{Change{Scale: 500}, 100_500, 3, 60_000}, {Change{Scale: 1}, 201, 1, 60_000}, {Change{Capacity: 20}, 20_000, 7, 60_000},
-		{Change{Refill: 10, Period: 30}, 201_000, 10_000, 30_000}, {Change{Scale: 2000}, 402_000, 14, 60_000},
+		{Change{Scale: 500}, 100_500, 3, 60_000},
+		{Change{Scale: 1}, 201, 1, 60_000},
+		{Change{Capacity: 20}, 20_000, 7, 60_000},
+		{Change{Refill: 10, Period: 30}, 201_000, 10_000, 30_000},
+		{Change{Scale: 2000}, 402_000, 14, 60_000},
 	} {
 		if c, r, p := test.change.Of(201_000, 7, 60_000); c != test.capacity || r != test.refill || p != test.period {
 			t.Errorf("%v: %d, %d, %d, want %d, %d, %d", test.change, c, r, p, test.capacity, test.refill, test.period)

@@ -100,7 +100,7 @@ func Fresh(tb testing.TB) *Engine {
 	return engine
 }
 
-// With wraps a Runner: a *testing.M, or another that runs the tests and returns an exit code.
+// A Runner runs the tests and returns an exit code, as a *testing.M does. With wraps it.
 type Runner interface {
 	Run() int
 }
