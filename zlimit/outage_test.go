@@ -645,7 +645,7 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 		if len(lines) > 8 || !strings.Contains(lines[len(lines)-1], "answers=true") {
 			t.Errorf("%d lines, want 4 a minute at most, and the last to say that the store answers:\n%s", len(lines), log)
 		}
-		if log.Count("is unavailable;") != 1 || log.Count("answers again") > 2 {
+		if log.Count("is unavailable;") != 1 || log.Count("the store answers again") > 2 {
 			t.Errorf("not the first outage alone is told at once:\n%s", log)
 		}
 	})
