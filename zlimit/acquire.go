@@ -176,11 +176,12 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if deadline, ok := ctx.Deadline(); bound == 0 || ok && time.Until(deadline) <= bound || l.table.Refusal(ctx) != nil {
 		return l.engine.Take(ctx, request, &lease.receipt)
 	}
-	if l.late.refuses(bound) {
-		return errTooSlow(bound)
-	}
-	if allows {
-		return l.takeOrLeave(ctx, bound, *request, lease)
+	refused, tried := l.late.judge(bound)
+	switch {
+	case refused:
+		return errTooSlow(false, bound)
+	case allows:
+		return l.takeOrLeave(ctx, bound, tried, *request, lease)
 	}
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -211,8 +212,8 @@ func undecided(unknown bool, within time.Duration) error {
 }
 
 // takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. What is under way when the time is over goes on
-// in the background, with the lease that nothing else uses.
-func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, request protocol.Request, lease *Lease) error {
+// in the background, with the lease that nothing else uses. So does a request that is tried while the store is too slow: it is not waited for.
+func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, tried bool, request protocol.Request, lease *Lease) error {
 	if !l.engine.Begin() {
 		return ErrClosed
 	}
@@ -221,8 +222,17 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, requ
 	go func() {
 		defer l.engine.End()
 		defer cancel()
-		done <- l.engine.Take(apart, &request, &lease.receipt)
+		began := l.late.now()
+		err := l.engine.Take(apart, &request, &lease.receipt)
+		if tried && isDecision(err) && l.late.now()-began <= bound {
+			l.late.decided()
+		}
+		done <- err
 	}()
+	if tried {
+		time.AfterFunc(settleTimeout, cancel)
+		return errTooSlow(true, bound)
+	}
 	timer := time.NewTimer(bound)
 	defer timer.Stop()
 	for {

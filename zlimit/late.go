@@ -24,18 +24,22 @@ type lateness struct {
 	next    atomic.Int64 // when one is tried again
 }
 
-// refuses reports whether the failure policy decides about a request at once, of those that have so much time. A part of the store may be
-// slow while requests of others are decided in time: none was for as long as a request has.
-func (l *lateness) refuses(bound time.Duration) bool {
+// judge reports whether the failure policy decides about a request at once, of those with so much time, and whether the request is one
+// that is tried all the same. A part of the store may be slow while requests of others are decided in time. So the policy decides only
+// when no request was decided in time for as long as a request has.
+func (l *lateness) judge(bound time.Duration) (refused, tried bool) {
 	if l.row.Load() < lateRow {
-		return false
+		return false, false
 	}
-	now, next := time.Since(l.started), l.next.Load()
+	now, next := l.now(), l.next.Load()
 	if now < time.Duration(l.since.Load())+bound {
-		return false
+		return false, false
 	}
-	return now < time.Duration(next) || !l.next.CompareAndSwap(next, int64(now+latePart*bound))
+	tried = now >= time.Duration(next) && l.next.CompareAndSwap(next, int64(now+latePart*bound))
+	return !tried, tried
 }
+
+func (l *lateness) now() time.Duration { return time.Since(l.started) }
 
 // decided notes a request that was decided in time.
 func (l *lateness) decided() {
@@ -47,11 +51,11 @@ func (l *lateness) decided() {
 // late notes a request that was not.
 func (l *lateness) late() {
 	if l.row.Add(1) == 1 {
-		l.since.Store(int64(time.Since(l.started)))
+		l.since.Store(int64(l.now()))
 	}
 }
 
-// errTooSlow is the outage of requests that are not tried.
-func errTooSlow(bound time.Duration) error {
-	return &store.Error{Op: "decide", Unavailable: true, Err: fmt.Errorf("not sent, since the last requests were not decided within %v", bound)}
+// errTooSlow is the outage of requests that the policy decides at once. One that is tried goes on in the background, and is unknown.
+func errTooSlow(tried bool, bound time.Duration) error {
+	return &store.Error{Op: "decide", Unavailable: true, Unknown: tried, Err: fmt.Errorf("not waited for, since the last requests were not decided within %v", bound)}
 }

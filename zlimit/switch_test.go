@@ -216,3 +216,25 @@ func TestDisabledParents(t *testing.T) {
 		t.Errorf("the child's item is %+v, %v", state, err)
 	}
 }
+
+// TestStampedLimitsBind lowers the limits of a bucket that another process knows, and stamps the bucket. The item still has
+// the former limits, and so has the memory of the other process. Its next request goes by what is stored all the same.
+func TestStampedLimitsBind(t *testing.T) {
+	ctx := context.Background()
+	at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+	for _, later := range []time.Duration{0, 30 * time.Second} { // a spend, an advance
+		c := newClock()
+		s := newMemory(t)
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 60))
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
+			t.Fatal(err)
+		}
+		c.sleep(later)
+		reject(t, other, ask(zlimit.Amounts{"rpm": 2}))
+	}
+}

@@ -9,11 +9,6 @@ var insertOperation = expr.Operation{
 	Where: []expr.Condition{expr.Absent(expr.Attr("PK"))},
 }
 
-// Insert puts an item where there is none.
-func Insert() (expr.Bound, error) {
-	return insertOperation.Call().Bind()
-}
-
 // The clauses of Spend.
 const (
 	spendAdmit = iota
@@ -109,104 +104,6 @@ var spendOperation = expr.Operation{
 			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 	},
-}
-
-// SpendCall collects the clauses of a call of Spend. Bind ends it.
-type SpendCall struct {
-	*expr.Call
-}
-
-// Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It asks for a recent
-// stamp. The time between the stamp and now is refilled later. A bucket that was full during that time would get the
-// refill on top of its capacity.
-//   - fresh: oldest refill stamp that will do, epoch milliseconds
-//   - now: time after which the item must not have expired, epoch seconds: that of the write, or when a debt will be
-//     paid
-//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that was valid for
-//     ever
-//   - generation: cg as it was seen, epoch milliseconds; 0 for none
-func Spend(fresh, now, validAt, generation int64) SpendCall {
-	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt), expr.N(generation))}
-}
-
-// Admit asks that requests are served. What settles a request that was served before does not ask it.
-func (c SpendCall) Admit() {
-	c.Pick(spendAdmit, "")
-}
-
-// Take takes tokens that must be there.
-//   - amount: millitokens, positive
-func (c SpendCall) Take(limit string, amount int64) {
-	c.Pick(spendTake, limit, expr.N(amount))
-}
-
-// Borrow takes tokens for callers that wait for those that are not there yet. The debt is no deeper than what flows in
-// while they wait. The part of the inflow that the item has depends on the number of shards.
-//   - amount: millitokens, positive
-//   - floor: lowest balance that will do, millitokens
-//   - shards: shards that the item is one of
-func (c SpendCall) Borrow(limit string, amount, floor, shards int64) {
-	c.Pick(spendBorrow, limit, expr.N(amount), expr.N(floor), expr.N(shards))
-}
-
-// Below asks that the refill since an old stamp still fits. Where it does, none of it was lost, and a later write will
-// refill all of it.
-//   - ceiling: highest balance that will do, millitokens
-func (c SpendCall) Below(limit string, ceiling int64) {
-	c.Pick(spendBelow, limit, expr.N(ceiling))
-}
-
-// Unmoved asks for the very stamp as it was seen, and so for the limits.
-//   - refilledAt: refill stamp, epoch milliseconds
-func (c SpendCall) Unmoved(refilledAt int64) {
-	c.Pick(spendUnmoved, "", expr.N(refilledAt))
-}
-
-// Charge takes tokens without asking for them, and may leave a debt.
-//   - amount: millitokens, positive
-func (c SpendCall) Charge(limit string, amount int64) {
-	c.Pick(spendCharge, limit, expr.N(amount))
-}
-
-// Owe takes tokens without asking for them, and may leave a debt. It asks for the number of shards, since the debt of
-// one of several would not hold the others back.
-//   - amount: millitokens, positive
-//   - shards: shards that the item is one of
-func (c SpendCall) Owe(limit string, amount, shards int64) {
-	c.Pick(spendOwe, limit, expr.N(amount), expr.N(shards))
-}
-
-// Refund gives tokens back where they do not pass the capacity.
-//   - amount: millitokens, negative
-//   - room: highest balance that leaves room for them, millitokens
-//   - capacity: capacity that the room was computed from, millitokens
-//   - shards: shards that the room was computed from
-func (c SpendCall) Refund(limit string, amount, room, capacity, shards int64) {
-	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity), expr.N(shards))
-}
-
-// Same asks for the life of a limit that tokens are given back to.
-//   - life: of which they were taken
-func (c SpendCall) Same(limit string, life int64) {
-	c.Pick(spendSame, limit, expr.N(life))
-}
-
-// Ascribe counts what requests of children take.
-//   - amount: part of what is spent, millitokens
-func (c SpendCall) Ascribe(limit string, amount int64) {
-	c.Pick(spendAscribe, limit, expr.N(amount))
-}
-
-// Period asks for the period of the quotas that tokens are given back to.
-//   - until: its end, epoch milliseconds
-func (c SpendCall) Period(until int64) {
-	c.Pick(spendPeriod, "", expr.N(until))
-}
-
-// Regard counts tokens that are given back of a period that is over.
-//   - amount: millitokens, negative
-func (c SpendCall) Regard(limit string, amount int64) {
-	c.Pick(spendRegard, limit, expr.N(amount))
 }
 
 // The clauses of Advance.
@@ -405,204 +302,11 @@ var advanceOperation = expr.Operation{
 	},
 }
 
-// AdvanceCall collects the clauses of a call of Advance. Bind ends it.
-type AdvanceCall struct {
-	*expr.Call
-}
-
-// Advance refills every limit of a bucket up to now, spends at the same time, and brings the item in line with the
-// configured limits. It succeeds only on the refill stamp that its figures were computed from.
-//   - refilledAt: refill stamp that the figures start from, epoch milliseconds
-//   - now: refill stamp to write, epoch milliseconds; before the other only where that is ahead of every clock
-//   - until: vu as it was seen, epoch milliseconds; -1 for none
-//   - generation: cg as it was seen, epoch milliseconds; 0 for none
-func Advance(refilledAt, now, until, generation int64) AdvanceCall {
-	return AdvanceCall{advanceOperation.Call(
-		expr.N(refilledAt),
-		expr.N(now),
-		expr.N(until),
-		expr.N(generation),
-	)}
-}
-
-// Admit asks that requests are served. What settles a request that was served before does not ask it.
-func (c AdvanceCall) Admit() {
-	c.Pick(advanceAdmit, "")
-}
-
-// Credit adds the refill less what is spent, where the sum does not fill the bucket.
-//   - room: highest balance that does not fill up, millitokens
-//   - delta: refill less consumption, millitokens
-func (c AdvanceCall) Credit(limit string, room, delta int64) {
-	c.Pick(advanceCredit, limit, expr.N(room), expr.N(delta))
-}
-
-// Cover asks that the balance together with the refill covers what is spent.
-//   - floor: lowest balance that does, millitokens
-func (c AdvanceCall) Cover(limit string, floor int64) {
-	c.Pick(advanceCover, limit, expr.N(floor))
-}
-
-// Fill sets the balance where the refill, or a refund, fills the bucket.
-//   - brink: lowest balance that fills up, millitokens
-//   - level: balance afterwards, millitokens
-func (c AdvanceCall) Fill(limit string, brink, level int64) {
-	c.Pick(advanceFill, limit, expr.N(brink), expr.N(level))
-}
-
-// Renew makes a quota full anew, whatever its balance was.
-//   - level: balance after what is spent, millitokens
-func (c AdvanceCall) Renew(limit string, level int64) {
-	c.Pick(advanceRenew, limit, expr.N(level))
-}
-
-// Count counts what is spent.
-//   - amount: millitokens, negative for a refund
-func (c AdvanceCall) Count(limit string, amount int64) {
-	c.Pick(advanceCount, limit, expr.N(amount))
-}
-
-// Configure takes over the configured parameters.
-//   - capacity: millitokens
-//   - refillAmount: millitokens per period
-//   - refillPeriod: milliseconds
-func (c AdvanceCall) Configure(limit string, capacity, refillAmount, refillPeriod int64) {
-	c.Pick(advanceConfigure, limit, expr.N(capacity), expr.N(refillAmount), expr.N(refillPeriod))
-}
-
-// Ration takes over the configured parameters of a quota. Older versions of this program do not read a limit without a
-// refill.
-//   - capacity: millitokens
-//   - refillPeriod: milliseconds, of no meaning
-//   - times: at which it is full anew
-func (c AdvanceCall) Ration(limit string, capacity, refillPeriod int64, times string) {
-	c.Pick(advanceRation, limit, expr.N(capacity), expr.N(refillPeriod), expr.S(times))
-}
-
-// Unration ends a quota that is dropped, or refills from now on.
-func (c AdvanceCall) Unration(limit string) {
-	c.Pick(advanceUnration, limit)
-}
-
-// Apart takes away the times that limits share, each of which has its own.
-func (c AdvanceCall) Apart() {
-	c.Pick(advanceApart, "")
-}
-
-// Edge notes when the first of the quotas is full anew.
-//   - until: epoch milliseconds
-func (c AdvanceCall) Edge(until int64) {
-	c.Pick(advanceEdge, "", expr.N(until))
-}
-
-// Steady notes that there is no quota.
-func (c AdvanceCall) Steady() {
-	c.Pick(advanceSteady, "")
-}
-
-// Place notes the zone of the times of all quotas.
-//   - zone: as the IANA database names it
-func (c AdvanceCall) Place(zone string) {
-	c.Pick(advancePlace, "", expr.S(zone))
-}
-
-// Hold notes up to when quotas were made full anew, where the stamp is set back.
-//   - mark: epoch milliseconds
-func (c AdvanceCall) Hold(mark int64) {
-	c.Pick(advanceHold, "", expr.N(mark))
-}
-
-// Seed starts a limit that the item does not have yet.
-//   - level: balance after what is spent, millitokens
-//   - amount: what is spent, millitokens
-func (c AdvanceCall) Seed(limit string, level, amount int64) {
-	c.Pick(advanceSeed, limit, expr.N(level), expr.N(amount))
-}
-
-// Ascribe counts what requests of children take.
-//   - amount: part of what is spent, millitokens
-func (c AdvanceCall) Ascribe(limit string, amount int64) {
-	c.Pick(advanceAscribe, limit, expr.N(amount))
-}
-
-// Disown ends the count of what requests of children took of a limit that is dropped.
-func (c AdvanceCall) Disown(limit string) {
-	c.Pick(advanceDisown, limit)
-}
-
-// Begin notes which life of a limit starts.
-//   - life: a number that the former one did not have
-func (c AdvanceCall) Begin(limit string, life int64) {
-	c.Pick(advanceBegin, limit, expr.N(life))
-}
-
-// Drop ends a limit that is configured no more.
-func (c AdvanceCall) Drop(limit string) {
-	c.Pick(advanceDrop, limit)
-}
-
-// Know notes what is counted by now, so that the next refill sees what other clients took since.
-//   - consumed: net consumption since creation, this write's included, millitokens
-func (c AdvanceCall) Know(limit string, consumed int64) {
-	c.Pick(advanceKnow, limit, expr.N(consumed))
-}
-
-// End ends the life of a limit that is dropped.
-func (c AdvanceCall) End(limit string) {
-	c.Pick(advanceEnd, limit)
-}
-
-// Forget ends the note of a limit that is dropped.
-func (c AdvanceCall) Forget(limit string) {
-	c.Pick(advanceForget, limit)
-}
-
-// Expire sets the time of expiry.
-//   - expiresAt: epoch seconds
-func (c AdvanceCall) Expire(expiresAt int64) {
-	c.Pick(advanceExpire, "", expr.N(expiresAt))
-}
-
-// Persist takes the time of expiry away, and enters the item into the index of its namespace, which has all that does
-// not expire.
-//   - pk: partition key in the index
-//   - sk: sort key in the index
-func (c AdvanceCall) Persist(pk, sk string) {
-	c.Pick(advancePersist, "", expr.S(pk), expr.S(sk))
-}
-
-// Repeat repeats what is stored for the entity, so that other processes need not read it.
-//   - readAt: when it was read, epoch milliseconds
-//   - levels: what it said, as JSON
-func (c AdvanceCall) Repeat(readAt int64, levels string) {
-	c.Pick(advanceRepeat, "", expr.N(readAt), expr.S(levels))
-}
-
-// RepeatNone notes that the entity has no limits of its own and no parent, so that other processes need not ask.
-//   - readAt: when that was read, epoch milliseconds
-func (c AdvanceCall) RepeatNone(readAt int64) {
-	c.Pick(advanceRepeatNone, "", expr.N(readAt))
-}
-
-// Share changes the number of shards, of which the item is one.
-//   - shards: shards so far
-//   - next: shards from now on
-func (c AdvanceCall) Share(shards, next int64) {
-	c.Pick(advanceShare, "", expr.N(shards), expr.N(next))
-}
-
 var listOperation = expr.Operation{
 	Name:   "list",
 	Slots:  2,
 	Where:  []expr.Condition{expr.Exists(expr.Attr("rf"))},
 	Update: []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
-}
-
-// List enters a bucket into the index of its resource.
-//   - pk: partition key in the index
-//   - sk: sort key in the index
-func List(pk, sk string) (expr.Bound, error) {
-	return listOperation.Call(expr.S(pk), expr.S(sk)).Bind()
 }
 
 // The clauses of Stamp.
@@ -637,32 +341,6 @@ var stampOperation = expr.Operation{
 	},
 }
 
-// StampCall collects the clauses of a call of Stamp. Bind ends it.
-type StampCall struct {
-	*expr.Call
-}
-
-// Stamp has a change of what is stored bind at once. The change is stored before. Every write of a process that has
-// another stamp in mind fails from now on, until the process has read what is stored.
-//   - generation: time at which the change was read, epoch milliseconds
-func Stamp(generation int64) StampCall {
-	return StampCall{stampOperation.Call(expr.N(generation))}
-}
-
-// Disable has requests refused. The item does not expire meanwhile, since one that is created again would not be
-// disabled. It enters the index of its namespace, which has all that does not expire.
-//   - disabled: true
-//   - pk: partition key in the index
-//   - sk: sort key in the index
-func (c StampCall) Disable(disabled bool, pk, sk string) {
-	c.Pick(stampDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
-}
-
-// Enable has requests served.
-func (c StampCall) Enable() {
-	c.Pick(stampEnable, "")
-}
-
 // The clause of AsSeen.
 const asSeenHolding = 0
 
@@ -685,53 +363,16 @@ var asSeenOperation = expr.Operation{
 	},
 }
 
-// AsSeenCall collects the clauses of a call of AsSeen. Bind ends it.
-type AsSeenCall struct {
-	*expr.Call
-}
-
-// AsSeen asks for a shard as it was seen, to delete it or to put another one in its place.
-//   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
-//   - shards: shards so far
-//   - until: vu as it was seen, epoch milliseconds; -1 for none
-//   - generation: cg as it was seen, epoch milliseconds; 0 for none
-func AsSeen(refilledAt, shards, until, generation int64) AsSeenCall {
-	return AsSeenCall{asSeenOperation.Call(
-		expr.N(refilledAt),
-		expr.N(shards),
-		expr.N(until),
-		expr.N(generation),
-	)}
-}
-
-// Holding asks for a balance.
-//   - tokens: millitokens
-func (c AsSeenCall) Holding(limit string, tokens int64) {
-	c.Pick(asSeenHolding, limit, expr.N(tokens))
-}
-
 var replaceConfigOperation = expr.Operation{
 	Name:  "replace_config",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
 }
 
-// ReplaceConfig puts a config of the system in place of the version that was read.
-//   - version: number of writes at the time of reading
-func ReplaceConfig(version int64) (expr.Bound, error) {
-	return replaceConfigOperation.Call(expr.N(version)).Bind()
-}
-
 var removeConfigOperation = expr.Operation{
 	Name:  "remove_config",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
-}
-
-// RemoveConfig deletes a config of the system of the version that was read.
-//   - version: number of writes at the time of reading
-func RemoveConfig(version int64) (expr.Bound, error) {
-	return removeConfigOperation.Call(expr.N(version)).Bind()
 }
 
 // The clauses of ReplaceLevel.
@@ -759,29 +400,6 @@ var replaceLevelOperation = expr.Operation{
 	},
 }
 
-// ReplaceLevelCall collects the clauses of a call of ReplaceLevel. Bind ends it.
-type ReplaceLevelCall struct {
-	*expr.Call
-}
-
-// ReplaceLevel puts a config of a resource or an entity in place of the version that was read.
-//   - version: number of writes at the time of reading; 0 for one that another program has made without limits
-func ReplaceLevel(version int64) ReplaceLevelCall {
-	return ReplaceLevelCall{replaceLevelOperation.Call(expr.N(version))}
-}
-
-// Unswitched asks that the level does not say whether requests are refused.
-func (c ReplaceLevelCall) Unswitched() {
-	c.Pick(replaceLevelUnswitched, "")
-}
-
-// Switched asks that the level says of that what it said. Other programs change it alone, and leave the number of
-// writes as it is.
-//   - said: what that was
-func (c ReplaceLevelCall) Switched(said expr.Value) {
-	c.Pick(replaceLevelSwitched, "", said)
-}
-
 // The clauses of RemoveLevel.
 const (
 	removeLevelUnswitched = iota
@@ -807,39 +425,10 @@ var removeLevelOperation = expr.Operation{
 	},
 }
 
-// RemoveLevelCall collects the clauses of a call of RemoveLevel. Bind ends it.
-type RemoveLevelCall struct {
-	*expr.Call
-}
-
-// RemoveLevel deletes a config of a resource or an entity of the version that was read.
-//   - version: number of writes at the time of reading; 0 for one that another program has made without limits
-func RemoveLevel(version int64) RemoveLevelCall {
-	return RemoveLevelCall{removeLevelOperation.Call(expr.N(version))}
-}
-
-// Unswitched asks that the level does not say whether requests are refused.
-func (c RemoveLevelCall) Unswitched() {
-	c.Pick(removeLevelUnswitched, "")
-}
-
-// Switched asks that the level says of that what it said. Other programs change it alone, and leave the number of
-// writes as it is.
-//   - said: what that was
-func (c RemoveLevelCall) Switched(said expr.Value) {
-	c.Pick(removeLevelSwitched, "", said)
-}
-
 var takeProvisionerLockOperation = expr.Operation{
 	Name:  "take_provisioner_lock",
 	Slots: 1,
 	Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("PK")), expr.LE(expr.Attr("ttl"), 0))},
-}
-
-// TakeProvisionerLock takes a lock that no run has, or that has expired.
-//   - now: epoch seconds
-func TakeProvisionerLock(now int64) (expr.Bound, error) {
-	return takeProvisionerLockOperation.Call(expr.N(now)).Bind()
 }
 
 var keepProvisionerLockOperation = expr.Operation{
@@ -848,35 +437,16 @@ var keepProvisionerLockOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
 }
 
-// KeepProvisionerLock prolongs a lock that the run has.
-//   - lock: id of the run
-func KeepProvisionerLock(lock string) (expr.Bound, error) {
-	return keepProvisionerLockOperation.Call(expr.S(lock)).Bind()
-}
-
 var holdProvisionerLockOperation = expr.Operation{
 	Name:  "hold_provisioner_lock",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
 }
 
-// HoldProvisionerLock asks that the run has the lock. Every write of a run asks it in its transaction, so that no two
-// runs write by turns.
-//   - lock: id of the run
-func HoldProvisionerLock(lock string) (expr.Bound, error) {
-	return holdProvisionerLockOperation.Call(expr.S(lock)).Bind()
-}
-
 var releaseProvisionerLockOperation = expr.Operation{
 	Name:  "release_provisioner_lock",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
-}
-
-// ReleaseProvisionerLock gives a lock back.
-//   - lock: id of the run
-func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
-	return releaseProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
 var raiseVersionOperation = expr.Operation{
@@ -889,18 +459,6 @@ var raiseVersionOperation = expr.Operation{
 	},
 }
 
-// RaiseVersion replaces the version record as it was seen, so that no two writers lower what the other has raised.
-//   - schema: schema_version as it was seen
-//   - client: client_min_version as it was seen
-//   - lambda: lambda_version as it was seen
-func RaiseVersion(schema, client, lambda string) (expr.Bound, error) {
-	return raiseVersionOperation.Call(
-		expr.S(schema),
-		expr.S(client),
-		orNull(lambda == "", expr.S(lambda)),
-	).Bind()
-}
-
 var listResourceOperation = expr.Operation{
 	Name:  "list_resource",
 	Slots: 3,
@@ -911,23 +469,10 @@ var listResourceOperation = expr.Operation{
 	},
 }
 
-// ListResource notes that resources have limits of their own.
-//   - names: resources
-func ListResource(key ResourceRegistryKey, names []string) (expr.Bound, error) {
-	gsi4PK, gsi4SK := key.GSI4()
-	return listResourceOperation.Call(expr.Strings(names...), expr.S(gsi4PK), expr.S(gsi4SK)).Bind()
-}
-
 var unlistResourceOperation = expr.Operation{
 	Name:   "unlist_resource",
 	Slots:  1,
 	Update: []expr.Action{expr.Delete(expr.Attr("resources"), 0)},
-}
-
-// UnlistResource notes that resources have limits of their own no more.
-//   - names: resources
-func UnlistResource(names []string) (expr.Bound, error) {
-	return unlistResourceOperation.Call(expr.Strings(names...)).Bind()
 }
 
 // The clause of CountEntityConfig.
@@ -944,23 +489,6 @@ var countEntityConfigOperation = expr.Operation{
 			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
 		},
 	},
-}
-
-// CountEntityConfigCall collects the clauses of a call of CountEntityConfig. Bind ends it.
-type CountEntityConfigCall struct {
-	*expr.Call
-}
-
-// CountEntityConfig counts the entities that have limits of their own for a resource.
-func CountEntityConfig(key EntityConfigRegistryKey) CountEntityConfigCall {
-	gsi4PK, gsi4SK := key.GSI4()
-	return CountEntityConfigCall{countEntityConfigOperation.Call(expr.S(gsi4PK), expr.S(gsi4SK))}
-}
-
-// Change changes the count of one resource.
-//   - difference: 1 for a new config, -1 for a deleted one
-func (c CountEntityConfigCall) Change(resource string, difference int64) {
-	c.Pick(countEntityConfigChange, resource, expr.N(difference))
 }
 
 // The clauses of CountUsage.
@@ -1029,78 +557,6 @@ var countUsageOperation = expr.Operation{
 	},
 }
 
-// CountUsageCall collects the clauses of a call of CountUsage. Bind ends it.
-type CountUsageCall struct {
-	*expr.Call
-}
-
-// CountUsage adds changes of a bucket to the figures of a window, on condition that the figures contain none of them
-// yet. The figures contain the changes of a shard up to a sequence number. They do not become part of what an hour
-// carries.
-//   - window: hourly, daily or monthly
-//   - windowStart: start of the window, 2006-01-02T15:04:05Z
-//   - events: changes
-func CountUsage(key UsageKey, window, windowStart string, events int64) CountUsageCall {
-	gsi2PK, gsi2SK := key.GSI2()
-	return CountUsageCall{countUsageOperation.Call(
-		expr.S(window),
-		expr.S(windowStart),
-		expr.N(events),
-		expr.S(key.Entity),
-		expr.S(key.Resource),
-		expr.S(gsi2PK),
-		expr.S(gsi2SK),
-	)}
-}
-
-// Consume adds to the figure of one limit.
-//   - consumed: net consumption, millitokens
-func (c CountUsageCall) Consume(limit string, consumed int64) {
-	c.Pick(countUsageConsume, limit, expr.Decimal(consumed, 3))
-}
-
-// Ascribe adds to what requests of children consumed of one limit.
-//   - consumed: part of the net consumption, millitokens
-func (c CountUsageCall) Ascribe(limit string, consumed int64) {
-	c.Pick(countUsageAscribe, limit, expr.Decimal(consumed, 3))
-}
-
-// Follow adds changes of one shard.
-//   - first: the first of them
-//   - last: the last of them
-func (c CountUsageCall) Follow(source, first, last string) {
-	c.Pick(countUsageFollow, source, expr.S(first), expr.S(last))
-}
-
-// Expire sets the time of expiry.
-//   - expiresAt: epoch seconds
-func (c CountUsageCall) Expire(expiresAt int64) {
-	c.Pick(countUsageExpire, "", expr.N(expiresAt))
-}
-
-// Persist takes the time of expiry away.
-func (c CountUsageCall) Persist() {
-	c.Pick(countUsagePersist, "")
-}
-
-// List enters the snapshot into the index of its namespace.
-//   - pk: partition key in the index
-//   - sk: sort key in the index
-func (c CountUsageCall) List(pk, sk string) {
-	c.Pick(countUsageList, "", expr.S(pk), expr.S(sk))
-}
-
-// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
-// others.
-func (c CountUsageCall) Unlist() {
-	c.Pick(countUsageUnlist, "")
-}
-
-// Whole asks that the day and the month get nothing from the hour when it is over.
-func (c CountUsageCall) Whole() {
-	c.Pick(countUsageWhole, "")
-}
-
 // The clauses of CarryUsage.
 const (
 	carryUsageConsume = iota
@@ -1165,75 +621,6 @@ var carryUsageOperation = expr.Operation{
 	},
 }
 
-// CarryUsageCall collects the clauses of a call of CarryUsage. Bind ends it.
-type CarryUsageCall struct {
-	*expr.Call
-}
-
-// CarryUsage adds changes of a bucket to the figures of an hour, and to what the day and the month of the hour have
-// still to get. It asks as count_usage does, and that the hour is not closed. Until it is closed, the hour does not
-// expire.
-//   - window: hourly
-//   - windowStart: start of the hour, 2006-01-02T15:04:05Z
-//   - events: changes
-//   - carried: what the day and the month have to get from now on, as JSON
-func CarryUsage(key UsageKey, window, windowStart string, events int64, carried string) CarryUsageCall {
-	gsi2PK, gsi2SK := key.GSI2()
-	return CarryUsageCall{carryUsageOperation.Call(
-		expr.S(window),
-		expr.S(windowStart),
-		expr.N(events),
-		expr.S(carried),
-		expr.S(key.Entity),
-		expr.S(key.Resource),
-		expr.S(gsi2PK),
-		expr.S(gsi2SK),
-	)}
-}
-
-// Consume adds to the figure of one limit.
-//   - consumed: net consumption, millitokens
-func (c CarryUsageCall) Consume(limit string, consumed int64) {
-	c.Pick(carryUsageConsume, limit, expr.Decimal(consumed, 3))
-}
-
-// Ascribe adds to what requests of children consumed of one limit.
-//   - consumed: part of the net consumption, millitokens
-func (c CarryUsageCall) Ascribe(limit string, consumed int64) {
-	c.Pick(carryUsageAscribe, limit, expr.Decimal(consumed, 3))
-}
-
-// Follow adds changes of one shard.
-//   - first: the first of them
-//   - last: the last of them
-func (c CarryUsageCall) Follow(source, first, last string) {
-	c.Pick(carryUsageFollow, source, expr.S(first), expr.S(last))
-}
-
-// List enters the snapshot into the index of its namespace.
-//   - pk: partition key in the index
-//   - sk: sort key in the index
-func (c CarryUsageCall) List(pk, sk string) {
-	c.Pick(carryUsageList, "", expr.S(pk), expr.S(sk))
-}
-
-// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
-// others.
-func (c CarryUsageCall) Unlist() {
-	c.Pick(carryUsageUnlist, "")
-}
-
-// Begin asks that no worker has begun the hour.
-func (c CarryUsageCall) Begin() {
-	c.Pick(carryUsageBegin, "")
-}
-
-// Proceed asks for what the day and the month had to get so far.
-//   - seen: what they had to get when it was read, as JSON
-func (c CarryUsageCall) Proceed(seen string) {
-	c.Pick(carryUsageProceed, "", expr.S(seen))
-}
-
 // The clause of CloseHour.
 const closeHourExpire = 0
 
@@ -1249,23 +636,6 @@ var closeHourOperation = expr.Operation{
 			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 	},
-}
-
-// CloseHourCall collects the clauses of a call of CloseHour. Bind ends it.
-type CloseHourCall struct {
-	*expr.Call
-}
-
-// CloseHour makes final what the day and the month get from an hour.
-//   - at: time of the write, 2006-01-02T15:04:05Z
-func CloseHour(at string) CloseHourCall {
-	return CloseHourCall{closeHourOperation.Call(expr.S(at))}
-}
-
-// Expire sets the time of expiry.
-//   - expiresAt: epoch seconds
-func (c CloseHourCall) Expire(expiresAt int64) {
-	c.Pick(closeHourExpire, "", expr.N(expiresAt))
 }
 
 // The clauses of AddHour.
@@ -1336,78 +706,6 @@ var addHourOperation = expr.Operation{
 	},
 }
 
-// AddHourCall collects the clauses of a call of AddHour. Bind ends it.
-type AddHourCall struct {
-	*expr.Call
-}
-
-// AddHour adds what an hour carried to the figures of its day or its month, on condition that they contain the hours of
-// that day which were seen.
-//   - window: daily or monthly
-//   - windowStart: start of the window, 2006-01-02T15:04:05Z
-//   - events: changes
-func AddHour(key UsageKey, window, windowStart string, events int64) AddHourCall {
-	gsi2PK, gsi2SK := key.GSI2()
-	return AddHourCall{addHourOperation.Call(
-		expr.S(window),
-		expr.S(windowStart),
-		expr.N(events),
-		expr.S(key.Entity),
-		expr.S(key.Resource),
-		expr.S(gsi2PK),
-		expr.S(gsi2SK),
-	)}
-}
-
-// Consume adds to the figure of one limit.
-//   - consumed: net consumption, millitokens
-func (c AddHourCall) Consume(limit string, consumed int64) {
-	c.Pick(addHourConsume, limit, expr.Decimal(consumed, 3))
-}
-
-// Ascribe adds to what requests of children consumed of one limit.
-//   - consumed: part of the net consumption, millitokens
-func (c AddHourCall) Ascribe(limit string, consumed int64) {
-	c.Pick(addHourAscribe, limit, expr.Decimal(consumed, 3))
-}
-
-// Expire sets the time of expiry.
-//   - expiresAt: epoch seconds
-func (c AddHourCall) Expire(expiresAt int64) {
-	c.Pick(addHourExpire, "", expr.N(expiresAt))
-}
-
-// Persist takes the time of expiry away.
-func (c AddHourCall) Persist() {
-	c.Pick(addHourPersist, "")
-}
-
-// List enters the snapshot into the index of its namespace.
-//   - pk: partition key in the index
-//   - sk: sort key in the index
-func (c AddHourCall) List(pk, sk string) {
-	c.Pick(addHourList, "", expr.S(pk), expr.S(sk))
-}
-
-// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
-// others.
-func (c AddHourCall) Unlist() {
-	c.Pick(addHourUnlist, "")
-}
-
-// First adds the first hour of a day.
-//   - contained: the hour, in six hexadecimal digits
-func (c AddHourCall) First(day, contained string) {
-	c.Pick(addHourFirst, day, expr.S(contained))
-}
-
-// Later adds another hour of a day.
-//   - seen: hours as they were read
-//   - contained: these and the hour, in six hexadecimal digits
-func (c AddHourCall) Later(day, seen, contained string) {
-	c.Pick(addHourLater, day, expr.S(seen), expr.S(contained))
-}
-
 var claimDueHourOperation = expr.Operation{
 	Name:  "claim_due_hour",
 	Slots: 3,
@@ -1418,14 +716,6 @@ var claimDueHourOperation = expr.Operation{
 	Update: []expr.Action{expr.Set(expr.Attr("owner"), 0), expr.Set(expr.Attr("until"), 2)},
 }
 
-// ClaimDueHour takes an hour to work on, that no aggregator has or that one has for too long.
-//   - owner: the aggregator
-//   - now: epoch seconds
-//   - until: time from which another aggregator may go on, epoch seconds
-func ClaimDueHour(owner string, now, until int64) (expr.Bound, error) {
-	return claimDueHourOperation.Call(expr.S(owner), expr.N(now), expr.N(until)).Bind()
-}
-
 var keepDueHourOperation = expr.Operation{
 	Name:   "keep_due_hour",
 	Slots:  3,
@@ -1433,24 +723,10 @@ var keepDueHourOperation = expr.Operation{
 	Update: []expr.Action{expr.Set(expr.Attr("until"), 1), expr.Set(expr.Attr("after"), 2)},
 }
 
-// KeepDueHour notes how far the work on an hour has come.
-//   - owner: the aggregator
-//   - until: time from which another aggregator may go on, epoch seconds
-//   - after: sort key in GSI2 up to which it is done
-func KeepDueHour(owner string, until int64, after string) (expr.Bound, error) {
-	return keepDueHourOperation.Call(expr.S(owner), expr.N(until), expr.S(after)).Bind()
-}
-
 var finishDueHourOperation = expr.Operation{
 	Name:  "finish_due_hour",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
-}
-
-// FinishDueHour deletes the record of an hour that is added to its days and months.
-//   - owner: the aggregator
-func FinishDueHour(owner string) (expr.Bound, error) {
-	return finishDueHourOperation.Call(expr.S(owner)).Bind()
 }
 
 var addChildOperation = expr.Operation{
@@ -1460,12 +736,6 @@ var addChildOperation = expr.Operation{
 	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
 }
 
-// AddChild counts a child that is created, and asks that the parent exists.
-//   - children: 1
-func AddChild(children int64) (expr.Bound, error) {
-	return addChildOperation.Call(expr.N(children)).Bind()
-}
-
 var removeEntityOperation = expr.Operation{
 	Name:  "remove_entity",
 	Slots: 1,
@@ -1473,13 +743,6 @@ var removeEntityOperation = expr.Operation{
 		expr.Exists(expr.Attr("PK")),
 		expr.Any(expr.Absent(expr.Attr("children_added")), expr.EQ(expr.Attr("children_added"), 0)),
 	},
-}
-
-// RemoveEntity deletes the record of an entity that got no child since it was read. Without the count, a parent could
-// be deleted while its child is created.
-//   - children: children that were created at the time of reading
-func RemoveEntity(children int64) (expr.Bound, error) {
-	return removeEntityOperation.Call(expr.N(children)).Bind()
 }
 
 // The clauses of UpdateEntity.
@@ -1516,48 +779,10 @@ var updateEntityOperation = expr.Operation{
 	},
 }
 
-// UpdateEntityCall collects the clauses of a call of UpdateEntity. Bind ends it.
-type UpdateEntityCall struct {
-	*expr.Call
-}
-
-// UpdateEntity changes name and metadata of an entity. It asks for the record that was read; one that was deleted and
-// created again has another time of creation.
-//   - name: display name
-//   - metadata: strings that the application keeps with the entity
-//   - updates: 1
-func UpdateEntity(name string, metadata expr.Item, updates int64) UpdateEntityCall {
-	return UpdateEntityCall{updateEntityOperation.Call(expr.S(name), expr.Map(metadata), expr.N(updates))}
-}
-
-// First asks that there was no update yet.
-func (c UpdateEntityCall) First() {
-	c.Pick(updateEntityFirst, "")
-}
-
-// Later asks that there was no update since.
-//   - version: updates at the time of reading
-func (c UpdateEntityCall) Later(version int64) {
-	c.Pick(updateEntityLater, "", expr.N(version))
-}
-
-// Since asks for the time of creation.
-//   - createdAt: time of creation, 2006-01-02T15:04:05Z
-func (c UpdateEntityCall) Since(createdAt string) {
-	c.Pick(updateEntitySince, "", expr.S(createdAt))
-}
-
 var replaceStreamLeaseOperation = expr.Operation{
 	Name:  "replace_stream_lease",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
-}
-
-// ReplaceStreamLease puts a lease in place of the one that was read: claims it, keeps it, moves its position or gives
-// it back. Every such write counts the beats on.
-//   - beats: writes of the item at the time of reading
-func ReplaceStreamLease(beats int64) (expr.Bound, error) {
-	return replaceStreamLeaseOperation.Call(expr.N(beats)).Bind()
 }
 
 var replaceMigrationOperation = expr.Operation{
@@ -1566,36 +791,16 @@ var replaceMigrationOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
 }
 
-// ReplaceMigration puts the record of a migration, or of a part of one, in place of the one that was read. Every such
-// write counts the beats on.
-//   - beats: writes of the item at the time of reading
-func ReplaceMigration(beats int64) (expr.Bound, error) {
-	return replaceMigrationOperation.Call(expr.N(beats)).Bind()
-}
-
 var holdMigrationOperation = expr.Operation{
 	Name:  "hold_migration",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
 }
 
-// HoldMigration asks that a run works on the migration, or on a part of it. It stands beside every write of an item.
-//   - owner: the run
-func HoldMigration(owner string) (expr.Bound, error) {
-	return holdMigrationOperation.Call(expr.S(owner)).Bind()
-}
-
 var releaseNameOperation = expr.Operation{
 	Name:  "release_name",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("namespace_id"), 0)},
-}
-
-// ReleaseName deletes the record of a namespace under its name, if the name still stands for the namespace that was
-// read.
-//   - id: namespace id
-func ReleaseName(id string) (expr.Bound, error) {
-	return releaseNameOperation.Call(expr.S(id)).Bind()
 }
 
 var retireNamespaceOperation = expr.Operation{
@@ -1605,30 +810,11 @@ var retireNamespaceOperation = expr.Operation{
 	Update: []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Set(expr.Attr("deleted_at"), 2)},
 }
 
-// RetireNamespace marks a namespace as deleted.
-//   - active: status that it must have
-//   - deleted: status to write
-//   - deletedAt: time of the deletion, 2006-01-02T15:04:05Z
-func RetireNamespace(active, deleted, deletedAt string) (expr.Bound, error) {
-	return retireNamespaceOperation.Call(
-		expr.S(active),
-		expr.S(deleted),
-		expr.S(deletedAt),
-	).Bind()
-}
-
 var restoreNamespaceOperation = expr.Operation{
 	Name:   "restore_namespace",
 	Slots:  2,
 	Where:  []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
 	Update: []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Remove(expr.Attr("deleted_at"))},
-}
-
-// RestoreNamespace marks a deleted namespace as active again.
-//   - deleted: status that it must have
-//   - active: status to write
-func RestoreNamespace(deleted, active string) (expr.Bound, error) {
-	return restoreNamespaceOperation.Call(expr.S(deleted), expr.S(active)).Bind()
 }
 
 var condemnNamespaceOperation = expr.Operation{
@@ -1638,21 +824,8 @@ var condemnNamespaceOperation = expr.Operation{
 	Update: []expr.Action{expr.Set(expr.Attr("status"), 1)},
 }
 
-// CondemnNamespace marks a deleted namespace as one whose items are being deleted. There is no way back.
-//   - deleted: status that it must have
-//   - purging: status to write, or to find
-func CondemnNamespace(deleted, purging string) (expr.Bound, error) {
-	return condemnNamespaceOperation.Call(expr.S(deleted), expr.S(purging)).Bind()
-}
-
 var forgetNamespaceOperation = expr.Operation{
 	Name:  "forget_namespace",
 	Slots: 1,
 	Where: []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
-}
-
-// ForgetNamespace deletes the record of a namespace whose items are deleted.
-//   - purging: status that it must have
-func ForgetNamespace(purging string) (expr.Bound, error) {
-	return forgetNamespaceOperation.Call(expr.S(purging)).Bind()
 }

@@ -13,24 +13,7 @@ import (
 func TestBorrowAsks(t *testing.T) {
 	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 5000
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
-	item := func(change ...expr.Attribute) expr.Item {
-		i := k.Key().Join(expr.Item{
-			{Name: "rf", Value: expr.N(stamp)},
-			{Name: "shard_count", Value: expr.N(1)},
-			{Name: "b_rpm_tk", Value: expr.N(-40_000)},
-			{Name: "b_rpm_cp", Value: expr.N(100_000)},
-			{Name: "b_rpm_ra", Value: expr.N(10_000)},
-			{Name: "b_rpm_rp", Value: expr.N(1000)},
-			{Name: "b_wcu_tk", Value: expr.N(bucket.WriteCapacity)},
-			{Name: "b_wcu_cp", Value: expr.N(bucket.WriteCapacity)},
-			{Name: "b_wcu_ra", Value: expr.N(bucket.WriteCapacity)},
-			{Name: "b_wcu_rp", Value: expr.N(1000)},
-		})
-		for _, a := range change {
-			i.Set(a.Name, a.Value)
-		}
-		return i
-	}
+	item := func(change ...expr.Attribute) expr.Item { return itemAt(k, stamp, -40_000, change...) }
 	state, err := ReadState(item())
 	if err != nil {
 		t.Fatal(err)
@@ -64,4 +47,24 @@ func TestBorrowAsks(t *testing.T) {
 			t.Errorf("%s: the write holds: %t, want %t", test.name, got, test.holds)
 		}
 	}
+}
+
+// itemAt returns an item of a bucket of one shard with a limit rpm, and changes of it.
+func itemAt(k BucketKey, stamp, tokens int64, change ...expr.Attribute) expr.Item {
+	i := k.Key().Join(expr.Item{
+		{Name: "rf", Value: expr.N(stamp)},
+		{Name: "shard_count", Value: expr.N(1)},
+		{Name: "b_rpm_tk", Value: expr.N(tokens)},
+		{Name: "b_rpm_cp", Value: expr.N(100_000)},
+		{Name: "b_rpm_ra", Value: expr.N(10_000)},
+		{Name: "b_rpm_rp", Value: expr.N(1000)},
+		{Name: "b_wcu_tk", Value: expr.N(bucket.WriteCapacity)},
+		{Name: "b_wcu_cp", Value: expr.N(bucket.WriteCapacity)},
+		{Name: "b_wcu_ra", Value: expr.N(bucket.WriteCapacity)},
+		{Name: "b_wcu_rp", Value: expr.N(1000)},
+	})
+	for _, a := range change {
+		i.Set(a.Name, a.Value)
+	}
+	return i
 }

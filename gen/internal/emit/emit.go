@@ -22,6 +22,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 		{layoutPkg, "table_items_gen.go", tableItems},
 		{layoutPkg, "families_gen.go", families},
 		{layoutPkg, "exprs_gen.go", exprs},
+		{layoutPkg, "calls_gen.go", callers},
 		{layoutPkg, "table_gen.go", table},
 		{layoutPkg, "records_gen_test.go", tests},
 		{sdkPkg, "keys_gen.go", builders},

@@ -6,22 +6,28 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// exprs writes the operations and the functions that call them.
+// exprs writes the operations as data.
 func exprs(f *file, s *schema.Schema) {
 	for _, op := range s.Operations {
 		if len(op.Clauses) > 0 {
 			clauseConstants(f, op)
 		}
 		operationVar(f, op)
+	}
+}
+
+// callers writes the functions that call the operations.
+func callers(f *file, s *schema.Schema) {
+	for _, op := range s.Operations {
 		if len(op.Clauses) > 0 {
 			callType(f, op)
-		} else {
-			f.doc(operationDoc(op))
-			params := operationParams(op, len("func  (expr.Bound, error) {"))
-			f.Func().Id(op.Func()).Add(params).Params(Qual(exprPkg, "Bound"), Error()).BlockFunc(func(g *Group) {
-				g.Return(start(g, op).Dot("Bind").Call())
-			})
+			continue
 		}
+		f.doc(operationDoc(op))
+		params := operationParams(op, len("func  (expr.Bound, error) {"))
+		f.Func().Id(op.Func()).Add(params).Params(Qual(exprPkg, "Bound"), Error()).BlockFunc(func(g *Group) {
+			g.Return(start(g, op).Dot("Bind").Call())
+		})
 	}
 }
 
