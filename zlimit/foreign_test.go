@@ -201,22 +201,23 @@ func TestItemsWithoutParameters(t *testing.T) {
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: store.Of(newMemory(t))}
-	l := newLimiter(t, zlimit.StoreOn(m))
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-		t.Fatal(err)
-	}
-	m.set(func() {
-		if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 2)}}); err != nil {
-			t.Error(err)
+	for about, at := range map[string]zlimit.Level{zlimit.AuditSystem: {}, zlimit.AuditResource("gpt-4"): {Resource: "gpt-4"}} {
+		m := &interrupted{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(m))
+		set := func(n int64) {
+			if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
+				t.Error(err)
+			}
 		}
-	})
-	if err := l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil {
-		t.Fatal(err)
-	}
-	list := events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})
-	if last := list[len(list)-1]; len(list) != 3 || last.Action != zlimit.ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
-		t.Errorf("events = %v, want the deletion of version 2 at last", list)
+		set(1)
+		m.set(func() { set(2) })
+		if err := l.Limits.Delete(ctx, at); err != nil {
+			t.Fatal(err)
+		}
+		list := events(t, l, about, zlimit.AuditQuery{})
+		if last := list[len(list)-1]; len(list) != 3 || last.Action != zlimit.ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
+			t.Errorf("events of %s = %v, want the deletion of version 2 at last", about, list)
+		}
 	}
 }
 

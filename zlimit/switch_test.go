@@ -238,3 +238,35 @@ func TestStampedLimitsBind(t *testing.T) {
 		reject(t, other, ask(zlimit.Amounts{"rpm": 2}))
 	}
 }
+
+// TestDeletionAsksForTheSwitch has another program disable a level just before the level would be deleted. A level that said nothing of
+// requests keeps what that program has said. One that an operator leaves to wider levels goes, and its event tells what it said last.
+func TestDeletionAsksForTheSwitch(t *testing.T) {
+	ctx := context.Background()
+	at := zlimit.Level{Resource: "gpt-4"}
+	m := &interrupted{Store: store.Of(newMemory(t))}
+	l := newLimiter(t, zlimit.StoreOn(m))
+	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
+	disable := func() { mark(t, l, key, expr.Attribute{Name: "disabled", Value: expr.Bool(true)}) }
+	if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
+		t.Fatal(err)
+	}
+	m.set(disable)
+	if err := l.Limits.Delete(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := stored(t, l, key).Lookup("disabled"); !v.True() {
+		t.Errorf("the level that another program has disabled says %v", v)
+	}
+	if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.set(disable)
+	if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	list := events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})
+	if last := list[len(list)-1]; last.Action != zlimit.ActionLimitsDeleted || last.Details["disabled"] != true {
+		t.Errorf("the last event is %+v, want the deletion of a disabled level", last)
+	}
+}
