@@ -52,7 +52,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	watch := l.watch()
 	request := l.request(&r)
 	request.Amounts, request.Wait = lease.amounts, wait
-	until := l.engine.Elapsed() + wait
+	until := l.engine.After(wait)
 	err = l.takeInTime(ctx, &r, &request, lease)
 	if op == OpWait && wait > 0 {
 		var slept bool

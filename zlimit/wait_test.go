@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -580,6 +581,31 @@ func TestCancelWhileAsleep(t *testing.T) {
 			}
 			if _, err := r.Wait(t.Context()); !errors.Is(err, want) {
 				t.Errorf("Wait() = %v, want %v", err, want)
+			}
+		}
+	})
+}
+
+// TestWaitWithoutBound has callers wait with the longest MaxWait that there is. They sleep until their tokens are there, and for a quota
+// until it is full anew.
+func TestWaitWithoutBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newMemory(t))
+		quota := zlimit.Request{Entity: "acme", Resource: "quota", Consume: zlimit.Amounts{"rpm": 1}}
+		stored := zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("rpm", 1, "*/5 * * * *", "UTC")}}
+		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "quota"}, stored); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // so that the clock by which callers sleep does not read 0
+		for i, r := range []zlimit.Request{waitFor(1, waitLimit), quota} {
+			start := time.Now()
+			for range 2 {
+				if _, err := l.Wait(t.Context(), r, zlimit.MaxWait(math.MaxInt64)); err != nil {
+					t.Fatalf("request %d: %v", i, err)
+				}
+			}
+			if slept := time.Since(start); slept < 50*time.Millisecond {
+				t.Errorf("request %d: the second caller slept %v", i, slept)
 			}
 		}
 	})

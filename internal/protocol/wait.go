@@ -52,7 +52,7 @@ func (r *Receipt) book(c *core, wait time.Duration) bool {
 			longest = max(longest, rest)
 		}
 	}
-	r.until, r.latest = c.elapsed()+milliseconds(longest), c.elapsed()+wait
+	r.until, r.latest = c.after(milliseconds(longest)), c.after(wait)
 	return milliseconds(longest) <= wait
 }
 
@@ -74,6 +74,12 @@ func (c *core) elapsed() time.Duration {
 	return c.sinceStart()
 }
 
+// after returns the reading of [core.elapsed] at which a time has passed, saturated at the longest duration.
+func (c *core) after(d time.Duration) time.Duration {
+	now := c.elapsed()
+	return now + min(d, math.MaxInt64-max(now, 0))
+}
+
 // Remaining returns how long it takes until what a receipt took is there, 0 or less for now.
 func (e *Engine) Remaining(r *Receipt) time.Duration { return r.until - e.elapsed() }
 
@@ -82,6 +88,9 @@ func (e *Engine) Sleep(ctx context.Context, d time.Duration) error { return e.sl
 
 // Elapsed returns the time by which callers sleep, since a moment that is the same for all of them.
 func (e *Engine) Elapsed() time.Duration { return e.elapsed() }
+
+// After returns what Elapsed returns once a time has passed, saturated at the longest duration.
+func (e *Engine) After(d time.Duration) time.Duration { return e.after(d) }
 
 // Edge returns the time from a rejection, in epoch milliseconds, until a waiting caller has another chance. That is
 // when the quotas that refuse it are full anew. Where limits that refill refuse it, that is when the quota is full anew
@@ -111,7 +120,7 @@ func (e *RejectedError) Edge(now int64, longest time.Duration) (time.Duration, b
 
 // Delay makes an empty receipt one of a caller that has to wait so long, and waits no longer than another time.
 func (e *Engine) Delay(r *Receipt, rest, longest time.Duration) {
-	r.until, r.latest = e.elapsed()+rest, e.elapsed()+longest
+	r.until, r.latest = e.after(rest), e.after(longest)
 }
 
 // Await sleeps until what a receipt took is there. Where limits were changed meanwhile, it goes by the new ones. It returns a
@@ -121,10 +130,10 @@ func (e *Engine) Await(ctx context.Context, r *Receipt) error {
 	w := newWake(&e.judge, r)
 	latest := r.latest
 	if deadline, ok := ctx.Deadline(); ok {
-		latest = min(latest, e.elapsed()+time.Until(deadline))
+		latest = min(latest, e.after(time.Until(deadline)))
 	}
 	for rest := e.Remaining(r); rest > 0; {
-		if e.elapsed()+rest > latest {
+		if e.after(rest) > latest {
 			return &RejectedError{w.told(rest)}
 		}
 		if err := e.sleepOpen(ctx, rest); err != nil {
