@@ -179,6 +179,31 @@ func TestCosts(t *testing.T) {
 	measure("`Resolve`, from memory", l, func() error { _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); return err })
 
 	page.WriteString("\n")
+	section("Wait")
+	queued := zlimit.Request{Entity: "worker", Resource: "backend", Consume: zlimit.Amounts{"calls": 1}}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "backend"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("calls", 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, queued)
+	var reservation *zlimit.Reservation
+	book := func(longest time.Duration) func() error {
+		return func() (err error) {
+			reservation, err = l.Reserve(ctx, queued, zlimit.MaxWait(longest))
+			return err
+		}
+	}
+	measure("the first debt of a bucket that was created within ten seconds", l, book(time.Hour))
+	measure("a caller waits: `Reserve`, or `Wait` until its tokens are there", l, book(time.Hour))
+	measure("a caller gives up, or `Cancel`", l, func() error { return reservation.Cancel(ctx) })
+	measure("the wait would be longer than `MaxWait`", l, func() error {
+		var exceeded *zlimit.ExceededError
+		if err := book(time.Second)(); !errors.As(err, &exceeded) {
+			return fmt.Errorf("Reserve() = %w, want an ExceededError", err)
+		}
+		return nil
+	})
+
+	page.WriteString("\n")
 	section("A child and its parent")
 	family := newFamily(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("family"))
 	child := zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}}
