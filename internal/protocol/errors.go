@@ -95,6 +95,11 @@ func isKeyThrottled(err error) bool {
 	})
 }
 
+// isHotKey reports whether an error says that the keys of a call are asked for too often, and names them as the reason.
+func isHotKey(err error) bool {
+	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), (*store.Error).KeyThrottled)
+}
+
 // isWriteThrottled reports whether an error says that the keys of a write are written too often. Nothing was written.
 func isWriteThrottled(err error) bool { return isKeyWriteThrottled(err, false) }
 

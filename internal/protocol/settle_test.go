@@ -262,6 +262,33 @@ func TestLateMissing(t *testing.T) {
 	}
 }
 
+// TestSettleBySlowRead settles a lease of a bucket that the process has forgotten. Its read of the bucket takes longer than a stamp
+// may be ahead, and meanwhile another process has moved the stamp. The settlement leaves it there.
+func TestSettleBySlowRead(t *testing.T) {
+	for name, amount := range map[string]int64{"less": -100, "more": 100} {
+		g, limits := newGauge(t), fixedLimits{}
+		limits.set("key", perDay("", map[string]int64{"rpm": 1000}))
+		e, other := newProcess(t, g, limits), newProcess(t, g, limits)
+		r := takeFrom(t, e, "key", map[string]int64{"rpm": 500})
+		e.Bucket("key", "model").shard(0).image.Store(nil)
+		once := false
+		g.onRead(func(_ []store.Key, after bool) {
+			if !after && !once {
+				once = true
+				g.now.Add(11_000)
+				takeFrom(t, other, "key", map[string]int64{"rpm": 1})
+			}
+		})
+		s := r.Correct(amountsOf(map[string]int64{"rpm": amount}))
+		if err := e.Settle(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.StampsFixed.Load(); n != 0 || !once {
+			t.Errorf("charged %s: %d refill stamps were set back by a process with the same clock, want none; read slowly: %t", name, n, once)
+		}
+	}
+}
+
 // TestMissingBeforeSplit has a process that saw a shard missing after a merge. The bucket is split again, and a batch read
 // that is torn by the next merge finds the shard missing once more. It is not lost: the request is admitted.
 func TestMissingBeforeSplit(t *testing.T) {

@@ -384,13 +384,13 @@ func (l *level) held() *bucket.Demand {
 }
 
 // takePatiently takes the demand of a level, and waits where the store throttles it. A throttle that lasts while others take what little
-// flows in is no outage.
+// flows in is no outage, if the store names the key as its reason.
 func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error {
 	if tk.options.WritesAtOnce == 0 {
 		return tk.takeAlone(ctx, l, to)
 	}
 	err := tk.shared.patiently(ctx, &l.bucket.queue, func() error { return tk.takeInTurn(ctx, l, to) })
-	if isKeyThrottled(err) && tk.isExhausted(l) {
+	if isHotKey(err) && tk.isExhausted(l) {
 		return ErrContended
 	}
 	return err

@@ -408,6 +408,20 @@ var known = []showing{
 			{Process: 1, Ops: []Op{rest(11 * time.Second)}},
 		},
 	}},
+	{"a throttle of which the store tells no reason fails a request of a scarce bucket, whatever the failure policy", "error", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Faults:  Faults{Fates: []Fate{Throttle}, Most: 1},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4), Allow: true}},
+			},
+			{
+				Process: 1, Warm: []Op{take("c", 1), take("c", 5), {Kind: Rollback}},
+				Ops: []Op{{Kind: Merge, Entity: "c"}},
+			},
+		},
+	}},
 }
 
 // knownOrders bounds the orders of a program in every test run. Four programs have more, and make explore goes through them. Each of

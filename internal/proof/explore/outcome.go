@@ -43,8 +43,6 @@ func (w *witness) excused(r *running) bool {
 		return r.Kind == Take
 	case errors.As(err, &outage):
 		return r.outages > 0 || w.isSilent(r) && outage.Unknown == r.unclear.Load()
-	case errors.Is(err, zlimit.ErrContended):
-		return r.Kind == Take && r.outages > 0 && r.unknown == 0 && w.isStrained(r.port)
 	case errors.Is(err, context.Canceled):
 		return r.canceled
 	case errors.As(err, &invalid), errors.Is(err, zlimit.ErrNoLimits):
@@ -62,18 +60,6 @@ func (w *witness) excused(r *running) bool {
 	default:
 		return false
 	}
-}
-
-// isStrained reports whether more than one call of a process was throttled: a write and a look perhaps. Requests of a bucket that
-// is scarce are then told that others may write it.
-func (w *witness) isStrained(p *port) bool {
-	outages := 0
-	for _, r := range w.ops {
-		if r.port == p {
-			outages += r.outages
-		}
-	}
-	return outages > 1
 }
 
 // settleLimit is how long a limiter settles a lease.
