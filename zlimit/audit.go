@@ -246,6 +246,12 @@ func auditedLimit(l layout.ConfigLimit, zone string) expr.Item {
 		{Name: "name", Value: expr.S(l.Name)},
 		{Name: "capacity", Value: expr.N(cmp.Or(l.Burst, l.Capacity))},
 	}
+	if windows, err := layout.ReadWindows(l.Windows, zone); l.Windows != "" && err == nil {
+		item = append(item, expr.Attribute{Name: "windows", Value: expr.S(windows.String())})
+		if l.Times == "" {
+			item = append(item, expr.Attribute{Name: "zone", Value: expr.S(windows.Zone())})
+		}
+	}
 	if times, err := layout.ReadTimes(l.Times, zone); l.Times != "" && err == nil {
 		return append(item, expr.Attribute{Name: "resets", Value: expr.S(times.String())}, expr.Attribute{Name: "zone", Value: expr.S(times.Zone())})
 	}

@@ -241,6 +241,13 @@ func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
 	} else if stored.RefillPeriod > 0 && stored.RefillPeriod <= int64(math.MaxInt64/time.Second) {
 		limit.RefillPeriod = time.Duration(stored.RefillPeriod) * time.Second
 	}
+	if stored.Windows != "" {
+		windows, err := layout.ReadWindows(stored.Windows, zone)
+		if err != nil {
+			return Limit{}, invalid("stored limit["+stored.Name+"] windows", stored.Windows, err.Error())
+		}
+		limit.Windows, limit.Zone = windows.String(), windows.Zone()
+	}
 	return limit, limit.validate("stored limit", time.Second)
 }
 
@@ -249,8 +256,12 @@ func storedLimit(l Limit) (stored layout.ConfigLimit, zone string) {
 	stored = layout.ConfigLimit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
 	}
-	if p := l.params(); p.Times != nil {
+	p := l.params()
+	if p.Times != nil {
 		stored.RefillPeriod, stored.Times, zone = quotaPeriod/millis, p.Times.Compact(), p.Times.Zone()
+	}
+	if p.Windows != nil {
+		stored.Windows, zone = p.Windows.Compact(), p.Windows.Zone()
 	}
 	return stored, zone
 }

@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -24,8 +25,10 @@ type Limit struct {
 	// Resets are the times at which a quota is full anew, "" for a limit that refills. They are patterns in the language of cron
 	// with semicolons between them, such as "0 0 1 * *" for midnight on the first day of each month.
 	Resets string
-	// Zone is the time zone of Resets as the IANA database names it, such as "Europe/Berlin".
+	// Zone is the time zone of Resets and Windows as the IANA database names it, such as "Europe/Berlin".
 	Zone string
+	// Windows are the times in which other parameters hold, "" for none: see [Limit.When].
+	Windows string
 }
 
 // A LimitOption changes a limit from what its constructor makes it.
@@ -79,6 +82,43 @@ func Monthly(name string, amount int64, zone string) Limit {
 // for stored limits, and not for [Request.Limits].
 func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
+}
+
+// When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute, hour, day of
+// month, month and day of week, in the language of cron, and the window is of every minute that matches. "x2" is twice the capacity and
+// refill, from "x0.001" to "x1000". "to 20:10/30s" is a capacity of 20 tokens, of which 10 flow in per 30 seconds. "to 20/30s"
+// is short for a refill of 20, and what is left out stays: "to 20:", "to :10".
+//
+// The first window that a minute is of holds. Where one ends that allowed more, what is above the capacity is gone. The windows of a limit
+// are in its time zone, which is UTC unless [Limit.In] says another one. Clocks that skip a minute skip what begins and ends in it. A
+// limit with windows is for stored limits, and not for [Request.Limits].
+func (l Limit) When(pattern, change string) Limit {
+	if l.Windows != "" {
+		l.Windows += "; "
+	}
+	l.Windows += pattern + " " + change
+	l.Zone = cmp.Or(l.Zone, "UTC")
+	return l
+}
+
+// In returns the limit with the time zone of its windows or its resets, as the IANA database names it, such as "Europe/Berlin".
+func (l Limit) In(zone string) Limit {
+	l.Zone = zone
+	return l
+}
+
+// most returns the largest capacity that holds at some time, in tokens.
+func (l *Limit) most() int64 {
+	most := l.Capacity
+	if l.Windows == "" {
+		return most
+	}
+	p := l.params()
+	for _, c := range p.Windows.Changes() {
+		capacity, _, _ := c.Of(p.Capacity, p.RefillAmount, p.RefillPeriod)
+		most = max(most, capacity/millis)
+	}
+	return most
 }
 
 func per(period time.Duration, name string, rate int64, opts []LimitOption) Limit {

@@ -10,7 +10,7 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows}
 }
 
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
@@ -35,13 +35,15 @@ func (l Limit) MarshalText() ([]byte, error) {
 // from 1 to 31, which is the last day of a shorter month. The first day may be left out, and T08:30 may follow, for a time
 // other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron].
 //
+// Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota.
+//
 // Anything else is a [*ValidationError], and leaves the limit as it is.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := grammar.ParseLimit(string(text))
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
@@ -56,13 +58,14 @@ type limitJSON struct {
 	RefillAmount *int64      `json:"refill_amount,omitempty"`
 	RefillPeriod json.Number `json:"refill_period_seconds,omitempty"`
 	Resets       string      `json:"resets,omitempty"`
+	Windows      string      `json:"windows,omitempty"`
 	Zone         string      `json:"zone,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it. A quota has resets and zone in place of the last two.
+// event has it. A quota has resets and zone in place of the last two. A limit with windows has windows and zone, too.
 func (l Limit) MarshalJSON() ([]byte, error) {
-	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Zone: l.Zone}
+	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone}
 	if l.Resets == "" {
 		body.RefillAmount, body.RefillPeriod = &l.RefillAmount, grammar.Seconds(l.RefillPeriod)
 	}
@@ -89,7 +92,7 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&body); err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone}
+	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows}
 	switch {
 	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount

@@ -471,6 +471,9 @@ func (l *Limit) params() bucket.Params {
 		p.RefillPeriod = quotaPeriod
 		p.Times, _ = calendar.Parse(l.Resets, l.Zone) // which the validation has done before
 	}
+	if l.Windows != "" {
+		p.Windows, _ = calendar.ParseWindows(l.Windows, l.Zone) // which the validation has done before
+	}
 	return p
 }
 

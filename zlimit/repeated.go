@@ -68,7 +68,7 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 		stored, zone := storedLimit(l)
 		made.Zone = cmp.Or(made.Zone, zone)
 		made.Limits = append(made.Limits, layout.RepeatedLimit{
-			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times,
+			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times, Windows: stored.Windows,
 		})
 	}
 	return made
@@ -95,7 +95,7 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	*item.version, *item.policy, *item.zone = made.Version, made.OnUnavailable, made.Zone
 	for _, l := range made.Limits {
 		*item.limits = append(*item.limits, layout.ConfigLimit{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times,
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times, Windows: l.Windows,
 		})
 	}
 	if made.Disabled != nil {

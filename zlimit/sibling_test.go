@@ -75,7 +75,6 @@ func TestUnsupportedLevels(t *testing.T) {
 		feature    string
 		attributes []expr.Attribute
 	}{
-		{"schedule", []expr.Attribute{text("l_rpm_sched", "1s100"), text("sched_tz", "UTC")}},
 		{"session quota", []expr.Attribute{integer("w_msgs_cp", 10), integer("w_msgs_ra", 0), integer("w_msgs_rp", 1), integer("w_msgs_rsa", 6)}},
 	} {
 		t.Run(test.feature, func(t *testing.T) {
@@ -170,8 +169,6 @@ func TestUnsupportedBuckets(t *testing.T) {
 		feature    string
 		attributes []expr.Attribute
 	}{
-		{"schedule", []expr.Attribute{text("sched", "1s100"), integer("vu", 0)}},
-		{"schedule", []expr.Attribute{text("b_rpm_sched", "1s100"), integer("vu", 99)}},
 		{"top up", []expr.Attribute{text("rsched", "1m0h0"), integer("b_rpm_tu", 5), integer("vu", 1<<50)}},
 		{"session quota", []expr.Attribute{integer("b_rpm_rsa", 6), integer("b_rpm_ws", 1), integer("b_rpm_wa", 1), integer("vu", 0)}},
 	}

@@ -57,8 +57,8 @@ func levelName(ancestor int) string {
 	}
 }
 
-// Possible reports whether the request can succeed at some time: it asks for no more than the capacity.
-func (s Status) Possible() bool { return s.Requested <= s.Limit.Capacity }
+// Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window.
+func (s Status) Possible() bool { return s.Requested <= s.Limit.most() }
 
 // MarshalJSON returns the status as an object with durations in seconds, and null for [Never].
 func (s Status) MarshalJSON() ([]byte, error) {
@@ -75,6 +75,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Exceeded          bool        `json:"exceeded"`
 		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
 		Resets            string      `json:"resets,omitempty"`
+		Windows           string      `json:"windows,omitempty"`
 		Zone              string      `json:"zone,omitempty"`
 		ResetsAt          time.Time   `json:"resets_at,omitzero"`
 		QueueSeconds      secondsJSON `json:"queue_seconds,omitempty"`
@@ -82,7 +83,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Exceeded, secondsJSON(s.RetryAfter),
-		s.Limit.Resets, s.Limit.Zone, s.ResetsAt, secondsJSON(s.Queue),
+		s.Limit.Resets, s.Limit.Windows, s.Limit.Zone, s.ResetsAt, secondsJSON(s.Queue),
 	})
 }
 
@@ -131,7 +132,7 @@ func appendStatuses(to Statuses, entity, resource string, ancestor int, levels [
 			Exceeded:  l.Wait > 0,
 			Queue:     min(duration(l.Queue), longestWait),
 		}
-		if s.RetryAfter = min(duration(l.Wait), longestWait); s.Exceeded && l.Requested > l.Capacity {
+		if s.RetryAfter = min(duration(l.Wait), longestWait); s.Exceeded && l.Wait == bucket.Never {
 			s.RetryAfter = Never
 		}
 		if l.ResetsAt > 0 {
@@ -147,6 +148,9 @@ func limitOfParams(p *bucket.Params) Limit {
 	l := Limit{Name: p.Name, Capacity: p.Capacity / millis, RefillAmount: p.RefillAmount / millis, RefillPeriod: duration(p.RefillPeriod)}
 	if p.Times != nil {
 		l.RefillPeriod, l.Resets, l.Zone = 0, p.Times.String(), p.Times.Zone()
+	}
+	if p.Windows != nil {
+		l.Windows, l.Zone = p.Windows.String(), p.Windows.Zone()
 	}
 	return l
 }

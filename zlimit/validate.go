@@ -78,7 +78,12 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if err := validateTokens(field+" capacity", l.Capacity, 1); err != nil {
 		return err
 	}
-	if l.Resets != "" || l.Zone != "" {
+	if l.Windows != "" {
+		if err := l.validateWindows(field); err != nil {
+			return err
+		}
+	}
+	if l.Resets != "" || l.Zone != "" && l.Windows == "" {
 		return l.validateTimes(field)
 	}
 	if err := validateTokens(field+" refill amount", l.RefillAmount, 1); err != nil {
@@ -91,11 +96,33 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	return nil
 }
 
+// validateWindows checks the windows of a limit.
+func (l *Limit) validateWindows(field string) error {
+	w, err := calendar.ParseWindows(l.Windows, l.Zone)
+	if err != nil {
+		return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: err.Error()}
+	}
+	if l.RefillAmount > maxTokens {
+		return nil // refused by another rule
+	}
+	for _, c := range w.Changes() {
+		switch {
+		case !c.Fits(l.Capacity*millis, l.RefillAmount*millis):
+			reason := fmt.Sprintf("the multiplier %v makes more than %d tokens of the limit", c, int64(maxTokens))
+			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
+		case l.Resets != "" && (c.Refill > 0 || c.Period > 0):
+			reason := fmt.Sprintf("%v: a quota has no refill; write its amount as in to %d:", c, c.Capacity)
+			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
+		}
+	}
+	return nil
+}
+
 // validateTimes checks what a quota has besides its name and amount.
 func (l *Limit) validateTimes(field string) error {
 	switch _, err := calendar.Parse(l.Resets, l.Zone); {
 	case l.Resets == "":
-		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets"}
+		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
 	case l.RefillAmount != 0:
 		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
 	case l.RefillPeriod != 0:
@@ -178,8 +205,8 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 		return nil, err
 	}
 	for i := range r.Limits {
-		if l := &r.Limits[i]; l.Resets != "" {
-			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: "is a quota, which must be stored"}
+		if l := &r.Limits[i]; l.Resets != "" || l.Windows != "" {
+			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: "is a quota or has windows, and must be stored"}
 		}
 	}
 	return amounts, validateLimits("limits", r.Limits, time.Millisecond)

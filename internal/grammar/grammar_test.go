@@ -97,9 +97,36 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
+// TestWindows reads limits with windows, and writes them in the shortest form.
+func TestWindows(t *testing.T) {
+	for text, want := range map[string]Limit{
+		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {"rpm", 60, 60, time.Minute, "", "UTC", "* 9-17 * * 1-5 x2"},
+		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {"rpm", 60, 60, time.Minute, "", "Europe/Berlin", "* 9-17 * * 1-5 x0.5"},
+		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {"rpm", 60, 5, time.Second, "", "UTC", "0 * * * * x2; * * * * 7 to 20:10/30s"},
+		`a=5/day@Asia/Tokyo when "* * 1 * *" x3`:                       {"a", 5, 0, 0, "0 0 * * *", "Asia/Tokyo", "* * 1 * * x3"},
+	} {
+		if l, err := ParseLimit(text); err != nil || l != want || l.String() != text {
+			t.Errorf("ParseLimit(%q) = %+v (%s), %v, want %+v", text, l, l, err, want)
+		}
+	}
+	for text, rule := range map[string]string{
+		`a=1/s when "0 * 9-17 * * 1-5" x2`:           "must have the five fields",
+		`a=1/s when "* 9-17 * * 1-5"@Europe/Bonn x2`: `time zone "Europe/Bonn" is not known`,
+		`a=1/s when "* * 30 2 *" x2`:                 "is of no minute",
+		`a=1/s when "* * * * *" x0`:                  "from 0.001 to 1000",
+		`a=1/s when * * * * * x2`:                    "must be when",
+		`a=1/s when "* * * * *"`:                     "must be when",
+		`a=1/day@UTC when "* * * * *"@Asia/Tokyo x2`: "must be that of the whole limit, UTC",
+	} {
+		if l, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want an error that says %q", text, l, err, rule)
+		}
+	}
+}
+
 // FuzzParseLimit checks that a limit that is accepted is written in a form that says the same.
 func FuzzParseLimit(f *testing.F) {
-	for _, seed := range []string{"rpm=300/m", "tpm=10_000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s"} {
+	for _, seed := range []string{"rpm=300/m", "tpm=10_000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s", `a=1/s when "* 9 * * *" x2`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -107,7 +134,7 @@ func FuzzParseLimit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l.Name == "" || l.Capacity < 1 || l.Capacity > MaxTokens || l.Refill < 1 || l.Refill > MaxTokens || l.Period < time.Millisecond {
+		if l.Windows != "" && l.Zone == "" || l.Name == "" || l.Capacity < 1 || l.Capacity > MaxTokens || l.Refill < 1 || l.Refill > MaxTokens || l.Period < time.Millisecond {
 			t.Fatalf("ParseLimit(%q) = %+v, which is no limit", text, l)
 		}
 		if again, err := ParseLimit(l.String()); err != nil || again != l {

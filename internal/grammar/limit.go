@@ -16,7 +16,8 @@ const MaxTokens = math.MaxInt64 / 1000
 
 // A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
-// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times.
+// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. Windows may follow, in which other
+// parameters hold: rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2.
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens
@@ -24,7 +25,9 @@ type Limit struct {
 	Period   time.Duration
 
 	Resets string // of a quota: patterns of cron, with semicolons between them
-	Zone   string // of a quota: the IANA name of the zone of its times
+	Zone   string // the IANA name of the zone of times and windows
+
+	Windows string // in which other parameters hold: patterns of cron with what holds, and semicolons between them
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
@@ -40,6 +43,16 @@ func ParseLimit(text string) (Limit, error) {
 
 // ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, or AMOUNT/TIMES for a quota.
 func ParseRate(text string) (Limit, error) {
+	text, windows := cutWindows(text)
+	l, err := parseRate(text)
+	if err == nil && len(windows) > 0 {
+		err = l.setWindows(windows)
+	}
+	return l, err
+}
+
+// parseRate is ParseRate for a limit without windows.
+func parseRate(text string) (Limit, error) {
 	var l Limit
 	amounts, period, ok := Cut(text, "/")
 	if !ok {
@@ -69,13 +82,13 @@ func ParseRate(text string) (Limit, error) {
 // Rate returns what follows the name, in the shortest form that ParseRate reads.
 func (l Limit) Rate() string {
 	if l.Resets != "" {
-		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times()
+		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times() + l.windows()
 	}
 	refill := ""
 	if l.Refill != l.Capacity {
 		refill = ":" + strconv.FormatInt(l.Refill, 10)
 	}
-	return strconv.FormatInt(l.Capacity, 10) + refill + "/" + FormatPeriod(l.Period)
+	return strconv.FormatInt(l.Capacity, 10) + refill + "/" + FormatPeriod(l.Period) + l.windows()
 }
 
 // String returns the limit in the shortest form that ParseLimit reads.

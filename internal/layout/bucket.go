@@ -84,8 +84,8 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 		Zone:       it.Zone,
 		Generation: it.Generation,
 		Disabled:   disabled,
-		Inherits:   it.SharedTimes != "",
-		Changed:    it.ValidUntil == 0 && (marked || it.hasQuota()),
+		Inherits:   it.SharedTimes != "" || it.SharedWindows != "",
+		Changed:    it.ValidUntil == 0 && (marked || it.isTimed()),
 	}
 }
 
@@ -208,6 +208,10 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			call.Ration(s.Limit, v[0], v[1], s.Text)
 		case bucket.Unration:
 			call.Unration(s.Limit)
+		case bucket.Schedule:
+			call.Schedule(s.Limit, s.Text)
+		case bucket.Unschedule:
+			call.Unschedule(s.Limit)
 		case bucket.Seed:
 			call.Seed(s.Limit, v[0], v[1])
 		case bucket.Drop:

@@ -186,7 +186,18 @@ func (c AdvanceCall) Unration(limit string) {
 	c.Pick(advanceUnration, limit)
 }
 
-// Apart takes away the times that limits share, each of which has its own.
+// Schedule takes over the windows in which other parameters hold.
+//   - windows: in the compact form
+func (c AdvanceCall) Schedule(limit, windows string) {
+	c.Pick(advanceSchedule, limit, expr.S(windows))
+}
+
+// Unschedule ends the windows of a limit that is dropped, or has none from now on.
+func (c AdvanceCall) Unschedule(limit string) {
+	c.Pick(advanceUnschedule, limit)
+}
+
+// Apart takes away the times and windows that limits share, each of which has its own.
 func (c AdvanceCall) Apart() {
 	c.Pick(advanceApart, "")
 }

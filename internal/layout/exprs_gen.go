@@ -117,6 +117,8 @@ const (
 	advanceConfigure
 	advanceRation
 	advanceUnration
+	advanceSchedule
+	advanceUnschedule
 	advanceApart
 	advanceEdge
 	advanceSteady
@@ -201,9 +203,18 @@ var advanceOperation = expr.Operation{
 			Name:   "unration",
 			Update: []expr.Action{expr.Remove(expr.Of("b_", "_rsched"))},
 		},
+		advanceSchedule: {
+			Name:   "schedule",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_sched"), 0)},
+		},
+		advanceUnschedule: {
+			Name:   "unschedule",
+			Update: []expr.Action{expr.Remove(expr.Of("b_", "_sched"))},
+		},
 		advanceApart: {
 			Name:   "apart",
-			Update: []expr.Action{expr.Remove(expr.Attr("rsched"))},
+			Update: []expr.Action{expr.Remove(expr.Attr("rsched")), expr.Remove(expr.Attr("sched"))},
 		},
 		advanceEdge: {
 			Name:   "edge",

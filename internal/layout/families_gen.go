@@ -11,8 +11,6 @@ import (
 
 // What other programs limit by, and this one does not.
 var (
-	// capacity and refill follow the time of day, week or year
-	FeatureSchedule = Feature{Name: "schedule", Since: "0.14.0"}
 	// the limit does not refill, and is reset a time after its first use
 	FeatureSessionQuota = Feature{Name: "session quota", Since: "0.15.0"}
 	// operators have added to a quota for the present period
@@ -35,6 +33,9 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	}
 	if m.Known != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "kc", Value: expr.N(m.Known)})
+	}
+	if m.WindowTexts() != "" {
+		item = append(item, expr.Attribute{Name: prefix + "sched", Value: expr.S(m.WindowTexts())})
 	}
 	if m.ResetTimes() != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.ResetTimes())})
@@ -65,6 +66,8 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).Consumed = d.wrapped(a)
 	case "kc":
 		bucketLimitNamed(members, name).Known = d.wrapped(a)
+	case "sched":
+		bucketLimitNamed(members, name).SetWindowTexts(d.text(a))
 	case "rsched":
 		bucketLimitNamed(members, name).SetResetTimes(d.text(a))
 	default:
@@ -165,6 +168,7 @@ type ConfigLimit struct {
 	RefillAmount int64  // ra: refill per period, tokens
 	RefillPeriod int64  // rp: refill period, seconds
 	Burst        int64  // bx: ceiling in older tables, tokens: read in place of cp
+	Windows      string // sched: windows in which other parameters hold; absent without any
 	// rsched: times at which a quota is full anew, whose refill is 0 and its period 1; absent for a limit that refills
 	Times string
 }
@@ -177,6 +181,9 @@ func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 		expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)},
 		expr.Attribute{Name: prefix + "rp", Value: expr.N(m.RefillPeriod)},
 	)
+	if m.Windows != "" {
+		item = append(item, expr.Attribute{Name: prefix + "sched", Value: expr.S(m.Windows)})
+	}
 	if m.Times != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.Times)})
 	}
@@ -202,6 +209,8 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 		d.found++
 	case "bx":
 		configLimitNamed(members, name).Burst = d.number(a)
+	case "sched":
+		configLimitNamed(members, name).Windows = d.text(a)
 	case "rsched":
 		configLimitNamed(members, name).Times = d.text(a)
 	default:

@@ -157,13 +157,14 @@ type Bucket struct {
 	Disabled bool // disabled: present while requests of the bucket are refused
 	// cg: when an operator last had a change of what is stored bind at once, epoch milliseconds: a process with another
 	// one in mind reads what is stored before it takes
-	Generation  int64
-	SharedTimes string // rsched: times at which the limits without such times of their own are full anew
-	// sched_tz: zone of all times of the item, as the IANA database names it; absent in an item without quotas, or for
-	// UTC
+	Generation    int64
+	SharedWindows string // sched: windows of the limits that have none of their own
+	SharedTimes   string // rsched: times at which the limits without such times of their own are full anew
+	// sched_tz: zone of all times and windows of the item, as the IANA database names it; absent in an item without
+	// them, or for UTC
 	Zone string
-	// vu: when the first of the quotas is full anew, epoch milliseconds; 0 after a change of limits by another program,
-	// until a write with a refill
+	// vu: when the first of the quotas is full anew or the first window begins or ends, epoch milliseconds; 0 after a
+	// change of limits by another program, until a write with a refill
 	ValidUntil int64
 	// xu: up to when quotas were made full anew, in a bucket whose stamp was set back since, epoch milliseconds
 	Crossed  int64
@@ -179,7 +180,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 20+7*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.unknown))
+	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -272,6 +273,8 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.Disabled = d.flag(a)
 		case "cg":
 			it.Generation = d.number(a)
+		case "sched":
+			it.SharedWindows = d.text(a)
 		case "rsched":
 			it.SharedTimes = d.text(a)
 		case "sched_tz":
@@ -310,8 +313,6 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 
 // refusedInBucket has the attributes of other programs by which a bucket item is refused.
 var refusedInBucket = refusals{
-	{name: "sched", feature: &FeatureSchedule},
-	{prefix: "b_", name: "sched", feature: &FeatureSchedule, unless: []string{"-"}},
 	{prefix: "b_", name: "tu", feature: &FeatureTopUp, unless: []string{"0"}},
 	{prefix: "b_", name: "rsa", feature: &FeatureSessionQuota},
 	{prefix: "b_", name: "ws", feature: &FeatureSessionQuota},
@@ -331,7 +332,7 @@ type EntityConfig struct {
 	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
 	// by which other programs admit without limit, counts as false; absent where the next level says it
 	Switch expr.Value
-	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
+	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone   string
 	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
 
@@ -342,7 +343,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 11+4*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+5*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -424,7 +425,6 @@ var refusedInEntityConfig = refusals{
 	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
-	{prefix: "l_", name: "sched", feature: &FeatureSchedule},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
@@ -439,7 +439,7 @@ type ResourceConfig struct {
 	OnUnavailable string
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
-	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
+	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
 	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
 	// by which other programs admit without limit, counts as false; absent where the next level says it
@@ -452,7 +452,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 9+4*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 9+5*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -536,7 +536,6 @@ var refusedInResourceConfig = refusals{
 	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
-	{prefix: "l_", name: "sched", feature: &FeatureSchedule},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
@@ -551,7 +550,7 @@ type SystemConfig struct {
 	OnUnavailable string
 	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces that do not say
 	AuditRetentionDays int64
-	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
+	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone   string
 	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
 
@@ -561,7 +560,7 @@ type SystemConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+4*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+5*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
@@ -638,7 +637,6 @@ var refusedInSystemConfig = refusals{
 	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
 	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
-	{prefix: "l_", name: "sched", feature: &FeatureSchedule},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 

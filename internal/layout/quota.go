@@ -20,11 +20,14 @@ const validUntilAttribute = "vu"
 // disabledAttribute is the attribute whose presence has requests of a bucket refused.
 const disabledAttribute = "disabled"
 
-// place makes the times of quotas those of the zone that the item names. A limit without times of its own has those that the
-// limits share. Times that this program cannot read are an error.
+// place makes the times of quotas, and the windows, those of the zone that the item names. A limit without any of its own has
+// those that the limits share. Times that this program cannot read are an error.
 func (it *Bucket) place() (err error) {
 	for i := range it.Limits {
 		l := &it.Limits[i]
+		if err := it.placeWindows(l); err != nil {
+			return err
+		}
 		text := l.ResetTimes()
 		if text == "" && l.Name != bucket.WriteUnits {
 			text = it.SharedTimes
@@ -39,15 +42,35 @@ func (it *Bucket) place() (err error) {
 	return nil
 }
 
+// placeWindows is place for the windows of a limit.
+func (it *Bucket) placeWindows(l *bucket.Limit) (err error) {
+	text := l.WindowTexts()
+	if text == "" && l.Name != bucket.WriteUnits {
+		text = it.SharedWindows
+	}
+	if l.Windows = nil; text == "" || text == noTimes {
+		return nil
+	}
+	if l.Windows, err = ReadWindows(text, it.Zone); err != nil {
+		return &store.ItemError{Key: it.Key.Key(), Attribute: "b_" + l.Name + "_sched", Err: err}
+	}
+	return nil
+}
+
 // ReadTimes returns the times of a quota in an item, in the zone named there.
 func ReadTimes(compact, zone string) (*calendar.Times, error) {
 	return calendar.Decode(compact, cmp.Or(zone, defaultZone))
 }
 
-// hasQuota reports whether one of the limits is a quota. Every program notes then until when the item is valid.
-func (it *Bucket) hasQuota() bool {
+// ReadWindows returns the windows of a limit that an item holds, with the zone that it names.
+func ReadWindows(compact, zone string) (*calendar.Windows, error) {
+	return calendar.DecodeWindows(compact, cmp.Or(zone, defaultZone))
+}
+
+// isTimed reports whether one of the limits is a quota, or has windows. Every program notes then until when the item is valid.
+func (it *Bucket) isTimed() bool {
 	for i := range it.Limits {
-		if it.Limits[i].Times != nil {
+		if it.Limits[i].Times != nil || it.Limits[i].Windows != nil {
 			return true
 		}
 	}

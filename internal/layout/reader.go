@@ -50,7 +50,7 @@ func (r *BucketReader) find(item expr.Item) *places {
 			return nil
 		}
 		decoded, state, err := ReadBucket(item)
-		if err != nil || decoded.SharedTimes != "" || state.Disabled {
+		if err != nil || decoded.SharedTimes != "" || decoded.SharedWindows != "" || state.Disabled {
 			return nil
 		}
 		p = placesOf(item, decoded)
@@ -67,10 +67,11 @@ type places struct {
 	figures    []int // by their number: where they are; negative for one that the item does not have
 	limits     []string
 	times      []*calendar.Times // of the limits, nil for one that refills
+	windows    []*calendar.Windows
 	harmless   []harmless
 	texts      []text
 	zone       string
-	hasQuota   bool
+	isTimed    bool
 }
 
 // A text is an attribute of which the times of limits follow.
@@ -117,21 +118,21 @@ const (
 // placesOf returns where the attributes of an item are that was decoded. An item whose figures are their own numbers tells
 // what their attributes are called.
 func placesOf(item expr.Item, decoded *Bucket) *places {
-	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, hasQuota: decoded.hasQuota()}
+	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, isTimed: decoded.isTimed()}
 	limits := decoded.Limits
 	for i := range item {
 		p.attributes = append(p.attributes, place{item[i].Name, item[i].Value.Kind()})
 		if r := refusedInBucket.find(item[i].Name); r != nil {
 			p.harmless = append(p.harmless, harmless{i, r})
 		}
-		if name := item[i].Name; name == "sched_tz" || strings.HasSuffix(name, "_rsched") {
+		if name := item[i].Name; name == "sched_tz" || strings.HasSuffix(name, "sched") {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
 	}
 	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation}
 	for i, l := range limits {
 		first := int64(firstLimit + i*perLimit)
-		p.limits, p.times = append(p.limits, l.Name), append(p.times, l.Times)
+		p.limits, p.times, p.windows = append(p.limits, l.Name), append(p.times, l.Times), append(p.windows, l.Windows)
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
 			RefillPeriod: first + refillPeriod, Consumed: first + consumed, Known: first + known,
@@ -183,12 +184,12 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	s.ValidUntil, s.Crossed = r.figure(p.figures[validUntil]), r.figure(p.figures[crossed])
 	s.Generation = r.figure(p.figures[generation])
 	s.Zone = p.zone
-	s.Changed = s.ValidUntil == 0 && (p.hasQuota || p.figures[validUntil] >= 0)
+	s.Changed = s.ValidUntil == 0 && (p.isTimed || p.figures[validUntil] >= 0)
 	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]
 	for i, name := range p.limits {
 		at := p.figures[firstLimit+perLimit*i:][:perLimit]
 		l := &s.Limits[i]
-		l.Name, l.Times = name, p.times[i]
+		l.Name, l.Times, l.Windows = name, p.times[i], p.windows[i]
 		l.Tokens, l.Capacity = r.figure(at[tokens]), r.figure(at[capacity])
 		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
 		l.Consumed, l.Known, l.Life = r.figure(at[consumed]), r.figure(at[known]), r.figure(at[life])

@@ -11,7 +11,7 @@ import (
 var forbidden = map[string]string{"NS": "/"}
 
 // readOnly has the fields of items and members that are never written.
-var readOnly = map[string]bool{"SharedTimes": true, "Burst": true}
+var readOnly = map[string]bool{"SharedWindows": true, "SharedTimes": true, "Burst": true}
 
 var keyKinds = []keyKind{
 	keysOf("entity", ParseEntityKey),
@@ -211,6 +211,16 @@ var calls = []operationCall{
 	{"Advance Unration", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Unration("m")
+		return c.Bind()
+	}},
+	{"Advance Schedule", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Schedule("m", "x")
+		return c.Bind()
+	}},
+	{"Advance Unschedule", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Unschedule("m")
 		return c.Bind()
 	}},
 	{"Advance Apart", func() (expr.Bound, error) {

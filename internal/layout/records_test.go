@@ -156,7 +156,10 @@ func drawItem(t *rapid.T, it reflect.Value) {
 			if text := rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name); text != "" {
 				field.Set(reflect.ValueOf(calendar.Unplaced(text)))
 			}
-		case field.Type() == reflect.TypeFor[*calendar.Windows](): // no record has them yet
+		case field.Type() == reflect.TypeFor[*calendar.Windows]():
+			if text := rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name); text != "" {
+				field.Set(reflect.ValueOf(calendar.UnplacedWindows(text)))
+			}
 		case field.Kind() == reflect.Int64:
 			field.SetInt(rapid.Int64().Draw(t, name))
 		case field.Type() == reflect.TypeFor[expr.Value]():

@@ -12,14 +12,14 @@ import (
 // refused depends on the values alone.
 func TestReaderLooksAtValues(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
-	item := func(sched string, vu int64) expr.Item {
+	item := func(topUp, vu int64) expr.Item {
 		return k.Key().Join(expr.Item{
 			{Name: "rf", Value: expr.N(1)},
 			{Name: "b_rpm_tk", Value: expr.N(1)},
 			{Name: "b_rpm_cp", Value: expr.N(1)},
 			{Name: "b_rpm_ra", Value: expr.N(1)},
 			{Name: "b_rpm_rp", Value: expr.N(1)},
-			{Name: "b_rpm_sched", Value: expr.S(sched)},
+			{Name: "b_rpm_tu", Value: expr.N(topUp)},
 			{Name: "vu", Value: expr.N(vu)},
 		})
 	}
@@ -30,7 +30,7 @@ func TestReaderLooksAtValues(t *testing.T) {
 			item    expr.Item
 			refused bool
 			until   int64
-		}{{item("-", 0), false, 0}, {item("1s500", 0), true, 0}, {item("-", 5), false, 5}, {item("-", 0), false, 0}} {
+		}{{item(0, 0), false, 0}, {item(5, 0), true, 0}, {item(0, 5), false, 5}, {item(0, 0), false, 0}} {
 			s, err := r.State(test.item, nil)
 			if got := errors.As(err, new(*RefusedError)); got != test.refused ||
 				!got && (err != nil || s.ValidUntil != test.until || s.Changed != (test.until == 0)) {
@@ -48,7 +48,7 @@ func TestRefusedIsWhole(t *testing.T) {
 		{Name: "l_rpm_ra", Value: expr.N(2)},
 		{Name: "l_rpm_rp", Value: expr.N(3)},
 		{Name: "cascade", Value: expr.Bool(true)},
-		{Name: "l_rpm_sched", Value: expr.S("1s5")},
+		{Name: "l_rpm_rsa", Value: expr.N(5)},
 		{Name: "l_rpm_soft", Value: expr.Bool(true)},
 	})
 	it, err := DecodeResourceConfig(item)

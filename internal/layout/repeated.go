@@ -39,6 +39,7 @@ type RepeatedLimit struct {
 	RefillAmount int64  `json:"ra"`
 	RefillPeriod int64  `json:"rp"`
 	Times        string `json:"rsched,omitempty"`
+	Windows      string `json:"sched,omitempty"`
 }
 
 // Repeat returns levels as they were read at a time, in the form in which an item repeats them.

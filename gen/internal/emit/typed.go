@@ -104,6 +104,16 @@ var constructors = map[time.Duration]string{
 // limit writes the value of a limit.
 func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
+	if l.Windows != "" {
+		fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
+		if l.Resets != "" {
+			fields = append(fields, field("Resets", Lit(l.Resets)))
+		} else {
+			fields = append(fields, field("RefillAmount", number(l.Refill)),
+				field("RefillPeriod", number(int64(l.Period/time.Second)).Op("*").Qual("time", "Second")))
+		}
+		return Values(append(fields, field("Zone", Lit(l.Zone)), field("Windows", Lit(l.Windows)))...)
+	}
 	if l.Resets != "" {
 		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
 	}

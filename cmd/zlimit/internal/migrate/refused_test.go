@@ -17,7 +17,6 @@ import (
 // numbers, and a run ends before it writes anything.
 func TestRefusedSources(t *testing.T) {
 	yes := func(name string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.Bool(true)} }
-	text := func(name, s string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.S(s)} }
 	number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
 	resource := func(name string) store.Key { return layout.ResourceConfigKey{NS: "ns", Resource: name}.Key() }
 	limits := expr.Item{number("l_rpm_cp", 10), number("l_rpm_ra", 10), number("l_rpm_rp", 60)}
@@ -32,9 +31,8 @@ func TestRefusedSources(t *testing.T) {
 		want  []string
 	}{
 		{"cascade", []expr.Item{resource("a").Join(expr.Item{yes("cascade")}), resource("b").Join(append(limits, yes("cascade")))}, []string{"2 items with a cascade policy", "attribute cascade"}},
-		{"schedule", []expr.Item{resource("a").Join(append(limits, text("l_rpm_sched", "1s100")))}, []string{"1 items with a schedule"}},
 		{"session", []expr.Item{resource("a").Join(expr.Item{number("w_m_cp", 1), number("w_m_rsa", 5)})}, []string{"1 items with a session quota"}},
-		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, text("sched", "1s100")))}, []string{"1 items with a schedule"}},
+		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, number("b_rpm_tu", 5)))}, []string{"1 items with a top up"}},
 		{"version", []expr.Item{layout.VersionKey{}.Key().Join(version("0.10.0", "0.17.0"))}, []string{"for clients from version 0.17.0"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

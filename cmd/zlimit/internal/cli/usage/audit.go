@@ -196,9 +196,10 @@ func limitOf(v any) (l zlimit.Limit, ok bool) {
 	name, named := m["name"].(string)
 	capacity, bounded := m["capacity"].(int64)
 	l = zlimit.Limit{Name: name, Capacity: capacity}
+	l.Windows, _ = m["windows"].(string)
+	l.Zone, _ = m["zone"].(string)
 	if resets, quota := m["resets"].(string); quota {
 		l.Resets = resets
-		l.Zone, _ = m["zone"].(string)
 		return l, named && bounded
 	}
 	amount, refilled := m["refill_amount"].(int64)
