@@ -26,6 +26,19 @@ func ExampleLimit() {
 	// tpm=400000:200000/30s
 }
 
+func ExampleLimit_When() {
+	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 9-17 * * 1-5", "x2"))
+	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 0-5 * * *", "to 20:10/30s").When("* * * * 6,7", "x0.5"))
+	// Output:
+	// rpm=60/min when "* 9-17 * * 1-5" x2
+	// rpm=60/min when "* 0-5 * * *" to 20:10/30s when "* * * * 6,7" x0.5
+}
+
+func ExampleLimit_In() {
+	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin"))
+	// Output: rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2
+}
+
 func ExampleLimit_UnmarshalText() {
 	var limit zlimit.Limit
 	flag.TextVar(&limit, "limit", zlimit.PerMinute("rpm", 10), "NAME=CAPACITY[:REFILL]/PERIOD")
