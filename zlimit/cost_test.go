@@ -155,6 +155,16 @@ func TestCosts(t *testing.T) {
 	measure("rejected by a quota that is used up", l, refuse(l, quota))
 	c.sleep(quotaAt.Sub(c.now()))
 	measure("the first request after a quota is full anew", l, take(l, quota))
+	window := zlimit.Request{Entity: "key-9", Resource: "window", Consume: zlimit.Amounts{"rpm": 1}}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "window"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2")}}); err != nil {
+		t.Fatal(err)
+	}
+	c.sleep(c.now().Truncate(2 * time.Minute).Add(2*time.Minute + 58*time.Second).Sub(c.now()))
+	acquire(t, l, window)
+	l.Engine().Quiesce()
+	measure("a known bucket with windows, within one", l, take(l, window))
+	c.sleep(2 * time.Second)
+	measure("the first request after a window has ended", l, take(l, window))
 	measure("bad input", l, func() error {
 		var invalid *zlimit.ValidationError
 		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, &invalid) {

@@ -145,7 +145,7 @@ func TestQuotaInput(t *testing.T) {
 		{set(zlimit.Limit{Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Second, Zone: "UTC"}), "limits[a] zone", "is for quotas"},
 		{set(zlimit.Cron("a", 1, "0 0 30 2 *", "UTC")), "limits[a] resets", "never begins"},
 		{set(zlimit.Cron("a", 1, "0 0 0 * * *", "UTC")), "limits[a] resets", "must have the five fields"},
-		{set(zlimit.Daily("a", 1, "UTC"), zlimit.Daily("b", 1, "Asia/Tokyo")), "limits[b] zone", "must be that of the other quotas of the level, UTC"},
+		{set(zlimit.Daily("a", 1, "UTC"), zlimit.Daily("b", 1, "Asia/Tokyo")), "limits[b] zone", "must be the zone of the other limits of the level, UTC"},
 		{err, "limits[a]", "is a quota, which must be stored"},
 	} {
 		var invalid *zlimit.ValidationError

@@ -442,7 +442,8 @@ func TestOwnChangesBindAtOnce(t *testing.T) {
 func TestWhatAnItemMayRepeat(t *testing.T) {
 	ahead := newClock().now().Add(time.Minute).UnixMilli()
 	for name, set := range map[string]expr.Item{
-		"a later version's":      {{Name: "cl", Value: expr.S(`{"resource":{"version":1,"limits":[{"name":"rpm","cp":9,"ra":9,"rp":9,"sched":"1h9"}]}}`)}},
+		"a later version's":      {{Name: "cl", Value: expr.S(`{"resource":{"version":1,"limits":[{"name":"rpm","cp":9,"ra":9,"rp":9,"later":true}]}}`)}},
+		"windows of no minute":   {{Name: "cl", Value: expr.S(`{"resource":{"version":1,"limits":[{"name":"rpm","cp":9,"ra":9,"rp":9,"sched":"1h9"}]}}`)}},
 		"a limit of nothing":     {{Name: "cl", Value: expr.S(`{"resource":{"version":1,"limits":[{"name":"rpm","cp":0,"ra":9,"rp":9}]}}`)}},
 		"an unknown policy":      {{Name: "cl", Value: expr.S(`{"default":{"version":1,"on_unavailable":"wait"}}`)}},
 		"no JSON":                {{Name: "cl", Value: expr.S(`{`)}},

@@ -149,8 +149,8 @@ func TestUnsupportedLevelsThatDoNotHold(t *testing.T) {
 	system := layout.SystemConfigKey{NS: l.NS()}.Key()
 	resource := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	entity := layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
-	mark(t, l, system, text("l_rpm_sched", "1s100"))
-	mark(t, l, resource, text("l_rpm_sched", "1s100"), text("disabled", "bypass"), expr.Attribute{Name: "cascade", Value: expr.Bool(false)})
+	mark(t, l, system, integer("l_rpm_rsa", 6))
+	mark(t, l, resource, integer("l_rpm_rsa", 6), text("disabled", "bypass"), expr.Attribute{Name: "cascade", Value: expr.Bool(false)})
 	mark(t, l, entity, expr.Attribute{Name: "disabled", Value: expr.Bool(false)}, yes("l_rpm_soft"))
 	l.Limits.InvalidateAll()
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
@@ -266,10 +266,10 @@ func TestLevelListingsGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mark(t, l, layout.SystemConfigKey{NS: l.NS()}.Key(), text("l_rpm_sched", "1s100"))
-	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "a"}.Key(), text("l_rpm_sched", "1s100"))
-	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key(), text("l_rpm_sched", "1s100"))
-	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: "b"}.Key(), text("l_rpm_sched", "1s100"), integer("config_version", 0))
+	mark(t, l, layout.SystemConfigKey{NS: l.NS()}.Key(), integer("l_rpm_rsa", 6))
+	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "a"}.Key(), integer("l_rpm_rsa", 6))
+	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key(), integer("l_rpm_rsa", 6))
+	mark(t, l, layout.EntityConfigKey{NS: l.NS(), Entity: "key-1", Resource: "b"}.Key(), integer("l_rpm_rsa", 6), integer("config_version", 0))
 	refused := map[zlimit.Level]string{
 		{}: "the limits of the system", {Resource: "a"}: `the limits of resource "a"`,
 		{Entity: "key-1"}: `the limits of entity "key-1"`, {Entity: "key-1", Resource: "b"}: `the limits of entity "key-1" for resource "b"`,
@@ -315,7 +315,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 	r := ask(zlimit.Amounts{"rpm": 1})
 	r.Resource = "c"
 	_, err := l.Acquire(ctx, r)
-	if e := wantUnsupported(t, err, "schedule"); e.Source != zlimit.SourceEntityDefault || e.Entity != "key-1" || e.Resource != "" {
+	if e := wantUnsupported(t, err, "session quota"); e.Source != zlimit.SourceEntityDefault || e.Entity != "key-1" || e.Resource != "" {
 		t.Errorf("%+v is not of the entity's default", e)
 	}
 }
@@ -368,7 +368,7 @@ func TestListingsGoOn(t *testing.T) {
 		r.Entity = entity
 		acquire(t, l, r)
 	}
-	mark(t, l, keyOfBucket(l), text("sched", "1s100"))
+	mark(t, l, keyOfBucket(l), integer("b_rpm_rsa", 6))
 	var got []string
 	for b, err := range l.Usage.Buckets(ctx, "gpt-4") {
 		if err != nil {
@@ -383,7 +383,7 @@ func TestListingsGoOn(t *testing.T) {
 		}
 		got = append(got, name)
 	}
-	if diff := cmp.Diff([]string{"a", "key-1: schedule", "z"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"a", "key-1: session quota", "z"}, got); diff != "" {
 		t.Errorf("buckets (-want +got):\n%s", diff)
 	}
 	sum, err := l.Usage.Capacity(ctx, "gpt-4")
@@ -447,15 +447,11 @@ func limitsBy(item map[string]map[string]any) bool {
 	for name, v := range item {
 		field := name[strings.LastIndexByte(name, '_')+1:]
 		switch {
-		case isBucket && name == "sched":
-			return true
 		case isBucket && strings.HasPrefix(name, "b_") && slices.Contains([]string{"rsa", "ws", "wa", "wtc"}, field):
 			return true
-		case isBucket && strings.HasPrefix(name, "b_") && (field == "sched" && v["S"] != "-" || field == "tu" && v["N"] != "0"):
+		case isBucket && strings.HasPrefix(name, "b_") && field == "tu" && v["N"] != "0":
 			return true
 		case !isBucket && (name == "cascade" || strings.HasPrefix(name, "w_")):
-			return true
-		case !isBucket && strings.HasPrefix(name, "l_") && field == "sched":
 			return true
 		}
 	}

@@ -140,7 +140,7 @@ func validateZone(field string, limits []Limit) error {
 	for i := range limits {
 		if l := &limits[i]; l.Zone != "" {
 			if zone != "" && l.Zone != zone {
-				reason := "must be that of the other quotas of the level, " + zone
+				reason := "must be the zone of the other limits of the level, " + zone
 				return &ValidationError{Field: field + "[" + l.Name + "] zone", Value: l.Zone, Reason: reason}
 			}
 			zone = l.Zone
@@ -205,8 +205,13 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 		return nil, err
 	}
 	for i := range r.Limits {
-		if l := &r.Limits[i]; l.Resets != "" || l.Windows != "" {
-			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: "is a quota or has windows, and must be stored"}
+		l := &r.Limits[i]
+		reason := "has windows, and must be stored"
+		if l.Resets != "" {
+			reason = "is a quota, which must be stored"
+		}
+		if l.Resets != "" || l.Windows != "" {
+			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}
 	return amounts, validateLimits("limits", r.Limits, time.Millisecond)

@@ -203,3 +203,68 @@ func TestWaitsAcrossWindows(t *testing.T) {
 		}
 	}
 }
+
+// closing is a bucket of 60 a minute, and of twice as many before a time at which its window closes. It was made full half a
+// second before.
+func closing(t *testing.T) (c Config, it item, at int64) {
+	t.Helper()
+	w, err := calendar.ParseWindows("* 9-16 * * * x2", "UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = Config{Freshness: 2000, Params: []Params{{Name: "a", Capacity: 60_000, RefillAmount: 60_000, RefillPeriod: 60_000, Windows: w}}}
+	at = 1_793_034_000_000 // 17:00
+	var plan Plan
+	plan.Decide(nil, &c, &Demand{}, at-500)
+	if !it.apply(&plan) || it.state.find("a").Tokens != 120_000 {
+		t.Fatalf("the item is %+v", it.state)
+	}
+	return c, it, at
+}
+
+// TestTakesEndWithWindows takes right after a window has closed, while the stamp is fresh: what is above the capacity then is gone.
+func TestTakesEndWithWindows(t *testing.T) {
+	c, it, at := closing(t)
+	if it.state.ValidUntil != at {
+		t.Fatalf("the item is valid until %d, want %d", it.state.ValidUntil, at)
+	}
+	image := it.image()
+	for _, amount := range []int64{100_000, 10_000} {
+		d := Demand{Amounts: []Amount{{Limit: "a", Tokens: amount}}}
+		var plan Plan
+		plan.SpendUnseen(image, &c, &d, at+100)
+		if plan.Writes() && it.apply(&plan) {
+			t.Errorf("%d are taken unseen of a window that is over", amount)
+		}
+		plan.Decide(image, &c, &d, at+100)
+		if applied := plan.Writes() && it.apply(&plan); applied != (amount < 60_000) {
+			t.Errorf("%d are taken of 60000: %t", amount, applied)
+		}
+	}
+	if got := it.state.find("a").Tokens; got != 50_000 {
+		t.Errorf("%d are left, want 50000", got)
+	}
+}
+
+// TestRefundsEndWithWindows gives tokens back by a plan from before a window closed, which arrives once another client has written
+// the item. The plan has more room than there is, and must not hold.
+func TestRefundsEndWithWindows(t *testing.T) {
+	c, it, at := closing(t)
+	take := Demand{Amounts: []Amount{{Limit: "a", Tokens: 20_000}}}
+	var plan, late Plan
+	plan.Decide(it.image(), &c, &take, at-400)
+	if !it.apply(&plan) {
+		t.Fatal("nothing is taken")
+	}
+	late.Decide(it.image(), &c, &Demand{Amounts: []Amount{{Limit: "a", Tokens: -20_000}}, Settles: true, Unchecked: true}, at-1)
+	if late.Kind != Spend {
+		t.Fatalf("the refund is to %v, want spend", late.Kind)
+	}
+	plan.Decide(it.image(), &c, &Demand{}, at)
+	if !it.apply(&plan) || it.state.find("a").Tokens != 60_000 {
+		t.Fatalf("the item is %+v", it.state)
+	}
+	if it.apply(&late) || it.state.find("a").Tokens > 60_000 {
+		t.Errorf("the refund leaves %d of 60000", it.state.find("a").Tokens)
+	}
+}
