@@ -93,9 +93,6 @@ func settings(c *zlimit.Config) []setting {
 		} else if limit.Capacity != limit.RefillAmount {
 			value += ", burst " + show.Grouped(limit.Capacity)
 		}
-		if limit.Windows != "" {
-			value += "; " + limit.Windows + " in " + limit.Zone
-		}
 		all = append(all, setting{limit.Name, value})
 	}
 	if c.OnUnavailable != zlimit.PolicyInherit {

@@ -41,12 +41,22 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	p.Table(header, rows)
 }
 
-// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew.
+// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. The windows
+// follow.
 func Refill(l zlimit.Limit) string {
 	if l.Resets != "" {
 		return Times(l)
 	}
-	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod)
+	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + Windows(l)
+}
+
+// Windows returns the windows of a limit as text has them after the period, "" without any.
+func Windows(l zlimit.Limit) string {
+	if l.Windows == "" {
+		return ""
+	}
+	_, windows, _ := strings.Cut(l.String(), " when ")
+	return " when " + windows
 }
 
 // PlainRefill is [Refill] without groups of digits, for programs.
@@ -54,10 +64,10 @@ func PlainRefill(l zlimit.Limit) string {
 	if l.Resets != "" {
 		return Times(l)
 	}
-	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod)
+	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod) + Windows(l)
 }
 
-// Times returns when a quota is full anew, as AMOUNT/TIMES has it after the slash.
+// Times returns when a quota is full anew, as AMOUNT/TIMES has it after the slash, with its windows.
 func Times(l zlimit.Limit) string {
 	_, times, _ := strings.Cut(l.String(), "/")
 	return times
