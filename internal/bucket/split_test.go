@@ -1,6 +1,8 @@
 package bucket
 
 import (
+	"math/big"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -87,6 +89,49 @@ func TestSplitsAndMergesConserve(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefillAcrossSplits splits and merges an empty bucket ten thousand times while it is refilled. Each time the rates of shards are
+// rounded anew, up and down alike. What all of it comes to is at most a thirtieth of a millitoken each.
+func TestRefillAcrossSplits(t *testing.T) {
+	const changes, most = 10_000, 300
+	for _, amount := range []int64{33, 7001, 60_000} {
+		p := Params{Name: "rpm", Capacity: 1 << 40, RefillAmount: amount, RefillPeriod: 60_000}
+		c, r, began := Config{Params: []Params{p}}, rand.New(rand.NewPCG(1, 2)), int64(1<<40)
+		first, plan, now := &item{}, Plan{}, began
+		plan.Decide(nil, &c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: p.Capacity}}}, now)
+		first.apply(&plan)
+		shards := tree{first}
+		for n := 0; n < changes || len(shards) > 1; {
+			now += 1 + r.Int64N(20_000)
+			for _, it := range shards { // all are refilled
+				if plan.Decide(it.image(), &c, &Demand{Unchecked: true}, now); plan.Writes() {
+					it.apply(&plan)
+				}
+			}
+			it := shards[r.IntN(len(shards))]
+			other := slices.IndexFunc(shards, func(o *item) bool {
+				return o.state.Shards == it.state.Shards && o.state.Shard == it.state.Shard+it.state.Shards/2
+			})
+			switch {
+			case it.state.Shards < 4 && r.IntN(2) == 0:
+				plan.Split(it.image())
+				created := plan.Item
+				if created.Limits = slices.Clone(created.Limits); it.apply(&plan) {
+					shards, n = append(shards, &item{&created}), n+1
+				}
+			case other >= 0 && it.state.Shards > 1:
+				if plan.Merge(it.image(), shards[other].state); it.apply(&plan) {
+					shards, n = slices.Delete(shards, other, other+1), n+1
+				}
+			}
+		}
+		s := shards[0].state
+		want := new(big.Int).Mul(big.NewInt(s.RefilledAt-began), big.NewInt(amount))
+		if off := s.find("rpm").Tokens - want.Div(want, big.NewInt(p.RefillPeriod)).Int64(); off < -most || off > most {
+			t.Errorf("%d a minute: %d millitokens more than the refill after %d splits and merges, want at most %d more or less", amount, off, changes, most)
+		}
+	}
 }
 
 func TestPressure(t *testing.T) {
