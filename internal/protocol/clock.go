@@ -1,6 +1,9 @@
 package protocol
 
 import (
+	"maps"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -23,17 +26,55 @@ const (
 	leadTime = fixGap + time.Minute
 )
 
-// hasFixed reports whether this process has set back the refill stamp of a shard within fixGap.
+// fixes are the items whose refill stamp this process set back of late, also those of buckets that it has forgotten since. It is safe
+// for concurrent use.
+type fixes struct {
+	some atomic.Bool // there were any
+
+	mu  sync.Mutex               // guards what follows
+	at  map[string]time.Duration // when, since the engine was made, by partition key
+	all time.Duration            // until when each item counts as set back: there were too many to remember
+}
+
+// maxFixes bounds the items that are remembered.
+const maxFixes = 1 << 16
+
+// hasFixed reports whether this process has set back the refill stamp of a shard within fixGap, or may have.
 func (c *core) hasFixed(s *shard) bool {
-	last := s.fixedAt.Load()
-	return last > 0 && c.sinceStart()-time.Duration(last) < fixGap
+	f := &c.fixes
+	if !f.some.Load() {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := c.sinceStart()
+	last, ok := f.at[s.key.PK]
+	return ok && now-last < fixGap || now < f.all
 }
 
 // noteFix notes a write that was applied, or may have been, if it set back the refill stamp of a shard.
 func (c *core) noteFix(s *shard, plan *bucket.Plan) {
 	if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
-		s.fixedAt.Store(max(int64(c.sinceStart()), 1))
+		c.fixes.note(s.key.PK, c.sinceStart())
 	}
+}
+
+// note notes that an item was set back at a time.
+func (f *fixes) note(pk string, now time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.some.Store(true)
+	if len(f.at) >= maxFixes {
+		maps.DeleteFunc(f.at, func(_ string, at time.Duration) bool { return now-at >= fixGap })
+	}
+	if len(f.at) >= maxFixes {
+		f.all = now + fixGap
+		return
+	}
+	if f.at == nil {
+		f.at = map[string]time.Duration{}
+	}
+	f.at[pk] = now
 }
 
 // compare learns from an image whether another process has set a refill stamp of this one back. Others do that when the stamp is

@@ -112,6 +112,7 @@ type core struct {
 	salt       uint64    // of the lives that this process starts
 	started    time.Time // by which paces are kept, whatever clocks are set to
 	ahead      atomic.Pointer[lead]
+	fixes      fixes
 }
 
 // New returns an engine.

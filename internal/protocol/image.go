@@ -58,7 +58,6 @@ type shard struct {
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
 	stamped   atomic.Pointer[image] // that the last write of this process left which moved the refill stamp; nil for none
-	fixedAt   atomic.Int64          // when this process last set the refill stamp back, nanoseconds since the engine was made; 0 for never
 }
 
 // An image is a bucket item as the store returned it. It is never changed.

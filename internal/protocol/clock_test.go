@@ -1,0 +1,63 @@
+package protocol
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// TestForgottenFix has a process whose clock is right set back the stamp of a bucket that others move 30 s ahead again and again. The
+// process forgets the bucket each time. It sets the stamp back once an hour all the same.
+func TestForgottenFix(t *testing.T) {
+	const ahead = 30_000
+	g, limits := newGauge(t), fixedLimits{}
+	perSecond := perDay("", map[string]int64{"rpm": 10})
+	perSecond.Config.Params[0].RefillPeriod, perSecond.Config.Lead = 1000, 10_000
+	limits.set("key", perSecond)
+	e := newProcess(t, g, limits)
+	exchange := func() uint64 {
+		g.now.Add(1000 + ahead)
+		takeFrom(t, newProcess(t, g, limits), "key", map[string]int64{"rpm": 1})
+		g.now.Add(-ahead)
+		e.buckets.cache = otter.Must(&otter.Options[bucketID, *Bucket]{MaximumSize: 10})
+		takeFrom(t, e, "key", map[string]int64{"rpm": 1})
+		return e.StampsFixed.Load()
+	}
+	for n := range 20 {
+		if got := exchange(); got != 1 {
+			t.Fatalf("after %d times the stamp was set back %d times, want once", n+1, got)
+		}
+	}
+	e.started = e.started.Add(-fixGap)
+	if got := exchange(); got != 2 {
+		t.Errorf("after an hour the stamp was set back %d times in all, want 2", got)
+	}
+}
+
+// TestManyFixes has more items set back than are remembered. Each counts as set back then, for an hour.
+func TestManyFixes(t *testing.T) {
+	e := newProcess(t, newGauge(t), fixedLimits{})
+	back := &bucket.Plan{Kind: bucket.Advance, Now: 1, RefilledAt: 2}
+	first, other := e.Bucket("first", "model").shard(0), e.Bucket("other", "model").shard(0)
+	check := func(when string, ofFirst, ofOther bool) {
+		t.Helper()
+		if gotFirst, gotOther := e.hasFixed(first), e.hasFixed(other); gotFirst != ofFirst || gotOther != ofOther || len(e.fixes.at) > maxFixes {
+			t.Errorf("%s: set back %t and %t, want %t and %t; %d are remembered", when, gotFirst, gotOther, ofFirst, ofOther, len(e.fixes.at))
+		}
+	}
+	check("at first", false, false)
+	e.noteFix(first, back)
+	e.noteFix(other, &bucket.Plan{Kind: bucket.Advance, Now: 2, RefilledAt: 1})
+	check("alone", true, false)
+	for i := range maxFixes {
+		e.fixes.note(fmt.Sprint(i), e.sinceStart())
+	}
+	check("among many", true, true)
+	e.started = e.started.Add(-fixGap - time.Second)
+	e.noteFix(first, back)
+	check("an hour later", true, false)
+}
