@@ -139,7 +139,8 @@ type Request struct {
 	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. One limit must be named at least.
 	Consume Consumption `json:"consume"`
 	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that it
-	// has stay as they are.
+	// has stay as they are. Processes that share a bucket should bring the same ones, as [WithDefaultLimits] asks. Otherwise what
+	// flows in at the highest rate is there for all, and the lower limits bind nobody.
 	Limits []Limit `json:"limits"`
 	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the stored limits.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
