@@ -232,14 +232,15 @@ func TestThrottledBatch(t *testing.T) {
 }
 
 // TestThrottleOfAnExhaustedBucket has the store throttle the writes of a bucket for ever. Where others write it and it has few tokens,
-// that is no outage, by which a failure policy would admit the request.
+// that is no outage, by which a failure policy would admit the request. The store names the key as its reason.
 func TestThrottleOfAnExhaustedBucket(t *testing.T) {
-	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
+	byKey := []store.Throttle{{Limit: store.OfKey, Write: true}}
 	for _, test := range []struct {
 		left      int64
 		busy      bool
+		reasons   []store.Throttle
 		contended bool
-	}{{3, true, true}, {70, true, false}, {3, false, false}} {
+	}{{3, true, byKey, true}, {70, true, byKey, false}, {3, false, byKey, false}, {3, true, nil, false}} {
 		inContest(t, 1, daily, func(t *testing.T, c *contest) {
 			c.leave(t, test.left)
 			first := c.e.Bucket("e", "model").shard(0)
@@ -249,11 +250,13 @@ func TestThrottleOfAnExhaustedBucket(t *testing.T) {
 			if test.busy {
 				first.traffic.tally = tally{known: true, count: 1, at: c.now.Load(), writes: first.image.Load().Writes() / millis, others: 1000, span: 1000}
 			}
-			c.onWrite(func([]store.Write) error { return throttled })
+			c.onWrite(func([]store.Write) error {
+				return &store.Error{Throttled: true, Unavailable: true, Throttles: test.reasons}
+			})
 			l := c.level(t, 1)
 			err := c.e.taker.takePatiently(t.Context(), &l, new(taking))
 			if errors.Is(err, ErrContended) != test.contended || IsThrottled(err) == test.contended {
-				t.Errorf("%d tokens left, written by others %t: %v, want it contended %t", test.left, test.busy, err, test.contended)
+				t.Errorf("%d tokens left, written by others %t, reasons %v: %v, want it contended %t", test.left, test.busy, test.reasons, err, test.contended)
 			}
 		})
 	}

@@ -154,7 +154,9 @@ func rejections() Scenario {
 		Name: "rejections", Title: "Rejections of one bucket",
 		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `PolicyAllow`. What is degraded was " +
 			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled, " +
-			"which is the time that they take. The last limit is more than one key bears. While its bucket splits, requests wait for " +
+			"which is the time that they take. In the first quarter of a second of 100,000 a second, a process does not know yet that the key " +
+			"is throttled. Some hundred requests wait for longer than the decision timeout then, and are admitted uncounted. Later there are " +
+			"none. The last limit is more than one key bears. While its bucket splits, requests wait for " +
 			"throttled writes. Some tokens flow in during each call, so that no view of all shards proves that they are exhausted: two " +
 			"shards that fall short reject a request. Requests that were answered after the end are in the admitted ones.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
