@@ -283,6 +283,9 @@ func (i *configItem) change(action AuditAction) change {
 	if said := i.switchValue(); said.Kind() != expr.KindNone {
 		made.details.Set("disabled", said)
 	}
+	if within := i.widerOf(); within != "" {
+		made.details.Set("within", expr.S(within))
+	}
 	if i.days != nil && *i.days != 0 {
 		made.details.Set("audit_retention_days", expr.N(*i.days))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
@@ -91,7 +92,7 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 func (b *spread) bucket(now time.Time) Bucket {
 	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: Statuses{}, Unsupported: b.unsupported}
 	if b.unsupported == nil {
-		found.Statuses = appendStatuses(nil, b.entity, b.resource, 0, b.levels(now))
+		found.Statuses = appendStatuses(nil, &protocol.LevelStatus{Entity: b.entity, Resource: b.resource, Statuses: b.levels(now)})
 	}
 	found.Consumed = make(map[string]Quantity, len(found.Statuses))
 	for _, s := range b.shards {

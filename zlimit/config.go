@@ -45,7 +45,8 @@ func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	return found[0].Config, found[0].refused()
 }
 
-// Set replaces what a level says, all of it. [LimitService.Update] changes a part.
+// Set replaces what a level says, all of it but [Config.Within], which stays where config has none: a change of limits ends no budget over
+// several resources. [LimitService.Update] changes a part, and [ResourceService.Put] has a resource lie within none.
 func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -56,8 +57,17 @@ func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := config.check(at, "limits"); err != nil {
 		return err
 	}
+	if err := s.checkFleet(config.Within); err != nil {
+		return err
+	}
 	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
-		return i.become(config, nil, by)
+		next := config
+		if next.Within = cmp.Or(config.Within, i.widerOf()); next.Within != i.widerOf() {
+			if err := s.admitWider(ctx, at.Resource, next.Within); err != nil {
+				return nil, nil, err
+			}
+		}
+		return i.become(next, nil, by)
 	})
 	return err
 }
@@ -87,6 +97,11 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 		if err := config.check(at, "limits"); err != nil {
 			return nil, nil, err
 		}
+		if config.Within != i.widerOf() {
+			if err := s.admitWider(ctx, at.Resource, config.Within); err != nil {
+				return nil, nil, err
+			}
+		}
 		return i.become(config, nil, by)
 	})
 	if refused != nil {
@@ -95,13 +110,14 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 	return err
 }
 
-// Delete deletes what is stored at a level, if there is anything.
+// Delete deletes what is stored at a level, if there is anything. A resource that lies within another one stays within it:
+// [ResourceService.Put] changes that.
 func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	if err := at.validate(); err != nil {
 		return err
 	}
 	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
-		return i.become(Config{}, nil, by)
+		return i.become(Config{Within: i.widerOf()}, nil, by)
 	})
 	return err
 }
@@ -165,6 +181,7 @@ type configItem struct {
 	policy   *string
 	zone     *string
 	said     *expr.Value // whether requests are served; nil where the level cannot say it
+	within   *string     // the wider resource; nil where the level is none of a resource
 	days     *int64      // that audit events are kept; nil where the level does not say
 	encode   func() expr.Item
 	refused  *layout.RefusedError // what other programs limit by here, and this one does not; nil for nothing
@@ -188,6 +205,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 			resource, err = layout.DecodeResourceConfig(item)
 		}
 		i.limits, i.version, i.managed = &resource.Limits, &resource.ConfigVersion, &resource.ManagedVersion
+		i.within = &resource.Within
 		i.declared, i.policy, i.zone, i.encode = &resource.DeclaredVersion, &resource.OnUnavailable, &resource.Zone, resource.Encode
 		i.said = &resource.Switch
 	default:
@@ -207,7 +225,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 
 // config returns what the item says. Its list of limits is not nil.
 func (i *configItem) config() (config Config, err error) {
-	config.Limits, config.AuditRetention = []Limit{}, i.auditRetention()
+	config.Limits, config.AuditRetention, config.Within = []Limit{}, i.auditRetention(), i.widerOf()
 	if *i.policy != "" {
 		if config.OnUnavailable, err = ParseFailurePolicy(*i.policy); err != nil {
 			return Config{}, &store.ItemError{Key: i.key, Attribute: "on_unavailable", Err: err}
@@ -224,6 +242,14 @@ func (i *configItem) config() (config Config, err error) {
 		config.Limits = append(config.Limits, limit)
 	}
 	return config, nil
+}
+
+// widerOf returns the resource that the one of the item lies within, "" for none.
+func (i *configItem) widerOf() string {
+	if i.within == nil {
+		return ""
+	}
+	return *i.within
 }
 
 // limitOf returns a limit that is stored in an item with a zone.
@@ -301,7 +327,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 }
 
 // fill makes the item say a config, as its next version. Limits that Apply wrote last remain those of Apply where the
-// failure policy alone changes.
+// failure policy or the wider resource alone changes.
 func (i *configItem) fill(want Config) {
 	limits, zone := make([]layout.ConfigLimit, 0, len(want.Limits)), ""
 	for _, l := range want.Limits {
@@ -312,10 +338,14 @@ func (i *configItem) fill(want Config) {
 	if want.OnUnavailable != PolicyInherit {
 		policy = want.OnUnavailable.String()
 	}
-	if i.declared != nil && *i.declared == *i.version && *i.policy != policy && *i.zone == zone && sameLimits(*i.limits, limits) {
+	others := *i.policy != policy || i.widerOf() != want.Within
+	if i.declared != nil && *i.declared == *i.version && others && *i.zone == zone && sameLimits(*i.limits, limits) {
 		*i.declared++
 	}
 	*i.limits, *i.policy, *i.zone = limits, policy, zone
+	if i.within != nil {
+		*i.within = want.Within
+	}
 	if i.days != nil {
 		*i.days = int64(want.AuditRetention / day)
 	}

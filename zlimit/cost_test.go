@@ -228,6 +228,28 @@ func TestCosts(t *testing.T) {
 	measure("roll back", family, func() error { return lease.Rollback(ctx) })
 
 	page.WriteString("\n")
+	section("A resource within a wider one")
+	wider := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("wider"))
+	for id, limits := range map[string][]zlimit.Limit{"gpt-4": {zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_000)}, "models": {zlimit.PerDay("rpm", 110)}} {
+		if err := wider.Limits.Set(ctx, zlimit.Level{Resource: id}, zlimit.Config{Limits: limits}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure("`Resources.Put`, the first one of a process, of two resources", wider, func() error {
+		return wider.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"})
+	})
+	enginetest.CatchUp()
+	fresh := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("wider"))
+	measure("first use, neither bucket exists", fresh, take(fresh, request))
+	acquire(t, fresh, request)
+	measure("both known: one round trip", fresh, take(fresh, request))
+	acquire(t, fresh, ask(zlimit.Amounts{"rpm": 97}))
+	c.sleep(time.Second)
+	wide := ask(zlimit.Amounts{"rpm": 99})
+	measure("the wider one refuses, as its last image foretold", fresh, refuse(fresh, wide))
+	measure("the same again, within the time of `WithRejectionCache`", fresh, refuse(fresh, wide))
+
+	page.WriteString("\n")
 	section("A bucket of several shards")
 	sharded := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"))
 	setSystem(t, sharded, zlimit.PerDay("tpm", 1000))

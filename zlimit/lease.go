@@ -69,11 +69,7 @@ func (le *Lease) AppendStatuses(to Statuses) Statuses {
 	if le.limiter == nil || le.degraded {
 		return to
 	}
-	ancestor := 0
-	le.limiter.engine.Statuses(&le.receipt, func(entity, resource string, statuses []bucket.Status) {
-		to = appendStatuses(to, entity, resource, ancestor, statuses)
-		ancestor++
-	})
+	le.limiter.engine.Statuses(&le.receipt, func(l protocol.LevelStatus) { to = appendStatuses(to, &l) })
 	return to
 }
 
@@ -194,8 +190,8 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	}
 	for _, a := range amounts {
 		name := field + "[" + a.Limit + "]"
-		if limits := le.receipt.Limits(); limits != nil && !limits.Config.Has(a.Limit) {
-			return unknownLimit(name, strconv.FormatInt(sign*a.Tokens/millis, 10), limits.Config.Params)
+		if !le.receipt.IsEmpty() && !le.receipt.Has(a.Limit) {
+			return unknownLimit(name, strconv.FormatInt(sign*a.Tokens/millis, 10), le.receipt.Limits())
 		}
 		if !le.degraded && bucket.Of(total, a.Limit) < 0 {
 			reason := "would leave the lease with less than nothing"

@@ -68,14 +68,19 @@ func (v Level) validate() error {
 	return nil
 }
 
-// A Config is what a level says: limits, and what happens while the store is unavailable. Each of the two comes from
-// the first level that has it, in the order of [Source]. So a level may have a failure policy and leave its limits to
-// the next one.
+// A Config is what a level says: limits, what happens while the store is unavailable, and of a resource which one it lies within. Limits and
+// failure policy each come from the first level that has it, in the order of [Source]. So a level may have a failure policy and leave its
+// limits to the next one.
 type Config struct {
 	Limits []Limit `json:"limits"`
 	// OnUnavailable is the failure policy of requests that do not set one. PolicyInherit leaves it to the next level, and that of
 	// the system to [WithFailurePolicy].
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
+	// Within is for a resource alone: the wider resource that it lies within, "" for none. A request of the resource is charged to the
+	// entity's bucket of the wider one as well, for those limits that the entity has there. The same goes for the parents that the
+	// entity cascades to. Each limit of a request has to be one of the resource, or of one that it lies within. A chain has three
+	// resources at most.
+	Within string `json:"within,omitempty"`
 	// AuditRetention is for the system alone, in whole days. Audit events of the namespace are kept so long when they are
 	// written from now on. 0 stands for what [RateLimiter.SetAuditRetention] says for the table, 90 days by default.
 	AuditRetention time.Duration `json:"-"`
@@ -83,12 +88,12 @@ type Config struct {
 
 // IsZero reports whether the config says nothing.
 func (c *Config) IsZero() bool {
-	return len(c.Limits) == 0 && c.OnUnavailable == PolicyInherit && c.AuditRetention == 0
+	return len(c.Limits) == 0 && c.OnUnavailable == PolicyInherit && c.AuditRetention == 0 && c.Within == ""
 }
 
 // Same reports whether two configs say the same. The order of their limits does not count.
 func (c *Config) Same(other *Config) bool {
-	return c.OnUnavailable == other.OnUnavailable && c.AuditRetention == other.AuditRetention &&
+	return c.OnUnavailable == other.OnUnavailable && c.AuditRetention == other.AuditRetention && c.Within == other.Within &&
 		slices.Equal(inOrder(c.Limits), inOrder(other.Limits))
 }
 
@@ -102,6 +107,9 @@ func (c *Config) check(at Level, field string) error {
 	}
 	if c.AuditRetention != 0 && at != (Level{}) {
 		return &ValidationError{Field: "audit retention", Value: c.AuditRetention.String(), Reason: "is for the system alone"}
+	}
+	if err := c.checkWithin(at); err != nil {
+		return err
 	}
 	if err := validateLimits(field, c.Limits, time.Second); err != nil {
 		return err

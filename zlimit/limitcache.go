@@ -403,7 +403,7 @@ func (rd *levelReading) keep(ctx context.Context, at int, next *cachedLevel) {
 // compile resolves levels, in order of precedence, the last of which is the entity's record.
 func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generation uint64) *protocol.Limits {
 	found := resolved{readAt: levels[0].readAt, generation: generation, again: new(atomic.Int64), told: new(atomic.Bool)}
-	epoch := int64(math.MaxInt64)
+	epoch, within := int64(math.MaxInt64), ""
 	owner := levels[len(levels)-1].owner
 	for i, level := range levels {
 		if found.refused == nil && level.refuses(found.source, owner) {
@@ -419,6 +419,9 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 		if found.policy == PolicyInherit {
 			found.policy = level.OnUnavailable
 		}
+		if configs[i].source == SourceResource {
+			within = level.Within
+		}
 		if configs[i].source == SourceSystem {
 			c.l.policy.Store(uint32(level.OnUnavailable))
 		}
@@ -432,6 +435,7 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 		ReadAt:   found.readAt.UnixMilli(),
 		Config:   c.l.options.configOf(found.limits, found.source),
 		Owner:    owner,
+		Within:   within,
 		Epoch:    epoch,
 		Detail:   &found,
 		Repeat:   c.repeat(configs, levels),

@@ -23,6 +23,8 @@ import (
 type RateLimiter struct {
 	// Limits keeps the stored limits.
 	Limits *LimitService
+	// Resources keeps which resources lie within wider ones.
+	Resources *ResourceService
 	// Entities keeps the records of entities.
 	Entities *EntityService
 	// Namespaces keeps the namespaces of the table.
@@ -60,6 +62,7 @@ type common struct {
 	outage     *outageLog
 	late       lateness
 	generation atomic.Uint64 // of the stored limits: counts the changes made through these limiters
+	widened    atomic.Bool   // the table asks for clients that charge wider resources
 	changedAt  atomic.Int64  // when the last of these was made, epoch nanoseconds
 	epoch      atomic.Int64  // orders what the limiters learn
 	caller     caller
@@ -166,6 +169,7 @@ func start(
 		l.clock.store = of
 	}
 	l.Limits = &LimitService{l}
+	l.Resources = &ResourceService{l}
 	l.Entities = &EntityService{l}
 	l.Namespaces = &NamespaceService{l}
 	l.Audit = &AuditService{l}

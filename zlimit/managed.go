@@ -69,7 +69,8 @@ func (r *ManagedRun) prolong(ctx context.Context) error {
 // Replace brings a level from the state that the program has seen to the state that it wants, and returns the latter
 // with its new version. A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does
 // not say what before says, or has another version. It returns [ErrLockLost] when another program has the lock. In
-// either case nothing was written.
+// either case nothing was written. Whether a resource may lie within the wider one of [Config.Within] is for the program to check
+// before it writes any level, since the levels of a file come one after another.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after Stored, err error) {
@@ -246,6 +247,11 @@ func (s *ManagedService) replace(ctx context.Context, lock managedLock, before, 
 	}
 	if err := want.Config.check(want.Level, "limits of "+want.Level.String()); err != nil {
 		return Stored{}, err
+	}
+	if within := want.Config.Within; within != "" && within != before.Config.Within {
+		if err := s.l.Limits.requireWider(ctx, within); err != nil {
+			return Stored{}, err
+		}
 	}
 	next, err := s.l.Limits.change(ctx, want.Level, &lock, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		found, err := i.config()

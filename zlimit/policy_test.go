@@ -21,11 +21,15 @@ type down struct {
 	store.Store
 	is    atomic.Bool
 	calls atomic.Int64
+	wrote atomic.Int64       // calls that write
 	read  chan chan struct{} // if not nil, each read says when the store was asked, and goes on when its channel is closed
 }
 
 func (d *down) err(op string) error {
 	d.calls.Add(1)
+	if op == "write" || op == "transact" {
+		d.wrote.Add(1)
+	}
 	if d.is.Load() {
 		return &store.Error{Op: op, Unavailable: true, Err: errors.New("no route")}
 	}

@@ -112,20 +112,20 @@ func (s Statuses) retryAfter() time.Duration {
 
 // statusesOfLevels returns the statuses of the levels of a request, one after another.
 func statusesOfLevels(levels []protocol.LevelStatus) (statuses Statuses) {
-	for i, l := range levels {
-		statuses = appendStatuses(statuses, l.Entity, l.Resource, i, l.Statuses)
+	for i := range levels {
+		statuses = appendStatuses(statuses, &levels[i])
 	}
 	return statuses
 }
 
-// appendStatuses appends the statuses of a bucket's limits, which is so far above the entity of a request.
-func appendStatuses(to Statuses, entity, resource string, ancestor int, levels []bucket.Status) Statuses {
-	to = slices.Grow(to, len(levels))
-	for _, l := range levels {
+// appendStatuses appends the statuses of the limits of a level.
+func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
+	to = slices.Grow(to, len(level.Statuses))
+	for _, l := range level.Statuses {
 		s := Status{
-			Entity:    entity,
-			Resource:  resource,
-			Ancestor:  ancestor,
+			Entity:    level.Entity,
+			Resource:  level.Resource,
+			Ancestor:  level.Ancestor,
 			Limit:     limitOfParams(&l.Params),
 			Available: thousands(l.Available),
 			Requested: l.Requested / millis,

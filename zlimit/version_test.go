@@ -42,7 +42,7 @@ func TestVersions(t *testing.T) {
 			{"an older layout of the major version", "0.9.0", "0.9.0", ""},
 			{"a newer layout of the major version", "0.99.7", "0.10.0", ""},
 			{"a layout of the next major version", "1.0.0", "0.10.0", "has layout 1.0.0"},
-			{"a newer client", zlimit.SchemaVersion, "0.10.1", "from version 0.10.1"},
+			{"a newer client", zlimit.SchemaVersion, "0.10.99", "from version 0.10.99"},
 			{"a much newer client", zlimit.SchemaVersion, "0.11", "from version 0.11"},
 			{"a client of the next major version", zlimit.SchemaVersion, "1", "from version 1"},
 			{"an older client", zlimit.SchemaVersion, "0.2.30", ""},

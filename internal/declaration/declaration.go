@@ -35,6 +35,13 @@ type Resource struct {
 	Doc           string // may be empty
 	Limits        []*Limit
 	OnUnavailable string // as a System has it
+	Within        *Wider // nil where the document does not say it, and for the resource of an entity
+}
+
+// A Wider is the resource that another one lies within.
+type Wider struct {
+	Pos  document.Pos
+	Name string // "" for none
 }
 
 // An Entity is a party with limits of its own.

@@ -42,6 +42,13 @@ func TestErrors(t *testing.T) {
 		{"entities: {a: {resources: {}}}", "1:27: entity a: resources is empty"},
 		{"entities: {a: {resources: {gpt: {}}}}", "1:28: entity a: resource gpt has neither limits nor on_unavailable"},
 		{"resources: {gpt: {doc: x}}", "1:13: resource gpt has neither limits nor on_unavailable"},
+		{"resources: {gpt: {within: [a]}}", "1:27: resource gpt: within is not a text"},
+		{"resources: {gpt: {within: 'a#'}}", `1:27: resource "a#" must hold only ASCII letters`},
+		{"resources: {gpt: {within: _default_}}", `1:27: resource "_default_" is reserved`},
+		{"resources: {gpt: {within: gpt}}", "1:27: resource gpt: within makes a circle, or a chain of more than three resources: gpt within gpt"},
+		{"resources: {b: {within: c}, a: {within: b}, c: {within: a}}", "1:41: resource a: within makes a circle, or a chain of more than three resources: a within b within c within a"},
+		{"resources: {a: {within: b}, b: {within: c}, c: {within: d}}", "1:25: resource a: within makes a circle, or a chain of more than three resources: a within b within c within d"},
+		{"entities: {a: {resources: {gpt: {within: b, on_unavailable: block}}}}", "entity a: resource gpt has an unknown key within"},
 		{"resources: {gpt: {on_unavailable: never}}", `1:35: resource gpt: on_unavailable is "never", want block or allow`},
 		{"resources: {gpt: {on_unavailable: [block]}}", "1:35: resource gpt: on_unavailable is not a text"},
 		{"entities: {a: {on_unavailable: Allow}}", `1:32: entity a: on_unavailable is "Allow", want block or allow`},
@@ -104,6 +111,9 @@ func draw(t *rapid.T) *declaration.Declaration {
 			if r.OnUnavailable = policy(label, "block", "allow"); len(r.Limits) > 0 {
 				r.OnUnavailable = policy(label, "", "block", "allow")
 			}
+			if within := rapid.SampledFrom([]string{"-", "", "", "y", "12", "~"}).Draw(t, label+" within"); label == "" && within != "-" {
+				r.Within = &declaration.Wider{Name: within}
+			}
 			if !seen[r.Name] {
 				seen[r.Name] = true
 				all = append(all, r)
@@ -147,7 +157,8 @@ func TestFormat(t *testing.T) {
 		ignore := cmp.Options{
 			cmpopts.EquateEmpty(), cmpopts.IgnoreFields(declaration.Declaration{}, "File", "NamespacePos"),
 			cmpopts.IgnoreFields(declaration.System{}, "Pos"), cmpopts.IgnoreFields(declaration.Entity{}, "Pos"),
-			cmpopts.IgnoreFields(declaration.Resource{}, "Pos", "Go"), cmpopts.IgnoreFields(declaration.Limit{}, "Pos", "Go", "Unit"),
+			cmpopts.IgnoreFields(declaration.Resource{}, "Pos", "Go"), cmpopts.IgnoreFields(declaration.Wider{}, "Pos"),
+			cmpopts.IgnoreFields(declaration.Limit{}, "Pos", "Go", "Unit"),
 		}
 		if diff := cmp.Diff(want, got, ignore); diff != "" {
 			t.Fatalf("Load() of what Format() wrote differs (-want +got):\n%s\n%s", diff, text)
@@ -228,6 +239,11 @@ func TestJSONSchema(t *testing.T) {
 		"resources: {}",
 		"resources: {gpt: {doc: x}}",
 		"resources: {gpt: {on_unavailable: allow}}",
+		"resources: {gpt: {within: models}}",
+		"resources: {gpt: {within: ~}}",
+		"resources: {gpt: {within: ''}}",
+		"resources: {gpt: {within: a#b}}",
+		"resources: {gpt: {within: [models]}}",
 		"resources: {gpt: {on_unavailable: never}}",
 		"entities: {a: {on_unavailable: block}}",
 		"entities: {a: {on_unavailable: inherit}}",

@@ -79,6 +79,9 @@ func resourcesNode(resources []*Resource) *yaml.Node {
 	for _, r := range resources {
 		resource := mapping()
 		addLevel(resource, r.Limits, r.OnUnavailable)
+		if r.Within != nil {
+			add(resource, "within", scalar(r.Within.Name))
+		}
 		add(all, r.Name, resource)
 	}
 	return all

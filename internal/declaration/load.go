@@ -39,6 +39,11 @@ func (l *loader) load(file string, text []byte, required ...string) *Declaration
 		return d
 	}
 	failed := l.Failed()
+	defer func() {
+		if l.Failed() == failed {
+			l.checkWithin(d)
+		}
+	}()
 	l.Object(root, document.At(root), what, document.Keys{
 		"namespace": func(n *yaml.Node) { d.Namespace, d.NamespacePos = l.namespace(n), document.At(document.Follow(n)) },
 		"system":    func(n *yaml.Node) { d.System = l.system(n) },
@@ -147,10 +152,36 @@ func (l *loader) resource(p document.Pair) *Resource {
 	}
 	l.resourceName(p.Pos, p.Key)
 	l.resourceLevel(p, what, r, document.Keys{
-		"doc": func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
-		"go":  func(n *yaml.Node) { r.Go = l.goName(n, what) },
+		"doc":    func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
+		"go":     func(n *yaml.Node) { r.Go = l.goName(n, what) },
+		"within": func(n *yaml.Node) { r.Within = l.within(n, what) },
 	}, required...)
 	return r
+}
+
+// within reads the resource that another one lies within. An empty text, and null, stand for none.
+func (l *loader) within(n *yaml.Node, what string) *Wider {
+	name := l.Text(n, what+": within")
+	n = document.Follow(n)
+	w := &Wider{Pos: document.At(n)}
+	if n.Kind == yaml.ScalarNode && !document.IsNull(n) && name != "" {
+		w.Name = name
+		l.resourceName(w.Pos, name)
+	}
+	return w
+}
+
+// checkWithin refuses resources that lie within themselves, or within too many others.
+func (l *loader) checkWithin(d *Declaration) {
+	wider, at := map[string]string{}, map[string]document.Pos{}
+	for _, r := range d.Resources {
+		if r.Within != nil {
+			wider[r.Name], at[r.Name] = r.Within.Name, r.Within.Pos
+		}
+	}
+	if chain := grammar.CheckWithin(wider, func(string) bool { return true }); chain != nil {
+		l.Errorf(at[chain[0]], "resource %s: within makes a circle, or a chain of more than three resources: %s", chain[0], strings.Join(chain, " within "))
+	}
 }
 
 // resourceLevel reads what a level says of a resource, which must be something, and other keys that it may have.
@@ -159,8 +190,12 @@ func (l *loader) resourceLevel(p document.Pair, what string, r *Resource, keys d
 	keys["on_unavailable"] = func(n *yaml.Node) { r.OnUnavailable = l.policy(n, what) }
 	failed := l.Failed()
 	l.Object(p.Value, p.Pos, what, keys, required...)
-	if l.Failed() == failed && r.Limits == nil && r.OnUnavailable == "" {
-		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable", what)
+	if l.Failed() == failed && r.Limits == nil && r.OnUnavailable == "" && r.Within == nil {
+		rest := ""
+		if keys["within"] != nil {
+			rest = " nor within"
+		}
+		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable%s", what, rest)
 	}
 }
 

@@ -82,9 +82,13 @@ func JSONSchema() ([]byte, error) {
 		"resource": says(closed("what an application consumes", object{
 			"limits":         ref("limits"),
 			"on_unavailable": ref("on_unavailable"),
-			"doc":            text("one line for the comment of the Go type"),
-			"go":             object{"type": "string", "pattern": goName.String(), "description": "name of the Go type"},
-		}), "limits", "on_unavailable"),
+			"within": object{
+				"type": []string{"string", "null"}, "maxLength": grammar.MaxName, "pattern": `^[A-Za-z0-9_.\-:@/+|=~%]*$`,
+				"description": "the wider resource that requests of this one are charged to as well, such as models; empty for none, and without it what is stored stays",
+			},
+			"doc": text("one line for the comment of the Go type"),
+			"go":  object{"type": "string", "pattern": goName.String(), "description": "name of the Go type"},
+		}), "limits", "on_unavailable", "within"),
 		"entity": closed("somebody with limits of its own", object{
 			"limits":         ref("limits"),
 			"on_unavailable": ref("on_unavailable"),

@@ -439,6 +439,9 @@ type ResourceConfig struct {
 	OnUnavailable string
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
+	// within: the wider resource: a request of this one is charged to the buckets of both; absent for none. Read by
+	// clients from 0.10.1 on
+	Within string
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
 	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
@@ -452,7 +455,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 9+5*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 10+5*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -467,6 +470,9 @@ func (it *ResourceConfig) Encode() expr.Item {
 	}
 	if it.DeclaredVersion != 0 {
 		item = append(item, expr.Attribute{Name: "declared_version", Value: expr.N(it.DeclaredVersion)})
+	}
+	if it.Within != "" {
+		item = append(item, expr.Attribute{Name: "within", Value: expr.S(it.Within)})
 	}
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
@@ -504,6 +510,8 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			it.OnUnavailable = d.text(a)
 		case "declared_version":
 			it.DeclaredVersion = d.number(a)
+		case "within":
+			it.Within = d.text(a)
 		case "sched_tz":
 			it.Zone = d.text(a)
 		case "disabled":

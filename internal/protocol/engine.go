@@ -44,10 +44,11 @@ type Options struct {
 type Limits struct {
 	Config bucket.Config
 	Owner  layout.Owner
-	Own    bool  // given by the request, whatever is stored
-	Epoch  int64 // when a consistent read of them began; 0 for a read that may be moments behind
-	ReadAt int64 // when the oldest part of them was read, epoch milliseconds
-	Detail any   // for the Source
+	Within string // the resource that the resource of the bucket lies within, as stored; "" for none
+	Own    bool   // given by the request, whatever is stored
+	Epoch  int64  // when a consistent read of them began; 0 for a read that may be moments behind
+	ReadAt int64  // when the oldest part of them was read, epoch milliseconds
+	Detail any    // for the Source
 
 	Disabled bool // requests are refused, whatever the limits
 
@@ -151,7 +152,7 @@ func New(o Options) *Engine {
 
 // Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
 //   - a [*RejectedError] when a limit falls short;
-//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
+//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot be decided;
 //   - a [*DisabledError] when an operator has requests of one of the levels refused;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
@@ -201,7 +202,7 @@ func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, erro
 // Statuses tells where the limits of each level of a receipt stand, as this process last saw them, with what was taken as
 // what was requested. The list is valid during the call. It makes no call of the store, and allocates nothing for what one
 // shard took.
-func (e *Engine) Statuses(r *Receipt, tell func(entity, resource string, statuses []bucket.Status)) {
+func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
 	e.judge.tellTaken(r, tell)
 }
 
@@ -231,20 +232,31 @@ func (e *Engine) Forget(entity, resource string) { e.buckets.forget(entity, reso
 func (e *Engine) IsStrained(r *Request) bool {
 	entity := r.Entity
 	for range MaxDepth {
-		b := e.buckets.get(entity, r.Resource)
-		limits := b.Limits.Load()
-		if r.Own != nil && entity == r.Entity {
-			limits = r.Own
+		var owner layout.Owner
+		resource := r.Resource
+		for width := 0; width < MaxWidth && resource != ""; width++ {
+			b := e.buckets.get(entity, resource)
+			limits := b.Limits.Load()
+			if width == 0 && limits != nil {
+				owner = limits.Owner
+			}
+			resource = ""
+			if limits != nil {
+				resource = limits.Within
+			}
+			if r.Own != nil && entity == r.Entity && width == 0 {
+				limits = r.Own
+			}
+			if e.isStrained(b) || limits != nil && e.taker.isScarce(&level{
+				bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
+			}) {
+				return true
+			}
 		}
-		if e.isStrained(b) || limits != nil && e.taker.isScarce(&level{
-			bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
-		}) {
-			return true
-		}
-		if limits == nil || !limits.Owner.Cascade || limits.Owner.Parent == "" {
+		if !owner.Cascade || owner.Parent == "" {
 			return false
 		}
-		entity = limits.Owner.Parent
+		entity = owner.Parent
 	}
 	return false
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -24,6 +25,7 @@ type RejectedError struct{ Levels []LevelStatus }
 // A LevelStatus is where the limits of one level of a request stand.
 type LevelStatus struct {
 	Entity, Resource string
+	Ancestor         int // how far the entity is above that of the request
 	Statuses         []bucket.Status
 }
 
@@ -61,6 +63,27 @@ type DepthError struct{ Entity string }
 // Error names the entity.
 func (e *DepthError) Error() string {
 	return fmt.Sprintf("entity %q has more than %d ancestors", e.Entity, MaxDepth-1)
+}
+
+// A WidthError says that a resource lies within too many others, or within itself.
+type WidthError struct {
+	Resources []string // each within the next one; the last one is one too many
+}
+
+// Error names the resources.
+func (e *WidthError) Error() string {
+	return fmt.Sprintf("resource %q lies within itself or more than %d others: %s", e.Resources[0], MaxWidth-1, strings.Join(e.Resources, " within "))
+}
+
+// A LevelsError says that a request would be charged to too many buckets.
+type LevelsError struct {
+	Entity, Resource string
+	Levels           int
+}
+
+// Error names entity and resource.
+func (e *LevelsError) Error() string {
+	return fmt.Sprintf("entity %q, resource %q: %d buckets of parents and wider resources, more than %d", e.Entity, e.Resource, e.Levels, MaxLevels)
 }
 
 // A CrowdedError says that an item would have more limits than fit a write.

@@ -161,7 +161,7 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	for i := range levels {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
-		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, statuses}
+		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, l.ancestor, statuses}
 	}
 	return told
 }
@@ -242,8 +242,7 @@ func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (level
 	if family {
 		levels, err = ju.families.levels(ctx, r, began, nil)
 	} else {
-		levels = make([]level, 1)
-		levels[0], err = ju.families.firstLevel(ctx, r, began)
+		levels, err = ju.families.alone(ctx, r, began)
 	}
 	if err != nil {
 		return nil, nil, err

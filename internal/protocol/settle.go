@@ -28,6 +28,7 @@ type Receipt struct {
 // A taking is what was taken of one level.
 type taking struct {
 	bucket   *Bucket
+	ancestor int            // how far the entity is above that of the request
 	limits   *Limits        // by which it was taken
 	parts    []shardAmounts // each shard once, and once more for other lives of its limits
 	bookings []booking      // of a caller that waits
@@ -44,20 +45,31 @@ type shardAmounts struct {
 
 // took notes what was taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
-	t.bucket, t.limits, t.parts, t.bookings = l.bucket, l.limits, nil, nil
+	t.bucket, t.ancestor, t.limits, t.parts, t.bookings = l.bucket, l.ancestor, l.limits, nil, nil
 	if s != nil {
 		t.partSpace[0] = shardAmounts{s, amounts, lives}
 		t.parts = t.partSpace[:]
 	}
 }
 
-// Limits returns the limits of the entity itself by which the request was taken, nil for a receipt of nothing.
-func (r *Receipt) Limits() *Limits {
-	if len(r.takings) == 0 {
-		return nil
+// Limits returns the limits of the entity itself by which the request was taken, each once; none for a receipt of nothing.
+func (r *Receipt) Limits() []bucket.Params {
+	var all []bucket.Params
+	for i := range r.takings {
+		if r.takings[i].ancestor == 0 {
+			all = appendMissing(all, r.takings[i].limits.Config.Params)
+		}
 	}
-	return r.takings[0].limits
+	return all
 }
+
+// Has reports whether one of the limits of the entity itself by which the request was taken has a name.
+func (r *Receipt) Has(limit string) bool {
+	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.ancestor == 0 && t.limits.Config.Has(limit) })
+}
+
+// IsEmpty reports whether the receipt is one of nothing.
+func (r *Receipt) IsEmpty() bool { return len(r.takings) == 0 }
 
 // Entity returns the entity of the request, "" for a receipt of nothing.
 func (r *Receipt) Entity() string {
@@ -90,7 +102,9 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.takings)
 	for _, m := range more.takings {
-		at := slices.IndexFunc(total, func(t taking) bool { return t.bucket.Entity == m.bucket.Entity })
+		at := slices.IndexFunc(total, func(t taking) bool {
+			return t.bucket.Entity == m.bucket.Entity && t.bucket.Resource == m.bucket.Resource
+		})
 		if at < 0 {
 			total = append(total, m)
 			continue
@@ -186,11 +200,17 @@ func (t *taking) returns(due []correction) []correction {
 // gave.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
+	var ofChildren []bucket.Amount
 	for i := range r.takings {
-		if i == 1 {
-			amounts = bucket.AsOfChildren(amounts)
+		t := &r.takings[i]
+		if t.ancestor == 0 {
+			s.due = t.corrections(s.due, amounts)
+			continue
 		}
-		s.due = r.takings[i].corrections(s.due, amounts)
+		if ofChildren == nil {
+			ofChildren = bucket.AsOfChildren(amounts)
+		}
+		s.due = t.corrections(s.due, ofChildren)
 	}
 	return s
 }
@@ -452,7 +472,7 @@ type statusSpace struct {
 }
 
 // tellTaken is [Engine.Statuses].
-func (ju *judge) tellTaken(r *Receipt, tell func(entity, resource string, statuses []bucket.Status)) {
+func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 	now := ju.now()
 	space := statusSpaces.Get().(*statusSpace)
 	defer statusSpaces.Put(space)
@@ -465,7 +485,7 @@ func (ju *judge) tellTaken(r *Receipt, tell func(entity, resource string, status
 		for j := range space.statuses {
 			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
 		}
-		tell(t.bucket.Entity, t.bucket.Resource, space.statuses)
+		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, t.ancestor, space.statuses})
 	}
 }
 

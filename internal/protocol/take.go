@@ -15,7 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Request asks for tokens of the limits of one entity and resource, and of the parents that the entity cascades to.
+// A Request asks for tokens of the limits of one entity and resource, of the parents that the entity cascades to, and of the resources
+// that the resource lies within.
 type Request struct {
 	Entity, Resource string
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
@@ -28,17 +29,15 @@ func (r *Request) demand(amounts []bucket.Amount, life int64) bucket.Demand {
 	return bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
 }
 
-// A level is the bucket of the entity of a request, or of one of its parents. It says what is taken of that bucket, and
-// by which limits. A level is never changed: when a part of one turns out to be outdated, all levels are made anew.
+// A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It says what is taken
+// of that bucket, and by which limits. A level is never changed: when a part of one turns out to be outdated, all levels are made anew.
 type level struct {
-	bucket *Bucket
-	limits *Limits
-	demand bucket.Demand
-	began  int64 // epoch when the request came
+	bucket   *Bucket
+	limits   *Limits
+	demand   bucket.Demand
+	began    int64 // epoch when the request came
+	ancestor int   // how far the entity is above that of the request
 }
-
-// MaxDepth bounds the levels of a request.
-const MaxDepth = 8
 
 // maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others, or tokens
 // came back and were taken again.
@@ -101,112 +100,6 @@ func (tk *taker) book(ctx context.Context, r *Request, to *Receipt) error {
 	late := &RejectedError{w.told(to.until - tk.elapsed())}
 	tk.compensate(ctx, to.takings, make([]error, len(to.takings)))
 	return late
-}
-
-// families find the levels of requests.
-type families struct {
-	*core
-	buckets *buckets
-}
-
-// levels appends the levels of a request: its entity's, and as long as entities cascade, their parents'. A parent is
-// charged by its own stored limits, for those limits of the request that it has.
-func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) ([]level, error) {
-	first, err := fs.firstLevel(ctx, r, began)
-	if err != nil {
-		return nil, err
-	}
-	levels = append(levels, first)
-	amounts := r.Amounts // of the parents
-	for owner := first.limits.Owner; owner.Cascade && owner.Parent != ""; owner = levels[len(levels)-1].limits.Owner {
-		if len(levels) == MaxDepth {
-			return nil, &DepthError{r.Entity}
-		}
-		if len(levels) == 1 {
-			amounts = bucket.AsOfChildren(amounts)
-		}
-		b := fs.buckets.get(owner.Parent, r.Resource)
-		limits, err := fs.stored(ctx, b)
-		if err != nil {
-			return nil, err
-		}
-		levels = append(levels, level{b, limits, r.demand(limits.only(amounts), fs.life(began)), began})
-	}
-	fs.waitBeforeEdges(levels)
-	return levels, nil
-}
-
-// waitBeforeEdges has a request wait no longer than until a quota of any level is full anew: what it takes in one period is not admitted
-// in another.
-func (fs *families) waitBeforeEdges(levels []level) {
-	longest := levels[0].demand.Wait
-	if longest <= 0 {
-		return
-	}
-	now := fs.now()
-	for i := range levels {
-		longest = min(longest, levels[i].limits.Config.UntilEdge(now))
-	}
-	for i := range levels {
-		levels[i].demand.Wait = longest
-	}
-}
-
-// firstLevel returns the level of the entity itself.
-func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
-	b := fs.buckets.get(r.Entity, r.Resource)
-	limits, err := fs.limitsOf(ctx, b, r)
-	if err != nil {
-		return level{}, err
-	}
-	for _, a := range r.Amounts {
-		if !limits.Config.Has(a.Limit) {
-			return level{}, &UnknownLimitError{a.Limit, limits.Config.Params}
-		}
-	}
-	return level{b, limits, r.demand(r.Amounts, fs.life(began)), began}, nil
-}
-
-// limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones. Only a
-// consistent read can tell that no limits are stored.
-func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
-	stored, err := fs.stored(ctx, b)
-	switch {
-	case err != nil:
-		return nil, err
-	case r.Own != nil && r.Own.Owner == stored.Owner && b.generation.Load() == nil:
-		return r.Own, nil
-	case r.Own != nil:
-		own := *r.Own
-		own.Owner, own.Epoch, own.ReadAt = stored.Owner, stored.Epoch, stored.ReadAt
-		return &own, nil
-	case len(stored.Config.Params) == 0 && stored.Epoch == 0: // by a read that may be moments behind
-		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
-			return nil, err
-		}
-		if len(stored.Config.Params) > 0 {
-			return stored, nil
-		}
-		return nil, &NoLimitsError{b.Entity, b.Resource}
-	case len(stored.Config.Params) == 0:
-		return nil, &NoLimitsError{b.Entity, b.Resource}
-	default:
-		return stored, nil
-	}
-}
-
-// only returns the amounts of those limits that are configured.
-func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
-	if !slices.ContainsFunc(amounts, func(a bucket.Amount) bool { return !l.Config.Has(a.Limit) }) {
-		return amounts
-	}
-	var known []bucket.Amount
-	for _, a := range amounts {
-		if l.Config.Has(a.Limit) {
-			known = append(known, a)
-		}
-	}
-	return known
 }
 
 // takeLevels takes from every level, or from none: what was taken of some is given back when another one falls short.

@@ -32,7 +32,9 @@ func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 	return s.core.Get(ctx, at)
 }
 
-// Set replaces what a level says, all of it. [LimitService.Update] changes a part.
+// Set replaces what a level says, all of it but [zlimit.Config.Within], which stays where config has none: a change of
+// limits ends no budget over several resources. [LimitService.Update] changes a part, and [ResourceService.Put] has a
+// resource lie within none.
 func (s *LimitService) Set(at zlimit.Level, config zlimit.Config) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -51,7 +53,8 @@ func (s *LimitService) Update(at zlimit.Level, change func(*zlimit.Config) error
 	return s.core.Update(ctx, at, change)
 }
 
-// Delete deletes what is stored at a level, if there is anything.
+// Delete deletes what is stored at a level, if there is anything. A resource that lies within another one stays within
+// it: [ResourceService.Put] changes that.
 func (s *LimitService) Delete(at zlimit.Level) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -54,6 +54,8 @@ func New(s zlimit.Store, opts ...zlimit.Option) (*RateLimiter, error) {
 type RateLimiter struct {
 	// Limits keeps the stored limits.
 	Limits *LimitService
+	// Resources keeps which resources lie within wider ones.
+	Resources *ResourceService
 	// Entities keeps the records of entities.
 	Entities *EntityService
 	// Namespaces keeps the namespaces of the table.
@@ -73,6 +75,7 @@ type RateLimiter struct {
 func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter {
 	return &RateLimiter{
 		Limits:     &LimitService{core.Limits, timeout},
+		Resources:  &ResourceService{core.Resources, timeout},
 		Entities:   &EntityService{core.Entities, timeout},
 		Namespaces: &NamespaceService{core.Namespaces, timeout},
 		Audit:      &AuditService{core.Audit, timeout},

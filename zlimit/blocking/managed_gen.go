@@ -59,7 +59,9 @@ type ManagedRun struct {
 // Replace brings a level from the state that the program has seen to the state that it wants, and returns the latter
 // with its new version. A config that says nothing deletes the level. It returns [zlimit.ErrLevelChanged] when the
 // level does not say what before says, or has another version. It returns [zlimit.ErrLockLost] when another program has
-// the lock. In either case nothing was written.
+// the lock. In either case nothing was written. Whether a resource may lie within the wider one of
+// [zlimit.Config.Within] is for the program to check before it writes any level, since the levels of a file come one
+// after another.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (r *ManagedRun) Replace(before, want zlimit.Stored) (after zlimit.Stored, err error) {

@@ -4,6 +4,7 @@
 package provision
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,10 +18,11 @@ import (
 
 const day = 24 * time.Hour
 
-// Declared returns the levels of a declaration, in the order of [zlimit.Level.Compare], their limits by name.
+// Declared returns the levels of a declaration, in the order of [zlimit.Level.Compare], their limits by name. A plan says what becomes of
+// the wider resource of one that declares none.
 func Declared(d *declaration.Declaration) []zlimit.Stored {
 	var levels []zlimit.Stored
-	add := func(at zlimit.Level, limits []*declaration.Limit, policy string, days int64) {
+	add := func(at zlimit.Level, limits []*declaration.Limit, policy string, days int64) *zlimit.Config {
 		config := zlimit.Config{Limits: limitsOf(limits), AuditRetention: time.Duration(days) * day}
 		switch policy {
 		case zlimit.PolicyBlock.String():
@@ -29,12 +31,16 @@ func Declared(d *declaration.Declaration) []zlimit.Stored {
 			config.OnUnavailable = zlimit.PolicyAllow
 		}
 		levels = append(levels, zlimit.Stored{Level: at, Config: config})
+		return &levels[len(levels)-1].Config
 	}
 	if s := d.System; s != nil {
 		add(zlimit.Level{}, s.Limits, s.OnUnavailable, s.RetentionDays)
 	}
 	for _, r := range d.Resources {
-		add(zlimit.Level{Resource: r.Name}, r.Limits, r.OnUnavailable, 0)
+		config := add(zlimit.Level{Resource: r.Name}, r.Limits, r.OnUnavailable, 0)
+		if r.Within != nil {
+			config.Within = cmp.Or(r.Within.Name, nowhere)
+		}
 	}
 	for _, e := range d.Entities {
 		if len(e.Limits) > 0 || e.OnUnavailable != "" {

@@ -45,7 +45,11 @@ func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration
 		case zlimit.SourceSystem:
 			d.System = &declaration.System{Limits: limits, OnUnavailable: policy, RetentionDays: int64(l.Config.AuditRetention / day)}
 		case zlimit.SourceResource:
-			d.Resources = append(d.Resources, &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: policy})
+			r := &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: policy}
+			if l.Config.Within != "" {
+				r.Within = &declaration.Wider{Name: l.Config.Within}
+			}
+			d.Resources = append(d.Resources, r)
 		default:
 			e := entities[at.Entity]
 			if e == nil {

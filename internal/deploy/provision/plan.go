@@ -20,7 +20,7 @@ const (
 	Update Action = "update" // something else is stored there
 	Adopt  Action = "adopt"  // the declared limits are stored there, and are managed from now on
 	Delete Action = "delete" // the file has the level no more
-	Forget Action = "forget" // the file has the level no more, and nothing is stored there
+	Forget Action = "forget" // the file has the level no more, and nothing is stored there that it would delete
 )
 
 // A Change is what is to happen to one level.
@@ -63,13 +63,24 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Fresh returns the plan for a namespace that is not registered yet: all that is declared is new. Its ID is empty.
-func Fresh(namespace, manager string, declared []zlimit.Stored) *Plan {
+// Fresh returns the plan for a namespace that is not registered yet: all that is declared is new. Its ID is empty. It returns a
+// [*zlimit.ValidationError] for a wider resource that the file has no limits for.
+func Fresh(namespace, manager string, declared []zlimit.Stored) (*Plan, error) {
+	wider, changed := declaredWithin(declared, nil)
+	for id := range changed {
+		if !declares(declared, wider[id]) {
+			return nil, errUnknown(id, wider[id])
+		}
+	}
+	if err := checkChains(wider, changed); err != nil {
+		return nil, err
+	}
 	plan := &Plan{Namespace: namespace, Manager: manager, Hash: hash(declared), Declared: declared, Unmanaged: []zlimit.Level{}}
 	for _, after := range declared {
-		plan.Changes = append(plan.Changes, Change{Action: Create, Before: zlimit.Stored{Level: after.Level}, After: after})
+		before := zlimit.Stored{Level: after.Level}
+		plan.Changes = append(plan.Changes, Change{Action: Create, Before: before, After: resolve(after, before)})
 	}
-	return plan
+	return plan, nil
 }
 
 // A Provisioner keeps the limits of the namespace that a limiter works in.
@@ -135,6 +146,9 @@ func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others
 	if err != nil {
 		return nil, set, err
 	}
+	if err := p.checkWithin(ctx, declared, live); err != nil {
+		return nil, set, err
+	}
 	managed := map[zlimit.Level]bool{}
 	for _, level := range set.Levels {
 		managed[level] = true
@@ -142,7 +156,7 @@ func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others
 	wanted := map[zlimit.Level]bool{}
 	for _, after := range declared {
 		wanted[after.Level] = true
-		if c := compare(live[after.Level], after, managed[after.Level]); c != nil {
+		if c := compare(live[after.Level], resolve(after, live[after.Level]), managed[after.Level]); c != nil {
 			plan.Changes = append(plan.Changes, *c)
 		}
 	}
@@ -156,8 +170,9 @@ func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others
 		if wanted[level] {
 			continue
 		}
-		c := Change{Action: Delete, Before: live[level], After: zlimit.Stored{Level: level}}
-		if c.Before.Version == 0 {
+		before := live[level]
+		c := Change{Action: Delete, Before: before, After: resolve(zlimit.Stored{Level: level}, before)}
+		if before.Config.Same(&c.After.Config) {
 			c.Action = Forget
 		}
 		plan.Changes = append(plan.Changes, c)

@@ -178,7 +178,7 @@ func planFile(sh *shell.Shell, cmd *cobra.Command, file *limitsFile, create bool
 	}
 	plan, err := planOf(cmd.Context(), sh, dsn, file)
 	if create && errors.Is(err, zlimit.ErrNamespaceNotFound) {
-		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels), nil
+		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels)
 	}
 	return plan, file.explain(err)
 }
@@ -189,7 +189,7 @@ func planOf(ctx context.Context, sh *shell.Shell, dsn string, file *limitsFile) 
 			return nil, err
 		}
 		sh.Note("note: " + dsn + " is not there yet; apply makes it, as every command that sets limits does")
-		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels), nil
+		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels)
 	}
 	return shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (*provision.Plan, error) {
 		return file.managed(p).Plan(ctx, file.levels)

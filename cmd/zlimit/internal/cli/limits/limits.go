@@ -87,10 +87,11 @@ func (l level) MarshalJSON() ([]byte, error) {
 		Entity        string         `json:"entity,omitempty"`
 		Limits        []zlimit.Limit `json:"limits,omitzero"`
 		OnUnavailable string         `json:"on_unavailable,omitempty"`
+		Within        string         `json:"within,omitempty"`
 
 		Unsupported []zlimit.UnsupportedFeature `json:"unsupported,omitempty"`
 	}
-	b := body{Level: l.Source(), Resource: l.Resource, Entity: l.Entity, Limits: l.config.Limits, Unsupported: l.unsupported}
+	b := body{Level: l.Source(), Resource: l.Resource, Entity: l.Entity, Limits: l.config.Limits, Within: l.config.Within, Unsupported: l.unsupported}
 	if b.Limits != nil {
 		b.OnUnavailable = l.config.OnUnavailable.String()
 	}
@@ -102,6 +103,9 @@ func printLevel(sh *shell.Shell, l level) error {
 		p.Linef("%v", l.Level)
 		if l.Source() == zlimit.SourceSystem || l.config.OnUnavailable != zlimit.PolicyInherit {
 			p.Linef("on unavailable: %v", l.config.OnUnavailable)
+		}
+		if l.config.Within != "" {
+			p.Linef("within: %s", l.config.Within)
 		}
 		if len(l.config.Limits) == 0 {
 			p.Linef("no limits")

@@ -98,6 +98,9 @@ func settings(c *zlimit.Config) []setting {
 	if c.OnUnavailable != zlimit.PolicyInherit {
 		all = append(all, setting{"on_unavailable", c.OnUnavailable.String()})
 	}
+	if c.Within != "" {
+		all = append(all, setting{"within", c.Within})
+	}
 	if c.AuditRetention != 0 {
 		all = append(all, setting{"audit_retention_days", strconv.FormatInt(int64(c.AuditRetention/(24*time.Hour)), 10)})
 	}

@@ -1,0 +1,205 @@
+package protocol
+
+import (
+	"context"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// MaxDepth bounds the entities of a request: its own and the parents. MaxWidth bounds its resources: its own and the wider ones.
+// MaxLevels bounds the buckets.
+const (
+	MaxDepth  = 8
+	MaxWidth  = 3
+	MaxLevels = 16
+)
+
+// families find the levels of requests.
+type families struct {
+	*core
+	buckets *buckets
+}
+
+// levels appends the levels of a request: those of its entity and, as long as entities cascade, of the parents. Each entity has one for the
+// resource of the request, and one for each wider resource that it has limits for. All levels but the first go by their own stored limits.
+// A level is charged for those limits of the request that it has.
+func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
+	first, err := fs.firstLevel(ctx, r, began)
+	if err != nil {
+		return nil, err
+	}
+	if levels, err = fs.widen(ctx, r, append(levels, first), r.Amounts, began); err != nil {
+		return nil, err
+	}
+	if err := checkKnown(r, levels); err != nil {
+		return nil, err
+	}
+	owner, amounts := first.limits.Owner, r.Amounts
+	for ancestor := 1; owner.Cascade && owner.Parent != ""; ancestor++ {
+		if ancestor == MaxDepth {
+			return nil, &DepthError{r.Entity}
+		}
+		if ancestor == 1 {
+			amounts = bucket.AsOfChildren(amounts)
+		}
+		first, err := fs.level(ctx, r, fs.buckets.get(owner.Parent, r.Resource), amounts, began, ancestor)
+		if err != nil {
+			return nil, err
+		}
+		owner = first.limits.Owner
+		if levels, err = fs.widen(ctx, r, append(levels, first), amounts, began); err != nil {
+			return nil, err
+		}
+	}
+	if len(levels) > MaxLevels {
+		return nil, &LevelsError{r.Entity, r.Resource, len(levels)}
+	}
+	fs.waitBeforeEdges(levels)
+	return levels, nil
+}
+
+// checkKnown returns an error unless each limit of a request is one of the levels of the entity itself.
+func checkKnown(r *Request, levels []level) error {
+	for _, a := range r.Amounts {
+		known := false
+		for i := range levels {
+			known = known || levels[i].limits.Config.Has(a.Limit)
+		}
+		if !known {
+			return unknown(r, levels, a.Limit)
+		}
+	}
+	return nil
+}
+
+// unknown returns the error for a limit that no level of the entity has.
+func unknown(r *Request, levels []level, limit string) error {
+	var known []bucket.Params
+	for i := range levels {
+		known = appendMissing(known, levels[i].limits.Config.Params)
+	}
+	if len(known) == 0 {
+		return &NoLimitsError{r.Entity, r.Resource}
+	}
+	return &UnknownLimitError{limit, known}
+}
+
+// appendMissing appends those limits to others that they lack.
+func appendMissing(known, more []bucket.Params) []bucket.Params {
+	for _, p := range more {
+		if !slices.ContainsFunc(known, func(k bucket.Params) bool { return k.Name == p.Name }) {
+			known = append(known, p)
+		}
+	}
+	return known
+}
+
+// alone returns the level of the entity for the resource of a request, without parents and wider resources.
+func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level, error) {
+	l, err := fs.firstLevel(ctx, r, began)
+	if err == nil && len(l.limits.Config.Params) == 0 {
+		err = &NoLimitsError{r.Entity, r.Resource}
+	}
+	return []level{l}, err
+}
+
+// firstLevel returns the level of the entity for the resource of a request.
+func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
+	b := fs.buckets.get(r.Entity, r.Resource)
+	limits, err := fs.limitsOf(ctx, b, r)
+	if err != nil {
+		return level{}, err
+	}
+	return level{bucket: b, limits: limits, demand: r.demand(limits.only(r.Amounts), fs.life(began)), began: began}, nil
+}
+
+// level returns the level of a bucket that goes by its stored limits.
+func (fs *families) level(ctx context.Context, r *Request, b *Bucket, amounts []bucket.Amount, began int64, ancestor int) (level, error) {
+	limits, err := fs.stored(ctx, b)
+	if err != nil {
+		return level{}, err
+	}
+	return level{b, limits, r.demand(limits.only(amounts), fs.life(began)), began, ancestor}, nil
+}
+
+// widen appends the levels of the wider resources to that of an entity for the resource of a request, which is the last. A resource that
+// the entity has no limits for has no level.
+func (fs *families) widen(ctx context.Context, r *Request, levels []level, amounts []bucket.Amount, began int64) ([]level, error) {
+	narrow := levels[len(levels)-1]
+	within := narrow.limits.Within
+	if within == "" {
+		return levels, nil
+	}
+	chain := [MaxWidth]string{r.Resource}
+	for width := 1; within != ""; width++ {
+		if width == MaxWidth || slices.Contains(chain[:width], within) {
+			return nil, &WidthError{append(slices.Clone(chain[:width]), within)}
+		}
+		chain[width] = within
+		l, err := fs.level(ctx, r, fs.buckets.get(narrow.bucket.Entity, within), amounts, began, narrow.ancestor)
+		if err != nil {
+			return nil, err
+		}
+		if within = l.limits.Within; len(l.limits.Config.Params) > 0 {
+			levels = append(levels, l)
+		}
+	}
+	return levels, nil
+}
+
+// waitBeforeEdges has a request wait no longer than until a quota of any level is full anew: what it takes in one period is not admitted
+// in another.
+func (fs *families) waitBeforeEdges(levels []level) {
+	longest := levels[0].demand.Wait
+	if longest <= 0 {
+		return
+	}
+	now := fs.now()
+	for i := range levels {
+		longest = min(longest, levels[i].limits.Config.UntilEdge(now))
+	}
+	for i := range levels {
+		levels[i].demand.Wait = longest
+	}
+}
+
+// limitsOf returns the limits that hold for a request: its own, with the stored owner and the stored wider resource, or the stored ones.
+// Only a consistent read can tell that no limits are stored. Limits of a wider resource suffice.
+func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
+	stored, err := fs.stored(ctx, b)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Own != nil && r.Own.Owner == stored.Owner && r.Own.Within == stored.Within && b.generation.Load() == nil:
+		return r.Own, nil
+	case r.Own != nil:
+		own := *r.Own
+		own.Owner, own.Within, own.Epoch, own.ReadAt = stored.Owner, stored.Within, stored.Epoch, stored.ReadAt
+		return &own, nil
+	case len(stored.Config.Params) > 0 || stored.Within != "":
+		return stored, nil
+	case stored.Epoch == 0: // by a read that may be moments behind
+		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
+			return nil, err
+		}
+		if len(stored.Config.Params) > 0 || stored.Within != "" {
+			return stored, nil
+		}
+	}
+	return nil, &NoLimitsError{b.Entity, b.Resource}
+}
+
+// only returns the amounts of those limits that are configured.
+func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
+	if !slices.ContainsFunc(amounts, func(a bucket.Amount) bool { return !l.Config.Has(a.Limit) }) {
+		return amounts
+	}
+	var known []bucket.Amount
+	for _, a := range amounts {
+		if l.Config.Has(a.Limit) {
+			known = append(known, a)
+		}
+	}
+	return known
+}

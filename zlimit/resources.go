@@ -1,0 +1,161 @@
+package zlimit
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
+)
+
+// A Resource is something that requests consume, such as a model. The record of a resource is needed only where the resource lies within
+// a wider one, such as all models.
+type Resource struct {
+	ID string `json:"id"`
+	// Within is the wider resource, "" for none. A request of the resource is charged to the buckets of both, for those limits that
+	// each of them has: see [Config.Within].
+	Within string `json:"within,omitempty"`
+}
+
+// A ResourceService keeps which resources lie within wider ones. The level of a resource has it, beside the limits: see [Config.Within].
+// It is safe for concurrent use.
+type ResourceService struct{ l *RateLimiter }
+
+// Put stores which resource another one lies within, or with an empty Within that it lies within none. The limits of the resource stay as
+// they are. A change reaches other processes within their [WithConfigTTL], as a change of limits does.
+//
+// It returns a [*ValidationError], and has written nothing, where
+//   - a resource would lie within itself, or a chain would have more than three resources, as far as the stored resources tell. Two
+//     calls at once may still make a circle, and requests of its resources fail then;
+//   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
+//
+// Older programs would not charge the wider resource. So the first Put of a table, and whatever else stores a wider resource, raises the
+// version that the table asks of its programs to 0.10.1. Older ones are refused when they start, with a [*VersionError]. Those that
+// run go on until they are started again. A limiter with [WithMixedFleet] refuses wider resources, since zae-limiter knows none.
+//
+// Put costs what [LimitService.Update] costs. With another wider resource than before it costs a read of the registries of resources and
+// of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes nothing.
+func (s *ResourceService) Put(ctx context.Context, r Resource) error {
+	at := Level{Resource: r.ID}
+	if r.ID == "" {
+		return validateResource(r.ID)
+	}
+	config := Config{Within: r.Within}
+	if err := at.validate(); err != nil {
+		return err
+	}
+	if err := config.checkWithin(at); err != nil {
+		return err
+	}
+	if err := s.l.Limits.checkFleet(r.Within); err != nil {
+		return err
+	}
+	return s.l.Limits.Update(ctx, at, func(c *Config) error {
+		c.Within = r.Within
+		return nil
+	})
+}
+
+// Get returns the stored resource. One of which nothing is stored lies within none. It costs one consistent read.
+func (s *ResourceService) Get(ctx context.Context, id string) (Resource, error) {
+	if id == "" {
+		return Resource{}, validateResource(id)
+	}
+	config, err := s.l.Limits.Get(ctx, Level{Resource: id})
+	return Resource{id, config.Within}, err
+}
+
+// List yields the resources of which something is stored, in alphabetical order. It costs a read of their names, and a consistent read of
+// each. An error ends the loop.
+func (s *ResourceService) List(ctx context.Context) iter.Seq2[Resource, error] {
+	return func(yield func(Resource, error) bool) {
+		for stored, err := range s.l.Limits.List(ctx, LevelQuery{Source: SourceResource}) {
+			if !yield(Resource{stored.Level.Resource, stored.Config.Within}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// withinFrom is the version of the oldest client that charges wider resources.
+const withinFrom = "0.10.1"
+
+// checkWithin checks the wider resource of a config, which may be none.
+func (c *Config) checkWithin(at Level) error {
+	switch {
+	case c.Within == "":
+		return nil
+	case at.Source() != SourceResource:
+		return &ValidationError{Field: "within", Value: c.Within, Reason: "is for resources alone"}
+	case c.Within == at.Resource:
+		return &ValidationError{Field: "within", Value: c.Within, Reason: "must be another resource than the one that lies within it"}
+	case c.Within == DefaultResource || reservedName(c.Within):
+		return &ValidationError{Field: "within", Value: c.Within, Reason: "is reserved"}
+	default:
+		return invalid("within", c.Within, grammar.CheckName(c.Within))
+	}
+}
+
+// admitWider returns an error unless a resource may lie within a wider one, by what is stored of the others. Then it makes sure that no
+// client uses the table that would not charge wider resources. None needs no check.
+func (s *LimitService) admitWider(ctx context.Context, resource, within string) error {
+	if within == "" {
+		return nil
+	}
+	wider := map[string]string{}
+	for other, err := range s.l.Resources.List(ctx) {
+		if err != nil {
+			return err
+		}
+		wider[other.ID] = other.Within
+	}
+	_, known := wider[within]
+	wider[resource] = within
+	if chain := grammar.CheckWithin(wider, func(id string) bool { return id == resource }); chain != nil {
+		return &ValidationError{
+			Field: "within", Value: within, Reason: "makes a circle, or a chain of more than three resources: " + strings.Join(chain, " within "),
+		}
+	}
+	if !known {
+		others, err := s.resourcesOfEntities(ctx, &LevelQuery{Source: SourceEntity})
+		if err != nil {
+			return publicError("read which resources have limits", err)
+		}
+		if !slices.Contains(others, within) {
+			return &ValidationError{Field: "within", Value: within, Reason: "has no limits; they come first, those of the resource or those of an entity for it"}
+		}
+	}
+	return s.requireWider(ctx, within)
+}
+
+// A chain of requests is as long as one that may be stored.
+var _ [grammar.MaxWithin]struct{} = [protocol.MaxWidth]struct{}{}
+
+// checkFleet returns an error for a wider resource in a table that zae-limiter shares.
+func (s *LimitService) checkFleet(within string) error {
+	if within == "" || !s.l.options.mixedFleet {
+		return nil
+	}
+	return &ValidationError{
+		Field: "within", Value: within,
+		Reason: "zae-limiter does not charge wider resources, and WithMixedFleet says that it shares the table",
+	}
+}
+
+// requireWider makes sure that no client uses the table that would not charge wider resources.
+func (s *LimitService) requireWider(ctx context.Context, within string) error {
+	if s.l.closed.Load() {
+		return ErrClosed
+	}
+	if err := s.checkFleet(within); err != nil || s.l.widened.Load() {
+		return err
+	}
+	err := s.l.changeVersion(ctx, func(v *layout.Version) { v.ClientMinVersion = layout.Later(v.ClientMinVersion, withinFrom) })
+	if err == nil {
+		s.l.widened.Store(true)
+	}
+	return publicError("ask the table for clients that charge wider resources", err)
+}
