@@ -120,11 +120,12 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB with a client, SQLite or Memory"}
 	}
 	outage := newOutageLog(&o)
+	breaker := newBreaker(impl, &o, outage)
 	return start(ctx, impl, o, &common{
-		gate:    store.NewGate(o.tuning.MaxInFlight),
+		gate:    store.NewGate(o.tuning.MaxInFlight, breaker.Away),
 		outage:  outage,
 		late:    lateness{started: outage.started},
-		breaker: newBreaker(impl, &o, outage),
+		breaker: breaker,
 		configs: otter.Must(&otter.Options[store.Key, *cachedLevel]{MaximumSize: configsOf(o.tuning.CacheSize), Executor: inline}),
 	}, store.IsEmbedded(s), (*NamespaceService).find)
 }

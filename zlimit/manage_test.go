@@ -22,7 +22,7 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 	enginetest.CatchUp()
 	items := map[string]string{}
 	for _, ns := range namespaces {
-		for item, err := range table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1)}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
+		for item, err := range table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1, nil)}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
 			if err != nil {
 				tb.Fatal(err)
 			}

@@ -49,7 +49,7 @@ func TestLookThatBeginsAtNoneEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls := table.New(struct{ store.Store }{s}, table.Options{Timeout: time.Minute, Gate: store.NewGate(256), IntN: noChance})
+	calls := table.New(struct{ store.Store }{s}, table.Options{Timeout: time.Minute, Gate: store.NewGate(256, nil), IntN: noChance})
 	e := New(Options{Table: calls, Now: time.Now, Buckets: 10})
 	defer e.Close()
 	const most = 500 // so that it takes a while to get to the last one

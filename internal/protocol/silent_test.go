@@ -103,7 +103,7 @@ func onNetwork(t *testing.T, capacity int64, writesAtOnce int, test func(t *test
 		}
 		n := &network{Store: s}
 		e := New(Options{
-			Table:     table.New(n, table.Options{Timeout: callTimeout, Gate: store.NewGate(256), IntN: noChance}),
+			Table:     table.New(n, table.Options{Timeout: callTimeout, Gate: store.NewGate(256, nil), IntN: noChance}),
 			Namespace: func() string { return "ns" },
 			Source: &sameLimits{Limits{Epoch: 1 << 62, Config: bucket.Config{Params: []bucket.Params{
 				{Name: "rpd", Capacity: capacity * millis, RefillAmount: 1, RefillPeriod: 24 * time.Hour.Milliseconds()},

@@ -12,13 +12,20 @@ import (
 // call runs from the moment when it is sent. So many callers at once are slow, but are not taken for an outage.
 type Gate struct {
 	turns chan struct{}
+	away  func(context.Context) <-chan struct{} // nil for never
 }
 
-// NewGate returns a gate for as many calls at once as inFlight, which is positive.
-func NewGate(inFlight int) *Gate { return &Gate{make(chan struct{}, inFlight)} }
+// NewGate returns a gate for as many calls at once as inFlight, which is positive. A call with a context waits until what away returns
+// is closed, and then ends with [ErrLeft]. A nil function, or a nil channel, has calls wait for their turn however long it takes.
+func NewGate(inFlight int, away func(context.Context) <-chan struct{}) *Gate {
+	return &Gate{make(chan struct{}, inFlight), away}
+}
+
+// ErrLeft is the error of a call that does not wait for its turn any more, since the store went away. It was not sent.
+var ErrLeft = errors.New("the store went away while the call waited for its turn")
 
 // Do waits for its turn, and then makes one call of a store within a timeout. It returns the context's error when the
-// context ends first, and otherwise the call's. A call beyond the timeout is an outage: an [*Error] that is
+// context ends first, [ErrLeft] when the store goes away first, and otherwise the call's. A call beyond the timeout is an outage: an [*Error] that is
 // Unavailable, and Unknown for a call of unknown outcome.
 func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	if g != nil {
@@ -50,8 +57,14 @@ func (g *Gate) enter(ctx context.Context) error {
 	select {
 	case g.turns <- struct{}{}:
 	default:
+		var away <-chan struct{}
+		if g.away != nil {
+			away = g.away(ctx)
+		}
 		select {
 		case g.turns <- struct{}{}:
+		case <-away:
+			return ErrLeft
 		case <-ctx.Done():
 			return ctx.Err()
 		}

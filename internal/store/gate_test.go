@@ -15,7 +15,7 @@ import (
 func TestGateBounds(t *testing.T) {
 	const turns, calls = 3, 30
 	synctest.Test(t, func(t *testing.T) {
-		g := store.NewGate(turns)
+		g := store.NewGate(turns, nil)
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		now, most := 0, 0
@@ -65,14 +65,14 @@ func TestGateTimeouts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), test.patience)
 			defer cancel()
-			err := store.NewGate(1).Do(ctx, time.Second, test.call)
+			err := store.NewGate(1, nil).Do(ctx, time.Second, test.call)
 			if got := store.OutcomeOf(err); got != test.want || !errors.Is(err, test.is) {
 				t.Errorf("%s: %v, outcome %d; want %v, outcome %d", test.name, err, got, test.is, test.want)
 			}
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g := store.NewGate(1)
+		g := store.NewGate(1, nil)
 		release := make(chan struct{})
 		go func() {
 			_ = g.Do(context.Background(), time.Hour, func(context.Context) error { <-release; return nil })

@@ -64,9 +64,10 @@ type Breaker struct {
 	throttle int      // throttles in a row
 	keys     []uint64 // of the throttles, hashed, each once; manyKeys at most
 	openedAt time.Duration
-	refusal  *store.Error // while it is not closed
-	allowed  int          // trials under way at once
-	trials   int          // under way
+	refusal  *store.Error  // while it is not closed
+	away     chan struct{} // closed while it is open, which those who wait for their turn are told by
+	allowed  int           // trials under way at once
+	trials   int           // under way
 	pause    time.Duration
 	probes   int
 	timer    *time.Timer   // of the next probe
@@ -110,7 +111,7 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	if o.Silence == 0 {
 		o.Silence = o.Timeout / 4
 	}
-	b := &Breaker{options: o, started: time.Now().Add(-1), seed: maphash.MakeSeed()}
+	b := &Breaker{options: o, started: time.Now().Add(-1), seed: maphash.MakeSeed(), away: make(chan struct{})}
 	b.life, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -405,8 +406,23 @@ func (b *Breaker) recovers() {
 	b.ill.Store(false)
 }
 
+// Away returns a channel that is closed while the breaker is open. It is nil for a context whose calls no breaker refuses.
+func (b *Breaker) Away(ctx context.Context) <-chan struct{} {
+	if ctx.Value(insistKey{}) != nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.away
+}
+
 // turn changes the state.
 func (b *Breaker) turn(to breakerState) {
+	if wasOpen := b.state == isOpen; to == isOpen && !wasOpen {
+		close(b.away)
+	} else if to != isOpen && wasOpen {
+		b.away = make(chan struct{})
+	}
 	b.state, b.trials = to, 0
 	b.round.Add(1)
 	b.begun.Store(0)

@@ -280,6 +280,65 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// TestWaitingForATurn has more callers than turns ask a store that has become silent. Those who wait for a turn when the breaker opens
+// learn of the outage at once. Before, the calls under way had to end, and the deadlines of callers passed. A caller who insists waits on.
+func TestWaitingForATurn(t *testing.T) {
+	const turns, callers, timeout = 8, 40, 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		g := &gone{silent: true}
+		b := NewBreaker(BreakerOptions{Timeout: timeout, Ping: g.ping})
+		b.Enter()
+		defer b.Leave()
+		table := New(nil, Options{Timeout: timeout, Gate: store.NewGate(turns, b.Away), Breaker: b})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		var all sync.WaitGroup
+		var left, late int
+		call := func(ctx context.Context, ended func(error)) { all.Go(func() { ended(table.Call(ctx, g.call)) }) }
+		for range turns {
+			call(t.Context(), func(error) {})
+		}
+		synctest.Wait()
+		var mu sync.Mutex
+		for range callers {
+			call(ctx, func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, errOpen) && store.OutcomeOf(err) == store.Unavailable {
+					left++
+				}
+				if time.Since(began) > timeout/4 {
+					late++
+				}
+			})
+		}
+		call(Insist(ctx), func(err error) {
+			if store.OutcomeOf(err) != store.Ended || time.Since(began) != time.Second {
+				t.Errorf("a caller who insists ended after %v: %v", time.Since(began), err)
+			}
+		})
+		time.Sleep(timeout / 4)
+		if table.Refusal(t.Context()) == nil {
+			t.Error("the breaker is closed")
+		}
+		all.Wait()
+		if left != callers || late > 0 {
+			t.Errorf("of %d callers who waited for their turn %d learnt of the outage, and %d waited on", callers, left, late)
+		}
+		g.set(false, nil)
+		time.Sleep(timeout)
+		for range callers { // it is closed: they wait for their turns again
+			call(t.Context(), func(err error) {
+				if err != nil {
+					t.Errorf("Call() after the return = %v", err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
 // TestLeavingEarly has callers give calls up that would have been answered: that is no silence.
 func TestLeavingEarly(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {

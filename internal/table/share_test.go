@@ -143,7 +143,7 @@ func TestWaitingForSilentCalls(t *testing.T) {
 func TestTheGateIsNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, callers = time.Second, 30
-		table := New(&slow{takes: timeout / 11}, Options{Timeout: timeout, Gate: store.NewGate(1)})
+		table := New(&slow{takes: timeout / 11}, Options{Timeout: timeout, Gate: store.NewGate(1, nil)})
 		var all sync.WaitGroup
 		calls := table.Sharing()
 		for range callers {

@@ -121,9 +121,18 @@ func (t *Table) call(ctx context.Context, pk string, do func(context.Context) er
 
 // judged makes a call unless the breaker refuses it, which may change while the call waits for its turn.
 func (t *Table) judged(ctx context.Context, pk string, do func(context.Context) error) error {
-	if err := t.breaker.refusalOf(ctx, pk); err != nil {
-		return err
+	for {
+		if err := t.breaker.refusalOf(ctx, pk); err != nil {
+			return err
+		}
+		if err := t.inTurn(ctx, pk, do); !errors.Is(err, store.ErrLeft) {
+			return err
+		}
 	}
+}
+
+// inTurn makes a call when it is its turn, unless the breaker refuses it then.
+func (t *Table) inTurn(ctx context.Context, pk string, do func(context.Context) error) error {
 	var sent sending
 	made := false
 	err := t.gate.Do(ctx, t.timeout, func(bounded context.Context) (err error) {

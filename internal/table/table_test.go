@@ -289,7 +289,7 @@ func TestUnknown(t *testing.T) {
 // TestTimeout checks that a call that hangs is an outage, and that the end of the caller's context is not.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tab := newTable(nil, table.Options{Gate: store.NewGate(1)})
+		tab := newTable(nil, table.Options{Gate: store.NewGate(1, nil)})
 		for _, test := range []struct {
 			name   string
 			giveUp time.Duration

@@ -71,7 +71,7 @@ func TestWhatWasSent(t *testing.T) {
 				if err := do(ctx, s); store.OutcomeOf(err) != want.left {
 					t.Errorf("%s with %s, when the caller leaves: %v, outcome %d; want %d", call, hole, err, store.OutcomeOf(err), want.left)
 				}
-				err := store.NewGate(1).Do(t.Context(), time.Second, func(ctx context.Context) error { return do(ctx, s) })
+				err := store.NewGate(1, nil).Do(t.Context(), time.Second, func(ctx context.Context) error { return do(ctx, s) })
 				if store.OutcomeOf(err) != want.late {
 					t.Errorf("%s with %s, when it is late: %v, outcome %d; want %d", call, hole, err, store.OutcomeOf(err), want.late)
 				}
