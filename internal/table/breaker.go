@@ -40,7 +40,7 @@ const (
 //   - throttles of several keys in a row that are not those of a single key.
 //
 // A failed condition, a refusal and the throttle of a key are answers. A probe that is answered half opens it: a few calls pass at
-// once, and one more with each answer, until all do. A trial that fails opens it again.
+// once, and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before.
 type Breaker struct {
 	options BreakerOptions
 	started time.Time // by which times are told, whatever clocks are set to
@@ -68,6 +68,7 @@ type Breaker struct {
 	away     chan struct{} // closed while it is open, which those who wait for their turn are told by
 	allowed  int           // trials under way at once
 	trials   int           // under way
+	heardOf  time.Duration // when the last one was sent of the trials that were answered
 	pause    time.Duration
 	probes   int
 	timer    *time.Timer   // of the next probe
@@ -190,7 +191,8 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 		if !b.isSilentFor(silence) {
 			return false, nil
 		}
-		changed = b.opens(fmt.Errorf("no call was answered for %v", silence)) //nolint:contextcheck // probes outlive the call
+		changed = b.opens(fmt.Errorf("no call was answered for %v", silence))
+		b.schedule(0) //nolint:contextcheck // probes outlive the call. Those calls may all have been of a part that is silent
 	}
 	if b.state == isOpen || b.trials >= b.allowed {
 		return false, b.refusal
@@ -326,6 +328,7 @@ func (b *Breaker) answered(s sending) {
 	case isHalfOpen:
 		if s.trial && s.round == b.round.Load() {
 			b.trials--
+			b.heardOf = max(b.heardOf, s.at)
 			if b.allowed++; b.allowed >= lastTrials {
 				changed = b.closes()
 			}
@@ -381,7 +384,9 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 	switch {
 	case s.trial:
 		b.trials--
-		b.opensAgain()
+		if s.at >= b.heardOf { // otherwise later ones were answered, and a part alone is silent
+			b.opensAgain()
+		}
 	case b.state != isClosed:
 	case store.OutcomeOf(err) == store.Throttled:
 		b.ill.Store(true)
@@ -397,6 +402,7 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 	}
 	if b.state == isClosed && (b.hard >= max(failures, int(b.enough())) || b.hard+b.throttle >= failures && len(b.keys) == manyKeys) {
 		changed = b.opens(err)
+		b.scheduleNext()
 	}
 }
 
@@ -436,7 +442,7 @@ func (b *Breaker) turn(to breakerState) {
 // errOpen says that a call was not made.
 var errOpen = errors.New("not sent, since the store is unavailable")
 
-// opens opens the breaker because of an error, and returns what tells of it.
+// opens opens the breaker because of an error, and returns what tells of it. A probe has to be scheduled.
 func (b *Breaker) opens(cause error) func() {
 	b.turn(isOpen)
 	for i := range b.cells {
@@ -444,7 +450,6 @@ func (b *Breaker) opens(cause error) func() {
 	}
 	b.openedAt, b.pause, b.probes = b.now(), firstProbe, 0
 	b.refusal = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w: %w", errOpen, plain(cause))}
-	b.schedule()
 	return func() { b.tell(cause, 0) }
 }
 
@@ -464,7 +469,7 @@ func (b *Breaker) opensAgain() {
 
 func (b *Breaker) halfOpens() {
 	b.turn(isHalfOpen)
-	b.allowed = firstTrials
+	b.allowed, b.heardOf = firstTrials, 0
 }
 
 // closes closes the breaker, and returns what tells of it.
@@ -478,13 +483,17 @@ func (b *Breaker) closes() func() {
 	return func() { b.tell(nil, lasted) }
 }
 
-// schedule has the store probed after a pause.
-func (b *Breaker) schedule() {
+// scheduleNext has the store probed after the usual pause.
+func (b *Breaker) scheduleNext() {
+	b.schedule(b.pause - time.Duration(b.options.IntN(int(b.pause/5/time.Millisecond)))*time.Millisecond) // apart from other processes
+}
+
+// schedule has the store probed after a time.
+func (b *Breaker) schedule(rest time.Duration) {
 	if b.life.Err() != nil {
 		return
 	}
 	b.probing.Add(1)
-	rest := b.pause - time.Duration(b.options.IntN(int(b.pause/5/time.Millisecond)))*time.Millisecond // apart from other processes
 	opened := b.openedAt
 	b.timer = time.AfterFunc(rest, func() {
 		defer b.probing.Done()
@@ -492,16 +501,19 @@ func (b *Breaker) schedule() {
 	})
 }
 
-// probe asks whether the store answers, for the outage that began at a time. Every fourth probe has the time of a call, for a store
-// that came back slow. A store that comes back while a probe is under way, which it never answers, is asked soon after in either case.
+// probe asks whether the store answers, for the outage that began at a time. The first probe has little time, since it may be of a part
+// that is silent. Every fourth has the time of a call, for a store that came back slow. A store that comes back while a probe is under way, which it never answers, is asked soon after in either case.
 func (b *Breaker) probe(opened time.Duration) {
 	b.mu.Lock()
 	round := b.round.Load()
 	b.probes++
 	bound, isLong := b.options.Timeout/2, b.probes%4 == 0
+	if b.probes == 1 {
+		bound = b.silence()
+	}
 	if isLong { // the next one does not wait for it
 		bound = b.options.Timeout
-		b.schedule()
+		b.scheduleNext()
 	}
 	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(b.life, bound)
@@ -521,7 +533,7 @@ func (b *Breaker) probe(opened time.Duration) {
 		changed = b.closes()
 	}
 	if changed == nil && !isLong {
-		b.schedule()
+		b.scheduleNext()
 	}
 	b.mu.Unlock()
 	if changed != nil {

@@ -339,6 +339,41 @@ func TestWaitingForATurn(t *testing.T) {
 	})
 }
 
+// TestAPartByChance has the first calls be of a part that is silent, while the others answer. The breaker opens, and learns at once that
+// the store answers. Calls of the part that are never answered do not open it again, since later ones are.
+func TestAPartByChance(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		var all sync.WaitGroup
+		silent := func(n int) {
+			for i := range n {
+				pk := fmt.Sprint("silent", i)
+				all.Go(func() {
+					_ = table.call(t.Context(), pk, func(ctx context.Context) error { <-ctx.Done(); return &store.Error{Unavailable: true, Err: ctx.Err()} })
+				})
+			}
+		}
+		silent(silentCalls)
+		time.Sleep(500 * time.Millisecond)
+		if table.Refusal(t.Context()) == nil {
+			t.Error("the breaker is closed, though no call is answered")
+		}
+		refused := 0
+		for i := range 50 { // the first trials are of the part, too
+			if i == 1 {
+				silent(firstTrials - 1)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if err := table.call(t.Context(), "other", g.call); err != nil {
+				refused++
+			}
+		}
+		if refused > 0 || len(g.changes()) != 2 {
+			t.Errorf("%d calls of a key that answers are refused; the breaker told %v", refused, g.changes())
+		}
+		all.Wait()
+	})
+}
+
 // TestLeavingEarly has callers give calls up that would have been answered: that is no silence.
 func TestLeavingEarly(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {

@@ -90,6 +90,40 @@ func TestSilentQuarter(t *testing.T) {
 	}
 }
 
+// TestFleetsInOutages has fleets lose a quarter of the table or all of it, or find it slow, under the policy Allow. They are few
+// processes, each with the requests of one of a thousand. Requests for keys that answer notice nothing, unless their process takes the
+// part for all, and stops its calls for a moment. Soon after the return all are counted, without a storm of calls.
+func TestFleetsInOutages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
+	const processes, from, after = 40, 20 * time.Second, 3 * time.Second
+	for _, test := range []struct {
+		name   string
+		each   float64 // requests a second of a process
+		outage Outage
+	}{
+		{"a quarter is silent", 10, Outage{Part: 0.25}},
+		{"a brown-out", 10, Outage{Part: 1, Slow: 1500 * time.Millisecond}},
+		{"ten minutes", 1, Outage{Part: 1, To: from + 10*time.Minute}},
+	} {
+		test.outage.From = from
+		c := outageCase(test.name, processes, test.each, test.outage, zlimit.PolicyAllow)
+		c.Load.Settle, c.Load.For = 0, c.Params.Outage.To-10*time.Second+after // the processes start after ten seconds
+		o := run(t, &c.Load, c.Params)
+		f := figureOf(o, c.Group, false)
+		if o.failures()+o.Rejected > 0 || o.Over > 0 || f.Away.Back > 2 || f.Away.Return > 2 || f.Away.Return == 0 {
+			t.Errorf("%s: %+v, %d over, and after the return %+v", test.name, o.Tally, o.Over, *f.Away)
+		}
+		if rest := o.Groups["rest"]; rest != nil && (rest.Offered < o.Offered/2 || uncounted(rest) > rest.Offered/100 || rest.Slow > 0) {
+			t.Errorf("%s: of the requests for keys that answer: %+v", test.name, *rest)
+		}
+		if o.Degraded == 0 {
+			t.Errorf("%s: no request notices it", test.name)
+		}
+	}
+}
+
 // TestFlashCrowd has a fleet ask for a bucket of one item three times as often as its key bears, at once. Its requests
 // wait and share writes until it is split. Nearly none fails, and few transactions are tried.
 func TestFlashCrowd(t *testing.T) {

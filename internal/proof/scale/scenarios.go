@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -424,7 +425,8 @@ const outageFrom = 30 * time.Second
 // outageCase is an outage of ten seconds, or of the time that it says. Each process gets so many requests a second.
 func outageCase(label string, processes int, each float64, outage Outage, policy zlimit.FailurePolicy) Case {
 	p := Default()
-	outage.From, outage.To = outageFrom, max(outage.To, outageFrom+10*time.Second)
+	outage.From = cmp.Or(outage.From, outageFrom)
+	outage.To = max(outage.To, outage.From+10*time.Second)
 	p.Outage, p.Lost = outage, 0 // a lost reply is no outage, and its request is not counted either
 	entities := 10 * processes
 	return Case{
