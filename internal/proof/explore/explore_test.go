@@ -38,7 +38,7 @@ func sweeps() []*Sweep {
 		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 30, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
 		{Name: "2 operations, an outage", Operations: 2, Rounds: 120, Faults: Faults{outages, 1}, Bounds: Bounds{Orders: 20_000}},
 		{
-			Name: "2 operations, an outage, allowed", Operations: 2, Rounds: 80, Faults: Faults{[]Fate{LostReply, Throttle}, 1},
+			Name: "2 operations, an outage, allowed", Operations: 2, Rounds: 80, Faults: Faults{[]Fate{LostReply, Throttle, HotKey}, 1},
 			Change: func(o *Op) { o.Allow = true }, Bounds: Bounds{Orders: 20_000},
 		},
 		{

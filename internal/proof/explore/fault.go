@@ -18,11 +18,12 @@ func (w *witness) fault(c *call, f Fate) {
 		}
 		if f.isOutage() {
 			r.outages++
+			r.hot = r.hot || f == HotKey
 			if gives {
 				r.returns++
 			}
 		}
-		if f != Throttle && c.kind == writeCall {
+		if f != Throttle && f != HotKey && c.kind == writeCall {
 			r.unknown++
 		}
 	}

@@ -43,6 +43,8 @@ func (w *witness) excused(r *running) bool {
 		return r.Kind == Take
 	case errors.As(err, &outage):
 		return r.outages > 0 || w.isSilent(r) && outage.Unknown == r.unclear.Load()
+	case errors.Is(err, zlimit.ErrContended):
+		return r.Kind == Take && r.hot && r.unknown == 0
 	case errors.Is(err, context.Canceled):
 		return r.canceled
 	case errors.As(err, &invalid), errors.Is(err, zlimit.ErrNoLimits):

@@ -75,6 +75,7 @@ type running struct {
 	held     map[account]holding
 	drawn    map[account]int64 // [witness.drawn] when it began
 	outages  int               // faults that were outages
+	hot      bool              // one of them named the key
 	unclear  atomic.Bool       // a write was under way when its time was over: it may be done as far as its caller knows
 	returns  int               // those of them that hit a write that gives back
 	unknown  int               // those of them whose outcome it does not know

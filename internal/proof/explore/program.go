@@ -163,11 +163,12 @@ const (
 	LateReply               // done, and answered later: others of its process go on meanwhile
 	Torn                    // a read of several shards sees the first one now, and the others later
 	TornBack                // a read of several shards sees the last one now, and the others later
+	HotKey                  // refused for now, since the key is asked for too often
 )
 
 // String returns the name of the fate.
 func (f Fate) String() string {
-	return [...]string{"done", "done, reply lost", "lost", "reply lost, done later", "throttled", "conflict", "lagging", "cancelled before", "cancelled after", "garbled", "reply late", "torn", "torn back"}[f]
+	return [...]string{"done", "done, reply lost", "lost", "reply lost, done later", "throttled", "conflict", "lagging", "cancelled before", "cancelled after", "garbled", "reply late", "torn", "torn back", "key throttled"}[f]
 }
 
 // goesOn reports whether what has begun goes on later, as another step.
@@ -176,7 +177,7 @@ func (f Fate) goesOn() bool { return f == LateReply || f == Torn || f == TornBac
 // isOutage reports whether the caller of the store sees an outage.
 func (f Fate) isOutage() bool {
 	switch f {
-	case LostReply, LostCall, Late, Throttle, Garbled:
+	case LostReply, LostCall, Late, Throttle, HotKey, Garbled:
 		return true
 	default:
 		return false

@@ -114,6 +114,8 @@ func (s *sched) may(c *call, f Fate) bool {
 	switch f {
 	case LostReply, LostCall, Late, Conflict:
 		return c.kind == writeCall
+	case HotKey: // the reasons of a cancelled transaction name none
+		return c.kind == readCall || c.kind == writeCall && len(c.writes) == 1
 	case Lag:
 		return c.eventual
 	case CancelFirst, CancelAfter:
@@ -174,8 +176,10 @@ func (s *sched) carryOut(c *call, f Fate) (reply uint64, err error) {
 	switch f {
 	case Garbled:
 		return c.apply(f)
-	case Throttle:
-		failed.Throttled = true
+	case Throttle, HotKey:
+		if failed.Throttled = true; f == HotKey {
+			failed.Throttles = []store.Throttle{{Limit: store.OfKey, Write: c.kind == writeCall}}
+		}
 		return 0, failed
 	case Conflict:
 		return 0, &store.Error{Op: "call", Err: fmt.Errorf("%w: %w", store.ErrConflict, errFault)}
