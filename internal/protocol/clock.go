@@ -29,9 +29,9 @@ const (
 // fixes are the items whose refill stamp this process set back of late, also those of buckets that it has forgotten since. It is safe
 // for concurrent use.
 type fixes struct {
-	some atomic.Bool // there were any
+	until atomic.Int64 // none of them counts after that time, nanoseconds since the engine was made
 
-	mu  sync.Mutex               // guards what follows
+	mu  sync.RWMutex             // guards what follows
 	at  map[string]time.Duration // when, since the engine was made, by partition key
 	all time.Duration            // until when each item counts as set back: there were too many to remember
 }
@@ -42,12 +42,16 @@ const maxFixes = 1 << 16
 // hasFixed reports whether this process has set back the refill stamp of a shard within fixGap, or may have.
 func (c *core) hasFixed(s *shard) bool {
 	f := &c.fixes
-	if !f.some.Load() {
+	until := time.Duration(f.until.Load())
+	if until == 0 { // as in most processes
 		return false
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	now := c.sinceStart()
+	if now >= until {
+		return false
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
 	last, ok := f.at[s.key.PK]
 	return ok && now-last < fixGap || now < f.all
 }
@@ -63,7 +67,7 @@ func (c *core) noteFix(s *shard, plan *bucket.Plan) {
 func (f *fixes) note(pk string, now time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.some.Store(true)
+	f.until.Store(int64(now + fixGap))
 	if len(f.at) >= maxFixes {
 		maps.DeleteFunc(f.at, func(_ string, at time.Duration) bool { return now-at >= fixGap })
 	}
