@@ -93,7 +93,7 @@ func (o *observer) observe(ctx context.Context, e zlimit.Event) {
 		}
 	case zlimit.EventShards:
 		o.shards.Add(ctx, int64(e.Shards), metric.WithAttributes(attribute.String(attributeResource, e.Resource)))
-	case zlimit.EventConfig, zlimit.EventOutage: // for logs
+	case zlimit.EventConfig, zlimit.EventOutage, zlimit.EventByHand: // for logs
 	}
 }
 

@@ -41,6 +41,7 @@ const (
 	ActionEntityDeleted AuditAction = "entity_deleted"
 	ActionLimitsSet     AuditAction = "limits_set"
 	ActionLimitsDeleted AuditAction = "limits_deleted"
+	ActionBucketReset   AuditAction = "bucket_reset" // by [LimitService.Reset]
 )
 
 // AuditSystem is what the events of the system config are about, in place of an entity.

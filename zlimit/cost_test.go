@@ -289,6 +289,22 @@ func TestCosts(t *testing.T) {
 	})
 
 	page.WriteString("\n")
+	section("By hand")
+	manual := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("manual"))
+	setSystem(t, manual, zlimit.PerDay("tpm", 1000))
+	acquire(t, manual, ask(zlimit.Amounts{"tpm": 1}))
+	resets := func(id string) func() error {
+		return func() error {
+			_, err := manual.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: id})
+			return err
+		}
+	}
+	measure("`Reset` of a bucket", manual, resets("first"))
+	measure("the same again, with the same operation ID", manual, resets("first"))
+	split(t, manual)
+	measure("`Reset` of a bucket of two shards", manual, resets("second"))
+
+	page.WriteString("\n")
 	section("Usage and capacity")
 	past := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("past"))
 	year := time.Date(2025, time.January, 1, 0, 0, 0, 0, time.UTC)

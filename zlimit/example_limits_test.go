@@ -379,3 +379,34 @@ func ExampleLimitService_Disable() {
 	// bob: zlimit: disabled: entity "bob", resource "gpt-4"
 	// alice: zlimit: disabled: entity "alice", resource "gpt-4"
 }
+
+func ExampleLimitService_Reset() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	day := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("reports", 10)}}
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "billing"}, day); err != nil {
+		panic(err)
+	}
+	take := func() error {
+		_, err := limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "billing", Consume: zlimit.Amounts{"reports": 10}})
+		return err
+	}
+	if err := take(); err != nil {
+		panic(err)
+	}
+	request := zlimit.ResetRequest{Entity: "alice", Resource: "billing", OperationID: "ticket-17"}
+	for range 2 { // the second call finds that the first has done it
+		change, err := limiter.Limits.Reset(ctx, request)
+		fmt.Println(change.Limits[0].Before.Tokens(), "before,", change.Limits[0].After.Tokens(), "after, repeated:", change.Repeated, err)
+	}
+	fmt.Println(take())
+	// Output:
+	// 0 before, 10 after, repeated: false <nil>
+	// 0 before, 10 after, repeated: true <nil>
+	// <nil>
+}

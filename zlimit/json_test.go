@@ -105,6 +105,9 @@ func TestJSON(t *testing.T) {
 		"ExceededError":    {&zlimit.ExceededError{Statuses: statuses}, `{"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":1,"limits":[` + status + `]}`},
 		"UnavailableError": {&zlimit.UnavailableError{Op: zlimit.OpAcquire, Err: errors.New("no route")}, `{"op":"acquire","unknown":false,"error":"no route"}`},
 		"DisabledError":    {&zlimit.DisabledError{Entity: "alice", Resource: "api"}, `{"entity":"alice","resource":"api"}`},
+		"ResetRequest":     {zlimit.ResetRequest{Entity: "alice", Resource: "api", Limits: []string{"rpm"}, OperationID: "ticket-17"}, `{"entity":"alice","resource":"api","limits":["rpm"],"operation_id":"ticket-17"}`},
+		"BucketChange":     {zlimit.BucketChange{OperationID: "ticket-17", Shards: 1, Limits: []zlimit.LimitChange{{"rpm", 500, 0, 500}}}, `{"operation_id":"ticket-17","shards":1,"limits":[{"limit":"rpm","added":0.5,"before":0,"after":0.5}],"repeated":false}`},
+		"LimitChange":      {}, // with the change of the bucket
 		"SwitchReport":     {zlimit.SwitchReport{Buckets: 2, Everywhere: at}, `{"buckets":2,"everywhere":"2026-03-15T09:30:00Z"}`},
 		"ValidationError":  {&zlimit.ValidationError{Field: "entity", Value: "a b", Reason: "must"}, `{"field":"entity","value":"a b","reason":"must"}`},
 		"ItemError":        {&zlimit.ItemError{PK: "n/BUCKET#alice#api#0", SK: "#STATE", Attribute: "b_zz_cp", Reason: "lacks it"}, `{"pk":"n/BUCKET#alice#api#0","sk":"#STATE","attribute":"b_zz_cp","reason":"lacks it"}`},

@@ -15,7 +15,7 @@ type Observer func(context.Context, Event)
 type Event struct {
 	Kind EventKind `json:"kind"`
 	// Operation names the call that the event is part of: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
-	// [OpRollback]; of EventStore the call, such as "write".
+	// [OpRollback]; of EventStore the call, such as "write"; of EventByHand "reset".
 	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
 	Time time.Time `json:"time"`
@@ -69,11 +69,13 @@ const (
 	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
 	// made again, and Duration is how long that was not so.
 	EventOutage
+	// EventByHand is an operator's change of a bucket, by [LimitService.Reset]. Amounts are what its limits got, in whole tokens.
+	EventByHand
 )
 
 var eventKinds = [...]string{
 	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
-	EventOutage: "outage",
+	EventOutage: "outage", EventByHand: "by hand",
 }
 
 // String returns the name of the kind, such as "decision".
@@ -173,7 +175,7 @@ func (e *Event) level() slog.Level {
 		return slog.LevelInfo
 	default:
 	}
-	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage {
+	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage || e.Kind == EventByHand {
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug

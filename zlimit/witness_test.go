@@ -29,12 +29,13 @@ type witness struct {
 	store.Store
 	mu     sync.Mutex
 	ideals map[store.Key]map[string]*big.Rat // balance of each limit of each item at its refill stamp
+	over   map[store.Key]map[string]int64    // what was counted of each limit before its last reset by hand, and not given back since
 	ledger map[string]zlimit.Amounts         // what the items of each entity ever counted of each limit, millitokens
 	wrong  []error
 }
 
 func newWitness(s store.Store) *witness {
-	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}, ledger: map[string]zlimit.Amounts{}}
+	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}, over: map[store.Key]map[string]int64{}, ledger: map[string]zlimit.Amounts{}}
 }
 
 // counted returns what the items of an entity ever counted of a limit, those that are gone included, in tokens.
@@ -240,9 +241,25 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 				was = &bucket.Limit{Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod}
 				w.ideals[k.Key()][name] = rational(shareOf(k, next, l))
 			}
-			consumed := rational(l.Consumed - was.Consumed)
 			w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
 			share := shareOf(k, next, l)
+			isReset, returned := w.resets(k, old, next, l)
+			if isReset && l.Tokens != share {
+				return fmt.Errorf("shard %d has %d of %s after a reset, want %d", k.Shard, l.Tokens, l.Name, share)
+			}
+			if isReset {
+				w.ideals[k.Key()][name] = rational(share)
+				for _, sum := range []*big.Rat{tokens, least, most} {
+					sum.Add(sum, rational(share))
+				}
+				capacity += share
+				continue
+			}
+			if l.Tokens > was.Tokens {
+				returned = 0
+			}
+			w.over[k.Key()][name] -= returned
+			consumed := rational(l.Consumed - was.Consumed + returned)
 			if l.Tokens > share {
 				return fmt.Errorf("shard %d has %d of %s, more than its share of %d", k.Shard, l.Tokens, l.Name, share)
 			}
@@ -277,6 +294,36 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 	return nil
 }
 
+// resets reports whether a write resets a limit of an item by hand. After that, what was taken before and is given back is counted alone:
+// resets returns what a write gives back of it, where the balance shows that.
+func (w *witness) resets(k layout.BucketKey, old, next *layout.Bucket, l *bucket.Limit) (isReset bool, returned int64) {
+	lifeOf := func(item *layout.Bucket) int64 {
+		for _, life := range item.Lives {
+			if life.Name == l.Name {
+				return life.Number
+			}
+		}
+		return 0
+	}
+	over := w.over[k.Key()]
+	if over == nil {
+		over = map[string]int64{}
+		w.over[k.Key()] = over
+	}
+	was := find(old, l.Name)
+	if was == nil {
+		return false, 0
+	}
+	if lifeOf(next)-lifeOf(old) == 1<<33 {
+		over[l.Name] = was.Consumed
+		return true, 0
+	}
+	if back := was.Consumed - l.Consumed; back > 0 && over[l.Name] >= back {
+		return false, back
+	}
+	return false, 0
+}
+
 // judgeStamp returns an error for a refill stamp that went back, unless it was far ahead.
 func judgeStamp(old, next *layout.Bucket) error {
 	if back := old.RefilledAt - next.RefilledAt; 0 < back && back <= farAhead.Milliseconds() {
@@ -302,12 +349,27 @@ func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) erro
 			continue
 		}
 		w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
-		ideal := ideals[l.Name]
-		ideal.Add(ideal, flow(k, old, was, next.RefilledAt))
-		atMost(ideal, min(shareOf(k, old, was), shareOf(k, next, &l)))
-		ideal.Sub(ideal, rational(l.Consumed-was.Consumed))
-		atMost(ideal, shareOf(k, next, &l))
-		if err := near(&l, ideal); err != nil {
+		isReset, returned := w.resets(k, old, next, &l)
+		if isReset {
+			if share := shareOf(k, next, &l); l.Tokens != share || l.Consumed != was.Consumed {
+				return fmt.Errorf("%s has %d after a reset and counts %d, want %d and %d", l.Name, l.Tokens, l.Consumed, share, was.Consumed)
+			}
+			ideals[l.Name] = rational(l.Tokens)
+			continue
+		}
+		var err error
+		for _, counted := range slices.Compact([]int64{0, returned}) {
+			ideal := new(big.Rat).Add(ideals[l.Name], flow(k, old, was, next.RefilledAt))
+			atMost(ideal, min(shareOf(k, old, was), shareOf(k, next, &l)))
+			ideal.Sub(ideal, rational(l.Consumed-was.Consumed+counted))
+			atMost(ideal, shareOf(k, next, &l))
+			if err = near(&l, ideal); err == nil {
+				ideals[l.Name] = ideal
+				w.over[k.Key()][l.Name] -= counted
+				break
+			}
+		}
+		if err != nil {
 			return err
 		}
 		if l.Tokens > shareOf(k, next, &l) {

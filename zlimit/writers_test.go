@@ -49,6 +49,10 @@ var writers = map[string]func(ctx context.Context, p *writer) error{
 	"merge": func(ctx context.Context, p *writer) error {
 		return resizeEach(ctx, p.limiter, p.before.Store, mergeShard)
 	},
+	"reset by hand": func(ctx context.Context, p *writer) error {
+		_, err := p.limiter.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4"})
+		return err
+	},
 	"delete the entity": func(ctx context.Context, p *writer) error { return p.limiter.Entities.Delete(ctx, "key-1") },
 	"expire":            func(ctx context.Context, p *writer) error { return p.expire(ctx) },
 }
@@ -256,6 +260,8 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"writeLock":         "the lock of managed limits; no bucket",
 		"writeHeld":         "which levels are managed; no bucket",
 		"unlock":            "the lock of managed limits; no bucket",
+		"restore":           "reset by hand",
+		"restoreNothing":    "reset by hand of no bucket",
 		"stamp":             "generation and disabled of items; their tokens stay as they are",
 	}
 	found := map[string]string{}

@@ -85,7 +85,7 @@ type Demand struct {
 	Settles   bool     // it belongs to requests that were served, and is taken also where requests are refused by now
 	Life      int64    // of limits that the write starts, see [Limit.Life]
 	Held      []Amount // taken, but to be given back soon; it counts as there, except for a write
-	Ended     []Amount // of quotas whose period is over: given back to no balance, and counted; Amounts has none of these limits
+	Ended     []Amount // of what is over: given back to no balance, and counted; Amounts has none of these limits
 
 	// Wait is how long the caller waits at most for tokens that are not there yet, in milliseconds; 0 for a caller that does not.
 	Wait int64
@@ -96,6 +96,8 @@ type Demand struct {
 	floors []Amount
 	// levels are the balances to leave, of limits to which refill of other shards flows in the same transaction.
 	levels []Amount
+	// full are the limits that an operator makes full by hand.
+	full []string
 }
 
 // of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of
@@ -130,7 +132,7 @@ func (d *Demand) lifeOf(limit string) int64 {
 
 // GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the limits
 // when the amounts were taken. What is given back to a limit that was started anew is part of the new, full one, and left out.
-// What is given back to a quota whose period is over is counted alone.
+// What is given back to a quota whose period is over, or to a limit that was reset by hand, is counted alone.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	d.Amounts, d.Ended = amounts, nil
 	isFormer := func(a Amount) bool { return a.Tokens < 0 && s.isFormer(a.Limit, lives) != live }
@@ -150,7 +152,7 @@ type identity uint8
 
 const (
 	live    identity = iota // the same
-	over                    // a quota in a later period
+	over                    // the same after a reset by hand, or a quota in a later period
 	another                 // started anew
 )
 
@@ -161,9 +163,9 @@ func (s *State) isFormer(limit string, lives []Life) identity {
 	switch {
 	case l == nil || at < 0:
 		return live
-	case lives[at].Number != l.Life:
+	case lives[at].Number%oneReset != l.Life%oneReset:
 		return another
-	case lives[at].Period != s.period(l):
+	case lives[at].Number != l.Life, lives[at].Period != s.period(l):
 		return over
 	default:
 		return live

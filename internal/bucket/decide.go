@@ -64,6 +64,7 @@ const (
 	Period                     // the end of the present one
 	Regard                     // amount
 	Admit                      // none
+	Outdate                    // generation
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -347,6 +348,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			p.reset(Reject, s, s.RefilledAt, now)
 			return
 		}
+		if d.restarts(l.Name) {
+			p.restart(l)
+		}
 		amount, checked := d.of(l.Name)
 		life.cover(params, level, depth(amount, d.floor(params, s, now), checked))
 		next.cover(params.Times, params.Windows)
@@ -428,9 +432,8 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		return 0, false
 	}
 	switch {
-	case given: // by refill of other shards too: on condition that the balance is just what the image has
-		p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
-		p.step(Cover, l.Name, l.Tokens)
+	case given:
+		p.leave(l, level, d)
 	case renewed: // what is given back is of the period before
 		level = sub(capacity, max(amount, 0))
 		p.step(Renew, l.Name, level)
@@ -460,6 +463,17 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	}
 	p.count(l.Name, d)
 	return level, true
+}
+
+// leave plans that a limit is left with a balance: by refill of other shards too, on condition that the balance is just what the image has.
+// A limit that is made full by hand is so whatever its balance is by now.
+func (p *Plan) leave(l *Limit, level int64, d *Demand) {
+	if d.restarts(l.Name) {
+		p.step(Renew, l.Name, level)
+		return
+	}
+	p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
+	p.step(Cover, l.Name, l.Tokens)
 }
 
 // ceiling returns the most that a limit of an item has after a chain up to a time, when the item takes on parameters. What flowed in so far

@@ -84,6 +84,9 @@ func (it *item) apply(p *Plan) bool {
 			continue
 		case Disown: // beside the end of the limit
 			continue
+		case Outdate:
+			next.Generation = v[0]
+			continue
 		case Unmoved:
 			if it.state.RefilledAt != v[0] {
 				return false
@@ -146,6 +149,10 @@ func (it *item) apply(p *Plan) bool {
 			l.Windows = nil
 		case Know:
 			l.Known = v[0]
+		case Same:
+			holds = before.Life == v[0]
+		case Begin:
+			l.Life = v[0]
 		case Forget:
 			continue
 		case Drop:

@@ -260,6 +260,8 @@ func (k BucketKey) advanceItem(call *AdvanceCall, s *bucket.Step) {
 		call.Expire(v[0])
 	case bucket.Persist:
 		call.Persist(k.GSI4())
+	case bucket.Outdate:
+		call.Outdate(v[0])
 	default: // bucket.Resize
 		call.Share(v[0], v[1])
 	}

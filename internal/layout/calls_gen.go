@@ -297,6 +297,12 @@ func (c AdvanceCall) RepeatNone(readAt int64) {
 	c.Pick(advanceRepeatNone, "", expr.N(readAt))
 }
 
+// Outdate gives the item another generation, so that every write fails that was planned from an image before.
+//   - next: time of the write, or the next one after the generation as it was seen, epoch milliseconds
+func (c AdvanceCall) Outdate(next int64) {
+	c.Pick(advanceOutdate, "", expr.N(next))
+}
+
 // Share changes the number of shards, of which the item is one.
 //   - shards: shards so far
 //   - next: shards from now on

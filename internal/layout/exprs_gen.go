@@ -136,6 +136,7 @@ const (
 	advancePersist
 	advanceRepeat
 	advanceRepeatNone
+	advanceOutdate
 	advanceShare
 )
 
@@ -301,6 +302,11 @@ var advanceOperation = expr.Operation{
 			Name:   "repeat_none",
 			Slots:  1,
 			Update: []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Remove(expr.Attr("cl"))},
+		},
+		advanceOutdate: {
+			Name:   "outdate",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("cg"), 0)},
 		},
 		advanceShare: {
 			Name:  "share",

@@ -320,6 +320,94 @@ var refusedInBucket = refusals{
 	{prefix: "b_", name: "wtc", feature: &FeatureSessionQuota},
 }
 
+// Operation is an operation item. What an operator did to a bucket by hand, under an id. It stands beside shard 0. A
+// call that comes again with the id finds it, and does nothing.
+type Operation struct {
+	Key OperationKey
+
+	Kind        string       // operation: reset, or top_up
+	Writer      string       // writer: one call that wrote it, 24 hexadecimal digits
+	Incarnation string       // ent: when the entity was created, 2006-01-02T15:04:05Z; - for an entity without a record
+	Shards      int64        // shards: shards of the bucket
+	Amounts     expr.Item    // amounts: what each limit has more than before, tokens
+	Asked       []expr.Value // asked: what the call asked for: names of limits, of a top-up each with an amount
+	Before      expr.Item    // before: what each limit had before, tokens
+	ExpiresAt   int64        // ttl: time of expiry, epoch seconds
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *Operation) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 12+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
+		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
+		expr.Attribute{Name: "operation", Value: expr.S(it.Kind)},
+		expr.Attribute{Name: "writer", Value: expr.S(it.Writer)},
+		expr.Attribute{Name: "ent", Value: expr.S(it.Incarnation)},
+		expr.Attribute{Name: "shards", Value: expr.N(it.Shards)},
+		expr.Attribute{Name: "amounts", Value: expr.Map(it.Amounts)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if len(it.Asked) != 0 {
+		item = append(item, expr.Attribute{Name: "asked", Value: expr.List(it.Asked...)})
+	}
+	if len(it.Before) != 0 {
+		item = append(item, expr.Attribute{Name: "before", Value: expr.Map(it.Before)})
+	}
+	if it.ExpiresAt != 0 {
+		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeOperation returns an operation item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeOperation(item expr.Item) (Operation, error) {
+	var key store.Key
+	var it Operation
+	d := decoder{record: "operation"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "operation":
+			it.Kind = d.text(a)
+			d.found++
+		case "writer":
+			it.Writer = d.text(a)
+		case "ent":
+			it.Incarnation = d.text(a)
+		case "shards":
+			it.Shards = d.number(a)
+		case "amounts":
+			it.Amounts = d.fields(a)
+		case "asked":
+			it.Asked = d.list(a)
+		case "before":
+			it.Before = d.fields(a)
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+		case "entity_id", "resource", "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 1 {
+		d.needs(item, "operation")
+	}
+	var ok bool
+	if it.Key, ok = ParseOperationKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
 // EntityConfig is an entity config item. Limits of one entity, for one resource or with _default_ for every resource.
 type EntityConfig struct {
 	Key EntityConfigKey

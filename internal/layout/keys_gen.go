@@ -139,6 +139,49 @@ func ParseBucketKey(key store.Key) (BucketKey, bool) {
 	return k, pk.done() && key.SK == "#STATE"
 }
 
+// OperationKey addresses an operation item: what an operator did to a bucket by hand, under an id. It stands beside
+// shard 0. A call that comes again with the id finds it, and does nothing.
+//
+//	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
+//	SK = #OP#{operation}
+type OperationKey struct {
+	NS        string // namespace id, opaque; _ for the registry and the version record
+	Entity    string // entity id, or the audit id of a configuration level
+	Resource  string // resource
+	Shard     int    // shard number, from 0
+	Operation string // id of an operation by hand
+}
+
+// Key returns the primary key.
+func (k OperationKey) Key() store.Key {
+	return store.Key{
+		PK: k.NS + "/BUCKET#" + k.Entity + "#" + k.Resource + "#" + strconv.Itoa(k.Shard),
+		SK: "#OP#" + k.Operation,
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = OP#{entity}#{resource}#{operation}
+func (k OperationKey) GSI4() (pk, sk string) {
+	return k.NS, "OP#" + k.Entity + "#" + k.Resource + "#" + k.Operation
+}
+
+// ParseOperationKey returns the fields of a key; false when it is not that of an operation item.
+func ParseOperationKey(key store.Key) (OperationKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#OP#")
+	k := OperationKey{
+		NS:        pk.text("/BUCKET#", '/'),
+		Entity:    pk.text("#"),
+		Resource:  pk.text("#"),
+		Shard:     pk.number(""),
+		Operation: sk.text(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
 // EntityConfigKey addresses an entity config item: limits of one entity, for one resource or with _default_ for every
 // resource.
 //

@@ -17,6 +17,7 @@ var keyKinds = []keyKind{
 	keysOf("entity", ParseEntityKey),
 	keysOf("child", ParseChildKey),
 	keysOf("bucket", ParseBucketKey),
+	keysOf("operation", ParseOperationKey),
 	keysOf("entity config", ParseEntityConfigKey),
 	keysOf("resource config", ParseResourceConfigKey),
 	keysOf("system config", ParseSystemConfigKey),
@@ -44,6 +45,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("bucket", DecodeBucket, func(it *Bucket) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("operation", DecodeOperation, func(it *Operation) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("entity config", DecodeEntityConfig, func(it *EntityConfig) store.Key {
@@ -306,6 +310,11 @@ var calls = []operationCall{
 	{"Advance RepeatNone", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.RepeatNone(1)
+		return c.Bind()
+	}},
+	{"Advance Outdate", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Outdate(1)
 		return c.Bind()
 	}},
 	{"Advance Share", func() (expr.Bound, error) {

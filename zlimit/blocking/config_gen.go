@@ -85,6 +85,28 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 	return s.core.CacheStats()
 }
 
+// Reset makes a bucket full again, as if nothing was ever taken of it. A debt is forgiven. All items of the bucket
+// change in one transaction, which every process meets with its next write. A process that rejects requests from memory
+// may do so for [zlimit.WithRejectionCache] longer.
+//
+// Leases that are open keep what they took. When they are settled, what they give back is counted in the usage, and not
+// put back a second time. What they consumed beyond their request is charged. A disabled bucket stays disabled. A
+// bucket takes on stored limits that have changed since. The limits of a parent are reset by a call for the parent.
+//
+// It is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
+// what each limit had. A call that fails with [zlimit.UnavailableError.Unknown] may have reset the bucket. Repeated
+// with the same operation ID, it resets once. A limit that the bucket does not have and that is not stored is a
+// [*zlimit.ValidationError]. After 64 lost races Reset returns [zlimit.ErrContended].
+//
+// It reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a
+// unit each. It writes two units for each item of the bucket, and three each for the record and the event. It is safe
+// for concurrent use.
+func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Reset(ctx, r)
+}
+
 // Apply brings the stored limits of resources in line with what an application declares. Applications call it when they
 // start.
 //   - Resources without limits get the declared ones.

@@ -16,17 +16,19 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bucket",
-		Short: "Look at buckets: list, get",
+		Short: "Look at buckets, and reset them: list, get, reset",
 		Long: `A bucket is where the limits of an entity stand for one resource. It is made by
 the first request, and expires when nobody uses it, unless its limits are the
-entity's own. Looking changes nothing.`,
+entity's own. Looking changes nothing.
+
+Reset makes a bucket full by hand.`,
 		Example: `  zlimit bucket list --entity acme`,
 		Args:    shell.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("bucket: list or get is missing; see %s --help", cmd.CommandPath())
+			return shell.Usagef("bucket: list, get or reset is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(listCommand(sh), getCommand(sh))
+	cmd.AddCommand(listCommand(sh), getCommand(sh), resetCommand(sh))
 	return cmd
 }
 

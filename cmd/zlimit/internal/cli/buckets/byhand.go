@@ -1,0 +1,69 @@
+package buckets
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func resetCommand(sh *shell.Shell) *cobra.Command {
+	var r zlimit.ResetRequest
+	cmd := &cobra.Command{
+		Use:   "reset ENTITY RESOURCE",
+		Short: "Make a bucket full again",
+		Long: `Reset makes a bucket full again, as if nothing was ever taken of it, for all its
+limits or for those that --limit names. It forgives debts. Every process admits
+by the full bucket at once. What open leases give back later is not added.
+
+With --operation, of several resets with one ID one is done: a reset that may
+have failed can be repeated. An audit event tells who did it.`,
+		Example: `  zlimit bucket reset acme gpt
+  zlimit bucket reset acme gpt --limit tpd --operation ticket-17`,
+		Args: shell.Takes("ENTITY", "RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Entity, r.Resource = args[0], args[1]
+			reset := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
+				return l.Limits.Reset(ctx, r)
+			}
+			check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
+				all := r
+				all.Limits = nil // which an empty store does not have
+				return l.Limits.Reset(ctx, all)
+			}
+			return change(cmd.Context(), sh, check, reset)
+		},
+	}
+	cmd.Flags().StringArrayVar(&r.Limits, "limit", nil, "`NAME` of a limit; repeatable; all of them by default")
+	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID`, such as that of a ticket, under which it is done once")
+	return cmd
+}
+
+// change does an operation by hand, whose input breaks no rule as far as another one tells, and prints what it made of the bucket.
+func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlimit.BucketChange]) error {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return err
+	}
+	if err := shell.Prepare(ctx, sh, dsn, check); err != nil {
+		return err
+	}
+	made, err := shell.Perform(ctx, sh, dsn, do)
+	if err != nil {
+		return err
+	}
+	return sh.Print(made, func(p *show.Page) {
+		for _, l := range made.Limits {
+			p.Linef("%s: %v before, %v now", l.Limit, l.Before, l.After)
+		}
+		switch {
+		case made.Repeated:
+			p.Linef("operation %s was done before", made.OperationID)
+		case made.Shards == 0:
+			p.Linef("there is no bucket yet, which counts as full")
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package bucket
+
+import "slices"
+
+// An operator may make limits of a bucket full by hand, whatever was left or owed. All shards become full in one transaction. Requests
+// that took before may give back later. What they took is part of what is there by then, so that it is counted, and put back nowhere.
+// The life of a limit tells: its number goes up by oneReset. The number of one that is started is below that.
+
+// oneReset is what a reset by hand adds to a [Limit.Life].
+const oneReset = 1 << 33
+
+// A LevelChange is what a write by hand makes of a limit of a bucket.
+type LevelChange struct {
+	Limit         string
+	Before, After int64 // of all shards, millitokens; Before as the images show it
+}
+
+// restarts reports whether the write makes a limit full by hand.
+func (d *Demand) restarts(limit string) bool { return slices.Contains(d.full, limit) }
+
+// restart plans that a limit was reset by hand.
+func (p *Plan) restart(l *Limit) { p.step(Begin, l.Name, add(l.Life, oneReset)) }
+
+// Restore plans that some limits of a bucket are full at a time, as if nothing was ever taken of them, in one transaction of all its
+// shards. The other limits are refilled. With even, the shards are left with the same part of those, and the refill that full shards
+// could not hold belongs to the others. That asks for the balances as they were seen; else such refill is lost. Limits that a shard
+// starts have the life.
+//
+// A limit that another program has started has no life to ask for, so that what is given back to it would not find the reset. The item
+// then gets a new generation, for which every write asks.
+func (c *Config) Restore(shards []*State, limits []string, even bool, life, now int64) (parts []Part, changes []LevelChange, ok bool) {
+	latest := c.latest(shards, now)
+	levels := make([][]Amount, len(shards))
+	for i := range c.Params {
+		p := &c.Params[i]
+		full := slices.Contains(limits, p.Name)
+		shares, sum, spare, most := make([]int64, len(shards)), standing{}, spareOf(shards, p), int64(0)
+		for at, s := range shards {
+			stamp := c.restamp(s, now)
+			sum = sum.plus(c.standing(s, p, latest, stamp, spare))
+			if shares[at] = s.capacity(p.Name, p.rule(), stamp); full {
+				shares[at] = s.idle(p, stamp)
+			}
+			most = add(most, shares[at])
+		}
+		switch {
+		case full:
+			changes = append(changes, LevelChange{p.Name, sum.available(), most})
+		case !even || len(shards) == 1:
+			continue
+		default:
+			shares = evenly(shares, sum.available())
+		}
+		for at := range shards {
+			levels[at] = append(levels[at], Amount{Limit: p.Name, Tokens: shares[at]})
+		}
+	}
+	unborn, generation := false, now
+	for _, s := range shards {
+		generation = max(generation, s.Generation+1)
+		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(limits, l.Name) })
+	}
+	for at, s := range shards {
+		part := Part{At: at}
+		part.Plan.advance(s, c, &Demand{Settles: true, Life: life, levels: levels[at], full: limits}, c.restamp(s, now))
+		if !part.Plan.Writes() {
+			return nil, nil, false
+		}
+		if unborn {
+			part.Plan.step(Outdate, "", generation)
+		}
+		parts = append(parts, part)
+	}
+	return parts, changes, true
+}
+
+// restamp returns the stamp of a write by hand: a new one, so that plans for the former figures fail.
+func (c *Config) restamp(s *State, now int64) int64 {
+	if c.Leads(s, now) {
+		return now
+	}
+	return max(now, s.RefilledAt+1)
+}
+
+// evenly divides tokens, or a debt, among shards so that each has the same part of its share, except single millitokens.
+func evenly(shares []int64, tokens int64) []int64 {
+	if tokens >= 0 {
+		return inProportion(shares, tokens)
+	}
+	parts := inProportion(shares, sub(0, tokens))
+	for i := range parts {
+		parts[i] = -parts[i]
+		tokens = sub(tokens, parts[i])
+	}
+	parts[0] = add(parts[0], tokens)
+	return parts
+}

@@ -1,0 +1,182 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Operators change what buckets hold by hand. Such a change is one transaction over all shards, together with what its caller writes
+// beside it. So it binds at once in every process, and either is done or leaves nothing.
+
+// A Restoration makes limits of a bucket full.
+type Restoration struct {
+	Limits []string // nil for all that the bucket has
+	// With returns what the transaction writes besides. It is told the changes of the limits, and the number of shards. That is 0 for a
+	// bucket that does not exist. Such a bucket is full, and stays as it is.
+	With func(changes []bucket.LevelChange, shards int) ([]store.Write, error)
+}
+
+// Restore makes one try of a restoration. It reads all shards and the stored limits, which the shards take on where they have limits of
+// their names. It returns false when others came first. An exact try asks for the balances of limits that are not made full, see
+// [bucket.Config.Restore].
+func (e *Engine) Restore(ctx context.Context, entity, resource string, r *Restoration, exact bool) (done bool, err error) {
+	b := e.buckets.get(entity, resource)
+	done, err = e.aligner.restore(ctx, b, r, exact)
+	return done, unlessMoved(err)
+}
+
+// restore is [Engine.Restore].
+func (al *aligner) restore(ctx context.Context, b *Bucket, r *Restoration, exact bool) (done bool, err error) {
+	epoch := al.NextEpoch()
+	seen := al.looks.seenSince(epoch)
+	if err := al.looks.readStale(ctx, []level{{bucket: b, began: epoch}}, seen); err != nil {
+		return false, err
+	}
+	v := al.looks.view(b, seen)
+	limits, err := al.options.Source.After(ctx, b, al.NextEpoch())
+	if err != nil {
+		return false, err
+	}
+	if len(v.states) == 0 {
+		return al.restoreNothing(ctx, b, r, limits)
+	}
+	config, now := al.byHand(limits, &v), al.now()
+	names, err := r.names(config.Params, limits)
+	if err != nil {
+		return false, err
+	}
+	parts, changes, ok := config.Restore(v.states, names, exact, al.life(epoch), now)
+	if !ok {
+		return false, &CrowdedError{b.Entity, b.Resource}
+	}
+	with, err := r.With(changes, len(v.states))
+	if err != nil {
+		return false, err
+	}
+	writes := make([]store.Write, len(parts), len(parts)+len(with))
+	for i := range parts {
+		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, limits.Owner); err != nil {
+			return false, err
+		}
+	}
+	done, err = al.table.Transact(ctx, append(writes, with...))
+	for i := range parts {
+		if s := v.shards[parts[i].At]; done || IsUnknown(err) {
+			al.noteFix(s, &parts[i].Plan)
+			s.image.Store(nil) // a transaction returns no images
+		}
+	}
+	return done, err
+}
+
+// restoreNothing restores a bucket that does not exist.
+func (al *aligner) restoreNothing(ctx context.Context, b *Bucket, r *Restoration, limits *Limits) (done bool, err error) {
+	names, err := r.names(nil, limits)
+	if err != nil {
+		return false, err
+	}
+	var changes []bucket.LevelChange
+	for _, s := range limits.Config.Statuses(nil, nil, &nothingAsked, al.now()) {
+		if slices.Contains(names, s.Name) {
+			changes = append(changes, bucket.LevelChange{Limit: s.Name, Before: s.Available, After: s.Available})
+		}
+	}
+	with, err := r.With(changes, 0)
+	if err != nil {
+		return false, err
+	}
+	absent, err := layout.Insert()
+	if err != nil {
+		return false, err
+	}
+	check := store.Write{Kind: store.Check, Key: b.shard(0).key, Expr: absent}
+	return al.table.Transact(ctx, append([]store.Write{check}, with...))
+}
+
+// names returns the names of the limits that are made full. They are limits of the bucket, or stored ones.
+func (r *Restoration) names(known []bucket.Params, limits *Limits) (names []string, err error) {
+	if r.Limits == nil && known != nil {
+		return namesOf(known), nil
+	}
+	for _, p := range limits.Config.Params {
+		if !slices.ContainsFunc(known, func(k bucket.Params) bool { return k.Name == p.Name }) {
+			known = append(known, p)
+		}
+	}
+	names = namesOf(known)
+	if r.Limits == nil {
+		return names, nil
+	}
+	for _, name := range r.Limits {
+		if !slices.Contains(names, name) {
+			return nil, &UnknownLimitError{name, known}
+		}
+	}
+	return r.Limits, nil
+}
+
+func namesOf(params []bucket.Params) (names []string) {
+	for i := range params {
+		names = append(names, params[i].Name)
+	}
+	return names
+}
+
+// byHand returns what the shards of a view are by hand: they keep their limits, and take on the stored parameters of limits of these
+// names. The requests of a bucket may bring limits of their own, of which nothing is stored.
+func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
+	c := al.items.keep(v.states[0])
+	for _, s := range v.states {
+		for _, p := range s.Params() {
+			if !c.Has(p.Name) {
+				c.Params = append(c.Params, p)
+			}
+		}
+		c.Mixed = c.Mixed || al.options.Mixed
+	}
+	taken := false
+	for i := range c.Params {
+		for _, p := range limits.Config.Params {
+			if p.Name == c.Params[i].Name {
+				c.Params[i], taken = p, true
+			}
+		}
+	}
+	if taken && !v.states[0].Disabled { // a disabled bucket does not expire
+		c.Lifetime = limits.Config.Lifetime
+	}
+	return c
+}
+
+// exactTries is the number of tries that ask for balances.
+const exactTries = 4
+
+// maxDoubts is the number of tries that may stay without a reply.
+const maxDoubts = 8
+
+// RestoreOnce makes tries of a restoration until one is done. Before each it asks whether an earlier one is done already: the reply of
+// a try may be lost.
+func (e *Engine) RestoreOnce(ctx context.Context, entity, resource string, r *Restoration, already func(context.Context) (bool, error)) error {
+	tries := 0
+	var doubt []error
+	return e.table.Optimistic(ctx, func() (done bool, err error) {
+		if done, err = already(ctx); done {
+			return true, nil
+		}
+		if err != nil {
+			return false, errors.Join(append(doubt, err)...)
+		}
+		tries++
+		done, err = e.Restore(ctx, entity, resource, r, tries <= exactTries)
+		if IsUnknown(err) && len(doubt) < maxDoubts && ctx.Err() == nil {
+			doubt = append(doubt, err)
+			return false, nil
+		}
+		return done, err
+	})
+}

@@ -1,0 +1,243 @@
+package zlimit
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A ResetRequest asks that a bucket is full again, see [LimitService.Reset].
+type ResetRequest struct {
+	Entity   string   `json:"entity"`
+	Resource string   `json:"resource"`
+	Limits   []string `json:"limits,omitempty"` // names; empty for all limits of the bucket
+	// OperationID tells calls apart that mean one operation from others, such as a ticket: of several calls with one ID, one resets. It is
+	// remembered for three days, for each entity and resource. "" stands for a new one.
+	OperationID string `json:"operation_id,omitempty"`
+}
+
+// A BucketChange is what an operator's write has made of a bucket.
+type BucketChange struct {
+	OperationID string        `json:"operation_id"`
+	Shards      int           `json:"shards"` // items over which the bucket was spread; 0 for a bucket that did not exist, and so was full
+	Limits      []LimitChange `json:"limits"`
+	// Repeated says that an earlier call with the operation ID has done it. The other fields are of that call.
+	Repeated bool `json:"repeated"`
+}
+
+// A LimitChange is what an operator's write has made of one limit of a bucket.
+type LimitChange struct {
+	Limit string   `json:"limit"`
+	Added Quantity `json:"added"`
+	// Before is what was there when the bucket was read, just before. Requests may have taken some of it before the write.
+	Before Quantity `json:"before"`
+	After  Quantity `json:"after"`
+}
+
+// Reset makes a bucket full again, as if nothing was ever taken of it. A debt is forgiven. All items of the bucket change in one
+// transaction, which every process meets with its next write. A process that rejects requests from memory may do so for
+// [WithRejectionCache] longer.
+//
+// Leases that are open keep what they took. When they are settled, what they give back is counted in the usage, and not put back a second
+// time. What they consumed beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits that have
+// changed since. The limits of a parent are reset by a call for the parent.
+//
+// It is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells what each limit had.
+// A call that fails with [UnavailableError.Unknown] may have reset the bucket. Repeated with the same operation ID, it resets once.
+// A limit that the bucket does not have and that is not stored is a [*ValidationError]. After 64 lost races Reset returns [ErrContended].
+//
+// It reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a unit each. It writes
+// two units for each item of the bucket, and three each for the record and the event. It is safe for concurrent use.
+func (s *LimitService) Reset(ctx context.Context, r ResetRequest) (BucketChange, error) {
+	if err := r.validate(); err != nil {
+		return BucketChange{}, err
+	}
+	op := operation{kind: operationReset, action: ActionBucketReset, entity: r.Entity, resource: r.Resource, id: r.OperationID}
+	for _, name := range r.Limits {
+		op.asked = append(op.asked, expr.S(name))
+	}
+	return s.byHand(ctx, op, &protocol.Restoration{Limits: slices.Clip(r.Limits)})
+}
+
+func (r *ResetRequest) validate() error {
+	if err := validateOperation(r.Entity, r.Resource, r.OperationID); err != nil {
+		return err
+	}
+	for i, name := range r.Limits {
+		field := "limits[" + strconv.Itoa(i) + "]"
+		if err := validateLimitName(field, name); err != nil {
+			return err
+		}
+		if slices.Contains(r.Limits[:i], name) {
+			return &ValidationError{Field: field, Value: name, Reason: "must not be there twice"}
+		}
+	}
+	return nil
+}
+
+func validateOperation(entity, resource, id string) error {
+	r := Request{Entity: entity, Resource: resource}
+	if err := r.validateNames(); err != nil || id == "" {
+		return err
+	}
+	return invalid("operation id", id, grammar.CheckName(id))
+}
+
+// The kinds of operations, as their records have them.
+const operationReset = "reset"
+
+// operationTime is how long operations are remembered.
+const operationTime = 3 * day
+
+// An operation is a write by hand, under an ID.
+type operation struct {
+	kind             string
+	action           AuditAction
+	entity, resource string
+	id               string
+	asked            []expr.Value
+}
+
+// byHand does an operation once.
+func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Restoration) (change BucketChange, err error) {
+	if s.l.closed.Load() {
+		return BucketChange{}, ErrClosed
+	}
+	watch := s.l.watch()
+	if op.id == "" {
+		op.id = s.l.eventIDs.next(s.l.now())
+	}
+	var by author
+	var incarnation string
+	r.With = func(changes []bucket.LevelChange, shards int) ([]store.Write, error) {
+		change = BucketChange{OperationID: op.id, Shards: shards, Limits: []LimitChange{}}
+		for _, c := range changes {
+			change.Limits = append(change.Limits, LimitChange{
+				Limit: c.Limit, Added: Quantity(c.After - c.Before), Before: Quantity(c.Before), After: Quantity(c.After),
+			})
+		}
+		return op.writes(&change, incarnation, by)
+	}
+	err = s.l.engine.RestoreOnce(ctx, op.entity, op.resource, r, func(ctx context.Context) (bool, error) {
+		record := op.key(s.l.ns.id()).Key()
+		items, now, err := s.l.readToChange(ctx, record, layout.EntityKey{NS: s.l.ns.id(), Entity: op.entity}.Key())
+		if err != nil {
+			return false, err
+		}
+		by = now
+		if incarnation, err = incarnationOf(items[1]); err != nil || items[0] == nil {
+			return false, err
+		}
+		change, err = op.done(items[0], incarnation)
+		return err == nil, err
+	})
+	var unknown *protocol.UnknownLimitError
+	if errors.As(err, &unknown) {
+		err = unknownLimit("limits", unknown.Limit, unknown.Known)
+	} else if err = publicError(op.name(), err); errors.Is(err, ErrContended) {
+		err = fmt.Errorf("%w: %s/%s", err, op.entity, op.resource)
+	}
+	if err != nil {
+		change = BucketChange{}
+	}
+	s.l.tell(ctx, watch, Event{Kind: EventByHand, Operation: op.name(), Entity: op.entity, Resource: op.resource, Amounts: change.amounts(), Err: err})
+	return change, err
+}
+
+// name returns the name of the operation in words.
+func (*operation) name() string { return "reset" }
+
+func (op *operation) key(ns string) layout.OperationKey {
+	return layout.OperationKey{NS: ns, Entity: op.entity, Resource: op.resource, Operation: op.id}
+}
+
+// incarnationOf tells an entity, whose record is an item or nil, from former ones of its ID.
+func incarnationOf(item expr.Item) (string, error) {
+	if item == nil {
+		return "-", nil
+	}
+	e, err := layout.DecodeEntity(item)
+	if err != nil || e.CreatedAt == "" {
+		return "-", err
+	}
+	return e.CreatedAt, nil
+}
+
+// writes returns what stands beside the change of a bucket: the record of the operation, and the audit event.
+func (op *operation) writes(made *BucketChange, incarnation string, by author) ([]store.Write, error) {
+	nonce := make([]byte, 12)
+	_, _ = rand.Read(nonce) // which never fails
+	record := layout.Operation{
+		Key: op.key(by.l.ns.id()), Kind: op.kind, Writer: hex.EncodeToString(nonce), Incarnation: incarnation, Shards: int64(made.Shards),
+		Asked: op.asked, ExpiresAt: by.l.now().Add(operationTime).Unix(),
+	}
+	after := expr.Item{}
+	for _, c := range made.Limits {
+		record.Amounts.Set(c.Limit, expr.Decimal(int64(c.Added), 3))
+		record.Before.Set(c.Limit, expr.Decimal(int64(c.Before), 3))
+		after.Set(c.Limit, expr.Decimal(int64(c.After), 3))
+	}
+	absent, err := layout.Insert()
+	if err != nil {
+		return nil, err
+	}
+	details := expr.Item{
+		{Name: "operation", Value: expr.S(op.id)},
+		{Name: "shards", Value: expr.N(record.Shards)},
+		{Name: "amounts", Value: expr.Map(record.Amounts)},
+		{Name: "before", Value: expr.Map(record.Before)},
+		{Name: "after", Value: expr.Map(after)},
+	}
+	put := store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode(), Expr: absent}
+	return by.with(change{action: op.action, entity: op.entity, resource: op.resource, details: details}, put)
+}
+
+// done returns what an operation has made of a bucket, of which an item is the record.
+func (op *operation) done(item expr.Item, incarnation string) (made BucketChange, err error) {
+	record, err := layout.DecodeOperation(item)
+	if err != nil {
+		return made, err
+	}
+	same := record.Kind == op.kind && slices.EqualFunc(record.Asked, op.asked, expr.Value.Equal)
+	switch {
+	case record.Incarnation != incarnation && record.Incarnation != "-" && incarnation != "-":
+		return made, &ValidationError{Field: "operation id", Value: op.id, Reason: "was used for a former entity of that name"}
+	case !same:
+		return made, &ValidationError{Field: "operation id", Value: op.id, Reason: "was used for another operation on the bucket"}
+	}
+	made = BucketChange{OperationID: op.id, Shards: int(record.Shards), Limits: []LimitChange{}, Repeated: true}
+	for _, a := range record.Amounts {
+		added, _ := a.Value.Decimal(3)
+		before, _ := decimalOf(record.Before, a.Name)
+		made.Limits = append(made.Limits, LimitChange{Limit: a.Name, Added: Quantity(added), Before: Quantity(before), After: Quantity(before + added)})
+	}
+	return made, nil
+}
+
+func decimalOf(item expr.Item, name string) (int64, bool) {
+	v, ok := item.Lookup(name)
+	if !ok {
+		return 0, false
+	}
+	return v.Decimal(3)
+}
+
+// amounts returns what each limit got, in whole tokens.
+func (c *BucketChange) amounts() []Amount {
+	var amounts []Amount
+	for _, l := range c.Limits {
+		amounts = append(amounts, Amount{l.Limit, l.Added.Tokens()})
+	}
+	return amounts
+}

@@ -1,0 +1,286 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// reset resets the bucket of the requests of [ask].
+func reset(tb testing.TB, l *zlimit.RateLimiter, r zlimit.ResetRequest) zlimit.BucketChange {
+	tb.Helper()
+	r.Entity, r.Resource = "key-1", "gpt-4"
+	got, err := l.Limits.Reset(context.Background(), r)
+	if err != nil {
+		tb.Fatalf("Reset(%+v) = %v", r, err)
+	}
+	return got
+}
+
+// consumed returns what the items of the bucket count of a limit.
+func consumed(t *testing.T, l *zlimit.RateLimiter, limit string) (sum int64) {
+	t.Helper()
+	for _, s := range storedShards(t, l, "key-1") {
+		for _, held := range s.Limits {
+			if held.Name == limit {
+				sum += held.Consumed
+			}
+		}
+	}
+	return sum / zlimit.Millis
+}
+
+// TestReset makes an exhausted bucket full: for another process, too, which knows it as exhausted. A lease from before is counted and not
+// given back, and one from after is given back.
+func TestReset(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
+		before := acquire(t, other, ask(zlimit.Amounts{"rpd": 100, "tpd": 600}))
+		reject(t, other, ask(zlimit.Amounts{"rpd": 1}))
+		got := reset(t, l, zlimit.ResetRequest{Limits: []string{"rpd"}})
+		want := zlimit.LimitChange{Limit: "rpd", Added: 100 * zlimit.Token, Before: 0, After: 100 * zlimit.Token}
+		if got.Shards != 1 || got.Repeated || len(got.Limits) != 1 || got.Limits[0] != want {
+			t.Errorf("Reset() = %+v", got)
+		}
+		if rpd, tpd := available(t, other, "rpd"), available(t, other, "tpd"); rpd != 100 || tpd != 400 {
+			t.Errorf("%d rpd and %d tpd are available, want 100 and 400", rpd, tpd)
+		}
+		after := acquire(t, other, ask(zlimit.Amounts{"rpd": 70, "tpd": 100}))
+		if err := before.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != 30 || tpd != 900 {
+			t.Errorf("after the old lease was rolled back, %d rpd and %d tpd are available, want 30 and 900", rpd, tpd)
+		}
+		if rpd, tpd := consumed(t, l, "rpd"), consumed(t, l, "tpd"); rpd != 70 || tpd != 100 {
+			t.Errorf("%d rpd and %d tpd are counted, want 70 and 100", rpd, tpd)
+		}
+		if err := after.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if rpd := available(t, l, "rpd"); rpd != 100 {
+			t.Errorf("%d rpd are available, want 100", rpd)
+		}
+	})
+}
+
+// TestResetForgivesDebt resets all limits of a bucket that is in debt, and then charges a lease from before.
+func TestResetForgivesDebt(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
+	first, second := acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1})), acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
+	settle := func(lease *zlimit.Lease, more int64) {
+		t.Helper()
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpd": more}), lease.Commit(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle(first, 5000)
+	reject(t, l, ask(zlimit.Amounts{"tpd": 1}))
+	got := reset(t, l, zlimit.ResetRequest{})
+	if len(got.Limits) != 2 || got.Limits[1].Before != -4002*zlimit.Token || got.Limits[1].After != 1000*zlimit.Token {
+		t.Errorf("Reset() = %+v", got)
+	}
+	if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != 100 || tpd != 1000 {
+		t.Errorf("%d rpd and %d tpd are available, want all", rpd, tpd)
+	}
+	settle(second, 300)
+	if tpd := available(t, l, "tpd"); tpd != 700 {
+		t.Errorf("%d tpd are available after a charge, want 700", tpd)
+	}
+}
+
+// TestResetOfShards resets a bucket of several items. All of them become full, and the other limit has as much as before.
+func TestResetOfShards(t *testing.T) {
+	c := newClock()
+	s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerHour("tph", 3600))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tph": 1}))
+	split(t, l)
+	lease := acquire(t, other, ask(zlimit.Amounts{"rpd": 90, "tph": 3000}))
+	c.sleep(10 * time.Minute) // one shard is full meanwhile, and the other is not: what it cannot hold belongs to the other
+	rest := available(t, other, "tph")
+	got := reset(t, l, zlimit.ResetRequest{Limits: []string{"rpd"}})
+	if got.Shards != 2 || got.Limits[0].After != 100*zlimit.Token {
+		t.Errorf("Reset() = %+v", got)
+	}
+	if rpd, tph := available(t, other, "rpd"), available(t, other, "tph"); rpd != 100 || tph != rest {
+		t.Errorf("%d rpd and %d tph are available, want 100 and %d", rpd, tph, rest)
+	}
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 95}))
+	if err := lease.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if rpd := available(t, l, "rpd"); rpd != 5 {
+		t.Errorf("%d rpd are available after the old lease was rolled back, want 5", rpd)
+	}
+	if rpd := consumed(t, l, "rpd"); rpd != 96 {
+		t.Errorf("%d rpd are counted, want 96", rpd)
+	}
+}
+
+// TestResetOnce loses the reply of a reset, its request, and both several times. The bucket is reset once, also by calls that repeat the
+// operation after tokens were taken. Another operation with the ID is refused.
+func TestResetOnce(t *testing.T) {
+	for _, fault := range []enginetest.Fault{
+		{Kind: enginetest.LostReply, Times: 1}, {Kind: enginetest.LostReply, Times: 4}, {Kind: enginetest.LostRequest, Times: 4}, {Kind: enginetest.Conflict, Times: 1},
+	} {
+		c := newClock()
+		s, faults := newTable(t)
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithCallTimeout(time.Second))
+		setSystem(t, l, zlimit.PerDay("rpd", 100))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 100}))
+		fault.Operation = "TransactWriteItems"
+		faults.Inject(fault)
+		r := zlimit.ResetRequest{OperationID: "ticket-17"}
+		first := reset(t, l, r)
+		if repeated := fault.Kind == enginetest.LostReply && fault.Times > 1; first.Repeated != repeated || first.Limits[0].Added != 100*zlimit.Token {
+			t.Errorf("%+v: Reset() = %+v", fault, first)
+		}
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 60}))
+		again := reset(t, l, r)
+		if first.Repeated = true; !again.Repeated || !slices.Equal(again.Limits, first.Limits) || again.Shards != first.Shards {
+			t.Errorf("%+v: repeated, Reset() = %+v, want %+v", fault, again, first)
+		}
+		if rpd := available(t, l, "rpd"); rpd != 40 {
+			t.Errorf("%+v: %d rpd are available, want 40", fault, rpd)
+		}
+		_, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: "ticket-17", Limits: []string{"rpd"}})
+		var invalid *zlimit.ValidationError
+		if !errors.As(err, &invalid) || invalid.Field != "operation id" {
+			t.Errorf("%+v: another operation with the ID = %v", fault, err)
+		}
+		told := 0
+		for _, e := range events(t, l, "key-1", zlimit.AuditQuery{}) {
+			if e.Action == zlimit.ActionBucketReset {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("%+v: %d events tell of the reset, want one", fault, told)
+		}
+	}
+}
+
+// TestResetRefuses has resets that cannot be done, and one of a bucket that does not exist. None of them changes a bucket.
+func TestResetRefuses(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	for _, test := range []struct {
+		field string
+		r     zlimit.ResetRequest
+	}{
+		{"entity", zlimit.ResetRequest{Resource: "gpt-4"}},
+		{"resource", zlimit.ResetRequest{Entity: "key-1"}},
+		{"limits[0]", zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"a b"}}},
+		{"limits[1]", zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"rpd", "rpd"}}},
+		{"operation id", zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: "a#b"}},
+		{"limits", zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"tpd"}}},
+	} {
+		_, err := l.Limits.Reset(t.Context(), test.r)
+		var invalid *zlimit.ValidationError
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("Reset(%+v) = %v, want an error of %s", test.r, err, test.field)
+		}
+	}
+	got := reset(t, l, zlimit.ResetRequest{OperationID: "early"})
+	if got.Shards != 0 || len(got.Limits) != 1 || got.Limits[0].Added != 0 || got.Limits[0].After != 100*zlimit.Token {
+		t.Errorf("of no bucket, Reset() = %+v", got)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+	if got = reset(t, l, zlimit.ResetRequest{OperationID: "early"}); !got.Repeated || available(t, l, "rpd") != 90 {
+		t.Errorf("repeated, Reset() = %+v", got)
+	}
+}
+
+// TestResetOfOthers resets buckets that are disabled, whose limits requests bring, whose stored limits have changed, and whose limits
+// another program has started.
+func TestResetOfOthers(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	pair := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+	own := ask(zlimit.Amounts{"own": 7})
+	own.Limits = []zlimit.Limit{zlimit.PerDay("own", 10)}
+	acquire(t, l, own)
+	if got := reset(t, l, zlimit.ResetRequest{}); len(got.Limits) != 1 || got.Limits[0].Added != 7*zlimit.Token {
+		t.Errorf("of limits of requests, Reset() = %+v", got)
+	}
+	own.Consume = zlimit.Amounts{"own": 10}
+	acquire(t, l, own)
+
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 100}))
+	setSystem(t, l, zlimit.PerDay("rpd", 500))
+	reset(t, l, zlimit.ResetRequest{Limits: []string{"rpd"}})
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 500}))
+
+	if _, err := l.Limits.Disable(t.Context(), pair, nil); err != nil {
+		t.Fatal(err)
+	}
+	reset(t, l, zlimit.ResetRequest{})
+	refuse(t, l, ask(zlimit.Amounts{"rpd": 1}))
+	if state, err := layout.ReadState(stored(t, l, keyOfBucket(l))); err != nil || state.ExpiresAt != 0 {
+		t.Errorf("the disabled item is %+v, %v", state, err)
+	}
+	if _, err := l.Limits.LeaveSwitch(t.Context(), pair, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.sleep(2 * time.Second)
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 500}))
+
+	// A limit of another program has no life to ask for. What the other process has planned before the reset is not given back.
+	key := keyOfBucket(l)
+	put(t, l, key, slices.DeleteFunc(slices.Clone(stored(t, l, key)), func(a expr.Attribute) bool { return a.Name == "i_rpd" }))
+	reset(t, l, zlimit.ResetRequest{})
+	put(t, l, key, slices.DeleteFunc(slices.Clone(stored(t, l, key)), func(a expr.Attribute) bool { return a.Name == "i_rpd" }))
+	lease := acquire(t, other, ask(zlimit.Amounts{"rpd": 200}))
+	reset(t, l, zlimit.ResetRequest{})
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 400}))
+	if err := lease.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if rpd := available(t, l, "rpd"); rpd != 100 {
+		t.Errorf("%d rpd are available, want 100", rpd)
+	}
+}
+
+// TestResetTells has an observer and the audit events tell of a reset, and of one that fails.
+func TestResetTells(t *testing.T) {
+	var told []zlimit.Event
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithPrincipal("ann"), zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
+		if e.Kind == zlimit.EventByHand {
+			told = append(told, e)
+		}
+	}))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 70}))
+	reset(t, l, zlimit.ResetRequest{OperationID: "ticket-17"})
+	if _, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"none"}}); err == nil {
+		t.Fatal("a limit that does not exist is reset")
+	}
+	if len(told) != 2 || told[0].Operation != "reset" || told[0].Entity != "key-1" || told[0].Amounts[0] != (zlimit.Amount{Limit: "rpd", Tokens: 70}) || told[1].Result != zlimit.ResultInvalid {
+		t.Errorf("the observer is told %+v", told)
+	}
+	all := events(t, l, "key-1", zlimit.AuditQuery{})
+	last := all[len(all)-1]
+	before, _ := last.Details["before"].(map[string]any)
+	after, _ := last.Details["after"].(map[string]any)
+	if last.Principal != "ann" || last.Resource != "gpt-4" || last.Details["operation"] != "ticket-17" || before["rpd"] != int64(30) || after["rpd"] != int64(100) {
+		t.Errorf("the event is %+v", last)
+	}
+}
