@@ -24,8 +24,9 @@ type account struct {
 	limit            string
 }
 
-// A charge is the sum of an account.
-type charge struct{ own, children int64 }
+// A charge is the sum of an account: what requests of the entity itself were charged, and those of children. A part of both is of requests
+// of narrower resources.
+type charge struct{ own, children, narrower int64 }
 
 // A ledger holds the true consumption of families: it follows requests and settlements, and no item.
 type ledger struct {
@@ -36,10 +37,17 @@ type ledger struct {
 	accounts map[account]charge
 }
 
-// note charges an entity and all its parents with what a request takes in an hour.
+// note charges an entity and all its parents with what a request takes in an hour, and for the wider resource, too.
 func (g *ledger) note(family []string, resource string, hour time.Time, consumed zlimit.Amounts) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.charge(family, resource, false, hour, consumed)
+	if resource == narrow {
+		g.charge(family, wide, true, hour, consumed)
+	}
+}
+
+func (g *ledger) charge(family []string, resource string, narrower bool, hour time.Time, consumed zlimit.Amounts) {
 	for i, entity := range family {
 		for limit, n := range consumed {
 			if !slices.Contains(g.limits[entity], limit) {
@@ -51,6 +59,9 @@ func (g *ledger) note(family []string, resource string, hour time.Time, consumed
 				c.own += n
 			} else {
 				c.children += n
+			}
+			if narrower {
+				c.narrower += n
 			}
 			g.accounts[a] = c
 		}
@@ -70,7 +81,7 @@ func (g *ledger) sum(chosen func(account) bool) map[string]charge {
 	sums := map[string]charge{}
 	for a, c := range g.accounts {
 		if s := sums[a.limit]; chosen(a) {
-			sums[a.limit] = charge{s.own + c.own, s.children + c.children}
+			sums[a.limit] = charge{s.own + c.own, s.children + c.children, s.narrower + c.narrower}
 		}
 	}
 	return sums
@@ -106,6 +117,11 @@ func newFleet(t *testing.T, l *zlimit.RateLimiter) *fleet {
 	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: plenty("rpm", "tpm")}); err != nil {
 		t.Fatal(err)
 	}
+	err := errors.Join(l.Limits.Set(t.Context(), zlimit.Level{Resource: wide}, zlimit.Config{Limits: plenty("rpm", "tpm")}),
+		l.Resources.Put(t.Context(), zlimit.Resource{ID: narrow, Within: wide}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	add := func(entity, parent string, limits ...string) {
 		if parent != "" || len(limits) < 2 {
 			_, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: entity, ParentID: parent, Cascade: parent != ""})
@@ -137,7 +153,9 @@ func newFleet(t *testing.T, l *zlimit.RateLimiter) *fleet {
 }
 
 // resources are those of the requests of a fleet.
-var resources = []string{"gpt", "claude"}
+var resources = []string{narrow, "claude", wide}
+
+const narrow, wide = "gpt", "models" // the one lies within the other
 
 // work makes one request, and settles that or leaves it open.
 func (f *fleet) work(ctx context.Context, hour time.Time) error {
@@ -318,7 +336,7 @@ func (f *fleet) compare(t *testing.T, window zlimit.Window, start time.Time) {
 	for _, entity := range f.entities {
 		for limit, c := range f.sum(func(a account) bool { return within(a) && a.entity == entity }) {
 			q := zlimit.UsageQuery{Entity: entity, Window: window, From: start, To: window.End(start)}
-			if got, want := summed(t, f.l, q)[limit], (charge{c.own + c.children, c.children}); got != want {
+			if got, want := summed(t, f.l, q)[limit], (charge{c.own + c.children - c.narrower, c.children, c.narrower}); got != want {
 				t.Fatalf("%s %s usage of %s from %v: %v, want %v", window, limit, entity, start, got, want)
 			}
 		}
@@ -336,7 +354,7 @@ func summed(t *testing.T, l *zlimit.RateLimiter, q zlimit.UsageQuery) map[string
 	}
 	sums := map[string]charge{}
 	for _, u := range sum.Limits {
-		sums[u.Name] = charge{int64(u.Total) / 1000, int64(u.FromChildren) / 1000}
+		sums[u.Name] = charge{int64(u.Total) / 1000, int64(u.FromChildren) / 1000, int64(u.FromNarrower) / 1000}
 	}
 	return sums
 }

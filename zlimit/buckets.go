@@ -28,6 +28,9 @@ type Bucket struct {
 	Consumed map[string]Quantity `json:"consumed"`
 	// FromChildren is the part of Consumed that requests of children were charged to the entity. It lacks limits without such requests.
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`
+	// FromNarrower is the part of Consumed that requests of narrower resources were charged, see [Config.Within]. It lacks limits without
+	// such requests.
+	FromNarrower map[string]Quantity `json:"from_narrower,omitempty"`
 	// Unsupported is what zae-limiter limits the bucket by, and this version does not, see [UnsupportedError]. Statuses are left
 	// out then.
 	Unsupported []UnsupportedFeature `json:"unsupported,omitempty"`
@@ -101,19 +104,15 @@ func (b *spread) bucket(now time.Time) Bucket {
 			if l.Name != bucket.WriteUnits {
 				found.Consumed[l.Name] += Quantity(l.Consumed)
 			}
-			if l.FromChildren != 0 {
-				if found.FromChildren == nil {
-					found.FromChildren = map[string]Quantity{}
-				}
-				found.FromChildren[l.Name] += Quantity(l.FromChildren)
-			}
+			addTo(&found.FromChildren, l.Name, l.FromChildren)
+			addTo(&found.FromNarrower, l.Name, l.FromNarrower)
 		}
 	}
 	return found
 }
 
 // Own returns what requests of the entity itself consumed of each limit since the bucket was made.
-func (b Bucket) Own() map[string]Quantity { return ownOf(b.Consumed, b.FromChildren) }
+func (b Bucket) Own() map[string]Quantity { return without(b.Consumed, b.FromChildren) }
 
 // isParent reports whether all that the bucket has counted are requests of children.
 func (b *spread) isParent() bool {

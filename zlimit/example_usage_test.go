@@ -105,6 +105,19 @@ func ExampleBucket_Own() {
 	// team 50 10 40 <nil>
 }
 
+// A sum over all resources of an entity leaves out what narrower resources have as well.
+func ExampleSnapshot_Counted() {
+	models := zlimit.Snapshot{
+		Consumed:     map[string]zlimit.Quantity{"tokens": 50_000},
+		FromNarrower: map[string]zlimit.Quantity{"tokens": 40_000}, // by requests of gpt-4o, which lies within models
+	}
+	fmt.Println(models.Counted(zlimit.UsageQuery{Entity: "alice"})["tokens"])
+	fmt.Println(models.Counted(zlimit.UsageQuery{Entity: "alice", Resource: "models"})["tokens"])
+	// Output:
+	// 10
+	// 50
+}
+
 func ExampleSnapshot_Own() {
 	team := zlimit.Snapshot{
 		Consumed:     map[string]zlimit.Quantity{"rpd": 50_000}, // what the team was charged

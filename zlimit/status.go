@@ -17,7 +17,10 @@ type Status struct {
 	Resource string
 	// Ancestor is how far above the request's entity the limit is: 0 of its own, 1 of its parent, 2 of the parent's parent.
 	Ancestor int
-	Limit    Limit
+	// Wider is how many resources wider than the request's the limit's is: 0 of the resource of the request, 1 of the one that it lies
+	// within, and 2 of the one that the latter lies within.
+	Wider int
+	Limit Limit
 	// Available is the balance in tokens, rounded down; negative in debt.
 	Available int64
 	// Requested is what the request asks, in tokens.
@@ -66,6 +69,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Entity            string      `json:"entity"`
 		Resource          string      `json:"resource"`
 		Ancestor          int         `json:"ancestor,omitzero"`
+		Wider             int         `json:"wider,omitzero"`
 		Limit             string      `json:"limit"`
 		Capacity          int64       `json:"capacity"`
 		RefillAmount      int64       `json:"refill_amount"`
@@ -81,7 +85,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		QueueSeconds      secondsJSON `json:"queue_seconds,omitempty"`
 	}
 	return json.Marshal(body{
-		s.Entity, s.Resource, s.Ancestor, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
+		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, s.Limit.Zone, s.ResetsAt, secondsJSON(s.Queue),
 	})
@@ -126,6 +130,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			Entity:    level.Entity,
 			Resource:  level.Resource,
 			Ancestor:  level.Ancestor,
+			Wider:     level.Wider,
 			Limit:     limitOfParams(&l.Params),
 			Available: thousands(l.Available),
 			Requested: l.Requested / millis,

@@ -35,21 +35,38 @@ type Snapshot struct {
 	// FromChildren is the part of Consumed by which requests of children were charged to the entity as their parent. It lacks
 	// limits without such requests. What a table counted before it knew of this is not in it, see [Summary.MayRepeat].
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`
+	// FromNarrower is the part of Consumed by which requests of other resources were charged to this one, since they lie within it, see
+	// [Config.Within]. It lacks limits without such requests.
+	FromNarrower map[string]Quantity `json:"from_narrower,omitempty"`
 	// Events is the number of changes of the bucket that the snapshot sums up.
 	Events int64 `json:"events"`
 }
 
 // Own returns what requests of the entity itself consumed of each limit. The sum over all entities of a resource counts each request
 // once, whatever parents it was charged to.
-func (s Snapshot) Own() map[string]Quantity { return ownOf(s.Consumed, s.FromChildren) }
+func (s Snapshot) Own() map[string]Quantity { return without(s.Consumed, s.FromChildren) }
 
-// ownOf returns what is left of consumption without that of children.
-func ownOf(consumed, fromChildren map[string]Quantity) map[string]Quantity {
-	own := maps.Clone(consumed)
-	for name, part := range fromChildren {
-		own[name] = own[name].plus(-part)
+// Counted returns what the snapshot adds to the sum of a query, so that the sum counts each request once. Without an entity that is
+// [Snapshot.Own], since a request is charged to parents, too. Without a resource it is what was not charged by requests of narrower
+// resources, whose snapshots have them as well. With both it is Consumed.
+func (s Snapshot) Counted(q UsageQuery) map[string]Quantity {
+	switch {
+	case q.Entity == "":
+		return s.Own()
+	case q.Resource == "":
+		return without(s.Consumed, s.FromNarrower)
+	default:
+		return s.Consumed
 	}
-	return own
+}
+
+// without returns what is left of consumption without a part of it.
+func without(consumed, part map[string]Quantity) map[string]Quantity {
+	left := maps.Clone(consumed)
+	for name, tokens := range part {
+		left[name] = left[name].plus(-tokens)
+	}
+	return left
 }
 
 // A UsageQuery chooses among snapshots. Entity, Resource or both must be given, and Window.
@@ -194,12 +211,23 @@ func snapshotOf(it *layout.Usage) (Snapshot, bool) {
 		}
 	}
 	for _, c := range it.Children {
-		if snapshot.FromChildren == nil {
-			snapshot.FromChildren = make(map[string]Quantity, len(it.Children))
-		}
-		snapshot.FromChildren[c.Name] = Quantity(c.Consumed)
+		addTo(&snapshot.FromChildren, c.Name, c.Consumed)
+	}
+	for _, n := range it.Narrower {
+		addTo(&snapshot.FromNarrower, n.Name, n.Consumed)
 	}
 	return snapshot, true
+}
+
+// addTo adds to the figure of a limit in a map, which is made for the first one that is not 0.
+func addTo(to *map[string]Quantity, limit string, figure int64) {
+	if figure == 0 {
+		return
+	}
+	if *to == nil {
+		*to = map[string]Quantity{}
+	}
+	(*to)[limit] += Quantity(figure)
 }
 
 // merge yields the elements of lists in order, each of which is in order. An error ends it.

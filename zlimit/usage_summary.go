@@ -9,7 +9,8 @@ import (
 
 // A Summary is the sum of the snapshots of a query. Its windows are those with consumption. Snapshots of the same
 // window, of several entities or resources, count as one. A sum over all entities of a resource has what each consumed itself, so that a
-// request counts once, whatever parents it was charged to.
+// request counts once, whatever parents it was charged to. So does a sum over all resources of an entity: what a request was charged to
+// wider resources is not in it. See [Snapshot.Counted].
 type Summary struct {
 	Window  Window       `json:"window"`
 	From    time.Time    `json:"from,omitzero"` // the start of the first window; zero when there is none
@@ -27,8 +28,11 @@ type Summary struct {
 type LimitUsage struct {
 	Name string `json:"name"`
 	// FromChildren is what requests of children were charged to their parents: beside Total in a sum over all entities, and part of Total
-	// in one of an entity.
-	FromChildren Quantity  `json:"from_children,omitzero"`
+	// in one of an entity. Over all resources, a request counts in it for each resource that it was charged to.
+	FromChildren Quantity `json:"from_children,omitzero"`
+	// FromNarrower is what requests of narrower resources were charged to wider ones: beside Total in a sum over all resources of an
+	// entity. Over all entities, a request counts in it for each parent as well.
+	FromNarrower Quantity  `json:"from_narrower,omitzero"`
 	Total        Quantity  `json:"total"`
 	Average      Quantity  `json:"average"` // of a window, rounded toward zero
 	Peak         Quantity  `json:"peak"`    // of the window with the highest consumption
@@ -47,7 +51,7 @@ func (q *UsageQuery) ofAll() bool { return q.Entity == "" }
 // entity is given. It reads them page by page and keeps only the sums.
 func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, error) {
 	sum := Summary{Window: q.Window, Limits: []LimitUsage{}}
-	window, children := map[string]Quantity{}, map[string]Quantity{} // consumption in the last window so far, and by children in all
+	window, children, narrower := map[string]Quantity{}, map[string]Quantity{}, map[string]Quantity{} // consumption in the last window so far, and by others in all
 	var start time.Time
 	for snapshot, err := range s.Snapshots(ctx, q) {
 		if err != nil {
@@ -63,31 +67,26 @@ func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, erro
 			sum.Windows++
 		}
 		sum.Events += snapshot.Events
-		for name, consumed := range snapshot.counted(&q) {
+		for name, consumed := range snapshot.Counted(q) {
 			window[name] = window[name].plus(consumed)
 		}
 		for name, part := range snapshot.FromChildren {
 			children[name] = children[name].plus(part)
 		}
+		for name, part := range snapshot.FromNarrower {
+			narrower[name] = narrower[name].plus(part)
+		}
 	}
 	sum.close(start, window)
 	for i := range sum.Limits {
 		l := &sum.Limits[i]
-		l.Average, l.FromChildren = l.Total/Quantity(sum.Windows), children[l.Name]
+		l.Average, l.FromChildren, l.FromNarrower = l.Total/Quantity(sum.Windows), children[l.Name], narrower[l.Name]
 	}
 	var err error
 	if q.ofAll() && sum.Windows > 0 {
 		sum.MayRepeat, err = s.l.mayRepeat(ctx, sum.From)
 	}
 	return sum, publicError("read usage", err)
-}
-
-// counted returns what a snapshot adds to the sum of a query.
-func (s *Snapshot) counted(q *UsageQuery) map[string]Quantity {
-	if q.ofAll() {
-		return s.Own()
-	}
-	return s.Consumed
 }
 
 // close adds a window that is complete.

@@ -84,7 +84,7 @@ func TestWithin(t *testing.T) {
 		ctx := context.Background()
 		l := newWider(t, s, zlimit.WithClock(newClock().now))
 		lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 40, "usd": 100})) // the limit usd is that of the wider resource alone
-		if got := lease.Statuses(); len(got) != 7 || got[0].Resource != "gpt-4" || got[1].Resource != "models" || got[1].Ancestor != 0 || got[6].Ancestor != 1 || got[6].Resource != "all" {
+		if got := lease.Statuses(); len(got) != 7 || got[0].Resource != "gpt-4" || got[1].Resource != "models" || got[1].Ancestor != 0 || got[1].Wider != 1 || got[6].Wider != 2 || got[6].Ancestor != 1 || got[6].Resource != "all" {
 			t.Errorf("Statuses() = %v", got)
 		}
 		checkStands(t, l, "key-1 gpt-4 tpd: 20 left, 40 used", "key-1 models tpd: 60 left, 40 used", "key-1 models usd: 400 left, 100 used",

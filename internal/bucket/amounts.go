@@ -7,21 +7,41 @@ type Amount struct {
 	Limit  string
 	Tokens int64
 
-	// FromChildren is the part of Tokens that requests of children take. The item counts it beside the whole, and decides nothing by it.
-	FromChildren int64
+	// FromChildren is the part of Tokens that requests of children take, and FromNarrower that of requests of narrower resources. The item
+	// counts each of them beside the whole, and decides nothing by them.
+	FromChildren, FromNarrower int64
 }
 
 // negated returns the amount turned around.
-func (a Amount) negated() Amount { return Amount{a.Limit, -a.Tokens, -a.FromChildren} }
+func (a Amount) negated() Amount { return Amount{a.Limit, -a.Tokens, -a.FromChildren, -a.FromNarrower} }
 
 // IsZero reports whether the amount changes nothing.
-func (a Amount) IsZero() bool { return a.Tokens == 0 && a.FromChildren == 0 }
+func (a Amount) IsZero() bool { return a.Tokens == 0 && a.FromChildren == 0 && a.FromNarrower == 0 }
 
-// AsOfChildren returns a new list with the amounts as a parent is charged with them.
-func AsOfChildren(amounts []Amount) []Amount {
-	charged := make([]Amount, len(amounts))
-	for i, a := range amounts {
-		charged[i] = Amount{a.Limit, a.Tokens, a.Tokens}
+// Move moves tokens out of the amount to a new one, of the same sign. Of each part of the amount go as many along as fit.
+func (a *Amount) Move(tokens int64) Amount {
+	fit := func(part int64) int64 { return max(min(part, max(tokens, 0)), min(tokens, 0)) }
+	moved := Amount{a.Limit, tokens, fit(a.FromChildren), fit(a.FromNarrower)}
+	a.Tokens -= moved.Tokens
+	a.FromChildren -= moved.FromChildren
+	a.FromNarrower -= moved.FromNarrower
+	return moved
+}
+
+// As returns the amounts as a bucket is charged with them, of the parent or of a wider resource.
+func As(amounts []Amount, ofChildren, ofNarrower bool) []Amount {
+	if !ofChildren && !ofNarrower {
+		return amounts
+	}
+	charged := slices.Clone(amounts)
+	for i := range charged {
+		a := &charged[i]
+		if ofChildren {
+			a.FromChildren = a.Tokens
+		}
+		if ofNarrower {
+			a.FromNarrower = a.Tokens
+		}
 	}
 	return charged
 }
@@ -43,8 +63,9 @@ func (e *OverflowError) Error() string { return e.Limit + ": more tokens than ca
 
 // Plus returns the sum of two amounts of a limit; false when it does not fit 64 bits.
 func (a Amount) Plus(more Amount) (sum Amount, fits bool) {
-	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren}
-	fits = add(a.Tokens, more.Tokens) == sum.Tokens && add(a.FromChildren, more.FromChildren) == sum.FromChildren
+	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren, a.FromNarrower + more.FromNarrower}
+	fits = add(a.Tokens, more.Tokens) == sum.Tokens && add(a.FromChildren, more.FromChildren) == sum.FromChildren &&
+		add(a.FromNarrower, more.FromNarrower) == sum.FromNarrower
 	return sum, fits
 }
 
@@ -110,16 +131,16 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	return tokens, tokens > 0 && !d.Unchecked
 }
 
-// fromChildren returns the part of what the write takes of a limit that requests of children take.
-func (d *Demand) fromChildren(limit string) int64 {
+// parts returns the parts of what the write takes of a limit that requests of children and of narrower resources take.
+func (d *Demand) parts(limit string) (children, narrower int64) {
 	for _, amounts := range [...][]Amount{d.Amounts, d.Ended} {
 		for i := range amounts {
 			if amounts[i].Limit == limit {
-				return amounts[i].FromChildren
+				return amounts[i].FromChildren, amounts[i].FromNarrower
 			}
 		}
 	}
-	return 0
+	return 0, 0
 }
 
 // lifeOf returns the life of a limit that the write starts.

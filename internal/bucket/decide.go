@@ -45,6 +45,8 @@ const (
 	Forget                     // none
 	Ascribe                    // amount
 	Disown                     // none
+	Contain                    // amount
+	Release                    // none
 	Begin                      // life
 	End                        // none
 	Same                       // life
@@ -176,10 +178,11 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		if c.Mixed && params.Name != WriteUnits {
 			known = amount
 		}
+		children, narrower := d.parts(params.Name)
 		p.Item.Limits = append(p.Item.Limits, Limit{
 			Name: params.Name, Tokens: level, Consumed: amount, Known: known,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
-			Life: d.lifeOf(params.Name), FromChildren: d.fromChildren(params.Name), Times: params.Times, Windows: params.Windows,
+			Life: d.lifeOf(params.Name), FromChildren: children, FromNarrower: narrower, Times: params.Times, Windows: params.Windows,
 		})
 		life.cover(params, level, depth(amount, floor, checked))
 		next.cover(params.Times, params.Windows)
@@ -217,10 +220,14 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// ascribe plans to count what of a demand requests of children take of a limit.
+// ascribe plans to count what of a demand requests of children and of narrower resources take of a limit.
 func (p *Plan) ascribe(limit string, d *Demand) {
-	if part := d.fromChildren(limit); part != 0 {
-		p.step(Ascribe, limit, part)
+	children, narrower := d.parts(limit)
+	if children != 0 {
+		p.step(Ascribe, limit, children)
+	}
+	if narrower != 0 {
+		p.step(Contain, limit, narrower)
 	}
 }
 
@@ -326,6 +333,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 				}
 				if l.Name != WriteUnits {
 					p.step(Disown, l.Name) // also where a write since the image was the first to count any
+					p.step(Release, l.Name)
 				}
 				if l.Times != nil {
 					p.step(Unration, l.Name)

@@ -48,7 +48,8 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 				left[at] = append(left[at], Amount{Limit: p.Name, Tokens: targets[at]})
 			}
 		}
-		deal(taken, Amount{p.Name, amount, d.fromChildren(p.Name)}, takes)
+		children, narrower := d.parts(p.Name)
+		deal(taken, Amount{p.Name, amount, children, narrower}, takes)
 		for at, take := range takes {
 			if take > 0 && d.Waits() {
 				deepest := depth(amount, d.floor(p, nil, now), true)
@@ -120,23 +121,21 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	return parts, true
 }
 
-// deal appends to what is taken of each shard its part of an amount. What requests of children take goes to the shards in their order,
-// to each up to its part. A sum of corrections may have more of that, or of the other sign: the last shard gets the rest.
+// deal appends to what is taken of each shard its part of an amount. What requests of children, or of narrower resources, take goes to the
+// shards in their order, to each up to its part. A sum of corrections may have more of that, or of the other sign: the last shard gets the rest.
 func deal(taken [][]Amount, a Amount, parts []int64) {
 	last := len(parts) - 1
 	for last > 0 && parts[last] == 0 {
 		last--
 	}
 	for at, part := range parts {
-		from := max(0, min(part, a.FromChildren))
-		if part < 0 {
-			from = min(0, max(part, a.FromChildren))
-		}
+		dealt := a.Move(part)
 		if at == last {
-			from = a.FromChildren
+			dealt.FromChildren += a.FromChildren
+			dealt.FromNarrower += a.FromNarrower
+			a.FromChildren, a.FromNarrower = 0, 0
 		}
-		a.FromChildren -= from
-		if dealt := (Amount{a.Limit, part, from}); !dealt.IsZero() {
+		if !dealt.IsZero() {
 			taken[at] = append(taken[at], dealt)
 		}
 	}
@@ -257,10 +256,7 @@ func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 				if t := &taken[at][i]; t.Limit == a.Limit && t.Tokens > 0 && a.Tokens > 0 {
 					n := min(t.Tokens, a.Tokens)
 					t.Tokens -= n
-					a.Tokens -= n
-					from := min(n, a.FromChildren)
-					a.FromChildren -= from
-					portion[at] = append(portion[at], Amount{a.Limit, n, from})
+					portion[at] = append(portion[at], a.Move(n))
 				}
 			}
 		}

@@ -25,6 +25,7 @@ type Limit struct {
 	Consumed     int64 // net consumption since creation, millitokens, modulo 2^64
 	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
 	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
+	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
 	Life         int64 // differs from that of a former limit of the name, see oneReset; up to oneReset 0 where another program started the limit
 
 	Times   *calendar.Times   // of a quota; nil for a limit that refills evenly

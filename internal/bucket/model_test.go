@@ -82,7 +82,7 @@ func (it *item) apply(p *Plan) bool {
 				return false
 			}
 			continue
-		case Disown: // beside the end of the limit
+		case Disown, Release: // beside the end of the limit
 			continue
 		case Outdate:
 			next.Generation = v[0]
@@ -133,6 +133,8 @@ func (it *item) apply(p *Plan) bool {
 			l.Consumed += v[0]
 		case Ascribe:
 			l.FromChildren += v[0]
+		case Contain:
+			l.FromNarrower += v[0]
 		case Configure:
 			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], v[1], v[2]
 		case Renew:
@@ -198,6 +200,7 @@ type ideal struct {
 	at       int64
 	consumed int64
 	children int64 // part of consumed
+	narrower int64 // another one
 }
 
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
@@ -251,7 +254,9 @@ func drawDemand(t *rapid.T, c *Config) Demand {
 		}
 		amount := rapid.OneOf(rapid.Int64Range(max(least, -20), min(p.Capacity, 20)), rapid.Int64Range(least, p.Capacity)).
 			Draw(t, "amount of "+p.Name)
-		d.Amounts = append(d.Amounts, Amount{p.Name, amount, rapid.Int64Range(-20, 20).Draw(t, "part of children")})
+		d.Amounts = append(d.Amounts, Amount{
+			p.Name, amount, rapid.Int64Range(-20, 20).Draw(t, "part of children"), rapid.Int64Range(-20, 20).Draw(t, "part of narrower resources"),
+		})
 	}
 	return d
 }
@@ -317,9 +322,12 @@ func TestExact(t *testing.T) {
 				if off := new(big.Rat).Sub(rat(l.Tokens), b.level); off.Abs(off).Cmp(rat(1)) >= 0 {
 					t.Fatalf("%s has %d, the ideal bucket %v", p.Name, l.Tokens, b.level.FloatString(3))
 				}
-				b.children += d.fromChildren(p.Name)
-				if l.Consumed != b.consumed || l.FromChildren != b.children {
-					t.Fatalf("%s counts %d, %d of children, consumed were %d, %d of children", p.Name, l.Consumed, l.FromChildren, b.consumed, b.children)
+				children, narrower := d.parts(p.Name)
+				b.children += children
+				b.narrower += narrower
+				if l.Consumed != b.consumed || l.FromChildren != b.children || l.FromNarrower != b.narrower {
+					t.Fatalf("%s counts %d, %d of children, %d of narrower resources; consumed were %d, %d, %d",
+						p.Name, l.Consumed, l.FromChildren, l.FromNarrower, b.consumed, b.children, b.narrower)
 				}
 			}
 		}

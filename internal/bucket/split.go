@@ -26,7 +26,7 @@ func (p *Plan) Split(s *State) {
 			if s.noted() {
 				others = s.others(&l)
 			}
-			l.Tokens, l.Consumed, l.FromChildren = p.halve(s, &l, &kept, at), 0, 0
+			l.Tokens, l.Consumed, l.FromChildren, l.FromNarrower = p.halve(s, &l, &kept, at), 0, 0, 0
 			l.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 		}
 		p.Item.Limits = append(p.Item.Limits, l)

@@ -113,7 +113,7 @@ const maxOthers = 8
 
 // maxDrops is the number of limits that one write takes from an item. An item to which another version of this program
 // added limits without bound has more of them than one expression can name.
-const maxDrops = 16
+const maxDrops = 12
 
 // Equal reports whether two configs make the same of every item.
 func (c *Config) Equal(other *Config) bool {

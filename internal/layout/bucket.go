@@ -73,6 +73,11 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 			it.Limits[at].FromChildren = c.Consumed
 		}
 	}
+	for _, n := range it.Narrower {
+		if at := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == n.Name }); at >= 0 {
+			it.Limits[at].FromNarrower = n.Consumed
+		}
+	}
 	return bucket.State{
 		Limits:     it.Limits,
 		RefilledAt: it.RefilledAt,
@@ -97,6 +102,7 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 	k.Shard = s.Shard
 	var lives []BucketLife
 	var children []BucketChildren
+	var narrower []BucketNarrower
 	for i := range s.Limits {
 		if l := &s.Limits[i]; l.Life != 0 {
 			lives = append(lives, BucketLife{Name: l.Name, Number: l.Life})
@@ -104,12 +110,16 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 		if l := &s.Limits[i]; l.FromChildren != 0 {
 			children = append(children, BucketChildren{Name: l.Name, Consumed: l.FromChildren})
 		}
+		if l := &s.Limits[i]; l.FromNarrower != 0 {
+			narrower = append(narrower, BucketNarrower{Name: l.Name, Consumed: l.FromNarrower})
+		}
 	}
 	return &Bucket{
 		Key:        k,
 		Limits:     slices.Clone(s.Limits),
 		Lives:      lives,
 		Children:   children,
+		Narrower:   narrower,
 		RefilledAt: s.RefilledAt,
 		ShardCount: int64(s.Shards),
 		Cascade:    o.Cascade,
@@ -172,6 +182,8 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 			call.Same(s.Limit, s.Values[0])
 		case bucket.Ascribe:
 			call.Ascribe(s.Limit, s.Values[0])
+		case bucket.Contain:
+			call.Contain(s.Limit, s.Values[0])
 		case bucket.Period:
 			call.Period(s.Values[0])
 		case bucket.Regard:
@@ -222,6 +234,10 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			call.Forget(s.Limit)
 		case bucket.Ascribe:
 			call.Ascribe(s.Limit, v[0])
+		case bucket.Contain:
+			call.Contain(s.Limit, v[0])
+		case bucket.Release:
+			call.Release(s.Limit)
 		case bucket.Disown:
 			call.Disown(s.Limit)
 		case bucket.Begin:

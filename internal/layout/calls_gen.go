@@ -95,6 +95,12 @@ func (c SpendCall) Ascribe(limit string, amount int64) {
 	c.Pick(spendAscribe, limit, expr.N(amount))
 }
 
+// Contain counts what requests of narrower resources take.
+//   - amount: part of what is spent, millitokens
+func (c SpendCall) Contain(limit string, amount int64) {
+	c.Pick(spendContain, limit, expr.N(amount))
+}
+
 // Period asks for the period of the quotas that tokens are given back to.
 //   - until: its end, epoch milliseconds
 func (c SpendCall) Period(until int64) {
@@ -238,9 +244,20 @@ func (c AdvanceCall) Ascribe(limit string, amount int64) {
 	c.Pick(advanceAscribe, limit, expr.N(amount))
 }
 
+// Contain counts what requests of narrower resources take.
+//   - amount: part of what is spent, millitokens
+func (c AdvanceCall) Contain(limit string, amount int64) {
+	c.Pick(advanceContain, limit, expr.N(amount))
+}
+
 // Disown ends the count of what requests of children took of a limit that is dropped.
 func (c AdvanceCall) Disown(limit string) {
 	c.Pick(advanceDisown, limit)
+}
+
+// Release ends the count of what requests of narrower resources took of a limit that is dropped.
+func (c AdvanceCall) Release(limit string) {
+	c.Pick(advanceRelease, limit)
 }
 
 // Begin notes which life of a limit starts.
@@ -529,6 +546,12 @@ func (c CountUsageCall) Ascribe(limit string, consumed int64) {
 	c.Pick(countUsageAscribe, limit, expr.Decimal(consumed, 3))
 }
 
+// Contain adds to what requests of narrower resources consumed of one limit.
+//   - consumed: part of the net consumption, millitokens
+func (c CountUsageCall) Contain(limit string, consumed int64) {
+	c.Pick(countUsageContain, limit, expr.Decimal(consumed, 3))
+}
+
 // Follow adds changes of one shard.
 //   - first: the first of them
 //   - last: the last of them
@@ -601,6 +624,12 @@ func (c CarryUsageCall) Consume(limit string, consumed int64) {
 //   - consumed: part of the net consumption, millitokens
 func (c CarryUsageCall) Ascribe(limit string, consumed int64) {
 	c.Pick(carryUsageAscribe, limit, expr.Decimal(consumed, 3))
+}
+
+// Contain adds to what requests of narrower resources consumed of one limit.
+//   - consumed: part of the net consumption, millitokens
+func (c CarryUsageCall) Contain(limit string, consumed int64) {
+	c.Pick(carryUsageContain, limit, expr.Decimal(consumed, 3))
 }
 
 // Follow adds changes of one shard.
@@ -684,6 +713,12 @@ func (c AddHourCall) Consume(limit string, consumed int64) {
 //   - consumed: part of the net consumption, millitokens
 func (c AddHourCall) Ascribe(limit string, consumed int64) {
 	c.Pick(addHourAscribe, limit, expr.Decimal(consumed, 3))
+}
+
+// Contain adds to what requests of narrower resources consumed of one limit.
+//   - consumed: part of the net consumption, millitokens
+func (c AddHourCall) Contain(limit string, consumed int64) {
+	c.Pick(addHourContain, limit, expr.Decimal(consumed, 3))
 }
 
 // Expire sets the time of expiry.

@@ -21,6 +21,7 @@ const (
 	spendRefund
 	spendSame
 	spendAscribe
+	spendContain
 	spendPeriod
 	spendRegard
 )
@@ -93,6 +94,11 @@ var spendOperation = expr.Operation{
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
 		},
+		spendContain: {
+			Name:   "contain",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("n_", ""), 0)},
+		},
 		spendPeriod: {
 			Name:  "period",
 			Slots: 1,
@@ -126,7 +132,9 @@ const (
 	advanceHold
 	advanceSeed
 	advanceAscribe
+	advanceContain
 	advanceDisown
+	advanceRelease
 	advanceBegin
 	advanceDrop
 	advanceKnow
@@ -247,9 +255,18 @@ var advanceOperation = expr.Operation{
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
 		},
+		advanceContain: {
+			Name:   "contain",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("n_", ""), 0)},
+		},
 		advanceDisown: {
 			Name:   "disown",
 			Update: []expr.Action{expr.Remove(expr.Of("c_", ""))},
+		},
+		advanceRelease: {
+			Name:   "release",
+			Update: []expr.Action{expr.Remove(expr.Of("n_", ""))},
 		},
 		advanceBegin: {
 			Name:   "begin",
@@ -512,6 +529,7 @@ var countEntityConfigOperation = expr.Operation{
 const (
 	countUsageConsume = iota
 	countUsageAscribe
+	countUsageContain
 	countUsageFollow
 	countUsageExpire
 	countUsagePersist
@@ -542,6 +560,11 @@ var countUsageOperation = expr.Operation{
 			Name:   "ascribe",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
+		},
+		countUsageContain: {
+			Name:   "contain",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
 		},
 		countUsageFollow: {
 			Name:   "follow",
@@ -578,6 +601,7 @@ var countUsageOperation = expr.Operation{
 const (
 	carryUsageConsume = iota
 	carryUsageAscribe
+	carryUsageContain
 	carryUsageFollow
 	carryUsageList
 	carryUsageUnlist
@@ -610,6 +634,11 @@ var carryUsageOperation = expr.Operation{
 			Name:   "ascribe",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
+		},
+		carryUsageContain: {
+			Name:   "contain",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
 		},
 		carryUsageFollow: {
 			Name:   "follow",
@@ -659,6 +688,7 @@ var closeHourOperation = expr.Operation{
 const (
 	addHourConsume = iota
 	addHourAscribe
+	addHourContain
 	addHourExpire
 	addHourPersist
 	addHourList
@@ -689,6 +719,11 @@ var addHourOperation = expr.Operation{
 			Name:   "ascribe",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
+		},
+		addHourContain: {
+			Name:   "contain",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
 		},
 		addHourExpire: {
 			Name:   "expire",

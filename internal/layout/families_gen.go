@@ -161,6 +161,42 @@ func bucketChildrenNamed(members *[]BucketChildren, name string) *BucketChildren
 	return &(*members)[len(list)]
 }
 
+// BucketNarrower is a member of the family n_{limit}. What requests of narrower resources took of one token bucket. A
+// request counts once in a sum over resources of what is left of tc without it. Absent where there was none.
+type BucketNarrower struct {
+	Name     string // limit name
+	Consumed int64  // value: the part of tc that requests of narrower resources took, millitokens
+}
+
+// appendBucketNarrower appends the attributes of a limit to an item.
+func appendBucketNarrower(item expr.Item, m *BucketNarrower) expr.Item {
+	return append(item, expr.Attribute{Name: "n_" + m.Name, Value: expr.N(m.Consumed)})
+}
+
+// decodeBucketNarrower reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeBucketNarrower(d *decoder, members *[]BucketNarrower, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "n_")
+	if !ok || name == "" || a.Value.Kind() != expr.KindN {
+		return false
+	}
+	bucketNarrowerNamed(members, name).Consumed = d.wrapped(a)
+	d.found++
+	return true
+}
+
+// bucketNarrowerNamed returns the limit of a name, which is added when it is not there yet. The last one is tried
+// first, since the attributes of one tend to follow each other.
+func bucketNarrowerNamed(members *[]BucketNarrower, name string) *BucketNarrower {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, BucketNarrower{Name: name})
+	return &(*members)[len(list)]
+}
+
 // ConfigLimit is a member of the family l_{limit}_{field}. One stored limit.
 type ConfigLimit struct {
 	Name         string // limit name
@@ -374,6 +410,44 @@ func usageChildrenNamed(members *[]UsageChildren, name string) *UsageChildren {
 		}
 	}
 	*members = append(list, UsageChildren{Name: name})
+	return &(*members)[len(list)]
+}
+
+// UsageNarrower is a member of the family narrower#{limit}. What requests of narrower resources consumed of one limit.
+// Absent where there was none.
+type UsageNarrower struct {
+	Name string // limit name
+	// value: part of the net consumption that requests of narrower resources made: tokens in the table, millitokens in
+	// programs
+	Consumed int64
+}
+
+// appendUsageNarrower appends the attributes of a limit to an item.
+func appendUsageNarrower(item expr.Item, m *UsageNarrower) expr.Item {
+	return append(item, expr.Attribute{Name: "narrower#" + m.Name, Value: expr.Decimal(m.Consumed, 3)})
+}
+
+// decodeUsageNarrower reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeUsageNarrower(d *decoder, members *[]UsageNarrower, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "narrower#")
+	if !ok || name == "" || a.Value.Kind() != expr.KindN {
+		return false
+	}
+	usageNarrowerNamed(members, name).Consumed = d.decimal(a, 3)
+	d.found++
+	return true
+}
+
+// usageNarrowerNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func usageNarrowerNamed(members *[]UsageNarrower, name string) *UsageNarrower {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, UsageNarrower{Name: name})
 	return &(*members)[len(list)]
 }
 

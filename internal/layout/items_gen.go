@@ -171,6 +171,7 @@ type Bucket struct {
 	Limits   []bucket.Limit   // b_{limit}_{field}, sorted by name
 	Lives    []BucketLife     // i_{limit}, sorted by name
 	Children []BucketChildren // c_{limit}, sorted by name
+	Narrower []BucketNarrower // n_{limit}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -180,7 +181,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.unknown))
+	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -230,6 +231,9 @@ func (it *Bucket) Encode() expr.Item {
 	for i := range it.Children {
 		item = appendBucketChildren(item, &it.Children[i])
 	}
+	for i := range it.Narrower {
+		item = appendBucketNarrower(item, &it.Narrower[i])
+	}
 	return append(item, it.unknown...)
 }
 
@@ -247,6 +251,9 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			continue
 		}
 		if decodeBucketChildren(&d, &it.Children, a) {
+			continue
+		}
+		if decodeBucketNarrower(&d, &it.Narrower, a) {
 			continue
 		}
 		switch a.Name {
@@ -289,7 +296,7 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.unknown = append(it.unknown, *a)
 		}
 	}
-	if d.found < 1+3*len(it.Limits)+len(it.Lives)+len(it.Children) {
+	if d.found < 1+3*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower) {
 		d.needs(item, "rf")
 		for _, m := range it.Limits {
 			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_rp")
@@ -302,6 +309,9 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 		return strings.Compare(a.Name, b.Name)
 	})
 	slices.SortFunc(it.Children, func(a, b BucketChildren) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Narrower, func(a, b BucketNarrower) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
@@ -752,6 +762,7 @@ type Usage struct {
 	Sources  []UsageSource   // seq#{source}, sorted by name
 	Hours    []UsageHours    // hours#{day}, sorted by name
 	Children []UsageChildren // children#{limit}, sorted by name
+	Narrower []UsageNarrower // narrower#{limit}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -760,7 +771,7 @@ type Usage struct {
 func (it *Usage) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+len(it.unknown))
+	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+len(it.Narrower)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -793,6 +804,9 @@ func (it *Usage) Encode() expr.Item {
 	for i := range it.Children {
 		item = appendUsageChildren(item, &it.Children[i])
 	}
+	for i := range it.Narrower {
+		item = appendUsageNarrower(item, &it.Narrower[i])
+	}
 	return append(item, it.unknown...)
 }
 
@@ -810,6 +824,9 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 			continue
 		}
 		if decodeUsageChildren(&d, &it.Children, a) {
+			continue
+		}
+		if decodeUsageNarrower(&d, &it.Narrower, a) {
 			continue
 		}
 		switch a.Name {
@@ -839,7 +856,7 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 			}
 		}
 	}
-	if d.found < 3+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children) {
+	if d.found < 3+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+len(it.Narrower) {
 		d.needs(item, "window", "window_start", "total_events")
 	}
 	slices.SortFunc(it.Limits, func(a, b UsageCount) int {
@@ -852,6 +869,9 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 		return strings.Compare(a.Name, b.Name)
 	})
 	slices.SortFunc(it.Children, func(a, b UsageChildren) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Narrower, func(a, b UsageNarrower) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool

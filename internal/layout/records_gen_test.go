@@ -159,6 +159,11 @@ var calls = []operationCall{
 		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
+	{"Spend Contain", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.Contain("m", 1)
+		return c.Bind()
+	}},
 	{"Spend Period", func() (expr.Bound, error) {
 		c := Spend(1, 1, 1, 1)
 		c.Period(1)
@@ -262,9 +267,19 @@ var calls = []operationCall{
 		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
+	{"Advance Contain", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Contain("m", 1)
+		return c.Bind()
+	}},
 	{"Advance Disown", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Disown("m")
+		return c.Bind()
+	}},
+	{"Advance Release", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Release("m")
 		return c.Bind()
 	}},
 	{"Advance Begin", func() (expr.Bound, error) {
@@ -420,6 +435,11 @@ var calls = []operationCall{
 		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
+	{"CountUsage Contain", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.Contain("m", 1)
+		return c.Bind()
+	}},
 	{"CountUsage Follow", func() (expr.Bound, error) {
 		c := CountUsage(UsageKey{}, "x", "x", 1)
 		c.Follow("m", "x", "x")
@@ -461,6 +481,11 @@ var calls = []operationCall{
 	{"CarryUsage Ascribe", func() (expr.Bound, error) {
 		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
 		c.Ascribe("m", 1)
+		return c.Bind()
+	}},
+	{"CarryUsage Contain", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Contain("m", 1)
 		return c.Bind()
 	}},
 	{"CarryUsage Follow", func() (expr.Bound, error) {
@@ -507,6 +532,11 @@ var calls = []operationCall{
 	{"AddHour Ascribe", func() (expr.Bound, error) {
 		c := AddHour(UsageKey{}, "x", "x", 1)
 		c.Ascribe("m", 1)
+		return c.Bind()
+	}},
+	{"AddHour Contain", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Contain("m", 1)
 		return c.Bind()
 	}},
 	{"AddHour Expire", func() (expr.Bound, error) {

@@ -149,7 +149,7 @@ func drawItem(t *rapid.T, it reflect.Value) {
 		switch name := it.Type().Field(i).Name; {
 		case name == "Key":
 			drawKey(t, field)
-		case readOnly[name] || !field.CanSet() || name == "Life", name == "FromChildren": // is not written, is not of the schema, or is among Lives or Children
+		case readOnly[name] || !field.CanSet() || name == "Life", name == "FromChildren", name == "FromNarrower": // is not written, is not of the schema, or is among Lives, Children or Narrower
 		case field.Kind() == reflect.String:
 			field.SetString(rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name))
 		case field.Type() == reflect.TypeFor[*calendar.Times]():

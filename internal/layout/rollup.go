@@ -25,6 +25,7 @@ type carriedText struct {
 	Events   int64            `json:"events"`
 	Consumed map[string]int64 `json:"consumed"` // millitokens
 	Children map[string]int64 `json:"children,omitempty"`
+	Narrower map[string]int64 `json:"narrower,omitempty"`
 }
 
 // ParseCarried returns what a text of [Usage.Carried] says; nothing for "".
@@ -38,7 +39,9 @@ func ParseCarried(text string) (Carried, error) {
 	}
 	c := Carried{Events: t.Events}
 	for _, limit := range slices.Sorted(maps.Keys(t.Consumed)) {
-		c.Consumed = append(c.Consumed, bucket.Amount{Limit: limit, Tokens: t.Consumed[limit], FromChildren: t.Children[limit]})
+		c.Consumed = append(c.Consumed, bucket.Amount{
+			Limit: limit, Tokens: t.Consumed[limit], FromChildren: t.Children[limit], FromNarrower: t.Narrower[limit],
+		})
 	}
 	return c, nil
 }
@@ -48,15 +51,22 @@ func (c *Carried) Text() string {
 	t := carriedText{Events: c.Events, Consumed: make(map[string]int64, len(c.Consumed))}
 	for _, a := range c.Consumed {
 		t.Consumed[a.Limit] = a.Tokens
-		if a.FromChildren != 0 {
-			if t.Children == nil {
-				t.Children = map[string]int64{}
-			}
-			t.Children[a.Limit] = a.FromChildren
-		}
+		note(&t.Children, a.Limit, a.FromChildren)
+		note(&t.Narrower, a.Limit, a.FromNarrower)
 	}
 	text, _ := json.Marshal(t) // numbers and names always have a form
 	return string(text)
+}
+
+// note puts the figure of a limit into a map, which is made for the first one; 0 is left out.
+func note(to *map[string]int64, limit string, figure int64) {
+	if figure == 0 {
+		return
+	}
+	if *to == nil {
+		*to = map[string]int64{}
+	}
+	(*to)[limit] = figure
 }
 
 // Plus returns the sum of what is carried and changes; false when it does not fit 64 bits.

@@ -64,12 +64,16 @@ func (k Kept) say(call interface {
 func consume(call interface {
 	Consume(limit string, consumed int64)
 	Ascribe(limit string, consumed int64)
+	Contain(limit string, consumed int64)
 }, amounts []bucket.Amount,
 ) {
 	for _, a := range amounts {
 		call.Consume(a.Limit, a.Tokens)
 		if a.FromChildren != 0 {
 			call.Ascribe(a.Limit, a.FromChildren)
+		}
+		if a.FromNarrower != 0 {
+			call.Contain(a.Limit, a.FromNarrower)
 		}
 	}
 }

@@ -26,6 +26,7 @@ type RejectedError struct{ Levels []LevelStatus }
 type LevelStatus struct {
 	Entity, Resource string
 	Ancestor         int // how far the entity is above that of the request
+	Wider            int // how many resources wider than that of the request the resource is
 	Statuses         []bucket.Status
 }
 

@@ -29,26 +29,24 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if err != nil {
 		return nil, err
 	}
-	if levels, err = fs.widen(ctx, r, append(levels, first), r.Amounts, began); err != nil {
+	var charges charges
+	if levels, err = fs.widen(ctx, r, append(levels, first), &charges, began); err != nil {
 		return nil, err
 	}
 	if err := checkKnown(r, levels); err != nil {
 		return nil, err
 	}
-	owner, amounts := first.limits.Owner, r.Amounts
-	for ancestor := 1; owner.Cascade && owner.Parent != ""; ancestor++ {
-		if ancestor == MaxDepth {
+	owner := first.limits.Owner
+	for at := (rung{ancestor: 1}); owner.Cascade && owner.Parent != ""; at.ancestor++ {
+		if at.ancestor == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
-		if ancestor == 1 {
-			amounts = bucket.AsOfChildren(amounts)
-		}
-		first, err := fs.level(ctx, r, fs.buckets.get(owner.Parent, r.Resource), amounts, began, ancestor)
+		first, err := fs.level(ctx, r, fs.buckets.get(owner.Parent, r.Resource), &charges, began, at)
 		if err != nil {
 			return nil, err
 		}
 		owner = first.limits.Owner
-		if levels, err = fs.widen(ctx, r, append(levels, first), amounts, began); err != nil {
+		if levels, err = fs.widen(ctx, r, append(levels, first), &charges, began); err != nil {
 			return nil, err
 		}
 	}
@@ -115,29 +113,30 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 }
 
 // level returns the level of a bucket that goes by its stored limits.
-func (fs *families) level(ctx context.Context, r *Request, b *Bucket, amounts []bucket.Amount, began int64, ancestor int) (level, error) {
+func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *charges, began int64, at rung) (level, error) {
 	limits, err := fs.stored(ctx, b)
 	if err != nil {
 		return level{}, err
 	}
-	return level{b, limits, r.demand(limits.only(amounts), fs.life(began)), began, ancestor}, nil
+	return level{b, limits, r.demand(limits.only(charges.of(r.Amounts, at)), fs.life(began)), began, at}, nil
 }
 
 // widen appends the levels of the wider resources to that of an entity for the resource of a request, which is the last. A resource that
 // the entity has no limits for has no level.
-func (fs *families) widen(ctx context.Context, r *Request, levels []level, amounts []bucket.Amount, began int64) ([]level, error) {
-	narrow := levels[len(levels)-1]
-	within := narrow.limits.Within
+func (fs *families) widen(ctx context.Context, r *Request, levels []level, charges *charges, began int64) ([]level, error) {
+	within := levels[len(levels)-1].limits.Within
 	if within == "" {
 		return levels, nil
 	}
+	entity, at := levels[len(levels)-1].bucket.Entity, levels[len(levels)-1].rung
 	chain := [MaxWidth]string{r.Resource}
 	for width := 1; within != ""; width++ {
+		at.wider++
 		if width == MaxWidth || slices.Contains(chain[:width], within) {
 			return nil, &WidthError{append(slices.Clone(chain[:width]), within)}
 		}
 		chain[width] = within
-		l, err := fs.level(ctx, r, fs.buckets.get(narrow.bucket.Entity, within), amounts, began, narrow.ancestor)
+		l, err := fs.level(ctx, r, fs.buckets.get(entity, within), charges, began, at)
 		if err != nil {
 			return nil, err
 		}

@@ -161,7 +161,7 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	for i := range levels {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
-		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, l.ancestor, statuses}
+		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
 	return told
 }

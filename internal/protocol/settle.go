@@ -28,10 +28,10 @@ type Receipt struct {
 // A taking is what was taken of one level.
 type taking struct {
 	bucket   *Bucket
-	ancestor int            // how far the entity is above that of the request
 	limits   *Limits        // by which it was taken
 	parts    []shardAmounts // each shard once, and once more for other lives of its limits
 	bookings []booking      // of a caller that waits
+	rung
 
 	partSpace [1]shardAmounts
 }
@@ -45,7 +45,7 @@ type shardAmounts struct {
 
 // took notes what was taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
-	t.bucket, t.ancestor, t.limits, t.parts, t.bookings = l.bucket, l.ancestor, l.limits, nil, nil
+	t.bucket, t.rung, t.limits, t.parts, t.bookings = l.bucket, l.rung, l.limits, nil, nil
 	if s != nil {
 		t.partSpace[0] = shardAmounts{s, amounts, lives}
 		t.parts = t.partSpace[:]
@@ -200,17 +200,10 @@ func (t *taking) returns(due []correction) []correction {
 // gave.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
-	var ofChildren []bucket.Amount
+	var charges charges
 	for i := range r.takings {
 		t := &r.takings[i]
-		if t.ancestor == 0 {
-			s.due = t.corrections(s.due, amounts)
-			continue
-		}
-		if ofChildren == nil {
-			ofChildren = bucket.AsOfChildren(amounts)
-		}
-		s.due = t.corrections(s.due, ofChildren)
+		s.due = t.corrections(s.due, charges.of(amounts, t.rung))
 	}
 	return s
 }
@@ -238,9 +231,7 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 		for at := len(t.parts) - 1; at >= 0 && a.Tokens < 0; at-- {
 			back := min(-a.Tokens, bucket.Of(t.parts[at].amounts, a.Limit))
 			if back > 0 {
-				given := bucket.Amount{Limit: a.Limit, Tokens: -back, FromChildren: max(-back, a.FromChildren)}
-				add(&t.parts[at], given)
-				a.Tokens, a.FromChildren = a.Tokens+back, a.FromChildren-given.FromChildren
+				add(&t.parts[at], a.Move(-back))
 			}
 		}
 	}
@@ -485,7 +476,7 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 		for j := range space.statuses {
 			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
 		}
-		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, t.ancestor, space.statuses})
+		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})
 	}
 }
 

@@ -32,11 +32,35 @@ func (r *Request) demand(amounts []bucket.Amount, life int64) bucket.Demand {
 // A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It says what is taken
 // of that bucket, and by which limits. A level is never changed: when a part of one turns out to be outdated, all levels are made anew.
 type level struct {
-	bucket   *Bucket
-	limits   *Limits
-	demand   bucket.Demand
-	began    int64 // epoch when the request came
-	ancestor int   // how far the entity is above that of the request
+	bucket *Bucket
+	limits *Limits
+	demand bucket.Demand
+	began  int64 // epoch when the request came
+	rung
+}
+
+// A rung says where a level stands beside the first one of its request.
+type rung struct {
+	ancestor int32 // how far the entity is above that of the request
+	wider    int32 // how many resources wider than that of the request the resource is
+}
+
+// charges are the amounts of a request as levels are charged with them, each list made once.
+type charges [4][]bucket.Amount
+
+// of returns the amounts of the level of the entity itself for the resource itself as another level is charged with them.
+func (c *charges) of(amounts []bucket.Amount, r rung) []bucket.Amount {
+	at := 0
+	if r.ancestor > 0 {
+		at = 1
+	}
+	if r.wider > 0 {
+		at += 2
+	}
+	if c[at] == nil {
+		c[at] = bucket.As(amounts, r.ancestor > 0, r.wider > 0)
+	}
+	return c[at]
 }
 
 // maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others, or tokens

@@ -234,7 +234,7 @@ func (w *wake) untilPaid(ctx context.Context, t *taking) (time.Duration, error) 
 // told returns where the limits stand as last seen, those that are waited for with how long.
 func (w *wake) told(more time.Duration) (levels []LevelStatus) {
 	w.tellTaken(w.receipt, func(seen LevelStatus) {
-		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor}
+		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor, Wider: seen.Wider}
 		for _, s := range seen.Statuses {
 			if s.Requested > 0 {
 				s.Short, s.Wait = true, max(more.Milliseconds(), 1)

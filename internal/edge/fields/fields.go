@@ -46,10 +46,10 @@ func (f *Format) Values(statuses zlimit.Statuses) (policy, state string) {
 }
 
 // InOrder returns statuses in the order of the fields, whatever became of the request: the limits of an entity before
-// those of its parent, by name.
+// those of its parent, those of a resource before those of a wider one, by name.
 func InOrder(statuses zlimit.Statuses) zlimit.Statuses {
 	order := func(a, b zlimit.Status) int {
-		return cmp.Or(cmp.Compare(a.Ancestor, b.Ancestor), cmp.Compare(a.Limit.Name, b.Limit.Name))
+		return cmp.Or(cmp.Compare(a.Ancestor, b.Ancestor), cmp.Compare(a.Wider, b.Wider), cmp.Compare(a.Limit.Name, b.Limit.Name))
 	}
 	if slices.IsSortedFunc(statuses, order) {
 		return statuses
@@ -58,18 +58,25 @@ func InOrder(statuses zlimit.Statuses) zlimit.Statuses {
 }
 
 // Policy returns the name of the policy of a limit, which tells the level that has it: such as rpm, parent:rpm, and
-// parent2:rpm of the parent's parent.
+// parent2:rpm of the parent's parent. Those of wider resources are wider:rpm, parent:wider:rpm and so on.
 func Policy(s zlimit.Status) string { return string(appendPolicy(nil, s)) }
 
 func appendPolicy(b []byte, s zlimit.Status) []byte {
-	if s.Ancestor > 0 {
-		b = append(b, "parent"...)
-		if s.Ancestor > 1 {
-			b = strconv.AppendInt(b, int64(s.Ancestor), 10)
-		}
-		b = append(b, ':')
-	}
+	b = appendRung(b, "parent", s.Ancestor)
+	b = appendRung(b, "wider", s.Wider)
 	return append(b, s.Limit.Name...)
+}
+
+// appendRung appends where a level stands beside the first one; nothing for that one.
+func appendRung(b []byte, name string, rung int) []byte {
+	if rung == 0 {
+		return b
+	}
+	b = append(b, name...)
+	if rung > 1 {
+		b = strconv.AppendInt(b, int64(rung), 10)
+	}
+	return append(b, ':')
 }
 
 // appendPolicies appends the value of RateLimit-Policy: for each limit its capacity and the time in which that flows in, which a quota does not have.

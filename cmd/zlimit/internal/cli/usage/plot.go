@@ -94,11 +94,7 @@ func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, ch
 			return plot{}, err
 		}
 		at, _ := slices.BinarySearchFunc(p.Starts, s.Start, time.Time.Compare)
-		consumed := s.Consumed
-		if q.Entity == "" {
-			consumed = s.Own()
-		}
-		p.add(curves, at, consumed)
+		p.add(curves, at, s.Counted(q))
 		if children {
 			p.add(ofChildren, at, s.FromChildren)
 		}
