@@ -33,8 +33,8 @@ type Lease struct {
 	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
 	phase      leasePhase
 	degraded   bool   // never changes
-	number     uint64 // for observers; 0 without one, and never changes
 	unknown    bool   // of a degraded one: what it asked may have been taken; never changes
+	number     uint64 // for observers; 0 without one, and never changes
 
 	amountSpace [2]bucket.Amount
 }
