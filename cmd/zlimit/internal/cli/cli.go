@@ -20,6 +20,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/migrations"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/namespaces"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/quotas"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/resources"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/stacks"
@@ -133,6 +134,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		buckets.AcquireCommand(sh),
 		buckets.AvailableCommand(sh),
 		limits.Command(sh),
+		resources.Command(sh),
 		entities.Command(sh),
 		namespaces.Command(sh),
 		buckets.Command(sh),

@@ -101,23 +101,28 @@ type refusal struct {
 	Limit    string `json:"limit"`
 	Entity   string `json:"entity"`
 	Resource string `json:"resource"`
-	Level    string `json:"level"` // of the entity: entity, parent, parent2 and so on
+	Level    string `json:"level"`          // of the entity: entity, parent, parent2 and so on
+	Wider    int    `json:"wider,omitzero"` // as a status has it
 }
 
 // refusedBy returns the limits that refuse a request.
 func refusedBy(e *zlimit.ExceededError) (by []refusal) {
 	for _, s := range e.Violations() {
-		by = append(by, refusal{s.Limit.Name, s.Entity, s.Resource, s.Level()})
+		by = append(by, refusal{s.Limit.Name, s.Entity, s.Resource, s.Level(), s.Wider})
 	}
 	return by
 }
 
 // String names the limit and whose it is.
 func (r refusal) String() string {
-	if r.Level == "entity" {
-		return fmt.Sprintf("%s of %s", r.Limit, r.Entity)
+	text := fmt.Sprintf("%s of %s", r.Limit, r.Entity)
+	if r.Wider > 0 {
+		text += " for " + r.Resource
 	}
-	return fmt.Sprintf("%s of %s, its %s", r.Limit, r.Entity, r.Level)
+	if r.Level == "entity" {
+		return text
+	}
+	return text + ", its " + r.Level
 }
 
 // A patience is how long a request may wait, and whether the caller said so.
@@ -231,7 +236,7 @@ func queueOf(ctx context.Context, l *zlimit.RateLimiter, r zlimit.Request) (by [
 	for _, s := range statuses {
 		asks := slices.ContainsFunc(asked, func(a zlimit.Amount) bool { return a.Limit == s.Limit.Name && a.Tokens > 0 })
 		if asks && s.Queue > longest {
-			longest, by = s.Queue, []refusal{{s.Limit.Name, s.Entity, s.Resource, s.Level()}}
+			longest, by = s.Queue, []refusal{{s.Limit.Name, s.Entity, s.Resource, s.Level(), s.Wider}}
 		}
 	}
 	return by
@@ -270,7 +275,7 @@ type least struct {
 // leastOf returns the level that has least of each limit, the entity before its parents.
 func leastOf(statuses zlimit.Statuses) (all []least) {
 	for _, s := range statuses {
-		found := least{refusal{s.Limit.Name, s.Entity, s.Resource, s.Level()}, s.Available}
+		found := least{refusal{s.Limit.Name, s.Entity, s.Resource, s.Level(), s.Wider}, s.Available}
 		at := slices.IndexFunc(all, func(l least) bool { return l.Limit == s.Limit.Name })
 		switch {
 		case at < 0:

@@ -13,7 +13,11 @@ import (
 // a request is charged to parents too.
 func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	several := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Entity != statuses[0].Entity })
+	wider := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Wider > 0 })
 	header := []string{"limit", "available>", "capacity>", "refill>"}
+	if wider {
+		header = slices.Insert(header, 0, "resource")
+	}
 	if several {
 		header = slices.Insert(header, 0, "entity")
 	}
@@ -23,6 +27,9 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	var rows [][]string
 	for _, s := range statuses {
 		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Limit.Capacity), Refill(s.Limit)}
+		if wider {
+			row = slices.Insert(row, 0, s.Resource)
+		}
 		if several {
 			row = slices.Insert(row, 0, s.Entity)
 		}
