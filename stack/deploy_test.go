@@ -149,7 +149,7 @@ func TestPlan(t *testing.T) {
 		want    stack.Plan // except its changes
 		changes int
 	}{
-		{"a new stack", fresh(), stack.Plan{New: true}, 24},
+		{"a new stack", fresh(), stack.Plan{New: true}, 26},
 		{"the same again", fresh(), stack.Plan{UpToDate: true}, 0},
 		{"a tag", tagged, stack.Plan{}, 0},
 		{"a change", changed, stack.Plan{}, 1},

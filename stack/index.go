@@ -11,9 +11,9 @@ import (
 
 // Where the template has the global indexes of the table, and the attributes of their keys.
 const (
-	globalIndexes = "      GlobalSecondaryIndexes:\n"
-	oneIndex      = "        - IndexName: "
-	oneAttribute  = "        - { AttributeName: "
+	globalIndexes = "   GlobalSecondaryIndexes:\n"
+	oneIndex      = "    - IndexName: "
+	oneAttribute  = "    - { AttributeName: "
 	oneKey        = "{ AttributeName: "
 )
 
@@ -31,7 +31,7 @@ func indexesOf(template string) (all []index) {
 		switch {
 		case begins:
 			all = append(all, index{name: strings.TrimSpace(name)})
-		case len(all) == 0 || !strings.HasPrefix(line, "         "):
+		case len(all) == 0 || !strings.HasPrefix(line, "     "):
 			return all
 		}
 		x := &all[len(all)-1]

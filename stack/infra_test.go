@@ -70,8 +70,8 @@ func TestInfraLintTwins(t *testing.T) {
 		"an action that is none":     {"dynamodb:GetShardIterator", "dynamodb:GetShardIterators"},
 		"memory as a word":           {"MemorySize: !Ref MemorySize", "MemorySize: much"},
 		"a retention that is none":   {"RetentionInDays: !Ref LogDays", "RetentionInDays: 4"},
-		"an attribute without a key": {"      AttributeDefinitions:\n", "      AttributeDefinitions:\n        - { AttributeName: spare, AttributeType: S }\n"},
-		"a table that is replaced":   {"    UpdateReplacePolicy: Retain\n    Properties:\n      TableName", "    Properties:\n      TableName"},
+		"an attribute without a key": {"   AttributeDefinitions:\n", "   AttributeDefinitions:\n    - { AttributeName: spare, AttributeType: S }\n"},
+		"a table that is replaced":   {"  UpdateReplacePolicy: Retain\n  Properties:\n   TableName", "  Properties:\n   TableName"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +126,7 @@ func TestInfraCDK(t *testing.T) {
 	if output, err := synthesize(stack.Template); err != nil {
 		t.Errorf("%v\n%s", err, output)
 	}
-	other := broken(t, "a table that goes with the stack", "    DeletionPolicy: Retain\n", "    DeletionPolicy: Delete\n")[0]
+	other := broken(t, "a table that goes with the stack", "  DeletionPolicy: Retain\n", "  DeletionPolicy: Delete\n")[0]
 	if output, err := synthesize(other); err == nil || !strings.Contains(output, "DeletionPolicy") {
 		t.Errorf("a construct of another template passes: %v\n%s", err, output)
 	}

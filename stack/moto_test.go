@@ -161,7 +161,7 @@ func dropElements(text string, conditions ...string) string {
 		}
 		condition, _, inline := strings.Cut(strings.TrimPrefix(rest, " ["), ",")
 		if !inline {
-			condition = strings.TrimSpace(strings.TrimPrefix(lines[i+1], indent+"  - "))
+			condition = strings.TrimPrefix(strings.TrimSpace(lines[i+1]), "- ")
 		}
 		if !slices.Contains(conditions, condition) {
 			kept.WriteString(lines[i])

@@ -47,7 +47,7 @@ func trials() (all []trial) {
 		all = append(all, trial{policy + ": " + name, policy, q, want})
 	}
 	const own, other = "k3J9/BUCKET#e#r#0", "zzzz/BUCKET#e#r#0"
-	for _, policy := range []string{"TenantAcquirePolicy", "TenantFullPolicy", "TenantReadPolicy"} {
+	for _, policy := range []string{"TenantAcquirePolicy", "TenantFullPolicy", "TenantOperatePolicy", "TenantReadPolicy"} {
 		writes, queries := policy != "TenantReadPolicy", policy != "TenantAcquirePolicy"
 		ask("reads its own", policy, "k3J9", "GetItem", "", true, own)
 		ask("reads its own in a batch", policy, "k3J9", "BatchGetItem", "", true, own, "k3J9/SYSTEM#")
@@ -96,6 +96,14 @@ func trials() (all []trial) {
 		ask(action+" buckets", "AcquirePolicy", "", action, "", true, own, other)
 		ask(action+" a bucket", "AggregatorRoleOfStack", "", action, "", true, own)
 	}
+	for _, action := range []string{"DeleteItem", "PutItem"} {
+		for what, key := range map[string]string{"the switch of an entity": "k3J9/ENTITY#alice", "the switch of a resource": "k3J9/RESOURCE#gpt-4"} {
+			for policy, want := range map[string]bool{"AcquirePolicy": false, "ReadPolicy": false, "OperatePolicy": true, "FullPolicy": true} {
+				ask(action+" "+what, policy, "", action, "", want, key)
+				ask(action+" "+what, "Tenant"+policy, "k3J9", action, "", want, key)
+			}
+		}
+	}
 	return all
 }
 
@@ -115,6 +123,8 @@ var protected = map[string]map[string]string{
 	"TenantAcquirePolicy": with(theLimits, theRegistry, map[string]string{"a bucket of another": "zzzz/BUCKET#e#r#0", "limits of another": "zzzz/SYSTEM#"}),
 	"ReadPolicy":          with(theLimits, theRegistry, map[string]string{"a bucket": "k3J9/BUCKET#e#r#0"}),
 	"TenantReadPolicy":    with(theLimits, theRegistry, map[string]string{"a bucket": "k3J9/BUCKET#e#r#0"}),
+	"OperatePolicy":       with(theRegistry, map[string]string{"a partition of no record yet": "k3J9/NONE#alice"}),
+	"TenantOperatePolicy": with(theRegistry, map[string]string{"a partition of no record yet": "k3J9/NONE#alice", "a bucket of another": "zzzz/BUCKET#e#r#0", "the switch of another": "zzzz/ENTITY#alice"}),
 	"TenantFullPolicy":    with(theRegistry, map[string]string{"a bucket of another": "zzzz/BUCKET#e#r#0", "limits of another": "zzzz/RESOURCE#gpt-4"}),
 	"AggregatorRoleOfStack": with(map[string]string{ // limits of entities share the partition of usage
 		"limits of a resource": "k3J9/RESOURCE#gpt-4", "limits of the system": "k3J9/SYSTEM#", "an event": "k3J9/AUDIT#alice", "a namespace or the version": "_/SYSTEM#",
@@ -186,6 +196,7 @@ func TestCalls(t *testing.T) {
 	}{
 		"acquire":     {"AcquirePolicy", "TenantAcquirePolicy", acquires},
 		"read":        {"ReadPolicy", "TenantReadPolicy", reads},
+		"operate":     {"OperatePolicy", "TenantOperatePolicy", operates},
 		"full":        {"FullPolicy", "TenantFullPolicy", doesAll},
 		"aggregator":  {"AggregatorRoleOfStack", "", aggregates},
 		"provisioner": {"ProvisionerRoleOfStack", "", provisions},
@@ -268,8 +279,8 @@ func export(t *testing.T, name string, asked []question) {
 
 // programs are the policies, each with the program of spec/calls.yaml that it is for.
 var programs = map[string]string{
-	"AcquirePolicy": "acquire", "ReadPolicy": "read", "FullPolicy": "full",
-	"TenantAcquirePolicy": "acquire", "TenantReadPolicy": "read", "TenantFullPolicy": "full",
+	"AcquirePolicy": "acquire", "OperatePolicy": "operate", "ReadPolicy": "read", "FullPolicy": "full",
+	"TenantAcquirePolicy": "acquire", "TenantOperatePolicy": "operate", "TenantReadPolicy": "read", "TenantFullPolicy": "full",
 	"AggregatorRoleOfStack": "aggregator", "ProvisionerRoleOfStack": "provisioner",
 }
 

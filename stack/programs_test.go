@@ -233,12 +233,37 @@ func readWith(w *testbed, l *zlimit.RateLimiter) {
 	}
 }
 
+// operates is a program of those on call: it looks at what there is, and has requests refused and served again.
+func operates(_ *testing.T, w *testbed) {
+	for _, entity := range []string{"key", "loner"} {
+		_, err := w.admin.Acquire(w.Context(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+		w.must(err)
+	}
+	l := w.limiter(w.client)
+	readWith(w, l)
+	operateWith(w, l)
+}
+
+func operateWith(w *testbed, l *zlimit.RateLimiter) {
+	w.Helper()
+	ctx := w.Context()
+	for _, at := range []zlimit.Level{{Entity: "loner"}, {Resource: "gpt-4"}, {Entity: "key", Resource: "gpt-4"}, {Entity: "new", Resource: "gpt-4"}} {
+		for _, turn := range []func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error){
+			l.Limits.Disable, l.Limits.Enable, l.Limits.LeaveSwitch,
+		} {
+			_, err := turn(ctx, at, nil)
+			w.must(err)
+		}
+	}
+}
+
 // doesAll is a program that uses every service.
 func doesAll(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	l := w.limiter(w.client)
 	acquireWith(w, l)
 	readWith(w, l)
+	operateWith(w, l)
 	w.must(l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	w.must(l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	w.must(l.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))

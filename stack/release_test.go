@@ -26,7 +26,7 @@ func ofVersion(t *testing.T, s *cfn.Service, version string, at time.Time) {
 	if err := json.Unmarshal(s.Objects[key+zlimit.Version+".json"], &r); err != nil {
 		t.Fatal(err)
 	}
-	before, after, _ := strings.Cut(r["template"].(string), "\n  Dashboard:\n")
+	before, after, _ := strings.Cut(r["template"].(string), "\n Dashboard:\n")
 	_, after, found := strings.Cut(after, "F: !Ref AggregatorFunction }\n")
 	if !found {
 		t.Fatal("the template has no dashboard")

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -35,7 +36,29 @@ func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
 	if err := parsed.Execute(&b, &d); err != nil {
 		return nil, fmt.Errorf("stack/template.yaml: %w", err)
 	}
-	return map[string][]byte{"stack/template.yaml": b.Bytes()}, nil
+	return map[string][]byte{"stack/template.yaml": narrow(b.Bytes())}, nil
+}
+
+// object is the beginning of one that is an element of a list, and goes on in the next lines.
+var object = regexp.MustCompile(`^- [A-Za-z]+:( |$)`)
+
+// narrow halves the indentation: CloudFormation takes a template of 51,200 bytes at most.
+func narrow(text []byte) []byte {
+	var b bytes.Buffer
+	var open []int // indentation of the objects that a line is part of
+	for line := range bytes.Lines(text) {
+		rest := bytes.TrimLeft(line, " ")
+		indentation := len(line) - len(rest)
+		for len(open) > 0 && indentation <= open[len(open)-1] && len(rest) > 1 {
+			open = open[:len(open)-1]
+		}
+		b.WriteString(strings.Repeat(" ", indentation/2+len(open)))
+		b.Write(rest)
+		if object.Match(rest) {
+			open = append(open, indentation)
+		}
+	}
+	return b.Bytes()
 }
 
 // stackData is what the template asks for.
@@ -178,16 +201,14 @@ func (d *stackData) TenantKeys(id string) ([]string, error) {
 // pings is the pattern of the partition keys that are read to see whether the table answers. No record has them.
 const pings = "_/PING#*"
 
-// RegistryKeys are the partition keys outside its namespace that a tenant reads, as a list of YAML. They are of the
-// registry, and of the items read by a ping.
-func (d *stackData) RegistryKeys() string {
-	var keys []string
+// registryKeys are the partition keys outside its namespace that a tenant reads: those of the registry, and of the items read by a ping.
+func (d *stackData) registryKeys() (keys []string) {
 	for _, r := range d.schema.Records {
 		if text, whole := leading(r.PK); whole && !slices.Contains(keys, text) {
 			keys = append(keys, text)
 		}
 	}
-	return d.List(append(keys, pings))
+	return append(keys, pings)
 }
 
 // RegistryPatterns are the patterns of the partition keys of the registry, those in indexes included.
@@ -221,8 +242,10 @@ type grant struct {
 	Program *calls.Program
 	Table   []string // reads that the table alone takes
 	Both    []string // reads that the table and its indexes take
+	ByKey   []string // reads that name keys
 	Keys    []string // patterns of the partition keys that the program writes
 	Own     []string // those of a tenant
+	Apart   bool     // whether Keys would allow writes in the registry, of which the program makes none
 }
 
 // Grant returns what a program is allowed.
@@ -233,6 +256,9 @@ func (d *stackData) Grant(name string) (*grant, error) {
 	}
 	g := &grant{Program: p}
 	for _, a := range p.Reads {
+		if a != "Scan" {
+			g.ByKey = append(g.ByKey, a)
+		}
 		if slices.Contains(p.Indexes, a) {
 			g.Both = append(g.Both, a)
 		} else {
@@ -256,6 +282,10 @@ func (d *stackData) Grant(name string) (*grant, error) {
 		slices.Sort(*keys)
 		*keys = slices.Compact(*keys)
 	}
+	for _, key := range d.registryKeys() {
+		_, rest, _ := strings.Cut(key, "/")
+		g.Apart = g.Apart || slices.Contains(g.Keys, "*/"+rest) && !slices.Contains(g.Keys, key)
+	}
 	return g, nil
 }
 
@@ -273,18 +303,6 @@ func partitions(t *schema.Template, id string) string {
 		}
 	}
 	return b.String()
-}
-
-// Denied are the actions that a tenant is denied in the registry: all but reading by key.
-func (d *stackData) Denied(g *grant) []string {
-	denied := slices.Clone(d.calls.Writes)
-	for _, a := range g.Program.Reads {
-		if !slices.Contains(d.calls.Registry, a) {
-			denied = append(denied, a)
-		}
-	}
-	slices.Sort(denied)
-	return denied
 }
 
 // Registry are the actions by which a tenant finds its namespace.
@@ -326,7 +344,7 @@ func (w word) Program() string { return w.Lower() }
 func (d *stackData) Throttles() []word { return []word{"Read", "Write"} }
 
 // Policies are the programs that have policies.
-func (d *stackData) Policies() []word { return []word{"Acquire", "Full", "Read"} }
+func (d *stackData) Policies() []word { return []word{"Acquire", "Operate", "Full", "Read"} }
 
 // A role is one that programs and people of the account take on.
 type role struct{ Name, Policy word }
@@ -336,7 +354,7 @@ func (r role) Lower() string { return r.Name.Lower() }
 
 // Roles are the roles beside the aggregator's.
 func (d *stackData) Roles() []role {
-	return []role{{"App", "Acquire"}, {"Admin", "Full"}, {"Reader", "Read"}}
+	return []role{{"App", "Acquire"}, {"Operator", "Operate"}, {"Admin", "Full"}, {"Reader", "Read"}}
 }
 
 // An alarm is one of the stack. Its name is also that of its section in docs/operations.md.
@@ -370,10 +388,10 @@ func (d *stackData) Named(kind, what string) named { return named{kind, what} }
 // TenantTag is the tag of principals that holds the ID of their namespace.
 func (d *stackData) TenantTag() string { return "zlimit-namespace" }
 
-// TenantPatterns are the partition keys of a tenant, as a list of YAML.
+// TenantPatterns are the partition keys that a tenant reads, as a list of YAML.
 func (d *stackData) TenantPatterns() (string, error) {
 	patterns, err := d.TenantKeys(d.tenant())
-	return d.List(patterns), err
+	return d.List(append(patterns, d.registryKeys()...)), err
 }
 
 // tenant is what stands for the ID of a tenant's namespace in its policies.

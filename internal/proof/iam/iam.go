@@ -21,6 +21,7 @@ type Request struct {
 type Statement struct {
 	Sid, Effect string
 	Actions     []string
+	Others      []string // actions that the statement is not about, in place of Actions
 	Resources   []string
 	Condition   map[string]map[string][]string // by operator and key
 }
@@ -34,10 +35,10 @@ func Parse(document any) ([]Statement, error) {
 	var statements []Statement
 	for _, element := range d["Statement"].([]any) {
 		raw := element.(map[string]any)
-		s := Statement{Effect: raw["Effect"].(string), Actions: texts(raw["Action"]), Resources: texts(raw["Resource"])}
+		s := Statement{Effect: raw["Effect"].(string), Actions: texts(raw["Action"]), Others: texts(raw["NotAction"]), Resources: texts(raw["Resource"])}
 		s.Sid, _ = raw["Sid"].(string)
 		for key := range raw {
-			if !slices.Contains([]string{"Sid", "Effect", "Action", "Resource", "Condition"}, key) {
+			if !slices.Contains([]string{"Sid", "Effect", "Action", "NotAction", "Resource", "Condition"}, key) {
 				return nil, fmt.Errorf("statement %s has %s", s.Sid, key)
 			}
 		}
@@ -89,7 +90,11 @@ func Allows(statements []Statement, r Request) (bool, error) {
 
 func (s *Statement) applies(r Request) (bool, error) {
 	is := func(value string) func(string) bool { return func(pattern string) bool { return like(pattern, value) } }
-	if !slices.ContainsFunc(s.Actions, is(r.Action)) || !slices.ContainsFunc(s.Resources, is(r.Resource)) {
+	about := slices.ContainsFunc(s.Actions, is(r.Action))
+	if s.Others != nil {
+		about = !slices.ContainsFunc(s.Others, is(r.Action))
+	}
+	if !about || !slices.ContainsFunc(s.Resources, is(r.Resource)) {
 		return false, nil
 	}
 	for operator, keys := range s.Condition {

@@ -18,6 +18,8 @@ func TestAllows(t *testing.T) {
 		Effect: "Deny", Actions: []string{"dynamodb:*"}, Resources: []string{"*"},
 		Condition: map[string]map[string][]string{"ForAnyValue:StringLike": {keys: {"_/*"}}},
 	}
+	denyOthers := deny
+	denyOthers.Actions, denyOthers.Others = nil, []string{"dynamodb:GetItem"}
 	for name, test := range map[string]struct {
 		statements []iam.Statement
 		action     string
@@ -34,6 +36,8 @@ func TestAllows(t *testing.T) {
 		"no keys, where there must be":    {[]iam.Statement{present}, "GetItem", nil, []string{"a"}, false},
 		"keys, where there must be":       {[]iam.Statement{present}, "GetItem", []string{"a/1"}, []string{"a"}, true},
 		"a denial counts more":            {[]iam.Statement{own, deny}, "GetItem", []string{"_/1"}, []string{"_"}, false},
+		"a denial of other actions":       {[]iam.Statement{own, denyOthers}, "GetItem", []string{"_/1"}, []string{"_"}, true},
+		"a denial of all others":          {[]iam.Statement{{Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"}}, denyOthers}, "Query", []string{"_/1"}, []string{"_"}, false},
 		"a denial that is not about it":   {[]iam.Statement{deny, own}, "GetItem", []string{"a/1"}, []string{"a"}, true},
 		"nothing is allowed by no policy": {nil, "GetItem", []string{"a/1"}, []string{"a"}, false},
 		"a denial of one of several keys": {[]iam.Statement{own, deny}, "GetItem", []string{"a/1", "_/1"}, []string{"a"}, false},
