@@ -39,7 +39,7 @@ func TestStackFollows(t *testing.T) {
 		{"the key of buckets", `sk: "#STATE"`, `sk: "#NOW"`, `{"S":["#NOW"]}`, "#STATE"},
 		{"the key of audit events", `sk: "#AUDIT#{event_id}"`, `sk: "#EVENT#{event_id}"`, `{"prefix":"#EVENT#"}`, "#AUDIT#"},
 		{"the name of an index", "GSI3", "Owners", "Value: Owners }", "GSI3"},
-		{"the key of the registry", "_/SYSTEM#", "_/REGISTRY#", `["_/REGISTRY#", "_/PING#*"]`, "_/SYSTEM#"},
+		{"the key of the registry", "_/SYSTEM#", "_/REGISTRY#", `"_/REGISTRY#", "_/PING#*"]`, "_/SYSTEM#"},
 		{"the partitions of buckets", "{ns}/BUCKET#", "{ns}/SHARD#", `{ "dynamodb:LeadingKeys": ["*/SHARD#*"] }`, "BUCKET#"},
 	} {
 		changed := strings.ReplaceAll(text, test.old, test.new)
