@@ -3,6 +3,8 @@ package migrate
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -269,7 +271,12 @@ func TestTakeOver(t *testing.T) {
 		}
 		began := time.Now()
 		c, left := w.config(&process{}), []time.Duration{}
-		c.Waiting = func(d time.Duration) { left = append(left, d) }
+		c.Waiting = func(other Rival) {
+			left = append(left, other.Left)
+			if host, _ := os.Hostname(); !strings.Contains(other.Owner, host) || other.Owner != first.record.Owner || !other.Started.Equal(began.Truncate(time.Second)) {
+				t.Errorf("a run that waits is told of %+v, want %s of %v", other, first.record.Owner, began)
+			}
+		}
 		second, err := Start(ctx, c)
 		if len(left) == 0 || left[0] < time.Minute || left[len(left)-1] >= left[0] {
 			t.Errorf("a run that waits for a sign of another one is told of %v", left)

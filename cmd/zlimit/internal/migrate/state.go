@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -68,8 +69,17 @@ type Config struct {
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
 	Report   func(Progress) // told after every checkpoint, by several goroutines, one at a time
-	// Waiting is called while another run may be alive, with the silence that is still missing before it counts as dead.
-	Waiting func(left time.Duration)
+	// Name tells people which process the run is; the host and the process by default.
+	Name string
+	// Waiting is called while another run may be alive.
+	Waiting func(Rival)
+}
+
+// A Rival is another run that has begun to work on the migration and has not ended.
+type Rival struct {
+	Owner   string        // its [Config.Name], and what tells it from others
+	Started time.Time     // when the migration began
+	Left    time.Duration // the silence that is still missing before the run counts as dead
 }
 
 // A Progress is how far a run has come.
@@ -177,7 +187,14 @@ func (c *Config) defaults() {
 		c.Report = func(Progress) {}
 	}
 	if c.Waiting == nil {
-		c.Waiting = func(time.Duration) {}
+		c.Waiting = func(Rival) {}
+	}
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown host"
+		}
+		c.Name = fmt.Sprintf("process %d of %s", os.Getpid(), host)
 	}
 }
 
@@ -321,7 +338,7 @@ func (m *Migration) begin(ctx context.Context) error {
 	now := m.config.Now()
 	m.record = layout.Migration{
 		Source: m.config.SourceName, NamespaceID: m.rules.NS, Cascade: m.rules.Cascade, Windows: strings.Join(m.rules.Windows, ","),
-		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.sourceTime()), Owner: rand.Text(), Beats: 1,
+		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.sourceTime()), Owner: m.newOwner(), Beats: 1,
 		InPlace: m.config.InPlace, Namespace: register, Before: before,
 	}
 	absent, err := layout.Insert()
@@ -369,6 +386,9 @@ func (m *Migration) startStream(ctx context.Context) error {
 	return err
 }
 
+// newOwner returns a name for this run that no other run has.
+func (m *Migration) newOwner() string { return m.config.Name + ", " + rand.Text()[:12] }
+
 // sourceTime returns the time by the clock of the source, as far as its replies have told it.
 func (m *Migration) sourceTime() time.Time {
 	now := m.config.Now()
@@ -414,9 +434,10 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 	if m.config.InPlace != found.InPlace {
 		return fmt.Errorf("the migration from %s is in place: %t", found.Source, found.InPlace)
 	}
+	started := layout.ParseTime(found.StartedAt)
 	for silent := time.Duration(0); found.Owner != "" && silent < m.config.Term; {
 		pause := m.config.Term / 8
-		m.config.Waiting(m.config.Term - silent)
+		m.config.Waiting(Rival{found.Owner, started, m.config.Term - silent})
 		if err := m.config.Sleep(ctx, pause); err != nil {
 			return err
 		}
@@ -434,7 +455,7 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 	}
 	m.record = *found
 	m.booked.add(decodeCounts(found.Counts))
-	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = rand.Text() }); err != nil {
+	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = m.newOwner() }); err != nil {
 		return err
 	}
 	for try := 0; ; try++ {

@@ -545,12 +545,13 @@ func working(
 			show.Grouped(p.Counts[migrate.CountWritten]+p.Counts[migrate.CountReplaced]+p.Counts[migrate.CountDeleted]), show.Grouped(p.Counts[migrate.CountChanges])))
 	}
 	told := false
-	c.Waiting = func(left time.Duration) {
+	c.Waiting = func(other migrate.Rival) {
 		if !told {
-			sh.Note("note: another run has begun this migration and has not ended; it is taken for dead after " + left.String() + " without a sign of it")
+			sh.Note(fmt.Sprintf("note: a run (%s) works on this migration of %s and has not ended; it is taken for dead after %v without a sign of it",
+				other.Owner, other.Started.Format(time.RFC3339), other.Left))
 		}
 		told = true
-		progress.Show("waiting for a sign of another run: " + left.Round(time.Second).String() + " left")
+		progress.Show("waiting for a sign of " + other.Owner + ": " + other.Left.Round(time.Second).String() + " left")
 	}
 	m, err := start(ctx, c)
 	if err != nil {
