@@ -8,7 +8,7 @@ import (
 // CDK returns a construct for the AWS CDK, in TypeScript, that includes [Template] from the file zlimit.yaml beside it.
 func CDK() string {
 	var b strings.Builder
-	b.WriteString(`// zlimit for the AWS CDK. The template beside it is that of ` + "`zlimit cfn-template > zlimit.yaml`" + `.
+	b.WriteString(`// zlimit for the AWS CDK. The template beside it is that of ` + "`zlimit stack cfn-template > zlimit.yaml`" + `.
 import { CfnInclude } from 'aws-cdk-lib/cloudformation-include'
 import { Construct } from 'constructs'
 import * as path from 'path'
@@ -43,7 +43,7 @@ export class Zlimit extends Construct {
 // CloudFormation stack. So there is one definition for every way to deploy it.
 func Terraform() string {
 	var b strings.Builder
-	b.WriteString(`# zlimit for Terraform. The template beside it is that of ` + "`zlimit cfn-template > zlimit.yaml`" + `.
+	b.WriteString(`# zlimit for Terraform. The template beside it is that of ` + "`zlimit stack cfn-template > zlimit.yaml`" + `.
 variable "name" {
   description = "Name of the stack"
   type        = string

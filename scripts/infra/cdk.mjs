@@ -1,4 +1,4 @@
-// Synthesizes the construct of `zlimit cfn-template --format cdk`, and asks the assertions of the CDK whether what comes out is the
+// Synthesizes the construct of `zlimit stack cfn-template --format cdk`, and asks the assertions of the CDK whether what comes out is the
 // template. Its arguments are the directory of make infra, and one with zlimit.ts, zlimit.yaml and template.json: the template
 // with functions in their long form, which a test of package stack writes.
 import assert from 'node:assert'

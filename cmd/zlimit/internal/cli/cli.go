@@ -146,8 +146,6 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		laptop.Command(sh),
 		migrations.Command(sh),
 		stacks.Command(sh),
-		stacks.TemplateCommand(sh),
-		stacks.LambdaExportCommand(sh),
 		quotas.Command(sh),
 		manCommand(sh),
 		versionCommand(sh),

@@ -23,16 +23,16 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "entity",
-		Short: "Keep the records of entities: create, get, list, delete",
+		Short: "Keep the records of entities: create, update, list, delete",
 		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
 one to have a parent, which is charged for what the entity consumes.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.'`,
 		Args:    shell.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("entity: create, get, list, children or delete is missing; see %s --help", cmd.CommandPath())
+			return shell.Usagef("entity: create, get, update, list, children or delete is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(createCommand(sh), getCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
+	cmd.AddCommand(createCommand(sh), getCommand(sh), updateCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
 	return cmd
 }
 
@@ -75,18 +75,9 @@ no error; what it has stays as it is, and is shown.`,
 		Args: shell.Takes("ENTITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.ID = args[0]
-			for _, text := range metadata {
-				name, value, ok := strings.Cut(text, "=")
-				if !ok || name == "" {
-					return shell.Usagef("entity create: metadata %q must be NAME=VALUE", text)
-				}
-				if _, twice := e.Metadata[name]; twice {
-					return shell.Usagef("entity create: metadata %q: %s is given twice", text, name)
-				}
-				if e.Metadata == nil {
-					e.Metadata = map[string]string{}
-				}
-				e.Metadata[name] = value
+			var err error
+			if e.Metadata, err = parseMetadata(cmd, metadata); err != nil {
+				return err
 			}
 			created, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
 				if ensure {
@@ -105,6 +96,89 @@ no error; what it has stays as it is, and is shown.`,
 	cmd.Flags().BoolVar(&e.Cascade, "cascade", false, "charge what it consumes to the parent as well")
 	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "`NAME=VALUE` to keep with it; repeatable")
 	cmd.Flags().BoolVar(&ensure, "ensure", false, "take the record that is there, if there is one")
+	return cmd
+}
+
+// parseMetadata returns the metadata that flags give; nil where they give none.
+func parseMetadata(cmd *cobra.Command, given []string) (map[string]string, error) {
+	var metadata map[string]string
+	for _, text := range given {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, shell.Usagef("entity %s: metadata %q must be NAME=VALUE", cmd.Name(), text)
+		}
+		if _, twice := metadata[name]; twice {
+			return nil, shell.Usagef("entity %s: metadata %q: %s is given twice", cmd.Name(), text, name)
+		}
+		if metadata == nil {
+			metadata = map[string]string{}
+		}
+		metadata[name] = value
+	}
+	return metadata, nil
+}
+
+// updateTries is how often an update begins anew, since somebody else has changed the entity meanwhile.
+const updateTries = 10
+
+func updateCommand(sh *shell.Shell) *cobra.Command {
+	var name string
+	var metadata, without []string
+	cmd := &cobra.Command{
+		Use:   "update ENTITY {--name N | --metadata NAME=VALUE | --without NAME}",
+		Short: "Change the name or the metadata of an entity",
+		Long: `Update changes what is given, and leaves the rest of the record as it is. Changes
+that somebody else makes at the same time are kept. The parent of an entity
+never changes.`,
+		Example: `  zlimit entity update acme --name 'Acme Corp.'
+  zlimit entity update acme --metadata plan=platinum --without note`,
+		Args: shell.Takes("ENTITY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			named := cmd.Flags().Changed("name")
+			if !named && len(metadata)+len(without) == 0 {
+				return shell.Usagef("entity update: --name, --metadata or --without is missing; see %s --help", cmd.CommandPath())
+			}
+			given, err := parseMetadata(cmd, metadata)
+			if err != nil {
+				return err
+			}
+			for _, key := range without {
+				if _, both := given[key]; both {
+					return shell.Usagef("entity update: --without %s and --metadata %s exclude each other", key, key)
+				}
+			}
+			updated, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (e zlimit.Entity, err error) {
+				for range updateTries {
+					if e, err = l.Entities.Get(ctx, args[0]); err != nil {
+						return e, err
+					}
+					if named {
+						e.Name = name
+					}
+					next := maps.Clone(e.Metadata)
+					if next == nil {
+						next = map[string]string{}
+					}
+					maps.Copy(next, given)
+					for _, key := range without {
+						delete(next, key)
+					}
+					e.Metadata = next
+					if e, err = l.Entities.Update(ctx, e); !errors.Is(err, zlimit.ErrEntityChanged) {
+						return e, err
+					}
+				}
+				return e, err
+			})
+			if err != nil {
+				return err
+			}
+			return printEntity(sh, updated)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "`name` for people; the ID where it is empty")
+	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "`NAME=VALUE` to keep with it; repeatable")
+	cmd.Flags().StringArrayVar(&without, "without", nil, "`NAME` of metadata to remove; repeatable")
 	return cmd
 }
 

@@ -32,7 +32,8 @@ REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
 out, and digits may be in groups: 10_000. PERIOD is s, min, h, d, w, or a
 duration such as 90s, 1h30m or 2d.
 
-Plan, apply, diff and import keep all limits of a namespace as a file.`,
+Plan, apply, diff and import keep all limits of a namespace as a file. Disable
+and enable suspend an entity or a resource, whatever its limits.`,
 		Args: shell.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return shell.Usagef("limits: a command such as set, get or plan is missing; see %s --help", cmd.CommandPath())
@@ -40,6 +41,7 @@ Plan, apply, diff and import keep all limits of a namespace as a file.`,
 	}
 	cmd.AddCommand(setCommand(sh), getCommand(sh), deleteCommand(sh), listCommand(sh), resolveCommand(sh),
 		planCommand(sh), applyCommand(sh), diffCommand(sh), importCommand(sh), schemaCommand(sh))
+	cmd.AddCommand(switchCommands(sh)...)
 	return cmd
 }
 

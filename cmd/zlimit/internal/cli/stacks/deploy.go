@@ -31,7 +31,9 @@ table, the aggregator of usage, alarms, policies and a bucket.
   list     the stacks of a region
   delete   delete it; its table and archive stay
 
-  dead-letters   changes that Lambda gave up, and a way to apply them after all`,
+  dead-letters   changes that Lambda gave up, and a way to apply them after all
+  cfn-template   the template, for pipelines of your own
+  lambda-export  the code of the functions, for pipelines of your own`,
 		Example: `  zlimit stack deploy --name limits --region eu-central-1
   zlimit stack status --name limits`,
 		Args: shell.NoSuchCommand,
@@ -39,7 +41,8 @@ table, the aggregator of usage, alarms, policies and a bucket.
 			return shell.Usagef("stack: a command such as deploy or status is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), lettersCommand(sh), listCommand(sh), deleteCommand(sh))
+	cmd.AddCommand(deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), lettersCommand(sh), listCommand(sh), deleteCommand(sh),
+		templateCommand(sh), exportCommand(sh))
 	return cmd
 }
 

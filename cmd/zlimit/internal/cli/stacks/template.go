@@ -11,8 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// TemplateCommand returns the command cfn-template.
-func TemplateCommand(sh *shell.Shell) *cobra.Command {
+func templateCommand(sh *shell.Shell) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "cfn-template",
@@ -25,8 +24,8 @@ It is the same for every deployment: the parameters say what differs.
   terraform  a module around it
 
 The latter two read the template from zlimit.yaml beside them.`,
-		Example: `  zlimit cfn-template > zlimit.yaml
-  zlimit cfn-template --format terraform > main.tf`,
+		Example: `  zlimit stack cfn-template > zlimit.yaml
+  zlimit stack cfn-template --format terraform > main.tf`,
 		Args: shell.Takes(),
 		RunE: func(*cobra.Command, []string) error {
 			p := &show.Page{}
@@ -47,8 +46,7 @@ The latter two read the template from zlimit.yaml beside them.`,
 	return cmd
 }
 
-// LambdaExportCommand returns the command lambda-export.
-func LambdaExportCommand(sh *shell.Shell) *cobra.Command {
+func exportCommand(sh *shell.Shell) *cobra.Command {
 	var code string
 	cmd := &cobra.Command{
 		Use:   "lambda-export FILE",
@@ -57,7 +55,7 @@ func LambdaExportCommand(sh *shell.Shell) *cobra.Command {
 template themselves. A release has the program of the function inside, for
 arm64; another build takes this program, or builds one where it is not for
 Linux. The same zlimit gives the same bytes.`,
-		Example: `  zlimit lambda-export function.zip`,
+		Example: `  zlimit stack lambda-export function.zip`,
 		Args:    shell.Takes("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := codeOf(cmd.Context(), sh, code)
