@@ -42,6 +42,8 @@ const (
 	ActionLimitsSet     AuditAction = "limits_set"
 	ActionLimitsDeleted AuditAction = "limits_deleted"
 	ActionBucketReset   AuditAction = "bucket_reset" // by [LimitService.Reset]
+
+	ActionBucketToppedUp AuditAction = "bucket_topped_up" // by [LimitService.TopUp]
 )
 
 // AuditSystem is what the events of the system config are about, in place of an entity.

@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -67,7 +69,53 @@ func (s *LimitService) Reset(ctx context.Context, r ResetRequest) (BucketChange,
 	for _, name := range r.Limits {
 		op.asked = append(op.asked, expr.S(name))
 	}
-	return s.byHand(ctx, op, &protocol.Restoration{Limits: slices.Clip(r.Limits)})
+	return s.byHand(ctx, op, &protocol.Change{Limits: slices.Clip(r.Limits)})
+}
+
+// A TopUpRequest asks for more tokens in a bucket, see [LimitService.TopUp].
+type TopUpRequest struct {
+	Entity   string  `json:"entity"`
+	Resource string  `json:"resource"`
+	Amounts  Amounts `json:"amounts"` // what to add to each limit, positive
+	// OperationID is as in a [ResetRequest]: of several calls with one ID, one adds tokens.
+	OperationID string `json:"operation_id,omitempty"`
+}
+
+// TopUp adds tokens to limits of a bucket, at most up to their capacity. A debt is paid first. What finds no room is not added, and
+// [LimitChange.Added] tells what is. Leases that are open give back as before. No usage is counted.
+//
+// It is otherwise as [LimitService.Reset], in costs and errors, too. Repeated with one operation ID, it adds once, also after a call that
+// failed with [UnavailableError.Unknown]. It is safe for concurrent use.
+func (s *LimitService) TopUp(ctx context.Context, r TopUpRequest) (BucketChange, error) {
+	if err := r.validate(); err != nil {
+		return BucketChange{}, err
+	}
+	op := operation{kind: operationTopUp, action: ActionBucketToppedUp, entity: r.Entity, resource: r.Resource, id: r.OperationID}
+	var gifts []bucket.Amount
+	for _, a := range r.Amounts.AppendAmounts(nil) {
+		op.asked = append(op.asked, expr.S(a.Limit), expr.N(a.Tokens))
+		gifts = append(gifts, bucket.Amount{Limit: a.Limit, Tokens: a.Tokens * millis})
+	}
+	return s.byHand(ctx, op, &protocol.Change{Gifts: gifts})
+}
+
+func (r *TopUpRequest) validate() error {
+	if err := validateOperation(r.Entity, r.Resource, r.OperationID); err != nil {
+		return err
+	}
+	if len(r.Amounts) == 0 {
+		return &ValidationError{Field: "amounts", Value: "", Reason: "must hold at least one limit"}
+	}
+	for _, a := range r.Amounts.AppendAmounts(nil) {
+		field := "amounts[" + a.Limit + "]"
+		if err := validateLimitName(field, a.Limit); err != nil {
+			return err
+		}
+		if a.Tokens <= 0 || a.Tokens > math.MaxInt64/millis {
+			return &ValidationError{Field: field, Value: strconv.FormatInt(a.Tokens, 10), Reason: fmt.Sprintf("must be from 1 to %d", int64(math.MaxInt64/millis))}
+		}
+	}
+	return nil
 }
 
 func (r *ResetRequest) validate() error {
@@ -95,7 +143,10 @@ func validateOperation(entity, resource, id string) error {
 }
 
 // The kinds of operations, as their records have them.
-const operationReset = "reset"
+const (
+	operationReset = "reset"
+	operationTopUp = "top_up"
+)
 
 // operationTime is how long operations are remembered.
 const operationTime = 3 * day
@@ -110,7 +161,7 @@ type operation struct {
 }
 
 // byHand does an operation once.
-func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Restoration) (change BucketChange, err error) {
+func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Change) (change BucketChange, err error) {
 	if s.l.closed.Load() {
 		return BucketChange{}, ErrClosed
 	}
@@ -129,7 +180,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Res
 		}
 		return op.writes(&change, incarnation, by)
 	}
-	err = s.l.engine.RestoreOnce(ctx, op.entity, op.resource, r, func(ctx context.Context) (bool, error) {
+	err = s.l.engine.ChangeOnce(ctx, op.entity, op.resource, r, func(ctx context.Context) (bool, error) {
 		record := op.key(s.l.ns.id()).Key()
 		items, now, err := s.l.readToChange(ctx, record, layout.EntityKey{NS: s.l.ns.id(), Entity: op.entity}.Key())
 		if err != nil {
@@ -156,7 +207,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Res
 }
 
 // name returns the name of the operation in words.
-func (*operation) name() string { return "reset" }
+func (op *operation) name() string { return strings.ReplaceAll(op.kind, "_", " ") }
 
 func (op *operation) key(ns string) layout.OperationKey {
 	return layout.OperationKey{NS: ns, Entity: op.entity, Resource: op.resource, Operation: op.id}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -282,5 +283,85 @@ func TestResetTells(t *testing.T) {
 	after, _ := last.Details["after"].(map[string]any)
 	if last.Principal != "ann" || last.Resource != "gpt-4" || last.Details["operation"] != "ticket-17" || before["rpd"] != int64(30) || after["rpd"] != int64(100) {
 		t.Errorf("the event is %+v", last)
+	}
+}
+
+// TestTopUp adds to limits of a bucket, up to their capacity. A lease from before gives back as it would have. The usage stays as it is.
+func TestTopUp(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithRejectionCache(0))
+		setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000), zlimit.Daily("budget", 50, "UTC"))
+		lease := acquire(t, other, ask(zlimit.Amounts{"rpd": 100, "tpd": 20, "budget": 40}))
+		reject(t, other, ask(zlimit.Amounts{"rpd": 1}))
+		got, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{
+			Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 30, "tpd": 500, "budget": 15}, OperationID: "ticket-18",
+		})
+		want := []zlimit.LimitChange{
+			{Limit: "rpd", Added: 30 * zlimit.Token, Before: 0, After: 30 * zlimit.Token},
+			{Limit: "tpd", Added: 20 * zlimit.Token, Before: 980 * zlimit.Token, After: 1000 * zlimit.Token},
+			{Limit: "budget", Added: 15 * zlimit.Token, Before: 10 * zlimit.Token, After: 25 * zlimit.Token},
+		}
+		byName := func(a, b zlimit.LimitChange) int { return strings.Compare(a.Limit, b.Limit) }
+		slices.SortFunc(want, byName)
+		if slices.SortFunc(got.Limits, byName); err != nil || !slices.Equal(got.Limits, want) {
+			t.Errorf("TopUp() = %+v, %v", got, err)
+		}
+		acquire(t, other, ask(zlimit.Amounts{"rpd": 30, "budget": 25}))
+		if err := lease.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if rpd, tpd, budget := available(t, l, "rpd"), available(t, l, "tpd"), available(t, l, "budget"); rpd != 100 || tpd != 1000 || budget != 40 {
+			t.Errorf("%d rpd, %d tpd and %d of the budget are available, want 100, 1000 and 40", rpd, tpd, budget)
+		}
+		if rpd := consumed(t, l, "rpd"); rpd != 30 {
+			t.Errorf("%d rpd are counted, want 30", rpd)
+		}
+	})
+}
+
+// TestTopUpOnce loses the reply of a top-up of a bucket of two items, which is in debt. The tokens are added once.
+func TestTopUpOnce(t *testing.T) {
+	for _, fault := range []enginetest.Fault{
+		{Kind: enginetest.LostReply, Times: 1}, {Kind: enginetest.LostReply, Times: 4}, {Kind: enginetest.LostRequest, Times: 4}, {Kind: enginetest.Conflict, Times: 1},
+	} {
+		c := newClock()
+		s, faults := newTable(t)
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("rpd", 100))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 60}))
+		split(t, l)
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 50}), lease.Commit(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		fault.Operation = "TransactWriteItems"
+		faults.Inject(fault)
+		r := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 25}, OperationID: "ticket-18"}
+		for range 2 {
+			if got, err := l.Limits.TopUp(t.Context(), r); err != nil || got.Shards != 2 || got.Limits[0].Before != -10*zlimit.Token || got.Limits[0].After != 15*zlimit.Token {
+				t.Errorf("%+v: TopUp() = %+v, %v", fault, got, err)
+			}
+		}
+		if rpd := available(t, l, "rpd"); rpd != 15 {
+			t.Errorf("%+v: %d rpd are available, want 15", fault, rpd)
+		}
+		r.Amounts["rpd"]++
+		var invalid *zlimit.ValidationError
+		if _, err := l.Limits.TopUp(t.Context(), r); !errors.As(err, &invalid) || invalid.Field != "operation id" {
+			t.Errorf("%+v: another top-up with the ID = %v", fault, err)
+		}
+	}
+}
+
+// TestTopUpRefuses has top-ups that cannot be done.
+func TestTopUpRefuses(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	for field, amounts := range map[string]zlimit.Amounts{"amounts": nil, "amounts[rpd]": {"rpd": 0}, "amounts[a b]": {"a b": 1}, "limits": {"tpd": 1}} {
+		_, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: amounts})
+		var invalid *zlimit.ValidationError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("TopUp() of %v = %v, want an error of %s", amounts, err, field)
+		}
 	}
 }

@@ -303,6 +303,10 @@ func TestCosts(t *testing.T) {
 	measure("the same again, with the same operation ID", manual, resets("first"))
 	split(t, manual)
 	measure("`Reset` of a bucket of two shards", manual, resets("second"))
+	measure("`TopUp` of a bucket of two shards", manual, func() error {
+		_, err := manual.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"tpm": 5}})
+		return err
+	})
 
 	page.WriteString("\n")
 	section("Usage and capacity")

@@ -410,3 +410,31 @@ func ExampleLimitService_Reset() {
 	// 0 before, 10 after, repeated: true <nil>
 	// <nil>
 }
+
+func ExampleLimitService_TopUp() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	day := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("reports", 10)}}
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "billing"}, day); err != nil {
+		panic(err)
+	}
+	request := zlimit.Request{Entity: "alice", Resource: "billing", Consume: zlimit.Amounts{"reports": 8}}
+	if _, err := limiter.Acquire(ctx, request); err != nil {
+		panic(err)
+	}
+	for _, id := range []string{"ticket-18", "ticket-18", "ticket-19"} {
+		change, err := limiter.Limits.TopUp(ctx, zlimit.TopUpRequest{
+			Entity: "alice", Resource: "billing", Amounts: zlimit.Amounts{"reports": 5}, OperationID: id,
+		})
+		fmt.Println(change.Limits[0].Added.Tokens(), "added,", change.Limits[0].After.Tokens(), "after, repeated:", change.Repeated, err)
+	}
+	// Output:
+	// 5 added, 7 after, repeated: false <nil>
+	// 5 added, 7 after, repeated: true <nil>
+	// 3 added, 10 after, repeated: false <nil>
+}

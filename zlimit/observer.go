@@ -15,7 +15,7 @@ type Observer func(context.Context, Event)
 type Event struct {
 	Kind EventKind `json:"kind"`
 	// Operation names the call that the event is part of: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
-	// [OpRollback]; of EventStore the call, such as "write"; of EventByHand "reset".
+	// [OpRollback]; of EventStore the call, such as "write"; of EventByHand "reset" or "top up".
 	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
 	Time time.Time `json:"time"`
@@ -69,7 +69,7 @@ const (
 	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
 	// made again, and Duration is how long that was not so.
 	EventOutage
-	// EventByHand is an operator's change of a bucket, by [LimitService.Reset]. Amounts are what its limits got, in whole tokens.
+	// EventByHand is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in whole tokens.
 	EventByHand
 )
 

@@ -245,7 +245,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"expire":            "deletion of what has expired",
 		"create":            "entities and their audit events; no bucket",
 		"writeUpdate":       "name and metadata of entities, and their audit events; no bucket",
-		"change":            "limits and their audit events; no bucket",
+		"change":            "limits and their audit events; changes by hand of buckets",
 		"register":          "records of namespaces; no bucket",
 		"clear":             "deletion of entities",
 		"forget":            "deletion of entities; no bucket",
@@ -260,8 +260,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"writeLock":         "the lock of managed limits; no bucket",
 		"writeHeld":         "which levels are managed; no bucket",
 		"unlock":            "the lock of managed limits; no bucket",
-		"restore":           "reset by hand",
-		"restoreNothing":    "reset by hand of no bucket",
+		"changeNothing":     "changes by hand of no bucket",
 		"stamp":             "generation and disabled of items; their tokens stay as they are",
 	}
 	found := map[string]string{}

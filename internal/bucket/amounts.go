@@ -119,6 +119,8 @@ type Demand struct {
 	levels []Amount
 	// full are the limits that an operator makes full by hand.
 	full []string
+	// gifts are what an operator adds by hand.
+	gifts []Amount
 }
 
 // of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of

@@ -430,7 +430,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	amount, checked := d.of(l.Name)
 	changed := !l.has(params)
 	ch := s.chain(l, from, now, 0)
-	inflow, capacity, renewed := ch.inflow, s.ceiling(ch, params, changed, now), ch.anew
+	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, changed, now), ch.anew
 	refill := signed(inflow)
 	moves := amount != 0 || changed
 	refilled := raised(l.Tokens, inflow)

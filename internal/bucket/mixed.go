@@ -68,7 +68,7 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now 
 	amount, checked := d.of(l.Name)
 	ch := s.chain(l, from, now, 0)
 	capacity := s.ceiling(ch, params, !l.has(params), now)
-	ceiling, inflow, renewed := capacity, ch.inflow, ch.anew
+	ceiling, inflow, renewed := capacity, plus(ch.inflow, d.gift(l.Name)), ch.anew
 	if !renewed { // whatever others took of a quota that is full anew, they took before
 		ceiling = min(capacity, sub(ch.ceiling, s.others(l)))
 	}

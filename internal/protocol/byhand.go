@@ -13,25 +13,26 @@ import (
 // Operators change what buckets hold by hand. Such a change is one transaction over all shards, together with what its caller writes
 // beside it. So it binds at once in every process, and either is done or leaves nothing.
 
-// A Restoration makes limits of a bucket full.
-type Restoration struct {
-	Limits []string // nil for all that the bucket has
+// A Change is what an operator changes of a bucket.
+type Change struct {
+	Limits []string        // that become full; nil for all that the bucket has
+	Gifts  []bucket.Amount // what limits get instead; nil for none
 	// With returns what the transaction writes besides. It is told the changes of the limits, and the number of shards. That is 0 for a
 	// bucket that does not exist. Such a bucket is full, and stays as it is.
 	With func(changes []bucket.LevelChange, shards int) ([]store.Write, error)
 }
 
-// Restore makes one try of a restoration. It reads all shards and the stored limits, which the shards take on where they have limits of
-// their names. It returns false when others came first. An exact try asks for the balances of limits that are not made full, see
-// [bucket.Config.Restore].
-func (e *Engine) Restore(ctx context.Context, entity, resource string, r *Restoration, exact bool) (done bool, err error) {
+// Change makes one try of a change. It reads all shards and the stored limits, which the shards take on where they have limits of
+// their names. It returns false when others came first. An exact try asks for the balances of limits, see
+// [bucket.Config.Change].
+func (e *Engine) Change(ctx context.Context, entity, resource string, r *Change, exact bool) (done bool, err error) {
 	b := e.buckets.get(entity, resource)
-	done, err = e.aligner.restore(ctx, b, r, exact)
+	done, err = e.aligner.change(ctx, b, r, exact)
 	return done, unlessMoved(err)
 }
 
-// restore is [Engine.Restore].
-func (al *aligner) restore(ctx context.Context, b *Bucket, r *Restoration, exact bool) (done bool, err error) {
+// change is [Engine.Change].
+func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool) (done bool, err error) {
 	epoch := al.NextEpoch()
 	seen := al.looks.seenSince(epoch)
 	if err := al.looks.readStale(ctx, []level{{bucket: b, began: epoch}}, seen); err != nil {
@@ -43,14 +44,18 @@ func (al *aligner) restore(ctx context.Context, b *Bucket, r *Restoration, exact
 		return false, err
 	}
 	if len(v.states) == 0 {
-		return al.restoreNothing(ctx, b, r, limits)
+		return al.changeNothing(ctx, b, r, limits)
 	}
 	config, now := al.byHand(limits, &v), al.now()
 	names, err := r.names(config.Params, limits)
 	if err != nil {
 		return false, err
 	}
-	parts, changes, ok := config.Restore(v.states, names, exact, al.life(epoch), now)
+	by := bucket.Hand{Full: names, Gifts: r.Gifts}
+	if r.Gifts != nil {
+		by.Full = nil
+	}
+	parts, changes, ok := config.Change(v.states, &by, exact, al.life(epoch), now)
 	if !ok {
 		return false, &CrowdedError{b.Entity, b.Resource}
 	}
@@ -74,8 +79,8 @@ func (al *aligner) restore(ctx context.Context, b *Bucket, r *Restoration, exact
 	return done, err
 }
 
-// restoreNothing restores a bucket that does not exist.
-func (al *aligner) restoreNothing(ctx context.Context, b *Bucket, r *Restoration, limits *Limits) (done bool, err error) {
+// changeNothing is change for a bucket that does not exist.
+func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limits *Limits) (done bool, err error) {
 	names, err := r.names(nil, limits)
 	if err != nil {
 		return false, err
@@ -98,9 +103,9 @@ func (al *aligner) restoreNothing(ctx context.Context, b *Bucket, r *Restoration
 	return al.table.Transact(ctx, append([]store.Write{check}, with...))
 }
 
-// names returns the names of the limits that are made full. They are limits of the bucket, or stored ones.
-func (r *Restoration) names(known []bucket.Params, limits *Limits) (names []string, err error) {
-	if r.Limits == nil && known != nil {
+// names returns the names of the limits that change. They are limits of the bucket, or stored ones.
+func (r *Change) names(known []bucket.Params, limits *Limits) (names []string, err error) {
+	if r.Limits == nil && r.Gifts == nil && known != nil {
 		return namesOf(known), nil
 	}
 	for _, p := range limits.Config.Params {
@@ -109,15 +114,19 @@ func (r *Restoration) names(known []bucket.Params, limits *Limits) (names []stri
 		}
 	}
 	names = namesOf(known)
-	if r.Limits == nil {
+	asked := slices.Clone(r.Limits)
+	for _, a := range r.Gifts {
+		asked = append(asked, a.Limit)
+	}
+	if asked == nil {
 		return names, nil
 	}
-	for _, name := range r.Limits {
+	for _, name := range asked {
 		if !slices.Contains(names, name) {
 			return nil, &UnknownLimitError{name, known}
 		}
 	}
-	return r.Limits, nil
+	return asked, nil
 }
 
 func namesOf(params []bucket.Params) (names []string) {
@@ -159,9 +168,9 @@ const exactTries = 4
 // maxDoubts is the number of tries that may stay without a reply.
 const maxDoubts = 8
 
-// RestoreOnce makes tries of a restoration until one is done. Before each it asks whether an earlier one is done already: the reply of
-// a try may be lost.
-func (e *Engine) RestoreOnce(ctx context.Context, entity, resource string, r *Restoration, already func(context.Context) (bool, error)) error {
+// ChangeOnce makes tries of a change until one is done. Before each it asks whether an earlier one is done already: the reply of a try
+// may be lost.
+func (e *Engine) ChangeOnce(ctx context.Context, entity, resource string, r *Change, already func(context.Context) (bool, error)) error {
 	tries := 0
 	var doubt []error
 	return e.table.Optimistic(ctx, func() (done bool, err error) {
@@ -172,7 +181,7 @@ func (e *Engine) RestoreOnce(ctx context.Context, entity, resource string, r *Re
 			return false, errors.Join(append(doubt, err)...)
 		}
 		tries++
-		done, err = e.Restore(ctx, entity, resource, r, tries <= exactTries)
+		done, err = e.Change(ctx, entity, resource, r, tries <= exactTries)
 		if IsUnknown(err) && len(doubt) < maxDoubts && ctx.Err() == nil {
 			doubt = append(doubt, err)
 			return false, nil

@@ -107,6 +107,18 @@ func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error)
 	return s.core.Reset(ctx, r)
 }
 
+// TopUp adds tokens to limits of a bucket, at most up to their capacity. A debt is paid first. What finds no room is
+// not added, and [zlimit.LimitChange.Added] tells what is. Leases that are open give back as before. No usage is
+// counted.
+//
+// It is otherwise as [LimitService.Reset], in costs and errors, too. Repeated with one operation ID, it adds once, also
+// after a call that failed with [zlimit.UnavailableError.Unknown]. It is safe for concurrent use.
+func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.TopUp(ctx, r)
+}
+
 // Apply brings the stored limits of resources in line with what an application declares. Applications call it when they
 // start.
 //   - Resources without limits get the declared ones.

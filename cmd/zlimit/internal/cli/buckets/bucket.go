@@ -16,19 +16,19 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bucket",
-		Short: "Look at buckets, and reset them: list, get, reset",
+		Short: "Look at buckets, and fill them: list, get, reset, top-up",
 		Long: `A bucket is where the limits of an entity stand for one resource. It is made by
 the first request, and expires when nobody uses it, unless its limits are the
 entity's own. Looking changes nothing.
 
-Reset makes a bucket full by hand.`,
+Reset makes a bucket full by hand, and top-up adds tokens.`,
 		Example: `  zlimit bucket list --entity acme`,
 		Args:    shell.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("bucket: list, get or reset is missing; see %s --help", cmd.CommandPath())
+			return shell.Usagef("bucket: list, get, reset or top-up is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(listCommand(sh), getCommand(sh), resetCommand(sh))
+	cmd.AddCommand(listCommand(sh), getCommand(sh), resetCommand(sh), topUpCommand(sh))
 	return cmd
 }
 

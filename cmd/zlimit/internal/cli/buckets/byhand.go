@@ -2,6 +2,7 @@ package buckets
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +39,46 @@ have failed can be repeated. An audit event tells who did it.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&r.Limits, "limit", nil, "`NAME` of a limit; repeatable; all of them by default")
+	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID`, such as that of a ticket, under which it is done once")
+	return cmd
+}
+
+func topUpCommand(sh *shell.Shell) *cobra.Command {
+	var r zlimit.TopUpRequest
+	var add []string
+	cmd := &cobra.Command{
+		Use:   "top-up ENTITY RESOURCE --add NAME=N ...",
+		Short: "Add tokens to a bucket",
+		Long: `Top-up adds tokens to limits of a bucket, at most up to their capacity. It pays
+debts first, and tells what it has added. Every process admits by it at once.
+
+With --operation, of several top-ups with one ID one is done: a top-up that may
+have failed can be repeated. An audit event tells who did it.`,
+		Example: `  zlimit bucket top-up acme gpt --add tpd=50k --operation ticket-18`,
+		Args:    shell.Takes("ENTITY", "RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(add) == 0 {
+				return shell.Usagef("bucket top-up: --add NAME=N is missing; see %s --help", cmd.CommandPath())
+			}
+			r.Entity, r.Resource = args[0], args[1]
+			if r.Amounts, err = shell.ParseAmounts(add); err != nil {
+				return err
+			}
+			topUp := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
+				return l.Limits.TopUp(ctx, r)
+			}
+			check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
+				made, err := l.Limits.TopUp(ctx, r)
+				var invalid *zlimit.ValidationError
+				if errors.As(err, &invalid) && invalid.Field == "limits" { // an empty store has none
+					return made, nil
+				}
+				return made, err
+			}
+			return change(cmd.Context(), sh, check, topUp)
+		},
+	}
+	cmd.Flags().StringArrayVar(&add, "add", nil, "`NAME=N`, tokens to add to a limit; repeatable")
 	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID`, such as that of a ticket, under which it is done once")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -28,10 +29,10 @@ type restoredLease struct {
 	over   bool // the limit was reset since
 }
 
-// TestRestore runs programs of takes, refunds, splits, merges and resets, by images that may be old. Beside them stand ideal buckets that are
+// TestByHand runs programs of takes, refunds, splits, merges, resets and top-ups, by images that may be old. Beside them stand ideal buckets that are
 // whole: what a lease took before a reset comes back to none. The shards never have more than those, and after a reset just as much as
 // the capacity. What was counted is what was taken and not given back.
-func TestRestore(t *testing.T) {
+func TestByHand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := restoring{T: t, config: Config{Freshness: 1000}, now: 1 << 40, images: [2]map[int]*State{{}, {}}, whole: map[string]*ideal{}, born: rapid.Bool().Draw(t, "lives")}
 		for _, name := range []string{"rpm", "tpm"} {
@@ -53,7 +54,7 @@ func TestRestore(t *testing.T) {
 			p.shards = append(p.shards, &item{})
 			p.shards[i].apply(&plan)
 		}
-		steps := []func(){p.take, p.take, p.refund, p.refund, p.split, p.merge, p.reset}
+		steps := []func(){p.take, p.take, p.refund, p.refund, p.split, p.merge, p.reset, p.topUp}
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {
 			if rapid.IntRange(0, 4).Draw(t, "waits") == 0 {
 				p.now += rapid.OneOf(rapid.Int64Range(1, 500), rapid.Int64Range(0, 2*p.config.Params[0].rule().slowest(p.config.Params[0].Capacity)/int64(count))).Draw(t, "time")
@@ -194,7 +195,7 @@ func (p *restoring) reset() {
 	for i := range p.config.Params {
 		before[p.config.Params[i].Name] = p.config.whole(p.shards.images(), &p.config.Params[i], p.latest()).available()
 	}
-	parts, changes, ok := p.config.Restore(images, names, exact, 7, p.now)
+	parts, changes, ok := p.config.Change(images, &Hand{Full: names}, exact, 7, p.now)
 	if !ok || len(parts) != len(images) || len(changes) != len(names) {
 		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), ok)
 	}
@@ -225,6 +226,54 @@ func (p *restoring) reset() {
 			p.Fatalf("%s has %d of %d after a reset", params.Name, has, params.Capacity)
 		case !full && exact && len(p.shards) > 1 && has < before[params.Name]-int64(len(p.shards))*(2+params.RefillAmount/params.RefillPeriod):
 			p.Fatalf("%s has %d after a reset of the other limit, and had %d", params.Name, has, before[params.Name])
+		}
+	}
+}
+
+// topUp adds to a limit. The bucket has that much more, up to the capacity. Of the other limit it has what it had, where the top-up was exact.
+func (p *restoring) topUp() {
+	gift := Amount{Limit: p.limit(), Tokens: rapid.OneOf(rapid.Int64Range(1, 200_000), rapid.Int64Range(1, 1<<41)).Draw(p.T, "gift")}
+	exact := rapid.Bool().Draw(p.T, "exact")
+	images, before, fresh := make([]*State, len(p.shards)), map[string]standing{}, true
+	for i, it := range p.shards {
+		images[i] = p.image(it)
+		fresh = fresh && reflect.DeepEqual(images[i], it.image())
+	}
+	for i := range p.config.Params {
+		before[p.config.Params[i].Name] = p.config.whole(p.shards.images(), &p.config.Params[i], p.latest())
+	}
+	parts, changes, ok := p.config.Change(images, &Hand{Gifts: []Amount{gift}}, exact, 7, p.now)
+	if !ok || len(parts) != len(images) || len(changes) != 1 {
+		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), ok)
+	}
+	next := make(tree, len(p.shards))
+	for i, it := range p.shards {
+		next[i] = &item{it.image()}
+		if !next[i].apply(&parts[i].Plan) {
+			return
+		}
+	}
+	p.shards = next
+	b := p.whole[gift.Limit]
+	b.refill(p.latest())
+	added := changes[0].After - changes[0].Before // a full image of a shard gets nothing, though requests have taken of it since
+	if added < 0 || added > gift.Tokens {
+		p.Fatalf("%+v, of %d", changes[0], gift.Tokens)
+	}
+	b.level.Add(b.level, rat(added))
+	b.clamp()
+	for i := range p.config.Params {
+		params := &p.config.Params[i]
+		was := before[params.Name]
+		least, slack := was.level, int64(len(p.shards))*(2+params.RefillAmount/params.RefillPeriod)
+		if exact {
+			least = was.available()
+		}
+		if params.Name == gift.Limit {
+			least = min(least+added, params.Capacity)
+		}
+		if has := p.config.whole(p.shards.images(), params, p.latest()).available(); fresh && has < least-slack {
+			p.Fatalf("%s has %d after %d of %s were added, want %d", params.Name, has, gift.Tokens, gift.Limit, least)
 		}
 	}
 }
@@ -263,8 +312,8 @@ func (p *restoring) check() {
 func TestRestoresAreApart(t *testing.T) {
 	c := Config{Params: []Params{{Name: "rpm", Capacity: 100_000, RefillAmount: 1000, RefillPeriod: 60_000}}}
 	shards := fullShards(&c, 1, 1<<40)
-	first, _, _ := c.Restore(shards.images(), []string{"rpm"}, true, 7, 1<<40)
-	second, _, _ := c.Restore(shards.images(), []string{"rpm"}, true, 7, 1<<40)
+	first, _, _ := c.Change(shards.images(), &Hand{Full: []string{"rpm"}}, true, 7, 1<<40)
+	second, _, _ := c.Change(shards.images(), &Hand{Full: []string{"rpm"}}, true, 7, 1<<40)
 	if !shards[0].apply(&first[0].Plan) || shards[0].apply(&second[0].Plan) {
 		t.Errorf("of two resets from one image, not just the first applies: %+v", shards[0].state)
 	}

@@ -9,6 +9,12 @@ import "slices"
 // oneReset is what a reset by hand adds to a [Limit.Life].
 const oneReset = 1 << 33
 
+// A Hand is what an operator changes of a bucket by hand.
+type Hand struct {
+	Full  []string // limits that are full then, as if nothing was ever taken of them
+	Gifts []Amount // what other limits have more then, at most the capacity
+}
+
 // A LevelChange is what a write by hand makes of a limit of a bucket.
 type LevelChange struct {
 	Limit         string
@@ -21,35 +27,53 @@ func (d *Demand) restarts(limit string) bool { return slices.Contains(d.full, li
 // restart plans that a limit was reset by hand.
 func (p *Plan) restart(l *Limit) { p.step(Begin, l.Name, add(l.Life, oneReset)) }
 
-// Restore plans that some limits of a bucket are full at a time, as if nothing was ever taken of them, in one transaction of all its
-// shards. The other limits are refilled. With even, the shards are left with the same part of those, and the refill that full shards
-// could not hold belongs to the others. That asks for the balances as they were seen; else such refill is lost. Limits that a shard
-// starts have the life.
+// gift returns what an operator adds to a limit.
+func (d *Demand) gift(limit string) uint64 { return uint64(max(Of(d.gifts, limit), 0)) }
+
+// Change plans what an operator changes of a bucket at a time, in one transaction of all its shards. The other limits are refilled. With
+// even, the shards are left with the same part of those and of the limits with gifts, and the refill that full shards could not hold
+// belongs to the others. That asks for the balances as they were seen; else such refill is lost. Limits that a shard starts have the life.
 //
-// A limit that another program has started has no life to ask for, so that what is given back to it would not find the reset. The item
+// A limit that another program has started has no life to ask for, so that what is given back to it would not find a reset. The item
 // then gets a new generation, for which every write asks.
-func (c *Config) Restore(shards []*State, limits []string, even bool, life, now int64) (parts []Part, changes []LevelChange, ok bool) {
+func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, ok bool) {
 	latest := c.latest(shards, now)
-	levels := make([][]Amount, len(shards))
+	levels, gifts := make([][]Amount, len(shards)), make([][]Amount, len(shards))
 	for i := range c.Params {
 		p := &c.Params[i]
-		full := slices.Contains(limits, p.Name)
-		shares, sum, spare, most := make([]int64, len(shards)), standing{}, spareOf(shards, p), int64(0)
+		full, gift := slices.Contains(by.Full, p.Name), Of(by.Gifts, p.Name)
+		shares, rooms, sum, spare, most := make([]int64, len(shards)), make([]int64, len(shards)), standing{}, spareOf(shards, p), int64(0)
 		for at, s := range shards {
 			stamp := c.restamp(s, now)
-			sum = sum.plus(c.standing(s, p, latest, stamp, spare))
+			one := c.standing(s, p, latest, stamp, spare)
+			sum, rooms[at] = sum.plus(one), one.room
 			if shares[at] = s.capacity(p.Name, p.rule(), stamp); full {
 				shares[at] = s.idle(p, stamp)
 			}
 			most = add(most, shares[at])
 		}
+		if !even {
+			sum.surplus = 0
+		}
+		after := sum.available()
 		switch {
 		case full:
-			changes = append(changes, LevelChange{p.Name, sum.available(), most})
-		case !even || len(shards) == 1:
-			continue
+			after = most
+		case gift > 0:
+			after = max(after, min(add(after, gift), most))
+		}
+		if full || gift > 0 {
+			changes = append(changes, LevelChange{p.Name, sum.available(), after})
+		}
+		switch {
+		case full:
+		case even && len(shards) > 1:
+			shares = evenly(shares, after)
 		default:
-			shares = evenly(shares, sum.available())
+			for at, part := range intoRooms(rooms, 0, min(gift, sum.room)) {
+				gifts[at] = append(gifts[at], Amount{Limit: p.Name, Tokens: part})
+			}
+			continue
 		}
 		for at := range shards {
 			levels[at] = append(levels[at], Amount{Limit: p.Name, Tokens: shares[at]})
@@ -58,11 +82,11 @@ func (c *Config) Restore(shards []*State, limits []string, even bool, life, now 
 	unborn, generation := false, now
 	for _, s := range shards {
 		generation = max(generation, s.Generation+1)
-		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(limits, l.Name) })
+		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(by.Full, l.Name) })
 	}
 	for at, s := range shards {
 		part := Part{At: at}
-		part.Plan.advance(s, c, &Demand{Settles: true, Life: life, levels: levels[at], full: limits}, c.restamp(s, now))
+		part.Plan.advance(s, c, &Demand{Settles: true, Life: life, levels: levels[at], full: by.Full, gifts: gifts[at]}, c.restamp(s, now))
 		if !part.Plan.Writes() {
 			return nil, nil, false
 		}
