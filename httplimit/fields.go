@@ -31,11 +31,11 @@ func (m *middleware) describe(header http.Header, statuses zlimit.Statuses, valu
 func setLegacy(header http.Header, statuses zlimit.Statuses) {
 	least := statuses[0]
 	for _, s := range statuses[1:] {
-		if float64(s.Available)/float64(s.Limit.Capacity) < float64(least.Available)/float64(least.Limit.Capacity) {
+		if float64(s.Available)/float64(s.Now().Capacity) < float64(least.Available)/float64(least.Now().Capacity) {
 			least = s
 		}
 	}
-	header.Set("X-RateLimit-Limit", strconv.FormatInt(least.Limit.Capacity, 10))
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(least.Now().Capacity, 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(max(0, least.Available), 10))
 	header.Set("X-RateLimit-Reset", strconv.FormatInt(fields.Wait(least, least.Exceeded), 10))
 }

@@ -97,7 +97,7 @@ func reason(e *zlimit.ExceededError) string {
 	b.WriteString("rate limit exceeded")
 	separator := ": "
 	for _, s := range e.Violations() {
-		fmt.Fprintf(&b, "%s%s (requested %d, available %d of %d)", separator, s.Limit.Name, s.Requested, s.Available, s.Limit.Capacity)
+		fmt.Fprintf(&b, "%s%s (requested %d, available %d of %d)", separator, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity)
 		separator = "; "
 	}
 	if e.Possible() {

@@ -214,7 +214,7 @@ func (x *exchange) acquire(ctx context.Context) (err error) {
 		}
 		for _, s := range exceeded.Statuses {
 			if asked, ok := x.taken[s.Limit.Name]; ok {
-				x.taken[s.Limit.Name] = min(asked, s.Limit.Capacity)
+				x.taken[s.Limit.Name] = min(asked, s.Now().Capacity)
 			}
 		}
 	}

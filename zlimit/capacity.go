@@ -102,7 +102,7 @@ func addLevel(limits []LimitCapacity, level *bucket.Status) []LimitCapacity {
 	}
 	l := &limits[at]
 	l.Entities++
-	l.Capacity = l.Capacity.plus(Quantity(level.Capacity))
+	l.Capacity = l.Capacity.plus(Quantity(level.Holds()))
 	if level.Available >= 0 {
 		l.Available = l.Available.plus(Quantity(level.Available))
 	} else {

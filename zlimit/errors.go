@@ -150,7 +150,7 @@ func (e *ExceededError) Error() string {
 	separator := ": "
 	for _, s := range e.Violations() {
 		fmt.Fprintf(&b, "%s%s/%s %s (requested %d, available %d of %d)",
-			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Limit.Capacity)
+			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity)
 		separator = "; "
 	}
 	if e.Possible() {

@@ -37,10 +37,11 @@ func OnLevel(limit string, share float64, f func(context.Context, Status)) Obser
 
 // used returns the share of the capacity that is not available; above 1 in debt.
 func (s *Status) used() float64 {
-	if s.Limit.Capacity <= 0 {
+	capacity := s.Now().Capacity
+	if capacity <= 0 {
 		return math.Inf(1)
 	}
-	return float64(s.Limit.Capacity-s.Available) / float64(s.Limit.Capacity)
+	return float64(capacity-s.Available) / float64(capacity)
 }
 
 // A bucketName is an entity and a resource.

@@ -21,6 +21,8 @@ type Status struct {
 	// within, and 2 of the one that the latter lies within.
 	Wider int
 	Limit Limit
+	// Window is the limit with the parameters of the window that holds now, nil where its own ones hold: see [Status.Now].
+	Window *Limit
 	// Available is the balance in tokens, rounded down; negative in debt.
 	Available int64
 	// Requested is what the request asks, in tokens.
@@ -60,6 +62,14 @@ func levelName(ancestor int) string {
 	}
 }
 
+// Now returns the limit with the parameters that hold now: those of its window, or its own.
+func (s Status) Now() Limit {
+	if s.Window != nil {
+		return *s.Window
+	}
+	return s.Limit
+}
+
 // Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window.
 func (s Status) Possible() bool { return s.Requested <= s.Limit.most() }
 
@@ -82,12 +92,13 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Windows           string      `json:"windows,omitempty"`
 		Zone              string      `json:"zone,omitempty"`
 		ResetsAt          time.Time   `json:"resets_at,omitzero"`
+		Window            *Limit      `json:"window,omitempty"`
 		QueueSeconds      secondsJSON `json:"queue_seconds,omitempty"`
 	}
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Exceeded, secondsJSON(s.RetryAfter),
-		s.Limit.Resets, s.Limit.Windows, s.Limit.Zone, s.ResetsAt, secondsJSON(s.Queue),
+		s.Limit.Resets, s.Limit.Windows, s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue),
 	})
 }
 
@@ -140,6 +151,10 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 		if s.RetryAfter = min(duration(l.Wait), longestWait); s.Exceeded && l.Wait == bucket.Never {
 			s.RetryAfter = Never
 		}
+		if l.Change != nil {
+			window := limitIn(&l)
+			s.Window = &window
+		}
 		if l.ResetsAt > 0 {
 			s.ResetsAt = time.UnixMilli(l.ResetsAt).UTC()
 		}
@@ -158,6 +173,14 @@ func limitOfParams(p *bucket.Params) Limit {
 		l.Windows, l.Zone = p.Windows.String(), p.Windows.Zone()
 	}
 	return l
+}
+
+// limitIn returns a limit with the parameters of the window that holds.
+func limitIn(l *bucket.Status) Limit {
+	p := l.Params
+	p.Capacity, p.RefillAmount, p.RefillPeriod = l.Change.Of(p.Capacity, p.RefillAmount, p.RefillPeriod)
+	p.Windows = nil
+	return limitOfParams(&p)
 }
 
 // millis is the number of millitokens in a token.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,51 @@ func TestWindowsOfSibling(t *testing.T) {
 	}
 	if tk, _ := item.Get("b_rpm_tk").Int(); tk != 49_000 {
 		t.Errorf("%d millitokens are left, want 49000: 50000 is the capacity", tk)
+	}
+}
+
+// TestStatusInWindows has the status of a limit inside of a window, and behind its end, in Go and as JSON.
+func TestStatusInWindows(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
+	c.sleep(c.now().Truncate(time.Hour).Add(time.Hour + 2*time.Minute).Sub(c.now()))
+	limits := []zlimit.Limit{
+		zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2"), zlimit.PerMinute("tpm", 60).When("*/2 * * * *", "to 20:10/30s"),
+		zlimit.Daily("rpd", 1000, "UTC").When("*/2 * * * *", "to 500:"),
+	}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	for _, want := range [][]zlimit.Limit{
+		{zlimit.PerMinute("rpm", 120), {Name: "tpm", Capacity: 20, RefillAmount: 10, RefillPeriod: 30 * time.Second}, zlimit.Daily("rpd", 500, "UTC")},
+		limits,
+	} {
+		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+		if err != nil || len(statuses) != len(want) {
+			t.Fatal(statuses, err)
+		}
+		for i, s := range statuses {
+			at := slices.IndexFunc(want, func(l zlimit.Limit) bool { return l.Name == s.Limit.Name })
+			if s.Now() != want[at] || s.Limit != limits[at] || (s.Window != nil) != (want[at].Windows == "") {
+				t.Errorf("%+v holds %+v, want %+v", s, s.Now(), want[at])
+			}
+			body, err := json.Marshal(statuses[i])
+			if err != nil || strings.Contains(string(body), `"window":{`) != (s.Window != nil) {
+				t.Errorf("%s, %v", body, err)
+			}
+		}
+		sum, err := l.Usage.Capacity(ctx, "gpt-4")
+		if rpm, ok := sum.Limit("rpm"); err != nil || !ok || rpm.Capacity.Tokens() != want[0].Capacity {
+			t.Errorf("capacity %+v, %v", sum, err)
+		}
+		_, err = l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 110, "tpm": 30}))
+		var exceeded *zlimit.ExceededError
+		if !errors.As(err, &exceeded) || !strings.Contains(err.Error(), "tpm (requested 30, available 20 of ") && want[1].Windows == "" {
+			t.Errorf("error %v", err)
+		}
+		c.sleep(time.Minute)
 	}
 }
 

@@ -1,16 +1,21 @@
 package bucket
 
-import "math"
+import (
+	"math"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
 
 // A Status is where one limit of a bucket stands in view of a demand.
 type Status struct {
 	Params
-	Available int64 // balance after a refill up to now, millitokens; negative in debt
-	Requested int64 // what the demand asks, millitokens
-	Short     bool  // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
-	Queue     int64 // milliseconds until the debt is paid if nothing else happens; 0 without one
-	ResetsAt  int64 // when a quota is full anew, epoch milliseconds; 0 for a limit that refills
-	Wait      int64 // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
+	Change    *calendar.Change // of the window that holds now; nil without one
+	Available int64            // balance after a refill up to now, millitokens; negative in debt
+	Requested int64            // what the demand asks, millitokens
+	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
+	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
+	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills
+	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
 
 // Never is the wait for more than a limit can hold.
@@ -30,6 +35,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		if p.Times != nil {
 			status.ResetsAt = p.Times.Next(now)
 		}
+		status.Change, _, _ = p.Windows.At(now)
 		switch {
 		case !checked || amount <= available:
 		case amount > p.rule().most():
@@ -41,6 +47,9 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 	}
 	return to
 }
+
+// Holds returns the most that the limit can have now, in millitokens.
+func (s *Status) Holds() int64 { return s.rule().as(s.Change).capacity }
 
 // available returns what the shards of a bucket together have of a limit, and what a demand says is held.
 func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int64 {
@@ -184,12 +193,6 @@ func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) 
 	more := func(tokens uint64) { sum = plus(sum, tokens) }
 	latest := max(now, c.latest(shards, now))
 	for _, s := range shards {
-		if p.Times != nil {
-			if p.Times.Between(max(now, s.mark()), at) {
-				more(uint64(c.standing(s, p, latest, now, 0).room))
-			}
-			continue
-		}
 		r := p.rule()
 		from := max(now, c.since(s, now))
 		if from < latest {
@@ -205,6 +208,9 @@ func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) 
 // until returns the time from now, in milliseconds, until shards that have less of a limit have so much, if nothing else happens. It goes from
 // window to window, since one that closes takes away what it does not hold.
 func (c *Config) until(shards []*State, p *Params, available, tokens, now int64) int64 {
+	if p.Times != nil {
+		return c.untilAnew(shards, p, tokens, now)
+	}
 	r := p.rule()
 	at := now
 	for range maxStretches {
@@ -225,6 +231,20 @@ func (c *Config) until(shards []*State, p *Params, available, tokens, now int64)
 		}
 		available = min(raised(available, c.inflow(shards, p, at, end)), is.capacity)
 		at = end
+	}
+	return at - now
+}
+
+// untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then.
+func (c *Config) untilAnew(shards []*State, p *Params, tokens, now int64) int64 {
+	at := now
+	for range maxStretches {
+		if at = p.Times.Next(at); at == Never || c.available(shards, p, &Demand{}, at) >= tokens {
+			break
+		}
+	}
+	if at == Never {
+		return Never
 	}
 	return at - now
 }

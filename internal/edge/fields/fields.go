@@ -83,12 +83,12 @@ func appendRung(b []byte, name string, rung int) []byte {
 func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	for i, s := range statuses {
 		b = appendName(b, i, s)
-		b = appendParameter(b, ";q=", s.Limit.Capacity)
+		b = appendParameter(b, ";q=", s.Now().Capacity)
 		if unit, ok := f.Units[s.Limit.Name]; ok {
 			b = append(append(append(b, `;qu="`...), unit...), '"')
 		}
 		if s.Limit.Resets == "" {
-			b = appendParameter(b, ";w=", max(1, untilTokens(s.Limit, s.Limit.Capacity)))
+			b = appendParameter(b, ";w=", max(1, untilTokens(s.Now(), s.Now().Capacity)))
 		}
 		b = f.appendPartition(b, s)
 	}
@@ -118,14 +118,14 @@ func Wait(s zlimit.Status, refused bool) int64 {
 		return 0
 	case refused:
 		return seconds(s.RetryAfter)
-	case !s.ResetsAt.IsZero() && s.Available < s.Limit.Capacity:
+	case !s.ResetsAt.IsZero() && s.Available < s.Now().Capacity:
 		return max(1, seconds(time.Until(s.ResetsAt)))
 	case !s.ResetsAt.IsZero():
 		return 0
 	case s.Available <= 0:
-		return untilTokens(s.Limit, 1-s.Available)
+		return untilTokens(s.Now(), 1-s.Available)
 	default:
-		return untilTokens(s.Limit, s.Limit.Capacity-s.Available)
+		return untilTokens(s.Now(), s.Now().Capacity-s.Available)
 	}
 }
 

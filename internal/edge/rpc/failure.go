@@ -64,10 +64,10 @@ func Violations(err *zlimit.ExceededError) []Violation {
 	for _, s := range err.Violations() {
 		all = append(all, Violation{
 			Subject:     "resource:" + s.Resource,
-			Description: fmt.Sprintf("%d requested, %d of %d available", s.Requested, max(0, s.Available), s.Limit.Capacity),
+			Description: fmt.Sprintf("%d requested, %d of %d available", s.Requested, max(0, s.Available), s.Now().Capacity),
 			QuotaMetric: s.Limit.Name,
 			QuotaID:     s.Resource + "/" + s.Limit.Name,
-			QuotaValue:  s.Limit.Capacity,
+			QuotaValue:  s.Now().Capacity,
 		})
 	}
 	return all

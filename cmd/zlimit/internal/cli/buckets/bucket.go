@@ -101,7 +101,7 @@ func printBucketList(sh *shell.Shell, buckets []zlimit.Bucket) error {
 			show.Text("resource", func(l bucketLine) string { return l.bucket.Resource }),
 			show.Text("limit", func(l bucketLine) string { return l.status.Limit.Name }),
 			show.Number("available", func(l bucketLine) int64 { return l.status.Available }),
-			show.Number("capacity", func(l bucketLine) int64 { return l.status.Limit.Capacity }),
+			show.Number("capacity", func(l bucketLine) int64 { return l.status.Now().Capacity }),
 			{
 				Name:  "refill",
 				Plain: func(l bucketLine) string { return show.PlainRefill(l.status.Limit) },

@@ -187,7 +187,7 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 			for _, s := range b.Statuses {
 				key := topKey{b.Entity, b.Resource, s.Limit.Name}
 				after[key] = taken{own[s.Limit.Name], b.FromChildren[s.Limit.Name]}
-				row := topRow{Entity: b.Entity, Resource: b.Resource, Limit: s.Limit.Name, Available: s.Available, Capacity: s.Limit.Capacity, Shards: b.Shards}
+				row := topRow{Entity: b.Entity, Resource: b.Resource, Limit: s.Limit.Name, Available: s.Available, Capacity: s.Now().Capacity, Shards: b.Shards}
 				if t.before != nil {
 					row.since(after[key], t.before[key], max(now.Sub(t.at).Seconds(), 0.001))
 				}

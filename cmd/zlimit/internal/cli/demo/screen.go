@@ -69,7 +69,7 @@ func (s *screen) frame(ctx context.Context, r *stage) ([]string, error) {
 		}
 		left := 1.0
 		for _, status := range statuses {
-			left = max(0, min(left, float64(status.Available)/float64(status.Limit.Capacity)))
+			left = max(0, min(left, float64(status.Available)/float64(status.Now().Capacity)))
 		}
 		color := show.Green
 		switch {

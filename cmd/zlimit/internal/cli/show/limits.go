@@ -26,7 +26,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Limit.Capacity), Refill(s.Limit)}
+		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Now().Capacity), Refill(s.Limit)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}

@@ -143,7 +143,7 @@ func printBuckets(sh *shell.Shell, resource string, buckets []zlimit.Bucket, cov
 			show.Text("entity", func(s zlimit.Status) string { return s.Entity }),
 			show.Text("limit", func(s zlimit.Status) string { return s.Limit.Name }),
 			show.Number("available", func(s zlimit.Status) int64 { return s.Available }),
-			show.Number("capacity", func(s zlimit.Status) int64 { return s.Limit.Capacity }),
+			show.Number("capacity", func(s zlimit.Status) int64 { return s.Now().Capacity }),
 			show.Text("refill", func(s zlimit.Status) string { return show.Refill(s.Limit) }),
 		},
 	}
