@@ -35,10 +35,10 @@ func (shards tree) gather(t *rapid.T, c *Config, d *Demand, even bool, now int64
 		if !shards[parts[i].At].apply(&parts[i].Plan) {
 			t.Fatalf("part %d of %d does not apply: %+v", i, len(parts), parts[i])
 		}
-		taken += Of(parts[i].Amounts, "rpm")
+		taken += Of(parts[i].Amounts, c.Params[0].Name)
 	}
-	if ok && taken != Of(d.Amounts, "rpm") {
-		t.Fatalf("the shards give %d of %d", taken, Of(d.Amounts, "rpm"))
+	if asked := Of(d.Amounts, c.Params[0].Name); ok && taken != asked {
+		t.Fatalf("the shards give %d of %d", taken, asked)
 	}
 	return ok
 }
@@ -65,13 +65,25 @@ func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int6
 	for i, later := range times {
 		told[i] = c.whole(shards.images(), p, later).available()
 	}
+	bound = shards.divide(t, c, at)
+	for i, later := range times {
+		if got := c.whole(shards.images(), p, later).available(); got < told[i]-bound {
+			t.Fatalf("%d after %d ms as told, and %d once it is one of %d shards", told[i], later-now, got, len(*shards))
+		}
+	}
+	return bound
+}
+
+// divide splits a shard, or merges it, as resize does.
+func (shards *tree) divide(t *rapid.T, c *Config, at int) (bound int64) {
+	p := &c.Params[0]
 	it := (*shards)[at]
 	low, high := Sibling(it.state.Shard, it.state.Shards)
 	of := func(shard int) int {
 		return slices.IndexFunc(*shards, func(o *item) bool { return o.state.Shard == shard && o.state.Shards == it.state.Shards })
 	}
 	var plan Plan
-	bound = p.RefillAmount/p.RefillPeriod + 1 + int64(len(*shards))
+	p.rule().each(func(r rule) { bound = max(bound, r.refill/r.period+1+int64(len(*shards))) })
 	switch lower, higher := of(low), of(high); {
 	case it.state.Shards > 1 && lower >= 0 && higher >= 0 && rapid.Bool().Draw(t, "merge"):
 		plan.Merge((*shards)[lower].image(), (*shards)[higher].image())
@@ -81,18 +93,17 @@ func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int6
 		*shards = slices.Delete(*shards, higher, higher+1)
 	case it.state.Shards < 32:
 		plan.Split(it.image())
-		bound += it.state.share("rpm", p.Capacity)/Share(p.RefillAmount, plan.Item.Shard, plan.Item.Shards) + 1
+		slowest := int64(0)
+		p.rule().each(func(r rule) {
+			slowest = max(slowest, it.state.share(p.Name, r.capacity)/max(Share(r.refill, plan.Item.Shard, plan.Item.Shards), 1)+1)
+		})
+		bound += slowest
 		created := plan.Item
 		created.Limits = slices.Clone(created.Limits)
 		if !it.apply(&plan) {
 			t.Fatalf("%+v does not apply", plan)
 		}
 		*shards = append(*shards, &item{&created})
-	}
-	for i, later := range times {
-		if got := c.whole(shards.images(), p, later).available(); got < told[i]-bound {
-			t.Fatalf("%d after %d ms as told, and %d once it is one of %d shards", told[i], later-now, got, len(*shards))
-		}
 	}
 	return bound
 }

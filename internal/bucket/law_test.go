@@ -16,8 +16,7 @@ var lawWindows = []string{
 }
 
 // windowed draws a limit with windows, small enough for a chain over hours to matter.
-func windowed(t *testing.T, random *rand.Rand) Params {
-	t.Helper()
+func windowed(t interface{ Fatal(...any) }, random *rand.Rand) Params {
 	zones := []string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"}
 	w, err := calendar.ParseWindows(lawWindows[random.IntN(len(lawWindows))], zones[random.IntN(len(zones))])
 	if err != nil {
