@@ -273,6 +273,8 @@ func doesAll(t *testing.T, w *testbed) {
 	w.must(err)
 	_, err = l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
 	w.must(err)
+	w.must(l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: limits}))
+	w.must(l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-5", Within: "models"})) // raises the version of the table
 	_, err = l.Entities.Create(ctx, zlimit.Entity{ID: "new", ParentID: "team"})
 	w.must(err)
 	_, err = w.raw.PutItem(ctx, &dynamodb.PutItemInput{TableName: &w.table, Item: keyOf(w.namespace+"/ENTITY#loner", "#USAGE#gpt-4#2026-03-01T12:00:00Z")})
@@ -478,7 +480,10 @@ func provisions(t *testing.T, w *testbed) {
 		declared := map[string]any{"namespace": namespace, "system": map[string]any{"limits": map[string]any{"rpm": "100/min"}}, "entities": map[string]any{"acme": entity}}
 		id := handle(cfn.RequestCreate, "", declared)
 		w.must(w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits})) // by other means
-		declared["resources"] = map[string]any{"gpt-4": map[string]any{"limits": map[string]any{"rpm": "50/min"}}}
+		declared["resources"] = map[string]any{
+			"models": map[string]any{"limits": map[string]any{"rpm": "90/min"}},
+			"gpt-4":  map[string]any{"limits": map[string]any{"rpm": "50/min"}, "within": "models"},
+		}
 		delete(declared, "entities")
 		handle(cfn.RequestUpdate, id, declared)
 		handle(cfn.RequestDelete, id, declared)
