@@ -125,11 +125,11 @@ func updateCommand(sh *shell.Shell) *cobra.Command {
 	var name string
 	var metadata, without []string
 	cmd := &cobra.Command{
-		Use:   "update ENTITY {--name N | --metadata NAME=VALUE | --without NAME}",
+		Use:   "update ENTITY {--name N | --metadata NAME=VALUE}",
 		Short: "Change the name or the metadata of an entity",
-		Long: `Update changes what is given, and leaves the rest of the record as it is. Changes
-that somebody else makes at the same time are kept. The parent of an entity
-never changes.`,
+		Long: `Update changes what is given, and leaves the rest of the record as it is. What
+somebody else changes at the same time is kept. The parent of an entity never
+changes.`,
 		Example: `  zlimit entity update acme --name 'Acme Corp.'
   zlimit entity update acme --metadata plan=platinum --without note`,
 		Args: shell.Takes("ENTITY"),

@@ -29,9 +29,9 @@ type switched struct {
 // switchCommands returns the commands that have requests of a level refused and served again, and the one that lists such levels.
 func switchCommands(sh *shell.Shell) []*cobra.Command {
 	return []*cobra.Command{
-		switchCommand(sh, "disable", zlimit.SwitchDisabled, (*zlimit.LimitService).Disable, "Have all requests of a level refused", `Disable suspends an entity, a resource, or an entity for one resource. Limits stay
-as they are, and leases from before are settled. Children of the entity that are
-charged to it are refused as well.`),
+		switchCommand(sh, "disable", zlimit.SwitchDisabled, (*zlimit.LimitService).Disable, "Have all requests of a level refused", `Disable suspends an entity, a resource, or an entity for one resource. Limits
+stay as they are, and leases from before are settled. Children of the entity
+that are charged to it are refused as well.`),
 		switchCommand(sh, "enable", zlimit.SwitchEnabled, (*zlimit.LimitService).Enable, "Have requests of a level served, whatever wider levels say", `Enable has requests of a level served again, also where a wider level has them
 refused: an entity where its resource is disabled.`),
 		switchCommand(sh, "leave-switch", zlimit.SwitchInherit, (*zlimit.LimitService).LeaveSwitch, "Leave it to wider levels whether requests are served", `Leave-switch takes back what disable or enable said of a level, so that the next
