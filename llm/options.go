@@ -38,6 +38,7 @@ type config struct {
 	drainBytes   int64
 	drainTime    time.Duration
 	maxWait      time.Duration
+	priority     string
 	observe      func(context.Context, Report)
 	logger       *slog.Logger
 	clock        func() time.Time
@@ -250,6 +251,10 @@ func WithDrain(bytes int64, d time.Duration) Option {
 // WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
 // whose wait would be longer, or pass the deadline of its context, is refused at once. By default no call waits.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
+// WithPriority makes calls ones of a priority: they leave to others the part of limits that [zlimit.Limit.Floor] says. A name that is
+// none is an error of each call.
+func WithPriority(name string) Option { return func(c *config) { c.priority = name } }
 
 // WithObserver sets a function that is told of every call that was admitted, once the call is settled, and of unknown
 // requests as [WithUnknown] says. The goroutine that reads the answer calls it, and it must not block.

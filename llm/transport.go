@@ -207,14 +207,14 @@ func (x *exchange) acquire(ctx context.Context) (err error) {
 		return err
 	}
 	for range 2 {
-		x.lease, err = x.transport.take(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken})
+		x.lease, err = x.transport.take(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken, Priority: x.transport.config.priority})
 		var exceeded *zlimit.ExceededError
 		if !errors.As(err, &exceeded) || exceeded.Possible() {
 			return err
 		}
 		for _, s := range exceeded.Statuses {
 			if asked, ok := x.taken[s.Limit.Name]; ok {
-				x.taken[s.Limit.Name] = min(asked, s.Now().Capacity)
+				x.taken[s.Limit.Name] = min(asked, s.Now().Capacity-s.Kept)
 			}
 		}
 	}

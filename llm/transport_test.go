@@ -319,6 +319,31 @@ func TestCallsWait(t *testing.T) {
 	})
 }
 
+// TestCallsHavePriority has a call of a priority ask for more than its limit can give it: it takes what the floor leaves, and the next call is refused.
+func TestCallsHavePriority(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000).Floor("batch", 40))
+	base := respond(200, http.Header{}, io.NopCloser(strings.NewReader("")))
+	send := func(opts ...llm.Option) error {
+		transport, _ := newTransport(t, limiter, base, opts...)
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":5000}`))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = response.Body.Close() }) // which settles the call
+		return nil
+	}
+	if err := send(llm.WithPriority("batch")); err != nil {
+		t.Fatal(err)
+	}
+	var exceeded *zlimit.ExceededError
+	if err := send(llm.WithPriority("batch")); !errors.As(err, &exceeded) || exceeded.Violations()[0].Available != 400 || exceeded.Violations()[0].Kept != 400 {
+		t.Errorf("RoundTrip() = %v, want a rejection that keeps 400 of 400", err)
+	}
+	if err := send(); !errors.As(err, &exceeded) || exceeded.Violations()[0].Available != 400 {
+		t.Errorf("RoundTrip() = %v, want a rejection that has 400 of 1,000", err)
+	}
+}
+
 func TestIncludeUsage(t *testing.T) {
 	stream := string(read(t, "chat.sse"))
 	usage := stream[strings.LastIndex(stream, `data: {"id"`):strings.Index(stream, "data: [DONE]")]

@@ -77,7 +77,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 
 // request returns a request in the form of the engine, without its amounts.
 func (l *RateLimiter) request(r *Request) protocol.Request {
-	request := protocol.Request{Entity: r.Entity, Resource: r.Resource}
+	request := protocol.Request{Entity: r.Entity, Resource: r.Resource, Priority: r.Priority}
 	if len(r.Limits) > 0 {
 		request.Own = l.cache.own(l.engine.Bucket(r.Entity, r.Resource), r.Limits)
 	}

@@ -255,6 +255,9 @@ func auditedLimit(l layout.ConfigLimit, zone string) expr.Item {
 			item = append(item, expr.Attribute{Name: "zone", Value: expr.S(windows.Zone())})
 		}
 	}
+	if l.Floors != "" {
+		item = append(item, expr.Attribute{Name: "floors", Value: expr.S(l.Floors)})
+	}
 	if times, err := layout.ReadTimes(l.Times, zone); l.Times != "" && err == nil {
 		return append(item, expr.Attribute{Name: "resets", Value: expr.S(times.String())}, expr.Attribute{Name: "zone", Value: expr.S(times.Zone())})
 	}

@@ -254,7 +254,7 @@ func (i *configItem) widerOf() string {
 
 // limitOf returns a limit that is stored in an item with a zone.
 func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
-	limit := Limit{Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount}
+	limit := Limit{Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, Floors: stored.Floors}
 	if stored.Burst > 0 {
 		limit.Capacity = stored.Burst
 	}
@@ -280,7 +280,7 @@ func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
 // storedLimit is the reverse of limitOf.
 func storedLimit(l Limit) (stored layout.ConfigLimit, zone string) {
 	stored = layout.ConfigLimit{
-		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
+		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second), Floors: l.Floors,
 	}
 	p := l.params()
 	if p.Times != nil {

@@ -149,8 +149,12 @@ func (e *ExceededError) Error() string {
 	b.WriteString("zlimit: rate limit exceeded")
 	separator := ": "
 	for _, s := range e.Violations() {
-		fmt.Fprintf(&b, "%s%s/%s %s (requested %d, available %d of %d)",
-			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity)
+		kept := ""
+		if s.Kept > 0 {
+			kept = fmt.Sprintf(", %d kept for other priorities", s.Kept)
+		}
+		fmt.Fprintf(&b, "%s%s/%s %s (requested %d, available %d of %d%s)",
+			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity, kept)
 		separator = "; "
 	}
 	if e.Possible() {

@@ -438,3 +438,9 @@ func ExampleLimitService_TopUp() {
 	// 5 added, 7 after, repeated: true <nil>
 	// 3 added, 10 after, repeated: false <nil>
 }
+
+func ExampleLimit_Floor() {
+	limit := zlimit.PerMinute("tpm", 100_000).Floor("crawl", 50).Floor("batch", 20)
+	fmt.Println(limit)
+	// Output: tpm=100000/min floors batch=20 crawl=50
+}

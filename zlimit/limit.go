@@ -3,9 +3,12 @@ package zlimit
 import (
 	"cmp"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // A Limit is a token bucket. It holds at most Capacity tokens, and RefillAmount of them flow in every RefillPeriod,
@@ -29,6 +32,8 @@ type Limit struct {
 	Zone string
 	// Windows are the times in which other parameters hold, "" for none: see [Limit.When].
 	Windows string
+	// Floors are what requests leave to others by their priority, "" for nothing: see [Limit.Floor].
+	Floors string
 }
 
 // A LimitOption changes a limit from what its constructor makes it.
@@ -107,6 +112,20 @@ func (l Limit) In(zone string) Limit {
 	return l
 }
 
+// Floor returns the limit with a floor more: requests of a priority leave so many percent of the capacity to all others, from 1 to 99. They
+// are admitted where the balance holds that part beside what they ask. Requests without a priority, and those of a priority
+// that has no floor, leave nothing: see [Request.Priority].
+//
+// Choose a floor that is more than what the others ask at once. A floor keeps tokens that are there, and promises no rate:
+// while others ask for all that flows in, requests below the floor get nothing.
+func (l Limit) Floor(priority string, percent int) Limit {
+	l.Floors = strings.TrimSpace(l.Floors + " " + priority + "=" + strconv.Itoa(percent))
+	if sorted, err := grammar.ParseFloors(l.Floors); err == nil { // else the validation tells
+		l.Floors = sorted
+	}
+	return l
+}
+
 // most returns the largest capacity that holds at some time, in tokens.
 func (l *Limit) most() int64 {
 	most := l.Capacity
@@ -144,6 +163,9 @@ type Request struct {
 	Limits []Limit `json:"limits"`
 	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the stored limits.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
+	// Priority says which part of limits the request leaves to others, where they have a floor for it: see [Limit.Floor]. Elsewhere it
+	// does nothing. It has the form of the name of a limit, such as "batch", or is empty.
+	Priority string `json:"priority,omitempty"`
 }
 
 // A FailurePolicy says what happens to requests while the store is unavailable. Only an outage follows it: denied

@@ -10,7 +10,7 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors}
 }
 
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
@@ -35,7 +35,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 // from 1 to 31, which is the last day of a shorter month. The first day may be left out, and T08:30 may follow, for a time
 // other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron].
 //
-// Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota.
+// Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors come
+// last: floors PRIORITY=PERCENT, see [Limit.Floor].
 //
 // Anything else is a [*ValidationError], and leaves the limit as it is.
 func (l *Limit) UnmarshalText(text []byte) error {
@@ -43,7 +44,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
@@ -60,12 +61,14 @@ type limitJSON struct {
 	Resets       string      `json:"resets,omitempty"`
 	Windows      string      `json:"windows,omitempty"`
 	Zone         string      `json:"zone,omitempty"`
+	Floors       string      `json:"floors,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it. A quota has resets and zone in place of the last two. A limit with windows has windows and zone, too.
+// event has it. A quota has resets and zone in place of the last two. A limit with windows has windows and zone, too. One
+// with floors has floors.
 func (l Limit) MarshalJSON() ([]byte, error) {
-	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone}
+	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors}
 	if l.Resets == "" {
 		body.RefillAmount, body.RefillPeriod = &l.RefillAmount, grammar.Seconds(l.RefillPeriod)
 	}
@@ -92,7 +95,7 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&body); err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows}
+	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows, Floors: body.Floors}
 	switch {
 	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount

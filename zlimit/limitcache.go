@@ -475,6 +475,7 @@ func (l *Limit) params() bucket.Params {
 		p.RefillPeriod = quotaPeriod
 		p.Times, _ = calendar.Parse(l.Resets, l.Zone) // which the validation has done before
 	}
+	p.Floors = bucket.Floors(l.Floors)
 	if l.Windows != "" {
 		p.Windows, _ = calendar.ParseWindows(l.Windows, l.Zone) // which the validation has done before
 	}

@@ -69,6 +69,7 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 		made.Zone = cmp.Or(made.Zone, zone)
 		made.Limits = append(made.Limits, layout.RepeatedLimit{
 			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times, Windows: stored.Windows,
+			Floors: stored.Floors,
 		})
 	}
 	return made
@@ -96,6 +97,7 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	for _, l := range made.Limits {
 		*item.limits = append(*item.limits, layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times, Windows: l.Windows,
+			Floors: l.Floors,
 		})
 	}
 	if made.Disabled != nil {

@@ -27,7 +27,9 @@ type Status struct {
 	Available int64
 	// Requested is what the request asks, in tokens.
 	Requested int64
-	// Exceeded says that it asks for more than is available.
+	// Kept is what the request leaves to others by its priority, in tokens, rounded up. It asks for so much beside what it takes.
+	Kept int64
+	// Exceeded says that it asks for more than is available, or leaves less than Kept.
 	Exceeded bool
 	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills.
 	ResetsAt time.Time
@@ -71,7 +73,7 @@ func (s Status) Now() Limit {
 }
 
 // Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window.
-func (s Status) Possible() bool { return s.Requested <= s.Limit.most() }
+func (s Status) Possible() bool { return s.RetryAfter != Never && s.Requested <= s.Limit.most() }
 
 // MarshalJSON returns the status as an object with durations in seconds, and null for [Never].
 func (s Status) MarshalJSON() ([]byte, error) {
@@ -86,6 +88,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		RefillPeriod      secondsJSON `json:"refill_period_seconds"`
 		Available         int64       `json:"available"`
 		Requested         int64       `json:"requested"`
+		Kept              int64       `json:"kept,omitempty"`
 		Exceeded          bool        `json:"exceeded"`
 		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
 		Resets            string      `json:"resets,omitempty"`
@@ -97,7 +100,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
-		s.Available, s.Requested, s.Exceeded, secondsJSON(s.RetryAfter),
+		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue),
 	})
 }
@@ -145,6 +148,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			Limit:     limitOfParams(&l.Params),
 			Available: thousands(l.Available),
 			Requested: l.Requested / millis,
+			Kept:      -thousands(-l.Kept),
 			Exceeded:  l.Wait > 0,
 			Queue:     min(duration(l.Queue), longestWait),
 		}
@@ -169,6 +173,7 @@ func limitOfParams(p *bucket.Params) Limit {
 	if p.Times != nil {
 		l.RefillPeriod, l.Resets, l.Zone = 0, p.Times.String(), p.Times.Zone()
 	}
+	l.Floors = string(p.Floors)
 	if p.Windows != nil {
 		l.Windows, l.Zone = p.Windows.String(), p.Windows.Zone()
 	}

@@ -83,6 +83,11 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 			return err
 		}
 	}
+	if l.Floors != "" {
+		if _, err := grammar.ParseFloors(l.Floors); err != nil {
+			return &ValidationError{Field: field + " floors", Value: l.Floors, Reason: err.Error()}
+		}
+	}
 	if l.Resets != "" || l.Zone != "" && l.Windows == "" {
 		return l.validateTimes(field)
 	}
@@ -203,6 +208,11 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	}
 	if err := r.OnUnavailable.validate(); err != nil {
 		return nil, err
+	}
+	if r.Priority != "" {
+		if err := invalid("priority", r.Priority, grammar.CheckLimitName(r.Priority)); err != nil {
+			return nil, err
+		}
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]

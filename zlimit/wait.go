@@ -114,13 +114,13 @@ func (l *RateLimiter) takeAtEdges(
 	var rejected *protocol.RejectedError
 	for errors.As(err, &rejected) {
 		rest := until - l.engine.Elapsed()
-		edge, ok := rejected.Edge(l.now().UnixMilli(), rest)
+		chance, ok := rejected.Chance(l.now().UnixMilli(), rest)
 		if !ok {
 			return slept, err
 		}
 		slept = true
 		l.stats.waiting.Add(1)
-		err = l.engine.Sleep(ctx, min(edge+afterEdge(r.Entity), rest))
+		err = l.engine.Sleep(ctx, min(chance.In+turnOf(r.Entity, chance.Within), rest))
 		l.stats.waiting.Add(-1)
 		if err != nil {
 			l.stats.abandoned.Add(1)
@@ -136,12 +136,12 @@ func (l *RateLimiter) takeAtEdges(
 	return slept, err
 }
 
-// afterEdge returns how long after a time of the calendar requests of an entity ask again. Each entity has its own part of a second, since
-// quotas of all of them are full anew at the same time.
-func afterEdge(entity string) time.Duration {
+// turnOf returns how long after a chance requests of an entity ask again. Each entity has its own part of a time, since quotas of all of
+// them are full anew at once.
+func turnOf(entity string, within time.Duration) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(entity))
-	return time.Duration(h.Sum32()%1000) * time.Millisecond
+	return within * time.Duration(h.Sum32()%1000) / 1000
 }
 
 // waitForUnknown has a request wait that is admitted although it is not known whether its tokens were taken: until no bucket of it is in

@@ -110,7 +110,9 @@ type Demand struct {
 
 	// Wait is how long the caller waits at most for tokens that are not there yet, in milliseconds; 0 for a caller that does not.
 	Wait int64
-	// Line are the demands that one write takes together, in their order; nil where none of them waits. The amounts are their sums.
+	// Priority is that of the caller where a limit has a floor for it, else "".
+	Priority string
+	// Line are the demands that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums.
 	Line []*Demand
 
 	// floors stand in for what [Demand.floor] works out, in a part of a demand that several shards give.

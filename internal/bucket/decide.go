@@ -28,7 +28,7 @@ type StepKind uint8
 // The steps of a plan, each with its values in order.
 const (
 	Take       StepKind = iota // amount
-	Borrow                     // amount, floor, shards
+	Borrow                     // amount, floor, shards: a take that asks for another balance than the amount
 	Below                      // ceiling
 	Unmoved                    // refill stamp
 	Charge                     // amount
@@ -97,9 +97,16 @@ type Plan struct {
 // plan is a guess, since the image that it was made from may be old. The conditions of its write verify the guess. A
 // plan to reject has no write, and is as good as the image.
 func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
-	switch {
-	case s == nil:
+	if s == nil {
 		p.Create(c, d, 0, 1, now)
+		return
+	}
+	p.decide(s, c, d, s.led(now))
+}
+
+// decide is Decide at the time by which the item is judged.
+func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
+	switch {
 	case !c.InLine(s, now) || len(d.levels) > 0 || c.mixed(s) || !p.spend(s, c, d, now):
 		p.advance(s, c, d, c.stamp(s, now))
 	}
@@ -197,11 +204,12 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 // The conditions of the write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan
 // as it is for an item that is not in line or whose limits were changed, and for a demand that is not checked.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
+	now = s.led(now)
 	returned := func(a Amount) bool { return a.Tokens < 0 }
 	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return
 	}
-	if d.Waits() && s.Shards == 0 {
+	if d.isFloored() && s.Shards == 0 {
 		return
 	}
 	p.reset(Spend, s, sub(now, c.Freshness), now)
@@ -212,7 +220,7 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 		amount, checked := d.of(l.Name)
 		switch {
 		case checked:
-			p.take(s, l, d, amount, now)
+			p.take(s, l, c, d, amount, now)
 		case amount != 0: // of the write units
 			p.step(Charge, l.Name, amount)
 		}
@@ -245,7 +253,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
 	p.admit(d)
-	if s.Changed || s.isPast(now) || d.Waits() && s.Shards == 0 || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
+	if s.Changed || s.isPast(now) || d.isFloored() && s.Shards == 0 || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
 		return false
 	}
 	period, unmoved := false, false // they are asked for
@@ -258,7 +266,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				p.step(Regard, l.Name, ended)
 			}
 		case checked:
-			if l.Tokens < p.take(s, l, d, amount, now) {
+			if l.Tokens < p.take(s, l, c, d, amount, now) {
 				return false
 			}
 		case amount > 0:

@@ -24,9 +24,10 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	if len(shards) == 0 || !c.Covers(shards, d, now) {
 		return nil, false
 	}
+	now = led(shards, now)
 	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
 	taken := make([][]Amount, len(shards))
-	floors := make([][]Amount, len(shards)) // of callers that wait
+	floors := make([][]Amount, len(shards)) // of callers that wait, or have a priority
 	latest, moves := c.latest(shards, now), false
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -51,9 +52,9 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		children, narrower := d.parts(p.Name)
 		deal(taken, Amount{p.Name, amount, children, narrower}, takes)
 		for at, take := range takes {
-			if take > 0 && d.Waits() {
-				deepest := depth(amount, d.floor(p, nil, now), true)
-				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: sub(take, shards[at].share(p.Name, deepest))})
+			if take > 0 && d.isFloored() {
+				floor := shards[at].partOfFloor(p, take, amount, d.floor(p, nil, now))
+				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(floor, max(levels[at], take))})
 			}
 		}
 	}
@@ -62,7 +63,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 			continue
 		}
 		part := Part{At: at, Amounts: taken[at]}
-		part.Plan.Decide(s, c, &Demand{Amounts: taken[at], floors: floors[at], levels: left[at]}, now)
+		part.Plan.decide(s, c, &Demand{Amounts: taken[at], floors: floors[at], levels: left[at]}, now)
 		if !part.Plan.Writes() {
 			return nil, false
 		}
@@ -71,11 +72,20 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	return parts, true
 }
 
+// partOfFloor returns the balance of a shard that admits its part of an amount, of which the whole bucket asks for a floor.
+func (s *State) partOfFloor(p *Params, part, amount, floor int64) int64 {
+	if floor > amount {
+		return add(part, s.share(p.Name, floor-amount))
+	}
+	return sub(part, s.share(p.Name, sub(amount, floor)))
+}
+
 // Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
 // has. Spread takes what the shards have as [Config.Gather] does, and divides what is missing among them by their
 // shares. A debt of one shard alone would not hold the others back. Tokens that are given back go to the shard at index
 // home, then to others that have room.
 func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, now int64) (parts []Part, ok bool) {
+	now = led(shards, now)
 	taken := make([][]Amount, len(shards))
 	for _, a := range due.Amounts {
 		levels, shares, rooms := make([]int64, len(shards)), make([]int64, len(shards)), make([]int64, len(shards))
@@ -108,10 +118,10 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 		if d.Empty() {
 			continue
 		}
-		part.Plan.Decide(s, keep(s), &d, now)
+		part.Plan.decide(s, keep(s), &d, now)
 		if part.Plan.Kind == Reject { // it will be in debt
 			d.Unchecked = true
-			part.Plan.Decide(s, keep(s), &d, now)
+			part.Plan.decide(s, keep(s), &d, now)
 		}
 		if !part.Plan.Writes() {
 			return nil, false
@@ -163,6 +173,7 @@ func intoRooms(rooms []int64, home int, amount int64) []int64 {
 // Roomiest returns the shard that has all of a demand and is left with the largest part of its share. It returns false
 // when no shard has all of it.
 func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok bool) {
+	now = led(shards, now)
 	most := int64(-1)
 	for i, s := range shards {
 		if least := c.left(s, d, now); least > most {
@@ -197,6 +208,7 @@ const nearlyFull = wholeShare / 8 * 7
 // eighths of its share. The full shard loses its refill from then on, which the unsplit bucket would keep. The demand
 // is better gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
+	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
 		if p.Times != nil { // nothing flows into a quota
@@ -222,6 +234,7 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 // Fitting reports which of several demands fit into what the shards of a bucket have together. It goes by their order:
 // a demand fits when it does so beside the fitting ones before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
+	now = led(shards, now)
 	fits := make([]bool, len(demands))
 	available := make([]int64, len(c.Params))
 	for i := range c.Params {

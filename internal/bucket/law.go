@@ -65,6 +65,12 @@ func (r rule) most() (most int64) {
 	return most
 }
 
+// holds reports whether a limit can hold at some time what admits a demand.
+func (r rule) holds(d *Demand, p *Params) (holds bool) {
+	r.each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= r.capacity })
+	return holds
+}
+
 // slowest returns the longest time in which that many millitokens flow in, in milliseconds.
 func (r rule) slowest(tokens int64) (longest int64) {
 	r.each(func(r rule) { longest = max(longest, timeToRefill(0, uint64(max(tokens, 0)), r.refill, r.period)) })

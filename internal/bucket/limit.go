@@ -13,6 +13,7 @@ type Params struct {
 	Times        *calendar.Times // of a quota; nil for a limit that refills evenly
 
 	Windows *calendar.Windows // in which other parameters hold; nil for none
+	Floors  Floors            // of requests by priority; no part of what items hold
 }
 
 // A Limit is the token bucket of one limit: its parameters and its state.

@@ -29,9 +29,23 @@ type State struct {
 	Zone       string // of all times and windows; "" where there are none
 	Inherits   bool   // limits have times or windows from a place that they share, and not each its own
 	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
+	Ahead      int64  // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
 	Generation int64  // when an operator last had a change of what is stored bind at once, epoch milliseconds; 0 for never
 	Disabled   bool   // requests are refused
 	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
+}
+
+// led returns the time by which an item is judged at a time. A stamp that was ahead goes on from there: all who see it go by the clock
+// that is furthest ahead, so that the process with that clock does not get all that flows in. What it is ahead flows in once.
+func (s *State) led(now int64) int64 { return add(now, s.Ahead) }
+
+// led is [State.led] for the shards of a bucket.
+func led(shards []*State, now int64) int64 {
+	ahead := int64(0)
+	for _, s := range shards {
+		ahead = max(ahead, s.Ahead)
+	}
+	return add(now, ahead)
 }
 
 // find returns the limit of that name, nil when there is none.
@@ -204,7 +218,7 @@ func (c *Config) Matches(s *State) bool {
 }
 
 func (l *Limit) params() Params {
-	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times, l.Windows}
+	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times, l.Windows, ""}
 }
 
 func (l *Limit) has(p *Params) bool {

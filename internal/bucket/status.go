@@ -13,6 +13,7 @@ type Status struct {
 	Available int64            // balance after a refill up to now, millitokens; negative in debt
 	Requested int64            // what the demand asks, millitokens
 	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
+	Kept      int64            // what the demand leaves to others by its priority, millitokens
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
 	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills
 	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
@@ -24,24 +25,28 @@ const Never = math.MaxInt64
 // Statuses appends the status of each configured limit, in the order of the config. They are those of the shards of a
 // bucket as an advance of all of them would leave it. Without shards the bucket does not exist, and is full therefore.
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
+	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
 		amount, checked := d.of(p.Name)
 		available := c.available(shards, p, d, now)
 		status := Status{Params: *p, Available: available, Requested: amount, Short: checked && d.floor(p, only(shards), now) > available}
+		if checked {
+			status.Kept = p.Floors.kept(d.Priority, p.rule().capacityAt(now))
+		}
 		if available < 0 {
-			status.Queue = c.until(shards, p, available, 0, now)
+			status.Queue = c.until(shards, p, available, func(int64) int64 { return 0 }, now)
 		}
 		if p.Times != nil {
 			status.ResetsAt = p.Times.Next(now)
 		}
 		status.Change, _, _ = p.Windows.At(now)
 		switch {
-		case !checked || amount <= available:
-		case amount > p.rule().most():
+		case !checked || d.needs(p, p.rule().capacityAt(now)) <= available:
+		case !p.rule().holds(d, p):
 			status.Wait = Never
 		default:
-			status.Wait = c.until(shards, p, available, amount, now)
+			status.Wait = c.until(shards, p, available, func(capacity int64) int64 { return d.needs(p, capacity) }, now)
 		}
 		to = append(to, status)
 	}
@@ -65,6 +70,7 @@ func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int
 
 // Covers reports whether the shards of a bucket together have what a demand takes.
 func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
+	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
 		if _, checked := d.of(p.Name); checked && d.floor(p, only(shards), now) > c.available(shards, p, d, now) {
@@ -77,6 +83,7 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 // Room returns how many times shards together can admit a demand: by what they have now, and what flows in over a time in
 // milliseconds.
 func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64) {
+	now = led(shards, now)
 	times = math.MaxInt64
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -89,7 +96,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 			has = c.whole(shards, p, now).available()
 		}
 		has = add(has, signed(p.rule().over(nil, p.Name, now, now+over)))
-		has = add(has, depth(amount, d.floor(p, only(shards), now), checked))
+		has = add(has, sub(amount, d.floor(p, only(shards), now)))
 		times = min(times, max(has, 0)/amount)
 	}
 	return times
@@ -190,6 +197,15 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 // rate add up to it, but each is rounded down by itself. Until the latest refill stamp, which a clock that is ahead may have
 // set, a shard keeps no more than it has room for.
 func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) {
+	if len(shards) == 0 { // of a bucket that does not exist, which a window may have cut off a short time ago
+		if p.Times == nil {
+			return p.rule().over(nil, p.Name, now, at)
+		}
+		if p.Times.Between(now, at) {
+			return uint64(p.rule().most())
+		}
+		return 0
+	}
 	more := func(tokens uint64) { sum = plus(sum, tokens) }
 	latest := max(now, c.latest(shards, now))
 	for _, s := range shards {
@@ -205,16 +221,17 @@ func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) 
 	return sum
 }
 
-// until returns the time from now, in milliseconds, until shards that have less of a limit have so much, if nothing else happens. It goes from
-// window to window, since one that closes takes away what it does not hold.
-func (c *Config) until(shards []*State, p *Params, available, tokens, now int64) int64 {
+// until returns the time from now, in milliseconds, until shards that have less of a limit have what is needed, if nothing else happens. That
+// is a function of the capacity. It goes from window to window, since one that closes takes away what it does not hold.
+func (c *Config) until(shards []*State, p *Params, available int64, needs func(capacity int64) int64, now int64) int64 {
 	if p.Times != nil {
-		return c.untilAnew(shards, p, tokens, now)
+		return c.untilAnew(shards, p, needs, now)
 	}
 	r := p.rule()
 	at := now
 	for range maxStretches {
 		is, _, end := r.at(at)
+		tokens := needs(is.capacity)
 		if available = min(available, is.capacity); at > now && available >= tokens {
 			return at - now
 		}
@@ -226,7 +243,10 @@ func (c *Config) until(shards []*State, p *Params, available, tokens, now int64)
 				return at - now + wait
 			}
 		}
-		if end == Never {
+		switch {
+		case end == Never && tokens <= is.capacity && is.refill > 0:
+			return Never - 1 // longer than can be told, and not for ever
+		case end == Never:
 			return Never
 		}
 		available = min(raised(available, c.inflow(shards, p, at, end)), is.capacity)
@@ -236,10 +256,10 @@ func (c *Config) until(shards []*State, p *Params, available, tokens, now int64)
 }
 
 // untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then.
-func (c *Config) untilAnew(shards []*State, p *Params, tokens, now int64) int64 {
+func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64) int64, now int64) int64 {
 	at := now
 	for range maxStretches {
-		if at = p.Times.Next(at); at == Never || c.available(shards, p, &Demand{}, at) >= tokens {
+		if at = p.Times.Next(at); at == Never || c.available(shards, p, &Demand{}, at) >= needs(p.rule().capacityAt(at)) {
 			break
 		}
 	}

@@ -1,32 +1,40 @@
 package bucket
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Callers may wait for tokens that are not there yet. The limit goes into debt, and each caller has its tokens once the
 // refill has paid the debt up to its own. The order of the writes is the queue. A debt is no deeper than what flows in
 // while its caller waits.
 
 // Waits reports whether a write may leave a debt that callers wait for.
-func (d *Demand) Waits() bool { return d.Wait > 0 || len(d.Line) > 0 }
+func (d *Demand) Waits() bool {
+	return d.Wait > 0 || slices.ContainsFunc(d.Line, func(one *Demand) bool { return one.Wait > 0 })
+}
+
+// isFloored reports whether a write asks for other balances than what it takes.
+func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len(d.Line) > 0 }
 
 // Join returns the demand of several together, in their order, or an [*OverflowError].
 func Join(demands []*Demand) (whole Demand, err error) {
 	whole = *demands[0]
-	waits := whole.Waits()
+	floored := whole.isFloored()
 	for _, d := range demands[1:] {
 		if whole.Amounts, err = Sum(whole.Amounts, d.Amounts); err != nil {
 			return Demand{}, err
 		}
-		waits = waits || d.Waits()
+		floored = floored || d.isFloored()
 	}
-	if whole.Wait = 0; waits {
+	if whole.Wait, whole.Priority = 0, ""; floored {
 		whole.Line = demands
 	}
 	return whole, nil
 }
 
 // floor returns the lowest balance of a limit that admits the demand, in a shard, or in the whole bucket where that is nil. It is the amount,
-// less the depth of the debt that is paid within the time that the caller waits. Each of several demands asks for its
+// less the depth of the debt that is paid within the time that the caller waits, and more by what its priority leaves to others. Each of several demands asks for its
 // tokens beside the demands before it. One write thus admits the callers that would be admitted one after another. No
 // balance admits more than the limit can hold.
 func (d *Demand) floor(p *Params, s *State, now int64) int64 {
@@ -50,28 +58,45 @@ func (d *Demand) floor(p *Params, s *State, now int64) int64 {
 
 // floorAfter is [Demand.floor] for one demand, behind others that take an amount.
 func (d *Demand) floorAfter(ahead int64, p *Params, s *State, now int64) int64 {
-	amount := Of(d.Amounts, p.Name)
 	r := p.rule()
-	if amount > r.capacityAt(now) {
+	capacity := r.capacityAt(now)
+	needs := d.needs(p, capacity)
+	if needs > capacity {
 		return math.MaxInt64
 	}
-	floor := add(ahead, amount)
+	amount := Of(d.Amounts, p.Name)
+	kept := needs - amount
+	if s != nil {
+		kept = s.share(p.Name, kept)
+	}
+	floor := add(ahead, amount+kept)
 	if d.Wait > 0 {
 		floor = sub(floor, signed(r.within(s, p.Name, now, d.Wait)))
 	}
 	return floor
 }
 
+// needs returns the balance of a whole limit that admits the demand without a wait, when the limit can hold so much.
+func (d *Demand) needs(p *Params, capacity int64) int64 {
+	return add(Of(d.Amounts, p.Name), p.Floors.kept(d.Priority, capacity))
+}
+
 // take plans how a spend takes an amount that is checked. A caller that waits borrows what is not there yet. The item then has to last
 // until the deepest debt that the caller may leave is paid and the limit is full.
-func (p *Plan) take(s *State, l *Limit, d *Demand, amount, now int64) (floor int64) {
+func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, now int64) (floor int64) {
 	params := l.params()
+	if d.isFloored() {
+		params.Floors = c.of(l.Name).Floors
+	}
 	floor = d.floor(&params, s, max(now, s.RefilledAt))
 	if floor == amount {
 		p.step(Take, l.Name, amount)
 		return floor
 	}
 	p.step(Borrow, l.Name, amount, floor, int64(s.Shards))
+	if floor > amount {
+		return floor
+	}
 	p.Now = max(p.Now, add(now, params.rule().slowest(add(params.rule().most(), depth(amount, floor, true)))))
 	return floor
 }

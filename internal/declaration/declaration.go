@@ -66,6 +66,7 @@ type Limit struct {
 	Resets   string // of a quota, which has neither refill nor period: when it is full anew, as patterns of cron
 	Zone     string // of these times, and of the windows
 	Windows  string // in which other parameters hold: patterns of cron with what holds
+	Floors   string // of priorities: percents of the capacity
 }
 
 // LimitNames returns the limits of all resources by the Go name that they share, each once, in the order in which they

@@ -278,7 +278,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
 	limit.Capacity, limit.Refill, limit.Period, limit.Resets, limit.Zone = rate.Capacity, rate.Refill, rate.Period, rate.Resets, rate.Zone
-	limit.Windows = rate.Windows
+	limit.Windows, limit.Floors = rate.Windows, rate.Floors
 }
 
 // tokens reads a positive number, whose digits may be in groups: 10_000.

@@ -100,10 +100,10 @@ func TestParseLimit(t *testing.T) {
 // TestWindows reads limits with windows, and writes them in the shortest form.
 func TestWindows(t *testing.T) {
 	for text, want := range map[string]Limit{
-		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {"rpm", 60, 60, time.Minute, "", "UTC", "* 9-17 * * 1-5 x2"},
-		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {"rpm", 60, 60, time.Minute, "", "Europe/Berlin", "* 9-17 * * 1-5 x0.5"},
-		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {"rpm", 60, 5, time.Second, "", "UTC", "0 * * * * x2; * * * * 7 to 20:10/30s"},
-		`a=5/day@Asia/Tokyo when "* * 1 * *" x3`:                       {"a", 5, 0, 0, "0 0 * * *", "Asia/Tokyo", "* * 1 * * x3"},
+		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {"rpm", 60, 60, time.Minute, "", "UTC", "* 9-17 * * 1-5 x2", ""},
+		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {"rpm", 60, 60, time.Minute, "", "Europe/Berlin", "* 9-17 * * 1-5 x0.5", ""},
+		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {"rpm", 60, 5, time.Second, "", "UTC", "0 * * * * x2; * * * * 7 to 20:10/30s", ""},
+		`a=5/day@Asia/Tokyo when "* * 1 * *" x3`:                       {"a", 5, 0, 0, "0 0 * * *", "Asia/Tokyo", "* * 1 * * x3", ""},
 	} {
 		if l, err := ParseLimit(text); err != nil || l != want || l.String() != text {
 			t.Errorf("ParseLimit(%q) = %+v (%s), %v, want %+v", text, l, l, err, want)
@@ -124,9 +124,36 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestFloors reads limits with floors of priorities, and writes them in the order of the priorities.
+func TestFloors(t *testing.T) {
+	for text, want := range map[string]string{
+		"rpm=60/min floors batch=20":                             "rpm=60/min floors batch=20",
+		"rpm=60/min floors  crawl=50%  batch=020 ":               "rpm=60/min floors batch=20 crawl=50",
+		`a=5/day@Asia/Tokyo when "* * 1 * *" x3 floors low-1=99`: `a=5/day@Asia/Tokyo when "* * 1 * *" x3 floors low-1=99`,
+	} {
+		l, err := ParseLimit(text)
+		if again, _ := ParseLimit(l.String()); err != nil || l.String() != want || again != l {
+			t.Errorf("ParseLimit(%q) = %v, %v, want %s", text, l, err, want)
+		}
+	}
+	for text, rule := range map[string]string{
+		"a=1/s floors batch":              "a whole percent of the capacity from 1 to 99",
+		"a=1/s floors batch=0":            "from 1 to 99",
+		"a=1/s floors batch=100":          "from 1 to 99",
+		"a=1/s floors batch=2.5":          "from 1 to 99",
+		"a=1/s floors =20":                "must be PRIORITY=PERCENT",
+		"a=1/s floors 1st=20":             "must start with a letter",
+		"a=1/s floors batch=20 batch=30%": "has another floor before",
+	} {
+		if l, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want an error that says %q", text, l, err, rule)
+		}
+	}
+}
+
 // FuzzParseLimit checks that a limit that is accepted is written in a form that says the same.
 func FuzzParseLimit(f *testing.F) {
-	for _, seed := range []string{"rpm=300/m", "tpm=10_000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s", `a=1/s when "* 9 * * *" x2`} {
+	for _, seed := range []string{"rpm=300/m", "tpm=10_000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s", `a=1/s when "* 9 * * *" x2`, "a=1/s floors b=2 a=1%"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -17,7 +17,7 @@ const MaxTokens = math.MaxInt64 / 1000
 // A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
 // NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. Windows may follow, in which other
-// parameters hold: rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2.
+// parameters hold: rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities come last: rpm=60/min floors batch=20.
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens
@@ -28,6 +28,7 @@ type Limit struct {
 	Zone   string // the IANA name of the zone of times and windows
 
 	Windows string // in which other parameters hold: patterns of cron with what holds, and semicolons between them
+	Floors  string // of priorities: PRIORITY=PERCENT of the capacity, with spaces between them
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
@@ -43,10 +44,14 @@ func ParseLimit(text string) (Limit, error) {
 
 // ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, or AMOUNT/TIMES for a quota.
 func ParseRate(text string) (Limit, error) {
+	text, floors, floored := cutFloors(text)
 	text, windows := cutWindows(text)
 	l, err := parseRate(text)
 	if err == nil && len(windows) > 0 {
 		err = l.setWindows(windows)
+	}
+	if err == nil && floored {
+		l.Floors, err = ParseFloors(floors)
 	}
 	return l, err
 }
@@ -82,13 +87,13 @@ func parseRate(text string) (Limit, error) {
 // Rate returns what follows the name, in the shortest form that ParseRate reads.
 func (l Limit) Rate() string {
 	if l.Resets != "" {
-		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times() + l.windows()
+		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times() + l.windows() + l.floors()
 	}
 	refill := ""
 	if l.Refill != l.Capacity {
 		refill = ":" + strconv.FormatInt(l.Refill, 10)
 	}
-	return strconv.FormatInt(l.Capacity, 10) + refill + "/" + FormatPeriod(l.Period) + l.windows()
+	return strconv.FormatInt(l.Capacity, 10) + refill + "/" + FormatPeriod(l.Period) + l.windows() + l.floors()
 }
 
 // String returns the limit in the shortest form that ParseLimit reads.

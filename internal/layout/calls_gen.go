@@ -38,8 +38,9 @@ func (c SpendCall) Take(limit string, amount int64) {
 	c.Pick(spendTake, limit, expr.N(amount))
 }
 
-// Borrow takes tokens for callers that wait for those that are not there yet. The debt is no deeper than what flows in
-// while they wait. The part of the inflow that the item has depends on the number of shards.
+// Borrow takes tokens on condition of another balance. Callers that wait take those that are not there yet: the debt is
+// no deeper than what flows in while they wait. Callers of a priority leave a part of the limit. Both depend on the
+// number of shards.
 //   - amount: millitokens, positive
 //   - floor: lowest balance that will do, millitokens
 //   - shards: shards that the item is one of

@@ -205,6 +205,9 @@ type ConfigLimit struct {
 	RefillPeriod int64  // rp: refill period, seconds
 	Burst        int64  // bx: ceiling in older tables, tokens: read in place of cp
 	Windows      string // sched: windows in which other parameters hold; absent without any
+	// fl: floors of priorities, as in batch=20 crawl=50: percents of the capacity that their requests leave; absent
+	// without any
+	Floors string
 	// rsched: times at which a quota is full anew, whose refill is 0 and its period 1; absent for a limit that refills
 	Times string
 }
@@ -219,6 +222,9 @@ func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 	)
 	if m.Windows != "" {
 		item = append(item, expr.Attribute{Name: prefix + "sched", Value: expr.S(m.Windows)})
+	}
+	if m.Floors != "" {
+		item = append(item, expr.Attribute{Name: prefix + "fl", Value: expr.S(m.Floors)})
 	}
 	if m.Times != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.Times)})
@@ -247,6 +253,8 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 		configLimitNamed(members, name).Burst = d.number(a)
 	case "sched":
 		configLimitNamed(members, name).Windows = d.text(a)
+	case "fl":
+		configLimitNamed(members, name).Floors = d.text(a)
 	case "rsched":
 		configLimitNamed(members, name).Times = d.text(a)
 	default:

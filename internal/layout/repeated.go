@@ -40,6 +40,7 @@ type RepeatedLimit struct {
 	RefillPeriod int64  `json:"rp"`
 	Times        string `json:"rsched,omitempty"`
 	Windows      string `json:"sched,omitempty"`
+	Floors       string `json:"fl,omitempty"`
 }
 
 // Repeat returns levels as they were read at a time, in the form in which an item repeats them.

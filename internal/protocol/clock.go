@@ -26,6 +26,60 @@ const (
 	leadTime = fixGap + time.Minute
 )
 
+// A following is how far the stamps of a bucket were ahead of the clock of this process when it saw them.
+type following struct {
+	by     int64         // the most since a time, milliseconds
+	before int64         // the most in the time before that
+	since  time.Duration // since the engine was made
+}
+
+const (
+	// maxAhead bounds how far a process follows a stamp that is ahead of its clock, milliseconds: about twice what clocks differ that
+	// are set by the dates of replies.
+	maxAhead = 2000
+	// minAhead is what a process follows at least, milliseconds. A stamp moves on by a millisecond where limits change while clocks stand
+	// still.
+	minAhead = 5
+	// aheadTime is how long a process follows at least.
+	aheadTime = time.Minute
+)
+
+// follow returns how far this process follows the stamps of a bucket, given an image that has just come. An image that comes long after its
+// stamp was written shows less than the process of that stamp is ahead, so that the most counts that was seen of late. It is never more:
+// those who follow it, and each other, fall back rather than drift. A stamp that is further ahead than clocks differ is not followed.
+//
+// A process does not follow its own stamps: a clock that goes to and fro would drive itself ahead.
+func (c *core) follow(s *shard, i *image) int64 {
+	b := s.bucket
+	seen := i.RefilledAt - i.seenAt
+	if s.wrote.Load() == i.RefilledAt {
+		seen = 0
+	}
+	if seen > 0 { // others may have written the stamp during a call of a store that answers at once
+		seen = min(seen, i.RefilledAt-c.now())
+	}
+	if seen < minAhead || seen > maxAhead {
+		seen = 0
+	}
+	f := b.following.Load()
+	if f == nil && seen == 0 {
+		return 0
+	}
+	next := following{since: c.sinceStart()}
+	if f != nil {
+		switch age := next.since - f.since; {
+		case age < aheadTime:
+			next = *f
+		case age < 2*aheadTime:
+			next.before = f.by
+		}
+	}
+	if next.by = max(next.by, seen); f == nil || next != *f {
+		b.following.CompareAndSwap(f, &next) // another goroutine has seen as much, or this one sees it again
+	}
+	return max(next.by, next.before)
+}
+
 // fixes are the items whose refill stamp this process set back of late, also those of buckets that it has forgotten since. It is safe
 // for concurrent use.
 type fixes struct {

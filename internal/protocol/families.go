@@ -53,7 +53,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if len(levels) > MaxLevels {
 		return nil, &LevelsError{r.Entity, r.Resource, len(levels)}
 	}
-	fs.waitBeforeEdges(levels)
+	fs.boundWait(levels)
 	return levels, nil
 }
 
@@ -109,7 +109,7 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 	if err != nil {
 		return level{}, err
 	}
-	return level{bucket: b, limits: limits, demand: r.demand(limits.only(r.Amounts), fs.life(began)), began: began}, nil
+	return level{bucket: b, limits: limits, demand: r.demand(limits, limits.only(r.Amounts), fs.life(began)), began: began}, nil
 }
 
 // level returns the level of a bucket that goes by its stored limits.
@@ -118,7 +118,7 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *c
 	if err != nil {
 		return level{}, err
 	}
-	return level{b, limits, r.demand(limits.only(charges.of(r.Amounts, at)), fs.life(began)), began, at}, nil
+	return level{b, limits, r.demand(limits, limits.only(charges.of(r.Amounts, at)), fs.life(began)), began, at}, nil
 }
 
 // widen appends the levels of the wider resources to that of an entity for the resource of a request, which is the last. A resource that
@@ -147,9 +147,9 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 	return levels, nil
 }
 
-// waitBeforeEdges has a request wait no longer than until a quota of any level is full anew: what it takes in one period is not admitted
-// in another.
-func (fs *families) waitBeforeEdges(levels []level) {
+// boundWait has a request wait no longer than until a quota of any level is full anew: what it takes in one period is not admitted
+// in another. A request that leaves a part of any limit to others takes nothing before it is there: those would wait behind it.
+func (fs *families) boundWait(levels []level) {
 	longest := levels[0].demand.Wait
 	if longest <= 0 {
 		return
@@ -157,6 +157,9 @@ func (fs *families) waitBeforeEdges(levels []level) {
 	now := fs.now()
 	for i := range levels {
 		longest = min(longest, levels[i].limits.Config.UntilEdge(now))
+		if levels[i].demand.Priority != "" {
+			longest = 0
+		}
 	}
 	for i := range levels {
 		levels[i].demand.Wait = longest

@@ -35,6 +35,7 @@ type Bucket struct {
 	pace    pace                      // of looks
 	owing   owing                     // what requests that were not admitted have still to give back
 
+	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
 	generation atomic.Pointer[generation] // of the last change by an operator; nil for none
 
 	evicted atomic.Bool // the engine has forgotten it
@@ -57,6 +58,7 @@ type shard struct {
 	throttled throttleCount
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
+	wrote     atomic.Int64          // the refill stamp that this process last wrote, epoch milliseconds
 	stamped   atomic.Pointer[image] // that the last write of this process left which moved the refill stamp; nil for none
 }
 
@@ -158,6 +160,7 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 	}
 	next.exists, next.State, next.counted = true, state, next.arrived
 	next.Stands = it.hasFixed(s)
+	next.Ahead = it.follow(s, next)
 	s.bucket.meet(next)
 	next.listed = true
 	if it.table.Partitioned() {

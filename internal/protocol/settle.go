@@ -21,6 +21,8 @@ type Receipt struct {
 	until   time.Duration // when all of it is there, since the engine was made; 0 for a caller that does not wait
 	latest  time.Duration // until when the caller waits, since the engine was made
 
+	priority string // of the request
+
 	levelSpace  [1]level // for the most frequent case: one level, one shard
 	takingSpace [1]taking
 }
@@ -90,7 +92,7 @@ func (r *Receipt) Resource() string {
 // Request returns the request that asks for more of what the receipt is about. The receipt is not one of nothing.
 func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	t := &r.takings[0]
-	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts}
+	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts, Priority: r.priority}
 	if t.limits.Own {
 		more.Own = t.limits
 	}

@@ -22,11 +22,16 @@ type Request struct {
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
 	Own              *Limits         // in place of the stored ones; nil for those
 	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
+	Priority         string          // by which limits may have a floor
 }
 
 // demand returns what the request asks of one level.
-func (r *Request) demand(amounts []bucket.Amount, life int64) bucket.Demand {
-	return bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
+func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.Demand {
+	d := bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
+	if r.Priority != "" && l.Config.HasFloor(r.Priority) {
+		d.Priority = r.Priority
+	}
+	return d
 }
 
 // A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It says what is taken
@@ -102,7 +107,7 @@ func (tk *taker) takeRequest(ctx context.Context, r *Request, to *Receipt) error
 		}
 		err = tk.takeLevels(ctx, levels, takings)
 		if err == nil {
-			to.takings = takings
+			to.takings, to.priority = takings, r.Priority
 			return tk.book(ctx, r, to)
 		}
 		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {

@@ -92,14 +92,28 @@ func (e *Engine) Elapsed() time.Duration { return e.elapsed() }
 // After returns what Elapsed returns once a time has passed, saturated at the longest duration.
 func (e *Engine) After(d time.Duration) time.Duration { return e.after(d) }
 
-// Edge returns the time from a rejection, in epoch milliseconds, until a waiting caller has another chance. That is
-// when the quotas that refuse it are full anew. Where limits that refill refuse it, that is when the quota is full anew
-// beyond which it does not wait. It returns false where it is refused then, too, for as long as the caller waits.
-func (e *RejectedError) Edge(now int64, longest time.Duration) (time.Duration, bool) {
-	next, full, last := int64(math.MaxInt64), int64(0), int64(0)
+// A Chance is when a rejected caller that waits may be admitted.
+type Chance struct {
+	In     time.Duration // from the rejection on
+	Within time.Duration // callers ask then one after another, within this time
+}
+
+// Callers ask again after a chance within such a time, so that those of different entities do not come at once.
+const (
+	afterEdge  = time.Second
+	afterYield = 100 * time.Millisecond // and no sooner than that
+)
+
+// Chance returns when a caller has another chance that was rejected at a time, in epoch milliseconds. That is when the quotas that refuse
+// it are full anew. Where limits that refill refuse it, that is when the quota is full anew beyond which it does not wait. Where it leaves
+// a part of a limit to others, that is when all limits have what it needs. It returns false where it is refused then, too, for as long
+// as the caller waits.
+func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) {
+	next, full, last, yields := int64(math.MaxInt64), int64(0), int64(0), false
 	for _, l := range e.Levels {
 		for _, s := range l.Statuses {
 			last = max(last, s.Wait)
+			yields = yields || s.Short && s.Kept > 0
 			if s.Times == nil {
 				continue
 			}
@@ -109,13 +123,20 @@ func (e *RejectedError) Edge(now int64, longest time.Duration) (time.Duration, b
 			}
 		}
 	}
-	if full == 0 {
+	chance := Chance{Within: afterEdge}
+	switch {
+	case yields:
+		full, chance.Within = max(full, last), afterYield
+	case full == 0:
 		full = next
 	}
 	if last > longest.Milliseconds() || full > longest.Milliseconds() {
-		return 0, false
+		return Chance{}, false
 	}
-	return milliseconds(max(full, 1)), true
+	if chance.In = milliseconds(max(full, 1)); yields {
+		chance.In = max(chance.In, afterYield)
+	}
+	return chance, true
 }
 
 // Delay makes an empty receipt one of a caller that has to wait so long, and waits no longer than another time.

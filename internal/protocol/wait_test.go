@@ -23,6 +23,7 @@ func TestEdge(t *testing.T) {
 		return s
 	}
 	rate := func(wait int64) bucket.Status { return bucket.Status{Short: wait > 0, Wait: wait} }
+	yields := func(wait int64) bucket.Status { return bucket.Status{Short: wait > 0, Wait: wait, Kept: 7} }
 	for _, test := range []struct {
 		name     string
 		statuses []bucket.Status
@@ -36,10 +37,13 @@ func TestEdge(t *testing.T) {
 		{"a limit that refills after the next quota", []bucket.Status{rate(6000), quota(7000, false), quota(5000, false)}, 5 * time.Second},
 		{"a limit that refills too late", []bucket.Status{rate(11_000), quota(5000, true)}, 0},
 		{"no quota", []bucket.Status{rate(6000)}, 0},
+		{"a priority", []bucket.Status{yields(3000), rate(6000)}, 6 * time.Second},
+		{"a priority, at once nearly", []bucket.Status{yields(1), quota(5000, false)}, 100 * time.Millisecond},
+		{"a priority too late", []bucket.Status{yields(10_001), quota(5000, true)}, 0},
 		{"never", []bucket.Status{rate(bucket.Never), quota(5000, true)}, 0},
 	} {
 		rejected := &RejectedError{[]LevelStatus{{Statuses: test.statuses[:1]}, {Statuses: test.statuses[1:]}}}
-		if got, ok := rejected.Edge(now, 10*time.Second); got != test.want || ok != (test.want > 0) {
+		if got, ok := rejected.Chance(now, 10*time.Second); got.In != test.want || ok != (test.want > 0) {
 			t.Errorf("%s: %v, %v, want %v", test.name, got, ok, test.want)
 		}
 	}

@@ -104,7 +104,7 @@ var constructors = map[time.Duration]string{
 // limit writes the value of a limit.
 func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
-	if l.Windows != "" {
+	if l.Windows != "" || l.Floors != "" {
 		fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
 		if l.Resets != "" {
 			fields = append(fields, field("Resets", Lit(l.Resets)))
@@ -112,7 +112,12 @@ func limit(l *declaration.Limit) Code {
 			fields = append(fields, field("RefillAmount", number(l.Refill)),
 				field("RefillPeriod", number(int64(l.Period/time.Second)).Op("*").Qual("time", "Second")))
 		}
-		return Values(append(fields, field("Zone", Lit(l.Zone)), field("Windows", Lit(l.Windows)))...)
+		for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}} {
+			if text.value != "" {
+				fields = append(fields, field(text.name, Lit(text.value)))
+			}
+		}
+		return Values(fields...)
 	}
 	if l.Resets != "" {
 		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))

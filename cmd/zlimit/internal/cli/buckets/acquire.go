@@ -22,7 +22,7 @@ import (
 // AcquireCommand returns the command acquire.
 func AcquireCommand(sh *shell.Shell) *cobra.Command {
 	var consume, limits []string
-	var policy string
+	var policy, priority string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "acquire ENTITY RESOURCE --consume NAME=N ...",
@@ -39,6 +39,8 @@ With --wait the request waits so long for tokens that are not there yet, in one
 queue with all others that wait. If it would have to wait longer, it is rejected
 at once, with the exact time. An interrupt gives back what it took.
 
+With --priority the request leaves to others what limits keep by their floors.
+
 While the store is unavailable the request fails, unless --on-unavailable allow
 admits it uncounted.`,
 		Example: `  zlimit acquire acme gpt --consume rpm=1 --consume tpm=1500
@@ -47,7 +49,7 @@ admits it uncounted.`,
   zlimit acquire acme gpt --consume rpm=1 --wait 30s && call-the-model`,
 		Args: shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := zlimit.Request{Entity: args[0], Resource: args[1]}
+			r := zlimit.Request{Entity: args[0], Resource: args[1], Priority: priority}
 			var err error
 			if len(consume) == 0 {
 				return shell.Usagef("acquire: --consume NAME=N is missing; see %s --help", cmd.CommandPath())
@@ -74,6 +76,7 @@ admits it uncounted.`,
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` in place of the stored ones; repeatable")
 	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.PolicyInherit.String(),
 		"outage `policy`: block, allow")
+	cmd.Flags().StringVar(&priority, "priority", "", "`name` that limits may have a floor for")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "longest `time` to wait for the tokens, such as 30s")
 	return cmd
 }

@@ -48,22 +48,24 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	p.Table(header, rows)
 }
 
-// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. The windows
-// follow.
+// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows and
+// floors follow.
 func Refill(l zlimit.Limit) string {
 	if l.Resets != "" {
 		return Times(l)
 	}
-	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + Windows(l)
+	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }
 
-// Windows returns the windows of a limit as text has them after the period, "" without any.
-func Windows(l zlimit.Limit) string {
-	if l.Windows == "" {
-		return ""
+// exceptions returns the windows and floors of a limit as text has them after the period, "" without any.
+func exceptions(l zlimit.Limit) string {
+	text := l.String()
+	for _, word := range []string{" when ", " floors "} { // windows come first
+		if at := strings.Index(text, word); at >= 0 {
+			return text[at:]
+		}
 	}
-	_, windows, _ := strings.Cut(l.String(), " when ")
-	return " when " + windows
+	return ""
 }
 
 // PlainRefill is [Refill] without groups of digits, for programs.
@@ -71,7 +73,7 @@ func PlainRefill(l zlimit.Limit) string {
 	if l.Resets != "" {
 		return Times(l)
 	}
-	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod) + Windows(l)
+	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }
 
 // Times returns when a quota is full anew, as AMOUNT/TIMES has it after the slash, with its windows.

@@ -197,6 +197,7 @@ func limitOf(v any) (l zlimit.Limit, ok bool) {
 	capacity, bounded := m["capacity"].(int64)
 	l = zlimit.Limit{Name: name, Capacity: capacity}
 	l.Windows, _ = m["windows"].(string)
+	l.Floors, _ = m["floors"].(string)
 	l.Zone, _ = m["zone"].(string)
 	if resets, quota := m["resets"].(string); quota {
 		l.Resets = resets
