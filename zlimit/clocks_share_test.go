@@ -53,7 +53,7 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 				t.Errorf("wait %v: %d are admitted, want at most %d", wait, sum, bound)
 			}
 			stamp := storedShards(t, newLimiter(t, s), "acme")
-			if ahead := time.UnixMilli(stamp[0].RefilledAt).Sub(time.Now()); ahead > most {
+			if ahead := time.Until(time.UnixMilli(stamp[0].RefilledAt)); ahead > most {
 				t.Errorf("wait %v: the bucket is %v ahead, and no clock more than %v", wait, ahead, most)
 			}
 		})

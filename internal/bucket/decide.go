@@ -106,8 +106,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 
 // decide is Decide at the time by which the item is judged.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
-	switch {
-	case !c.InLine(s, now) || len(d.levels) > 0 || c.mixed(s) || !p.spend(s, c, d, now):
+	if !c.InLine(s, now) || len(d.levels) > 0 || c.mixed(s) || !p.spend(s, c, d, now) {
 		p.advance(s, c, d, c.stamp(s, now))
 	}
 }

@@ -155,7 +155,7 @@ func (d *decoder) notInt(a *expr.Attribute) {
 
 // decimal reads a number with up to so many decimal places, in units of the last one. A sum beyond 64 bits is read as
 // the largest or the smallest number.
-func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
+func (d *decoder) decimal(a *expr.Attribute, places int) int64 { //nolint:unparam // the schema says how many
 	n, ok := a.Value.Decimal(places)
 	if ok {
 		return n

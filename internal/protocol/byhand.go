@@ -72,7 +72,7 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	done, err = al.table.Transact(ctx, append(writes, with...))
 	for i := range parts {
 		if s := v.shards[parts[i].At]; done || IsUnknown(err) {
-			al.noteFix(s, &parts[i].Plan)
+			al.noteStamp(s, &parts[i].Plan)
 			s.image.Store(nil) // a transaction returns no images
 		}
 	}

@@ -110,8 +110,11 @@ func (c *core) hasFixed(s *shard) bool {
 	return ok && now-last < fixGap || now < f.all
 }
 
-// noteFix notes a write that was applied, or may have been, if it set back the refill stamp of a shard.
-func (c *core) noteFix(s *shard, plan *bucket.Plan) {
+// noteStamp notes the refill stamp of a write that was applied, or may have been, and whether it set back that of a shard.
+func (c *core) noteStamp(s *shard, plan *bucket.Plan) {
+	if plan.Kind != bucket.Spend {
+		s.wrote.Store(plan.Now)
+	}
 	if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
 		c.fixes.note(s.key.PK, c.sinceStart())
 	}

@@ -50,14 +50,14 @@ func TestManyFixes(t *testing.T) {
 		}
 	}
 	check("at first", false, false)
-	e.noteFix(first, back)
-	e.noteFix(other, &bucket.Plan{Kind: bucket.Advance, Now: 2, RefilledAt: 1})
+	e.noteStamp(first, back)
+	e.noteStamp(other, &bucket.Plan{Kind: bucket.Advance, Now: 2, RefilledAt: 1})
 	check("alone", true, false)
 	for i := range maxFixes {
 		e.fixes.note(fmt.Sprint(i), e.sinceStart())
 	}
 	check("among many", true, true)
 	e.started = e.started.Add(-fixGap - time.Second)
-	e.noteFix(first, back)
+	e.noteStamp(first, back)
 	check("an hour later", true, false)
 }

@@ -290,12 +290,9 @@ func (it *items) write(
 	it.unlist(&w)
 	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
 	s.traffic.sent()
-	if plan.Kind != bucket.Spend {
-		s.wrote.Store(plan.Now)
-	}
 	result, err := it.table.Write(ctx, w)
 	if result.Applied || IsUnknown(err) {
-		it.noteFix(s, plan)
+		it.noteStamp(s, plan)
 	} else {
 		s.traffic.refused(err == nil)
 	}

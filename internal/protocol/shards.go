@@ -187,7 +187,7 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	done, err = al.table.Transact(ctx, writes)
 	for i := range parts {
 		if done || IsUnknown(err) {
-			al.noteFix(v.shards[parts[i].At], &parts[i].Plan)
+			al.noteStamp(v.shards[parts[i].At], &parts[i].Plan)
 		}
 	}
 	if !done || err != nil {
