@@ -181,7 +181,8 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+len(it.unknown))
+	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+		len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -771,7 +772,8 @@ type Usage struct {
 func (it *Usage) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+len(it.Narrower)+len(it.unknown))
+	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+
+		len(it.Narrower)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},

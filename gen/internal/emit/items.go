@@ -296,8 +296,12 @@ func encoder(f *file, r *schema.Record) {
 			capacity += len(e.Attributes())
 		}
 		size := Len(Id("it").Dot("unknown"))
-		for _, family := range slices.Backward(r.Families) {
-			size = times(len(stored(family.Fields)), Id("it").Dot(schema.Exported(family.Name))).Op("+").Add(size)
+		for i, family := range slices.Backward(r.Families) {
+			plus := Op("+")
+			if i%4 == 3 { // as many as there is room for on a line
+				plus = plus.Line()
+			}
+			size = times(len(stored(family.Fields)), Id("it").Dot(schema.Exported(family.Name))).Add(plus).Add(size)
 		}
 		if n := len(always) + capacity; n > 0 {
 			size = Lit(n).Op("+").Add(size)
