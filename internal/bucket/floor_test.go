@@ -52,7 +52,11 @@ func TestFloors(t *testing.T) {
 			}
 			var plan Plan
 			plan.Decide(stored.image(), &c, &d, now)
-			if fits := before-d.Amounts[0].Tokens >= kept; plan.Writes() != fits || status.Short == fits {
+			fits := before-d.Amounts[0].Tokens >= kept
+			if room := c.Room(states, &d, now, 0); (room > 0) != fits {
+				t.Fatalf("%q takes %v of %d and leaves %d: there is room for %d", d.Priority, d.Amounts, before, kept, room)
+			}
+			if plan.Writes() != fits || status.Short == fits {
 				t.Fatalf("%q takes %v of %d and leaves %d: %v, told %+v", d.Priority, d.Amounts, before, kept, plan.Kind, status)
 			}
 			if plan.Writes() {
