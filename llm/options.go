@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/price"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -112,6 +113,8 @@ func (c *config) validate() error {
 		return invalid("drain", c.drainTime.String(), "must not be negative")
 	case c.maxWait < 0:
 		return invalid("max wait", c.maxWait.String(), "must not be negative")
+	case c.priority != "" && grammar.CheckLimitName(c.priority) != "":
+		return invalid("priority", c.priority, grammar.CheckLimitName(c.priority))
 	case c.observe == nil:
 		return invalid("observer", "nil", "must not be nil")
 	case c.logger == nil:
@@ -252,8 +255,8 @@ func WithDrain(bytes int64, d time.Duration) Option {
 // whose wait would be longer, or pass the deadline of its context, is refused at once. By default no call waits.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
-// WithPriority makes calls ones of a priority: they leave to others the part of limits that [zlimit.Limit.Floor] says. A name that is
-// none is an error of each call.
+// WithPriority makes calls ones of a priority: they leave to others the part of limits that [zlimit.Limit.Floor] says. The name has the
+// form of [zlimit.Request.Priority].
 func WithPriority(name string) Option { return func(c *config) { c.priority = name } }
 
 // WithObserver sets a function that is told of every call that was admitted, once the call is settled, and of unknown

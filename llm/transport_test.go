@@ -513,6 +513,7 @@ func TestOptions(t *testing.T) {
 		{"a rule for nothing", llm.WithModels(llm.Rule{Resource: "m"}), `zlimit: invalid pattern of rule 1 "": must not be empty`},
 		{"less than no drain", llm.WithDrain(-1, 0), `zlimit: invalid drain "-1": must not be negative`},
 		{"less than no wait", llm.WithMaxWait(-1), `zlimit: invalid max wait "-1ns": must not be negative`},
+		{"a priority with spaces", llm.WithPriority("low one"), `zlimit: invalid priority "low one": must start with a letter and hold only ASCII letters, digits and _.-`},
 		{"no logger", llm.WithLogger(nil), `zlimit: invalid logger "nil": must not be nil`},
 		{"no clock", llm.WithClock(nil), `zlimit: invalid clock "nil": must not be nil`},
 		{"no observer", llm.WithObserver(nil), `zlimit: invalid observer "nil": must not be nil`},

@@ -12,8 +12,8 @@ import (
 )
 
 // TestClocksShareWhatFlowsIn has four processes whose clocks differ by up to half a second ask for one bucket all the time, some without a
-// wait and some in a queue that stays full. Each gets about a quarter, and all of them together no more than flows in by the clock that is
-// furthest ahead. They follow that clock, and do not drive each other further.
+// wait and some in a queue that stays full. Once they have met, each gets a fifth to a third. All of them together get no more than flows in
+// by the clock that is furthest ahead. They follow that clock, and do not drive each other further.
 func TestClocksShareWhatFlowsIn(t *testing.T) {
 	leads := []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}
 	const most = 500 * time.Millisecond
@@ -21,8 +21,9 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newMemory(t)
 			began := time.Now()
-			end := began.Add(60 * time.Second)
-			admitted := make([]atomic.Int64, len(leads))
+			end := began.Add(80 * time.Second)
+			admitted := make([]atomic.Int64, len(leads)) // once they have met
+			var all atomic.Int64
 			var group sync.WaitGroup
 			for i, lead := range leads {
 				l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return time.Now().Add(lead) }))
@@ -31,7 +32,10 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 					group.Go(func() {
 						for time.Now().Before(end) {
 							if _, err := l.Wait(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(wait)); err == nil {
-								admitted[i].Add(1)
+								all.Add(1)
+								if time.Since(began) > 20*time.Second {
+									admitted[i].Add(1)
+								}
 							}
 							time.Sleep(time.Duration(random.IntN(40)+1) * time.Millisecond)
 						}
@@ -44,13 +48,13 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 				sum += admitted[i].Load()
 			}
 			for i := range admitted {
-				if got := admitted[i].Load(); got < sum*18/100 || got > sum*32/100 {
+				if got := admitted[i].Load(); got < sum*20/100 || got > sum*32/100 {
 					t.Errorf("wait %v: the process that is %v ahead gets %d of %d", wait, leads[i], got, sum)
 				}
 			}
 			lasted := time.Since(began) + most + wait
-			if bound := 1 + int64(lasted/(50*time.Millisecond)) + 1; sum > bound {
-				t.Errorf("wait %v: %d are admitted, want at most %d", wait, sum, bound)
+			if bound := 1 + int64(lasted/(50*time.Millisecond)) + 1; all.Load() > bound {
+				t.Errorf("wait %v: %d are admitted, want at most %d", wait, all.Load(), bound)
 			}
 			stamp := storedShards(t, newLimiter(t, s), "acme")
 			if ahead := time.Until(time.UnixMilli(stamp[0].RefilledAt)); ahead > most {
@@ -58,4 +62,41 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFollowingClockIsSetForward has a clock that is behind by a second be set right and wrong again, beside one that is right. What it
+// follows and what it is set forward add up. The stamps get two seconds ahead of the right clock at most, and no more flows in than by then.
+func TestFollowingClockIsSetForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory(t)
+		began := time.Now()
+		behind := func() time.Time {
+			now := time.Now()
+			if int(now.Sub(began)/(5*time.Second))%2 == 0 {
+				return now.Add(-time.Second)
+			}
+			return now
+		}
+		admitted, furthest := 0, time.Duration(0)
+		right, other, reader := newLimiter(t, s), newLimiter(t, s, zlimit.WithClock(behind)), newLimiter(t, s)
+		for time.Since(began) < 5*time.Minute {
+			for _, l := range []*zlimit.RateLimiter{other, right} {
+				if _, err := l.Acquire(t.Context(), waitFor(1, waitLimit)); err == nil {
+					admitted++
+				}
+				time.Sleep(7 * time.Millisecond)
+			}
+			stamp := time.UnixMilli(storedShards(t, reader, "acme")[0].RefilledAt)
+			furthest = max(furthest, time.Until(stamp))
+		}
+		if furthest > 2*time.Second {
+			t.Errorf("the bucket gets %v ahead", furthest)
+		}
+		if furthest < time.Second {
+			t.Errorf("the bucket gets %v ahead: the clock does not follow", furthest)
+		}
+		if bound := 1 + int((time.Since(began)+2*time.Second)/(50*time.Millisecond)) + 1; admitted > bound {
+			t.Errorf("%d are admitted, want at most %d", admitted, bound)
+		}
+	})
 }

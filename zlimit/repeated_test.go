@@ -178,6 +178,12 @@ func TestLimitsOfTheItem(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"limits with each field": func(t *testing.T, l *zlimit.RateLimiter) {
+			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+			if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: everyLimit()}); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"a policy alone": func(t *testing.T, l *zlimit.RateLimiter) {
 			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 			if err := l.Limits.Set(t.Context(), at, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}); err != nil {

@@ -72,7 +72,8 @@ func (s Status) Now() Limit {
 	return s.Limit
 }
 
-// Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window.
+// Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window, beside
+// what it leaves to others.
 func (s Status) Possible() bool { return s.RetryAfter != Never && s.Requested <= s.Limit.most() }
 
 // MarshalJSON returns the status as an object with durations in seconds, and null for [Never].

@@ -115,14 +115,24 @@ type Demand struct {
 	// Line are the demands that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums.
 	Line []*Demand
 
-	// floors stand in for what [Demand.floor] works out, in a part of a demand that several shards give.
-	floors []Amount
-	// levels are the balances to leave, of limits to which refill of other shards flows in the same transaction.
-	levels []Amount
-	// full are the limits that an operator makes full by hand.
-	full []string
-	// gifts are what an operator adds by hand.
-	gifts []Amount
+	// part is what one of several shards does, which change in one transaction; nil for a demand of one shard.
+	part *part
+}
+
+// A part says what a transaction of several shards makes of one of them, beside what it takes.
+type part struct {
+	floors []Amount // stand in for what [Demand.floor] works out
+	levels []Amount // balances to leave, of limits to which refill of other shards flows
+	full   []string // limits that an operator makes full by hand
+	gifts  []Amount // what an operator adds by hand
+}
+
+// levels returns the balances to leave, of limits to which refill of other shards flows in the same transaction.
+func (d *Demand) levels() []Amount {
+	if d.part == nil {
+		return nil
+	}
+	return d.part.levels
 }
 
 // of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of
@@ -236,9 +246,9 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 
 // level returns the balance that a limit is to be left with; false when that follows from its own refill.
 func (d *Demand) level(limit string) (tokens int64, ok bool) {
-	for i := range d.levels {
-		if d.levels[i].Limit == limit {
-			return d.levels[i].Tokens, true
+	for _, a := range d.levels() {
+		if a.Limit == limit {
+			return a.Tokens, true
 		}
 	}
 	return 0, false

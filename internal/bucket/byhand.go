@@ -22,13 +22,20 @@ type LevelChange struct {
 }
 
 // restarts reports whether the write makes a limit full by hand.
-func (d *Demand) restarts(limit string) bool { return slices.Contains(d.full, limit) }
+func (d *Demand) restarts(limit string) bool {
+	return d.part != nil && slices.Contains(d.part.full, limit)
+}
 
 // restart plans that a limit was reset by hand.
 func (p *Plan) restart(l *Limit) { p.step(Begin, l.Name, add(l.Life, oneReset)) }
 
 // gift returns what an operator adds to a limit.
-func (d *Demand) gift(limit string) uint64 { return uint64(max(Of(d.gifts, limit), 0)) }
+func (d *Demand) gift(limit string) uint64 {
+	if d.part == nil {
+		return 0
+	}
+	return uint64(max(Of(d.part.gifts, limit), 0))
+}
 
 // Change plans what an operator changes of a bucket at a time, in one transaction of all its shards. The other limits are refilled. With
 // even, the shards are left with the same part of those and of the limits with gifts, and the refill that full shards could not hold
@@ -85,15 +92,16 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(by.Full, l.Name) })
 	}
 	for at, s := range shards {
-		part := Part{At: at}
-		part.Plan.advance(s, c, &Demand{Settles: true, Life: life, levels: levels[at], full: by.Full, gifts: gifts[at]}, c.restamp(s, now))
-		if !part.Plan.Writes() {
+		one := Part{At: at}
+		d := Demand{Settles: true, Life: life, part: &part{levels: levels[at], full: by.Full, gifts: gifts[at]}}
+		one.Plan.advance(s, c, &d, c.restamp(s, now))
+		if !one.Plan.Writes() {
 			return nil, nil, false
 		}
 		if unborn {
-			part.Plan.step(Outdate, "", generation)
+			one.Plan.step(Outdate, "", generation)
 		}
-		parts = append(parts, part)
+		parts = append(parts, one)
 	}
 	return parts, changes, true
 }

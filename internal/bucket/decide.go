@@ -106,7 +106,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 
 // decide is Decide at the time by which the item is judged.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
-	if !c.InLine(s, now) || len(d.levels) > 0 || c.mixed(s) || !p.spend(s, c, d, now) {
+	if !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s) || !p.spend(s, c, d, now) {
 		p.advance(s, c, d, c.stamp(s, now))
 	}
 }
@@ -205,7 +205,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	now = s.led(now)
 	returned := func(a Amount) bool { return a.Tokens < 0 }
-	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
+	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels()) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return
 	}
 	if d.isFloored() && s.Shards == 0 {

@@ -62,12 +62,12 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		if len(taken[at]) == 0 && !moves {
 			continue
 		}
-		part := Part{At: at, Amounts: taken[at]}
-		part.Plan.decide(s, c, &Demand{Amounts: taken[at], floors: floors[at], levels: left[at]}, now)
-		if !part.Plan.Writes() {
+		one := Part{At: at, Amounts: taken[at]}
+		one.Plan.decide(s, c, &Demand{Amounts: taken[at], part: &part{floors: floors[at], levels: left[at]}}, now)
+		if !one.Plan.Writes() {
 			return nil, false
 		}
-		parts = append(parts, part)
+		parts = append(parts, one)
 	}
 	return parts, true
 }

@@ -27,10 +27,10 @@ type State struct {
 	ValidUntil int64  // when the next quota is full anew or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
 	Crossed    int64  // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
 	Zone       string // of all times and windows; "" where there are none
-	Inherits   bool   // limits have times or windows from a place that they share, and not each its own
-	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Ahead      int64  // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
 	Generation int64  // when an operator last had a change of what is stored bind at once, epoch milliseconds; 0 for never
+	Inherits   bool   // limits have times or windows from a place that they share, and not each its own
+	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Disabled   bool   // requests are refused
 	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
 }

@@ -34,13 +34,15 @@ func Join(demands []*Demand) (whole Demand, err error) {
 }
 
 // floor returns the lowest balance of a limit that admits the demand, in a shard, or in the whole bucket where that is nil. It is the amount,
-// less the depth of the debt that is paid within the time that the caller waits, and more by what its priority leaves to others. Each of several demands asks for its
-// tokens beside the demands before it. One write thus admits the callers that would be admitted one after another. No
-// balance admits more than the limit can hold.
+// less the depth of the debt that is paid within the time that the caller waits. What the priority of the caller leaves to others comes on
+// top. Each of several demands asks for its tokens beside the demands before it. One write thus admits the callers that would be admitted
+// one after another. No balance admits more than the limit can hold.
 func (d *Demand) floor(p *Params, s *State, now int64) int64 {
-	for i := range d.floors {
-		if d.floors[i].Limit == p.Name {
-			return d.floors[i].Tokens
+	if d.part != nil {
+		for _, a := range d.part.floors {
+			if a.Limit == p.Name {
+				return a.Tokens
+			}
 		}
 	}
 	if len(d.Line) == 0 {

@@ -48,7 +48,8 @@ const (
 // stamp was written shows less than the process of that stamp is ahead, so that the most counts that was seen of late. It is never more:
 // those who follow it, and each other, fall back rather than drift. A stamp that is further ahead than clocks differ is not followed.
 //
-// A process does not follow its own stamps: a clock that goes to and fro would drive itself ahead.
+// A process does not follow its own stamps: a clock that goes to and fro would drive itself ahead. Where a clock that follows is set
+// forward, the stamps that it writes are ahead of every clock, by maxAhead at most.
 func (c *core) follow(s *shard, i *image) int64 {
 	b := s.bucket
 	seen := i.RefilledAt - i.seenAt

@@ -61,3 +61,36 @@ func TestManyFixes(t *testing.T) {
 	e.noteStamp(first, back)
 	check("an hour later", true, false)
 }
+
+// TestFollow has images come whose stamps are ahead: the most counts that was seen in the last minute or the one before.
+func TestFollow(t *testing.T) {
+	g := newGauge(t)
+	e := newProcess(t, g, fixedLimits{})
+	s := e.Bucket("e", "model").shard(0)
+	now := e.now()
+	check := func(when string, ahead, want int64) {
+		t.Helper()
+		if got := e.follow(s, &image{State: bucket.State{RefilledAt: now + ahead}, seenAt: now}); got != want {
+			t.Errorf("%s: a stamp %d ms ahead has the process follow by %d, want %d", when, ahead, got, want)
+		}
+	}
+	check("at first", 0, 0)
+	check("little", minAhead-1, 0)
+	check("too far", maxAhead+1, 0)
+	check("ahead", 40, 40)
+	check("later in its reply", 15, 40)
+	check("behind", -10, 40)
+	check("further", 70, 70)
+	check("too far", maxAhead+1, 70)
+	s.wrote.Store(now + 900)
+	check("its own", 900, 70)
+	e.started = e.started.Add(-aheadTime)
+	check("a minute later", 30, 70)
+	e.started = e.started.Add(-aheadTime)
+	check("two minutes later", 0, 30)
+	e.started = e.started.Add(-2 * aheadTime)
+	check("long after", 0, 0)
+
+	g.now.Add(50) // others have written the stamp during the call
+	check("written during the call", 45, 0)
+}

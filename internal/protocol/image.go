@@ -66,11 +66,11 @@ type shard struct {
 type image struct {
 	bucket.State
 	exists  bool
+	listed  bool          // the item is in the index of its resource, as all are on stores without such a limit
 	missed  int64         // of a missing item: epoch when the look before found it missing, too; 0 when that did not
 	counted int64         // of an item: epoch since when its count of shards is known
 	lives   []bucket.Life // of its limits; images in a row share the list
 	size    int           // bytes, where keys have a limited write rate
-	listed  bool          // the item is in the index of its resource, as all are on stores without such a limit
 	seenAt  int64         // epoch milliseconds
 	call                  // that returned it
 	arrived int64         // epoch when it was returned

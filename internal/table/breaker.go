@@ -502,7 +502,8 @@ func (b *Breaker) schedule(rest time.Duration) {
 }
 
 // probe asks whether the store answers, for the outage that began at a time. The first probe has little time, since it may be of a part
-// that is silent. Every fourth has the time of a call, for a store that came back slow. A store that comes back while a probe is under way, which it never answers, is asked soon after in either case.
+// that is silent. Every fourth has the time of a call, for a store that came back slow. A store may come back while a probe is under way,
+// and never answer that. It is asked soon after in either case.
 func (b *Breaker) probe(opened time.Duration) {
 	b.mu.Lock()
 	round := b.round.Load()

@@ -1,0 +1,84 @@
+package zlimit_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// everyLimit are limits that together have each field of a limit.
+func everyLimit() []zlimit.Limit {
+	return []zlimit.Limit{
+		zlimit.PerMinute("rpm", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Floor("crawl", 50),
+		zlimit.Daily("tokens", 500, "Europe/Berlin").When("* * 1 * *", "x3").Floor("batch", 10),
+	}
+}
+
+// TestEveryFieldOfALimit has limits written and read again, as text, as JSON and by the store. A field that a way leaves out is missing
+// without a word, so that a limit is taken for another one.
+func TestEveryFieldOfALimit(t *testing.T) {
+	limits := everyLimit()
+	for i := range reflect.TypeFor[zlimit.Limit]().NumField() {
+		set := false
+		for _, l := range limits {
+			set = set || !reflect.ValueOf(l).Field(i).IsZero()
+		}
+		if name := reflect.TypeFor[zlimit.Limit]().Field(i).Name; !set {
+			t.Errorf("no limit of this test has %s", name)
+		}
+	}
+	for _, want := range limits {
+		var got zlimit.Limit
+		if err := got.UnmarshalText([]byte(want.String())); err != nil || got != want {
+			t.Errorf("by the text %q it is %+v, %v, want %+v", want, got, err, want)
+		}
+		body, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = zlimit.Limit{}
+		if err := json.Unmarshal(body, &got); err != nil || got != want {
+			t.Errorf("by the JSON %s it is %+v, %v, want %+v", body, got, err, want)
+		}
+	}
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
+			if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := newLimiter(t, s, zlimit.WithClock(c.now)).Limits.Get(t.Context(), at)
+			if err != nil || !reflect.DeepEqual(got.Limits, limits) {
+				t.Errorf("%v: stored are %+v, %v, want %+v", at, got.Limits, err, limits)
+			}
+		}
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tokens": 1}))
+		for i, status := range lease.Statuses() {
+			if status.Limit != limits[i] {
+				t.Errorf("the lease tells of %+v, want %+v", status.Limit, limits[i])
+			}
+		}
+		events := collect(t, "Events", l.Audit.Events(t.Context(), "key-1", zlimit.AuditQuery{}))
+		checkAudited(t, events[0].Details["limits"].([]any), limits)
+	})
+}
+
+// checkAudited checks that an event has what each limit has.
+func checkAudited(t *testing.T, audited []any, limits []zlimit.Limit) {
+	t.Helper()
+	for i, l := range limits {
+		want := map[string]any{"name": l.Name, "capacity": l.Capacity, "windows": l.Windows, "floors": l.Floors, "zone": l.Zone}
+		if l.Resets != "" {
+			want["resets"] = l.Resets
+		} else {
+			want["refill_amount"], want["refill_period_seconds"] = l.RefillAmount, int64(l.RefillPeriod/time.Second)
+		}
+		if !reflect.DeepEqual(audited[i], want) {
+			t.Errorf("the event has %v, want %v", audited[i], want)
+		}
+	}
+}
