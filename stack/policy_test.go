@@ -134,8 +134,8 @@ var protected = map[string]map[string]string{
 }
 
 // with returns the entries of several maps.
-func with(maps ...map[string]string) map[string]string {
-	all := map[string]string{}
+func with[V any](maps ...map[string]V) map[string]V {
+	all := map[string]V{}
 	for _, m := range maps {
 		for key, value := range m {
 			all[key] = value
@@ -232,9 +232,38 @@ func TestCalls(t *testing.T) {
 					asked = append(asked, question{p.tenant, q, want})
 				}
 			}
+			asked = append(asked, denyByHand(t, w)...)
 			export(t, name, asked)
 		})
 	}
+}
+
+// denyByHand asks about each reset and top-up that was recorded, which is one transaction. The policies for programs that acquire or read
+// deny a member of it, whatever members they allow. It returns what was denied.
+func denyByHand(t *testing.T, w *testbed) (denied []question) {
+	t.Helper()
+	if operates := w.recorder.writes["operation"] != nil; operates != (len(w.recorder.byHand) > 0) {
+		t.Errorf("%d transactions with records of operations", len(w.recorder.byHand))
+	}
+	for _, policy := range []string{"AcquirePolicy", "TenantAcquirePolicy", "ReadPolicy", "TenantReadPolicy"} {
+		all, err := statements(stack.Template, policy, withProvisioner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, members := range w.recorder.byHand {
+			before := len(denied)
+			for _, q := range members {
+				q.Context = with(q.Context, map[string][]string{tenantTag: {w.namespace}})
+				if allowed, err := iam.Allows(all, q); err != nil || !allowed {
+					denied = append(denied, question{policy, q, false})
+				}
+			}
+			if len(denied) == before {
+				t.Errorf("%s allows to reset a bucket: %v", policy, members)
+			}
+		}
+	}
+	return denied
 }
 
 func allow(t *testing.T, policy []iam.Statement, q iam.Request, want bool) {

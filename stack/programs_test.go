@@ -239,9 +239,19 @@ func operates(_ *testing.T, w *testbed) {
 		_, err := w.admin.Acquire(w.Context(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 		w.must(err)
 	}
+	throttled := dynamodb.New(w.raw.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: w.faults} })
+	busy := w.limiter(throttled)
+	w.faults.Inject(enginetest.Fault{Kind: enginetest.Throttled, Operation: "UpdateItem"})
+	w.until("loner", 2, func() {
+		_, _ = busy.Acquire(w.Context(), zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}) // throttled
+	})
+	w.faults.Clear()
 	l := w.limiter(w.client)
 	readWith(w, l)
 	operateWith(w, l)
+	if c, err := l.Limits.Reset(w.Context(), zlimit.ResetRequest{Entity: "loner", Resource: "gpt-4"}); err != nil || c.Shards != 2 {
+		w.Errorf("Reset() = %+v, %v, want two shards", c, err)
+	}
 }
 
 func operateWith(w *testbed, l *zlimit.RateLimiter) {
@@ -254,6 +264,17 @@ func operateWith(w *testbed, l *zlimit.RateLimiter) {
 			_, err := turn(ctx, at, nil)
 			w.must(err)
 		}
+	}
+	for _, entity := range []string{"key", "new"} { // which has a bucket, and which has none
+		id := "ticket-" + entity
+		for _, repeated := range []bool{false, true} {
+			c, err := l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: entity, Resource: "gpt-4", OperationID: id})
+			if w.must(err); c.Repeated != repeated {
+				w.Errorf("Reset() = %+v, want repeated %t", c, repeated)
+			}
+		}
+		_, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: entity, Resource: "gpt-4", Amounts: zlimit.Amounts{"rpm": 1}})
+		w.must(err)
 	}
 }
 
@@ -269,9 +290,7 @@ func doesAll(t *testing.T, w *testbed) {
 	w.must(l.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	w.must(l.Limits.Delete(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}))
 	w.must(l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}))
-	_, err := l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key", Resource: "gpt-4"})
-	w.must(err)
-	_, err = l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
+	_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
 	w.must(err)
 	w.must(l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: limits}))
 	w.must(l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-5", Within: "models"})) // raises the version of the table

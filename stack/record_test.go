@@ -23,6 +23,7 @@ type recorder struct {
 	mu       sync.Mutex
 	requests []iam.Request
 	writes   map[string]map[string]bool // actions that change records, by the name of the record
+	byHand   [][]iam.Request            // of each transaction with a record of an operation, its members
 	unknown  []string
 }
 
@@ -106,9 +107,15 @@ func (r *recorder) noteTransaction(members []any) {
 		}
 	}
 	var all []string
+	byHand, first := false, len(r.requests)
 	for i, name := range names {
 		r.add(name, "", keys[i])
 		all = append(all, key(keys[i]))
+		record, _ := recordOf(all[i], text(at(keys[i], "SK", "S")))
+		byHand = byHand || record == "operation"
+	}
+	if byHand {
+		r.byHand = append(r.byHand, slices.Clone(r.requests[first:]))
 	}
 	for _, name := range names {
 		r.ask(name, "", all)
