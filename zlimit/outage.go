@@ -67,7 +67,8 @@ func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
 	return table.NewBreaker(table.BreakerOptions{
 		Timeout: timeout, Silence: silence, Ping: s.Ping, IntN: o.hooks.Random, Changed: log.changed,
 		Ask: func(ctx context.Context, pk string) error {
-			_, err := s.Read(ctx, []store.Key{{PK: pk, SK: "#"}}, false) // no item
+			// It is no item. A consistent read asks the replica that writes go to, which may be silent while others answer.
+			_, err := s.Read(ctx, []store.Key{{PK: pk, SK: "#"}}, true)
 			return err
 		},
 	})

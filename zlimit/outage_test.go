@@ -45,10 +45,16 @@ func (d *distant) pass(ctx context.Context, pk string, write bool) error {
 	return nil
 }
 
+// eventualKey is the key of the contexts of reads that need not be consistent.
+type eventualKey struct{}
+
 func (d *distant) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	var pks []string
 	for _, key := range keys {
 		pks = append(pks, key.PK)
+	}
+	if !consistent {
+		ctx = context.WithValue(ctx, eventualKey{}, true)
 	}
 	if err := d.pass(ctx, strings.Join(pks, " "), false); err != nil {
 		return nil, err
@@ -356,6 +362,33 @@ func TestASilentLevel(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestASilentLeader swallows the writes and the consistent reads of half of the keys, as where the leader of a partition is gone, and
+// serves the other reads. Requests of the keys follow the policy at once, until the leader is back: the other replicas do not count.
+func TestASilentLeader(t *testing.T) {
+	isSilent := func(entity string) bool { return entity[len(entity)-1]%2 == 0 }
+	fault := func(ctx context.Context, pk string, write bool) error {
+		_, entity, ok := strings.Cut(pk, "BUCKET#")
+		if ok && isSilent(strings.Split(entity, "#")[0]) && ctx.Value(eventualKey{}) == nil {
+			return unanswered(ctx, pk, write)
+		}
+		return nil
+	}
+	inOutage(t, 200, 20, fault, zlimit.PolicyBlock, func(l *load, _ *distant, _ [3]int64, _ *faulttest.Log) {
+		var waiting, late int
+		for _, r := range l.done {
+			if isSilent(r.entity) && r.at > awayFrom+2*time.Second && r.at < awayUntil && r.took > 0 {
+				waiting++
+			}
+			if r.at > awayUntil+2*time.Second && !r.counted || !isSilent(r.entity) && !r.counted {
+				late++
+			}
+		}
+		if waiting > 0 || late > 0 {
+			t.Errorf("%d requests of silent keys wait, and %d are not counted that are of other keys or of later", waiting, late)
+		}
+	})
 }
 
 // TestStaleLimits swallows the reads of limits for 30 s, and serves writes. Requests are counted by the last limits, and except for the

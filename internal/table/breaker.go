@@ -75,6 +75,7 @@ type Breaker struct {
 	users    int           // tables that are in use
 	asker    *time.Timer   // of the next question for a silent key
 	asking   bool          // while keys are silent
+	nextAsk  time.Duration // when that may be at the earliest
 	back     time.Duration // when a silent key was answered last
 	cursor   int           // the cell of the key that is asked for next, or one before it
 	probing  sync.WaitGroup

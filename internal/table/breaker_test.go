@@ -595,3 +595,44 @@ func TestSilentKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestAKeyThatIsBackBeforeItIsNoticed loses the calls of a key for less than the time of silence. The first one that is refused is the
+// last one: the breaker asks at once. A key that goes on losing calls is asked for once a second at most.
+func TestAKeyThatIsBackBeforeItIsNoticed(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		var all sync.WaitGroup
+		call := func(pk string) { all.Go(func() { _ = table.call(t.Context(), pk, g.callOf(pk)) }) }
+		asked := 0
+		for round := range 10 {
+			asked += g.hush("a")
+			for range cellCalls {
+				call("a")
+			}
+			time.Sleep(450 * time.Millisecond)
+			asked += g.hush()
+			for range 3 {
+				time.Sleep(20 * time.Millisecond)
+				call("other")
+			}
+			if err := table.call(t.Context(), "a", g.callOf("a")); !errors.Is(err, errOpen) {
+				t.Fatalf("round %d: call() of a silent key = %v, want it refused", round, err)
+			}
+			time.Sleep(2 * time.Millisecond) // that a question takes
+			err := table.call(t.Context(), "a", g.callOf("a"))
+			if round == 0 && err != nil {
+				t.Fatalf("call() of a key that is back = %v", err)
+			}
+			for errors.Is(err, errOpen) {
+				time.Sleep(10 * time.Millisecond)
+				err = table.call(t.Context(), "a", g.callOf("a"))
+			}
+		}
+		if asked += g.hush(); asked != 10 {
+			t.Errorf("the breaker asked %d times for ten silences", asked)
+		}
+		if from := time.Since(table.breaker.started); from < 9*cellPause*4/5 {
+			t.Errorf("the breaker asked ten times in %v", from)
+		}
+		all.Wait()
+	})
+}

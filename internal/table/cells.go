@@ -119,18 +119,18 @@ func (b *Breaker) hush(c *cell, pk string) {
 	}
 	if b.quiet.Add(1); !b.asking {
 		b.asking = true
-		b.askLater()
+		b.askNext()
 	}
 }
 
-// askLater has a silent key asked for after a pause. The breaker is locked.
-func (b *Breaker) askLater() {
+// askNext has a silent key asked for: at once, since the key may be back by the time it is noticed, or a pause after the question
+// before. The breaker is locked.
+func (b *Breaker) askNext() {
 	if b.life.Err() != nil {
 		return
 	}
 	b.probing.Add(1)
-	rest := cellPause - time.Duration(b.options.IntN(int(cellPause/5/time.Millisecond)))*time.Millisecond // apart from other processes
-	b.asker = time.AfterFunc(rest, func() {
+	b.asker = time.AfterFunc(b.nextAsk-b.now(), func() {
 		defer b.probing.Done()
 		if pk, any := b.nextSilent(); any {
 			b.ask(pk)
@@ -146,7 +146,9 @@ func (b *Breaker) nextSilent() (pk string, any bool) {
 	for range b.cells {
 		b.cursor = (b.cursor + 1) % len(b.cells)
 		if silent := b.cells[b.cursor].silent.Load(); silent != nil {
-			b.askLater()
+			apart := time.Duration(b.options.IntN(int(cellPause/5/time.Millisecond))) * time.Millisecond // from other processes
+			b.nextAsk = b.now() + cellPause - apart
+			b.askNext()
 			return *silent, true
 		}
 	}
