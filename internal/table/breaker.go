@@ -40,7 +40,8 @@ const (
 //   - throttles of several keys in a row that are not those of a single key.
 //
 // A failed condition, a refusal and the throttle of a key are answers. A probe that is answered half opens it: a few calls pass at
-// once, and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before.
+// once, and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before. So does
+// silence: no trial is answered for as long as opened it.
 type Breaker struct {
 	options BreakerOptions
 	started time.Time // by which times are told, whatever clocks are set to
@@ -69,6 +70,8 @@ type Breaker struct {
 	allowed  int           // trials under way at once
 	trials   int           // under way
 	heardOf  time.Duration // when the last one was sent of the trials that were answered
+	unheard  time.Duration // since when no trial was answered while some were sent; 0 where none was sent since the last answer
+	doubt    *time.Timer   // of the time of silence since then
 	pause    time.Duration
 	probes   int
 	timer    *time.Timer   // of the next probe
@@ -132,10 +135,8 @@ func (b *Breaker) Leave() (last bool) {
 	last = b.users == 0
 	if last {
 		b.stop() // before the lock is released: no probe is scheduled after that
-		for _, t := range []*time.Timer{b.timer, b.asker} {
-			if t != nil && t.Stop() {
-				b.probing.Done()
-			}
+		for _, t := range []*time.Timer{b.timer, b.asker, b.doubt} {
+			b.halt(t)
 		}
 	}
 	b.mu.Unlock()
@@ -199,7 +200,7 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 		return false, b.refusal
 	}
 	if sent {
-		b.trials++
+		b.tries()
 	}
 	return sent, nil
 }
@@ -330,6 +331,7 @@ func (b *Breaker) answered(s sending) {
 		if s.trial && s.round == b.round.Load() {
 			b.trials--
 			b.heardOf = max(b.heardOf, s.at)
+			b.hears()
 			if b.allowed++; b.allowed >= lastTrials {
 				changed = b.closes()
 			}
@@ -353,7 +355,9 @@ func (b *Breaker) abandoned(s sending, took time.Duration) {
 		return
 	}
 	if s.trial {
-		b.trials--
+		if b.trials--; b.trials == 0 && took < b.long() {
+			b.unheard = 0 // none of them tells anything
+		}
 	} else if b.state == isClosed && b.begun.Load() > 0 && b.begun.Add(-1) < silentCalls {
 		b.watch.Store(0)
 	}
@@ -430,7 +434,8 @@ func (b *Breaker) turn(to breakerState) {
 	} else if to != isOpen && wasOpen {
 		b.away = make(chan struct{})
 	}
-	b.state, b.trials = to, 0
+	b.halt(b.doubt)
+	b.state, b.trials, b.unheard = to, 0, 0
 	b.round.Add(1)
 	b.begun.Store(0)
 	if to == isClosed {
@@ -477,11 +482,60 @@ func (b *Breaker) halfOpens() {
 func (b *Breaker) closes() func() {
 	b.turn(isClosed)
 	b.recovers()
-	if b.timer != nil && b.timer.Stop() {
-		b.probing.Done()
-	}
+	b.halt(b.timer)
 	lasted := b.now() - b.openedAt
 	return func() { b.tell(nil, lasted) }
+}
+
+// tries counts a trial. The breaker opens again when no trial is answered for the time of silence.
+func (b *Breaker) tries() {
+	if b.trials++; b.unheard == 0 {
+		b.unheard = b.now()
+		b.doubtAfter(b.silence())
+	}
+}
+
+// hears notes that a trial was answered. The others have the time of silence from now on.
+func (b *Breaker) hears() {
+	if b.unheard = 0; b.trials > 0 {
+		b.unheard = b.now()
+	}
+}
+
+// doubtAfter looks after a time whether trials are answered.
+func (b *Breaker) doubtAfter(rest time.Duration) {
+	b.halt(b.doubt)
+	b.doubt = b.after(rest, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.state != isHalfOpen || b.unheard == 0 {
+			return
+		}
+		if rest := b.unheard + b.silence() - b.now(); rest > 0 {
+			b.doubtAfter(rest)
+			return
+		}
+		b.opensAgain()
+	})
+}
+
+// after calls a function after a time, unless the use of the breaker has ended or ends before.
+func (b *Breaker) after(rest time.Duration, do func()) *time.Timer {
+	if b.life.Err() != nil {
+		return nil
+	}
+	b.probing.Add(1)
+	return time.AfterFunc(rest, func() {
+		defer b.probing.Done()
+		do()
+	})
+}
+
+// halt stops a timer of after, which may be nil or have fired.
+func (b *Breaker) halt(t *time.Timer) {
+	if t != nil && t.Stop() {
+		b.probing.Done()
+	}
 }
 
 // scheduleNext has the store probed after the usual pause.
@@ -491,15 +545,8 @@ func (b *Breaker) scheduleNext() {
 
 // schedule has the store probed after a time.
 func (b *Breaker) schedule(rest time.Duration) {
-	if b.life.Err() != nil {
-		return
-	}
-	b.probing.Add(1)
 	opened := b.openedAt
-	b.timer = time.AfterFunc(rest, func() {
-		defer b.probing.Done()
-		b.probe(opened)
-	})
+	b.timer = b.after(rest, func() { b.probe(opened) })
 }
 
 // probe asks whether the store answers, for the outage that began at a time. The first probe has little time, since it may be of a part
@@ -531,7 +578,7 @@ func (b *Breaker) probe(opened time.Duration) {
 		b.halfOpens()
 	case b.state == isOpen:
 		b.pause = min(b.pause*5/4, longestProbe)
-	case answers && b.trials == 0 && b.round.Load() == round:
+	case answers && b.trials == 0 && b.unheard == 0 && b.round.Load() == round:
 		changed = b.closes()
 	}
 	if changed == nil && !isLong {

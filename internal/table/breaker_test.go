@@ -636,3 +636,86 @@ func TestAKeyThatIsBackBeforeItIsNoticed(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// halfOpen has the breaker of a table opened by refused connections, and waits until it is half open. Probes are answered from then on.
+func halfOpen(table *Table, g *gone) {
+	g.set(false, &store.Error{Unavailable: true, Err: errors.New("refused")})
+	for range failures {
+		_ = table.Call(context.Background(), g.call)
+	}
+	g.set(false, nil)
+	for stateOf(table) != isHalfOpen {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func stateOf(table *Table) breakerState {
+	table.breaker.mu.Lock()
+	defer table.breaker.mu.Unlock()
+	return table.breaker.state
+}
+
+// TestTrialsThatAreNotAnswered has a store answer probes, and swallow the calls after them. The breaker opens again after the time of
+// silence, and not after the call timeout: counted from the first trial, or from the last one that was answered. Callers who leave soon
+// change nothing of that.
+func TestTrialsThatAreNotAnswered(t *testing.T) {
+	const silence = 500 * time.Millisecond
+	swallowed := func(ctx context.Context) error {
+		<-ctx.Done()
+		return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: ctx.Err()}
+	}
+	for name, test := range map[string]struct {
+		patience time.Duration // of callers
+		answered time.Duration // when one of the trials is; 0 for none
+		opens    time.Duration
+	}{
+		"none is answered":             {time.Minute, 0, silence},
+		"callers leave":                {silence / 2, 0, silence},
+		"one is answered":              {time.Minute, 20 * time.Millisecond, 20*time.Millisecond + silence},
+		"callers leave after a moment": {time.Millisecond, 0, 0},
+	} {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			for range 100 {
+				_ = table.Call(t.Context(), g.call)
+			}
+			halfOpen(table, g)
+			began := time.Now()
+			var all sync.WaitGroup
+			for i := range firstTrials {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), test.patience)
+					defer cancel()
+					_ = table.Call(ctx, func(ctx context.Context) error {
+						if i == 0 && test.answered > 0 {
+							time.Sleep(test.answered)
+							return nil
+						}
+						return swallowed(ctx)
+					})
+				})
+			}
+			opened := time.Duration(0)
+			for time.Since(began) < 1500*time.Millisecond && opened == 0 {
+				time.Sleep(time.Millisecond)
+				if stateOf(table) == isOpen {
+					opened = time.Since(began)
+				}
+			}
+			if opened < test.opens || opened > test.opens+2*time.Millisecond {
+				t.Errorf("%s: the breaker opens again after %v, want %v", name, opened, test.opens)
+			}
+			g.set(false, nil)
+			from := time.Now()
+			for err := errOpen; errors.Is(err, errOpen); time.Sleep(10 * time.Millisecond) {
+				err = table.Call(t.Context(), g.call)
+			}
+			if took := time.Since(from); took > time.Second {
+				t.Errorf("%s: the first call after the return is made after %v", name, took)
+			}
+			all.Wait()
+			if time.Sleep(2 * time.Second); stateOf(table) != isClosed || len(g.changes()) != 2 {
+				t.Errorf("%s: the breaker is not closed, and told %v", name, g.changes())
+			}
+		})
+	}
+}

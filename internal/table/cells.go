@@ -126,12 +126,7 @@ func (b *Breaker) hush(c *cell, pk string) {
 // askNext has a silent key asked for: at once, since the key may be back by the time it is noticed, or a pause after the question
 // before. The breaker is locked.
 func (b *Breaker) askNext() {
-	if b.life.Err() != nil {
-		return
-	}
-	b.probing.Add(1)
-	b.asker = time.AfterFunc(b.nextAsk-b.now(), func() {
-		defer b.probing.Done()
+	b.asker = b.after(b.nextAsk-b.now(), func() {
 		if pk, any := b.nextSilent(); any {
 			b.ask(pk)
 		}
