@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -25,7 +28,8 @@ type DeadLetter struct {
 	Shard   string    `json:"shard"`
 	First   string    `json:"first"` // sequence numbers
 	Last    string    `json:"last"`
-	// Outcome is what became of it: [LetterWaits], [LetterRedriven], [LetterForgotten], [LetterDiscarded], or why it could not be redriven.
+	// Outcome is what became of it: [LetterWaits], [LetterRedriven], [LetterForgotten], [LetterUnreached], [LetterDiscarded], or why it could
+	// not be redriven.
 	Outcome string `json:"outcome"`
 }
 
@@ -34,16 +38,20 @@ const (
 	LetterWaits     = "waits"     // in the queue
 	LetterRedriven  = "redriven"  // its changes are applied, and the message is deleted
 	LetterForgotten = "forgotten" // the stream has its changes no more: their usage is lost
-	LetterDiscarded = "discarded" // forgotten, and the message is deleted
+	LetterUnreached = "applied as far as the stream has its changes, without the last one"
+	LetterDiscarded = "discarded" // forgotten, or unreached, and the message is deleted
 )
 
 // A letterAction is what is done with dead letters.
 type letterAction struct{ redrive, discard bool }
 
-// DeadLetters returns the messages in the queue of changes that Lambda gave up, which are hidden from others for a minute. With redrive it reads
-// their changes from the stream, which has those of a day, and calls the aggregator's function with them again: it counts each change once,
-// whatever it has seen of them before. The message is then deleted. With discard it deletes those whose changes the stream has forgotten.
-func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard bool) ([]DeadLetter, error) {
+// DeadLetters returns the messages in the queue of changes that Lambda gave up. With redrive it reads their changes from the stream, which has
+// those of a day, and calls the aggregator's function with them again: it counts each change once, whatever it has seen of them before. The
+// message is then deleted. With discard it deletes those whose changes the stream has forgotten.
+//
+// Messages are hidden from others while it looks at them, a minute at most. Those that it does not delete are back in the queue when it
+// returns.
+func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard bool) (all []DeadLetter, err error) {
 	if err := validateName(name); err != nil {
 		return nil, err
 	}
@@ -54,11 +62,13 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 	if err != nil {
 		return nil, err
 	}
-	all := []DeadLetter{}
+	all = []DeadLetter{}
 	queue := ids["DeadLetters"]
 	if queue == "" {
 		return all, nil
 	}
+	kept := map[string]string{} // receipts of messages that were not deleted, by message
+	defer func() { err = errors.Join(err, m.giveBack(ctx, queue, kept)) }()
 	for seen := map[string]bool{}; ; {
 		out, err := call(ctx, m, func(ctx context.Context) (*sqs.ReceiveMessageOutput, error) {
 			return m.clients.SQS.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10, VisibilityTimeout: 60, WaitTimeSeconds: 1})
@@ -66,22 +76,49 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 		if err != nil {
 			return all, fmt.Errorf("stack: receive dead letters: %w", err)
 		}
+		for i := range out.Messages { // all of them, should one fail
+			kept[value(out.Messages[i].MessageId)] = value(out.Messages[i].ReceiptHandle)
+		}
 		fresh := 0
 		for i := range out.Messages {
 			message := &out.Messages[i]
-			if id := value(message.MessageId); !seen[id] {
-				seen[id] = true
-				fresh++
-				letter, err := m.handleLetter(ctx, ids, message, letterAction{redrive, discard})
-				if all = append(all, letter); err != nil {
-					return all, err
-				}
+			id := value(message.MessageId)
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			fresh++
+			letter, err := m.handleLetter(ctx, ids, message, letterAction{redrive, discard})
+			if all = append(all, letter); err != nil {
+				return all, err
+			}
+			if letter.Outcome == LetterRedriven || letter.Outcome == LetterDiscarded {
+				delete(kept, id)
 			}
 		}
 		if fresh == 0 {
 			return all, nil
 		}
 	}
+}
+
+// giveBack shows messages of a queue to others again, by their receipts.
+func (m *Manager) giveBack(ctx context.Context, queue string, receipts map[string]string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(receipts)), 10) { // which is all that SQS takes
+		in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &queue}
+		for i, id := range ids {
+			in.Entries = append(in.Entries, sqstypes.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(receipts[id])})
+		}
+		_, err := call(ctx, m, func(ctx context.Context) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
+			return m.clients.SQS.ChangeMessageVisibilityBatch(ctx, in)
+		}) // entries that fail are of messages that are visible or deleted by now
+		if err != nil {
+			return fmt.Errorf("stack: give dead letters back, which are hidden for a minute: %w", err)
+		}
+	}
+	return nil
 }
 
 // handleLetter reads a message, and does with it what is asked for.
@@ -107,17 +144,16 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 		return letter, nil
 	}
 	records, err := m.recordsOf(ctx, b.StreamARN, &letter)
+	forgotten, unreached := errors.Is(err, errForgotten), errors.Is(err, errUnreached)
 	switch {
-	case errors.Is(err, errForgotten) && !do.discard:
+	case err != nil && !forgotten && !unreached:
+		return letter, err
+	case forgotten && !do.discard:
 		letter.Outcome = LetterForgotten
 		return letter, nil
-	case errors.Is(err, errForgotten):
-		letter.Outcome = LetterDiscarded
-	case err != nil:
-		return letter, err
-	case !do.redrive:
+	case !forgotten && !do.redrive:
 		return letter, nil
-	default:
+	case !forgotten:
 		why, err := m.invoke(ctx, ids["AggregatorFunction"], b.StreamARN, records)
 		if err != nil {
 			return letter, err
@@ -126,6 +162,14 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 			letter.Outcome = why
 			return letter, nil
 		}
+	}
+	switch {
+	case unreached && !do.discard:
+		letter.Outcome = LetterUnreached
+		return letter, nil
+	case forgotten, unreached:
+		letter.Outcome = LetterDiscarded
+	default:
 		letter.Outcome = LetterRedriven
 	}
 	queue := ids["DeadLetters"]
@@ -135,19 +179,30 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 	return letter, err
 }
 
-// errForgotten says that the stream has changes of a letter no more.
-var errForgotten = errors.New("the stream has forgotten changes")
+// What keeps a letter from being redriven as a whole.
+var (
+	errForgotten = errors.New("the stream has forgotten changes")
+	errUnreached = errors.New("the stream does not reach the last change")
+)
 
-// recordsOf reads the changes of a letter from the stream.
+// mostEmpty is after how many pages without a change a stream is taken to have no more. Pages of a shard in use go on for ever, and may be
+// empty before its last change.
+const mostEmpty = 100
+
+// recordsOf reads the changes of a letter from the stream. With errUnreached, they are those before the last one.
 func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (all []streamtypes.Record, err error) {
 	at, err := call(ctx, m, func(ctx context.Context) (*dynamodbstreams.GetShardIteratorOutput, error) {
 		return m.clients.Streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
 			StreamArn: &stream, ShardId: &l.Shard, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: &l.First,
 		})
 	})
-	for next := (*string)(nil); err == nil; {
-		if next == nil {
-			next = at.ShardIterator
+	var next *string
+	if err == nil {
+		next = at.ShardIterator
+	}
+	for empty := 0; err == nil; {
+		if next == nil || empty == mostEmpty {
+			return all, errUnreached
 		}
 		var page *dynamodbstreams.GetRecordsOutput
 		page, err = call(ctx, m, func(ctx context.Context) (*dynamodbstreams.GetRecordsOutput, error) {
@@ -157,15 +212,20 @@ func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (
 			break
 		}
 		for _, r := range page.Records {
-			if compareNumbers(value(r.Dynamodb.SequenceNumber), l.Last) > 0 {
+			number := value(r.Dynamodb.SequenceNumber)
+			if compareNumbers(number, l.Last) <= 0 {
+				all = append(all, r)
+			}
+			if compareNumbers(number, l.Last) >= 0 {
 				return all, nil
 			}
-			all = append(all, r)
-		}
-		if n := len(all); page.NextShardIterator == nil || n > 0 && value(all[n-1].Dynamodb.SequenceNumber) == l.Last {
-			return all, nil
 		}
 		next = page.NextShardIterator
+		if empty++; len(page.Records) > 0 {
+			empty = 0
+		} else if err := m.sleep(ctx, m.poll/10); err != nil { // a shard takes five such calls a second
+			return nil, err
+		}
 	}
 	if hasCode(err, "TrimmedDataAccessException") || hasCode(err, "ResourceNotFoundException") {
 		return nil, errForgotten

@@ -57,6 +57,9 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if st, err := manager(s).Status(t.Context(), "limits", false); err != nil || st.Dead == nil || *st.Dead != int64(len(s.Letters)) {
+			t.Errorf("Status() = %+v, %v, want all %d letters to be visible", st, err, len(s.Letters))
+		}
 		for _, l := range letters {
 			all = append(all, l.Outcome)
 		}
@@ -90,5 +93,68 @@ func TestDeadLetters(t *testing.T) {
 	}
 	if diff := cmp.Diff([]stack.DeadLetter{want}, letters); diff != "" || err != nil {
 		t.Errorf("DeadLetters() differs: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestDeadLettersUnreached redrives letters of which the stream has changes, and not the last one: its shard was closed before, or goes
+// on for ever. What there is of them is applied.
+func TestDeadLettersUnreached(t *testing.T) {
+	for name, open := range map[string]bool{"a shard that is closed": false, "a shard in use": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := cfn.NewService()
+			deploy(t, s, fresh(), stack.Hooks{})
+			number := "99"
+			s.Records["shard-1"] = []streamtypes.Record{{Dynamodb: &streamtypes.StreamRecord{SequenceNumber: &number}}}
+			s.Open["shard-1"] = open
+			s.Letters["1"] = letter("shard-1", "99", "102", 4)
+			invoked := 0
+			s.Invoked = func([]byte) string { invoked++; return `{"batchItemFailures":[]}` }
+			for _, step := range []struct {
+				redrive, discard bool
+				want             string
+				invoked, left    int
+			}{
+				{false, true, stack.LetterWaits, 0, 1},
+				{true, false, stack.LetterUnreached, 1, 1},
+				{true, true, stack.LetterDiscarded, 2, 0},
+			} {
+				letters, err := manager(s).DeadLetters(t.Context(), "limits", step.redrive, step.discard)
+				if err != nil || len(letters) != 1 || letters[0].Outcome != step.want || invoked != step.invoked || len(s.Letters) != step.left {
+					t.Errorf("DeadLetters(%t, %t) = %v, %v, %d calls, %d letters left, want %+v", step.redrive, step.discard, letters, err, invoked, len(s.Letters), step)
+				}
+			}
+		})
+	}
+}
+
+// TestDeadLettersReturn looks at more letters than a queue hands out at once, and at a letter that cannot be handled. All are back at once.
+func TestDeadLettersReturn(t *testing.T) {
+	s := cfn.NewService()
+	deploy(t, s, fresh(), stack.Hooks{})
+	for i := range 25 {
+		s.Letters[fmt.Sprint(i)] = letter("shard-1", fmt.Sprint(i), fmt.Sprint(i), 1)
+	}
+	all := func(redrive bool) (int, error) {
+		letters, err := manager(s).DeadLetters(t.Context(), "limits", redrive, false)
+		return len(letters), err
+	}
+	for range 2 {
+		if n, err := all(false); n != 25 || err != nil {
+			t.Errorf("DeadLetters() = %d letters, %v, want 25", n, err)
+		}
+	}
+	s.Call = func(_ int, name string, _ bool) error {
+		if name == "GetShardIterator" {
+			return cfn.Fault("AccessDeniedException", "no")
+		}
+		return nil
+	}
+	if n, err := all(true); n != 1 || err == nil {
+		t.Errorf("DeadLetters() = %d letters, %v, want one and an error", n, err)
+	}
+	s.Call = nil
+	if n, err := all(false); n != 25 || err != nil {
+		t.Errorf("DeadLetters() after an error = %d letters, %v, want 25", n, err)
 	}
 }

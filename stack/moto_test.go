@@ -3,6 +3,8 @@ package stack_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +19,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -180,7 +188,10 @@ type motoLife struct {
 	manager   *stack.Manager
 	transport *motoTransport
 	tables    *dynamodb.Client
+	streams   *dynamodbstreams.Client
+	queues    *sqs.Client
 	buckets   *s3.Client
+	function  *function
 	code      *stack.Code
 	plans     []*stack.Plan
 }
@@ -240,7 +251,10 @@ func TestInfraLife(t *testing.T) {
 	cfg := startMoto(t, dir, l.transport)
 	clients := stack.ClientsOf(cfg)
 	clients.CloudWatch = cfn.Watch{Service: cfn.NewService()} // moto does not know the protocol of its client
-	l.manager, l.tables = stack.New(clients, stack.WithPoll(20*time.Millisecond)), dynamodb.NewFromConfig(cfg)
+	l.tables, l.streams, l.queues = dynamodb.NewFromConfig(cfg), dynamodbstreams.NewFromConfig(cfg), sqs.NewFromConfig(cfg)
+	l.function = &function{Lambda: clients.Lambda}
+	clients.Lambda = l.function
+	l.manager = stack.New(clients, stack.WithPoll(20*time.Millisecond))
 	l.buckets = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
 	var err error
 	if l.code, err = stack.Pack(cfn.Executable()); err != nil {
@@ -280,11 +294,110 @@ func (l *motoLife) current() {
 	if c, err := l.manager.Check(ctx, "limits"); err != nil || c.Verdict != stack.VerdictCompatible {
 		l.Errorf("Check() = %+v, %v", c, err)
 	}
+	l.redrive("limits")
 	l.delete("limits", false)
 	out, err := l.tables.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String("limits")})
 	if err != nil || aws.ToInt64(out.Table.ItemCount) == 0 {
 		l.Errorf("the table was not kept: %v", err)
 	}
+}
+
+// A function is the aggregator's in this process, since moto runs none without Docker.
+type function struct {
+	stack.Lambda
+
+	handle func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error)
+	calls  int
+}
+
+// Invoke implements [stack.Lambda].
+func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
+	f.calls++
+	var event events.DynamoDBEvent
+	if err := json.Unmarshal(in.Payload, &event); err != nil {
+		return nil, err
+	}
+	answer, err := f.handle(ctx, event)
+	if err != nil {
+		return &lambda.InvokeOutput{FunctionError: aws.String("Unhandled"), Payload: []byte(err.Error())}, nil //nolint:nilerr // as Lambda answers
+	}
+	payload, err := json.Marshal(answer)
+	return &lambda.InvokeOutput{Payload: payload}, err
+}
+
+// redrive puts a letter about all changes of a table into the queue of a stack, looks at it twice, and redrives it twice. The aggregator
+// counts each change once. The table is another one than the stack's, of which moto drops the changes, since its mapping takes them.
+func (l *motoLife) redrive(name string) {
+	l.Helper()
+	const table = "changed"
+	limiter, err := zlimit.New(l.Context(), zlimit.DynamoDB(l.tables, table), zlimit.WithSetup())
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.acquire(table)
+	ctx := l.Context()
+	must := func(err error) {
+		l.Helper()
+		if err != nil {
+			l.Fatal(err)
+		}
+	}
+	list, err := l.streams.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: aws.String(table)})
+	must(err)
+	arn := list.Streams[0].StreamArn
+	described, err := l.streams.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: arn})
+	must(err)
+	shard := described.StreamDescription.Shards[0]
+	first := shard.SequenceNumberRange.StartingSequenceNumber
+	at, err := l.streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
+		StreamArn: arn, ShardId: shard.ShardId, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: first,
+	})
+	must(err)
+	page, err := l.streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: at.ShardIterator})
+	must(err)
+	last := aws.ToString(page.Records[len(page.Records)-1].Dynamodb.SequenceNumber)
+	queues, err := l.queues.ListQueues(ctx, &sqs.ListQueuesInput{})
+	must(err)
+	if len(queues.QueueUrls) != 1 {
+		l.Fatalf("queues %v, want that of dead letters", queues.QueueUrls)
+	}
+	a, err := aggregator.New(zlimit.DynamoDB(l.tables, table))
+	must(err)
+	l.function.handle = aggregator.Handler(a)
+	send := func(last string) {
+		l.Helper()
+		body := strings.ReplaceAll(letter(*shard.ShardId, *first, last, len(page.Records)), tableARN+"/stream/1", *arn)
+		_, err := l.queues.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &queues.QueueUrls[0], MessageBody: &body})
+		must(err)
+	}
+	letters := func(redrive, discard bool, want string) {
+		l.Helper()
+		all, err := l.manager.DeadLetters(ctx, name, redrive, discard)
+		if err != nil || len(all) != 1 || all[0].Outcome != want || all[0].Changes != len(page.Records) {
+			l.Fatalf("DeadLetters(%t, %t) = %+v, %v, want that it %s", redrive, discard, all, err, want)
+		}
+	}
+	for range 2 {
+		send(last)
+		letters(false, false, stack.LetterWaits)
+		letters(false, false, stack.LetterWaits) // it is back at once
+		letters(true, false, stack.LetterRedriven)
+		if all, err := l.manager.DeadLetters(ctx, name, true, false); err != nil || len(all) != 0 {
+			l.Errorf("DeadLetters() after a redrive = %+v, %v", all, err)
+		}
+	}
+	send(last + "0") // which the stream never reaches
+	letters(true, false, stack.LetterUnreached)
+	letters(true, true, stack.LetterDiscarded)
+	if l.function.calls != 4 {
+		l.Errorf("the function was called %d times, want 4", l.function.calls)
+	}
+	sum, err := limiter.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly})
+	must(err)
+	if u, _ := sum.Limit("rpm"); u.Total.Tokens() != 1 {
+		l.Errorf("usage after the redrives = %+v, want one request", sum)
+	}
+	must(limiter.Close())
 }
 
 // older is the life of a stack of an older version, which is upgraded, and deleted with its data.

@@ -2,10 +2,12 @@ package cfn
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
@@ -14,30 +16,82 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// ReceiveMessage returns all letters, again and again, as a queue may.
-func (w Watch) ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (out *sqs.ReceiveMessageOutput, err error) {
+// A receipt is what a letter was handed out with, which hides it.
+type receipt struct {
+	handle string
+	until  time.Time
+}
+
+// visible returns how many letters are not hidden.
+func (s *Service) visible() (n int) {
+	for id := range s.Letters {
+		if !time.Now().Before(s.receipts[id].until) {
+			n++
+		}
+	}
+	return n
+}
+
+// ReceiveMessage hands out ten letters at most that are not hidden, and hides them. It hands one out again that is, as a queue may.
+func (w Watch) ReceiveMessage(_ context.Context, in *sqs.ReceiveMessageInput, _ ...func(*sqs.Options)) (out *sqs.ReceiveMessageOutput, err error) {
 	leave, err := w.enter("ReceiveMessage")
 	if err != nil {
 		return nil, err
 	}
 	defer leave(&err)
 	out = &sqs.ReceiveMessageOutput{}
+	again := false
 	for _, id := range slices.Sorted(maps.Keys(w.Letters)) {
-		body := w.Letters[id]
-		out.Messages = append(out.Messages, sqstypes.Message{MessageId: &id, ReceiptHandle: &id, Body: &body})
+		if hidden := time.Now().Before(w.receipts[id].until); hidden && again || len(out.Messages) == int(in.MaxNumberOfMessages) {
+			continue
+		} else if hidden {
+			again = true
+		}
+		w.handedOut++
+		handle, body := fmt.Sprintf("%s/%d", id, w.handedOut), w.Letters[id]
+		w.receipts[id] = receipt{handle, time.Now().Add(time.Duration(in.VisibilityTimeout) * time.Second)}
+		out.Messages = append(out.Messages, sqstypes.Message{MessageId: &id, ReceiptHandle: &handle, Body: &body})
 	}
 	return out, nil
 }
 
-// DeleteMessage deletes a letter.
+// DeleteMessage deletes a letter, by the last receipt of it.
 func (w Watch) DeleteMessage(_ context.Context, in *sqs.DeleteMessageInput, _ ...func(*sqs.Options)) (out *sqs.DeleteMessageOutput, err error) {
 	leave, err := w.enter("DeleteMessage")
 	if err != nil {
 		return nil, err
 	}
 	defer leave(&err)
-	delete(w.Letters, *in.ReceiptHandle)
+	if id, _, _ := strings.Cut(*in.ReceiptHandle, "/"); w.receipts[id].handle == *in.ReceiptHandle {
+		delete(w.Letters, id)
+		delete(w.receipts, id)
+	}
 	return &sqs.DeleteMessageOutput{}, nil
+}
+
+// ChangeMessageVisibilityBatch hides letters for other times, by the last receipts of them.
+func (w Watch) ChangeMessageVisibilityBatch(_ context.Context, in *sqs.ChangeMessageVisibilityBatchInput, _ ...func(*sqs.Options)) (
+	out *sqs.ChangeMessageVisibilityBatchOutput, err error,
+) {
+	leave, err := w.enter("ChangeMessageVisibilityBatch")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	if len(in.Entries) > 10 {
+		return nil, Fault("AWS.SimpleQueueService.TooManyEntriesInBatchRequest", "Maximum number of entries per request are 10")
+	}
+	out = &sqs.ChangeMessageVisibilityBatchOutput{}
+	for _, e := range in.Entries {
+		id, _, _ := strings.Cut(*e.ReceiptHandle, "/")
+		if w.receipts[id].handle != *e.ReceiptHandle {
+			out.Failed = append(out.Failed, sqstypes.BatchResultErrorEntry{Id: e.Id, SenderFault: true})
+			continue
+		}
+		w.receipts[id] = receipt{*e.ReceiptHandle, time.Now().Add(time.Duration(e.VisibilityTimeout) * time.Second)}
+		out.Successful = append(out.Successful, sqstypes.ChangeMessageVisibilityBatchResultEntry{Id: e.Id})
+	}
+	return out, nil
 }
 
 // Invoke calls a function.
@@ -82,9 +136,10 @@ func (w Watch) GetRecords(_ context.Context, in *dynamodbstreams.GetRecordsInput
 		return nil, err
 	}
 	records := w.Records[shard]
-	out = &dynamodbstreams.GetRecordsOutput{Records: records[i:min(len(records), i+2)]}
-	if i+2 < len(records) {
-		next := shard + "@" + strconv.Itoa(i+2)
+	end := min(len(records), i+2)
+	out = &dynamodbstreams.GetRecordsOutput{Records: records[i:end]}
+	if end < len(records) || w.Open[shard] {
+		next := shard + "@" + strconv.Itoa(end)
 		out.NextShardIterator = &next
 	}
 	return out, nil

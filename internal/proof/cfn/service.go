@@ -41,11 +41,15 @@ type Service struct {
 	Letters map[string]string
 	// Records are the changes that the stream has, by shard. A shard that is not there is forgotten.
 	Records map[string][]streamtypes.Record
+	// Open are shards that may have changes after their last one, so that pages go on for ever.
+	Open map[string]bool
 	// Invoked is what a function answers to an event.
 	Invoked func(payload []byte) (answer string)
 	// Replaced counts resources that were made anew, by logical ID.
 	Replaced map[string]int
 
+	receipts      map[string]receipt // of letters
+	handedOut     int                // letters, each time
 	calls, events int
 	stacks        map[string]*kept
 	changeSets    map[string]*changeSet
@@ -57,6 +61,7 @@ func NewService() *Service {
 		Fail: map[string]string{}, Objects: map[string][]byte{}, Kept: map[string][]string{}, Drifted: map[string]string{},
 		Deleted: map[string]bool{}, Unprotected: map[string]bool{}, Ringing: map[string]bool{},
 		Letters: map[string]string{}, Records: map[string][]streamtypes.Record{},
+		Open: map[string]bool{}, receipts: map[string]receipt{},
 		Replaced: map[string]int{}, stacks: map[string]*kept{}, changeSets: map[string]*changeSet{},
 	}
 }

@@ -179,5 +179,5 @@ func (w Watch) GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput,
 		return nil, err
 	}
 	defer leave(&err)
-	return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": strconv.Itoa(len(w.Letters))}}, nil
+	return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": strconv.Itoa(w.visible())}}, nil
 }

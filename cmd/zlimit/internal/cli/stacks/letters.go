@@ -19,12 +19,13 @@ func lettersCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "dead-letters --name NAME",
 		Short: "Show changes that Lambda gave up, and apply them after all",
 		Long: `Dead-letters shows the messages in a stack's queue of dead letters, each about
-some changes that Lambda gave up. They are hidden from others for a minute.
+some changes that Lambda gave up. All of them stay in the queue.
 
 With --redrive it reads the changes from the stream, calls the aggregator with
 them, and deletes the messages. A change counts once, whatever became of it
 before. The stream has the changes of a day: older ones are forgotten, and their
-usage is lost. --discard deletes the messages about those.
+usage is lost. --discard deletes the messages about those. A message that is not
+deleted is back in the queue at once.
 
 Exit codes: 0 none is left, 4 some are, 1 failure.`,
 		Example: `  zlimit stack dead-letters --name limits
