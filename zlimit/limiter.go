@@ -61,10 +61,10 @@ type common struct {
 	breaker    *table.Breaker // refuses them in outages
 	outage     *outageLog
 	late       lateness
-	generation atomic.Uint64 // of the stored limits: counts the changes made through these limiters
-	widened    atomic.Bool   // the table asks for clients that charge wider resources
-	changedAt  atomic.Int64  // when the last of these was made, epoch nanoseconds
-	epoch      atomic.Int64  // orders what the limiters learn
+	generation atomic.Uint64          // of the stored limits: counts the changes made through these limiters
+	asked      atomic.Pointer[string] // the latest version of clients that these limiters have the table ask for
+	changedAt  atomic.Int64           // when the last of these was made, epoch nanoseconds
+	epoch      atomic.Int64           // orders what the limiters learn
 	caller     caller
 	eventIDs   eventIDs
 }

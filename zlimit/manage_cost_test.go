@@ -57,6 +57,11 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Set of a resource, new, with the registry", 3, 3, 6, 3, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}) })
 	measure("Set of a resource, new", 2, 1, 6, 2, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "b"}, zlimit.Config{Limits: limits}) })
 	measure("Set of a resource", 2, 1, 4, 1, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "b"}, zlimit.Config{Limits: limits}) })
+	windows := []zlimit.Limit{zlimit.PerMinute("rpm", 10).When("* 9-17 * * *", "x2")}
+	measure("Set with windows, the first one of a process", 4, 2, 4+1, 1, func() error {
+		return l.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: windows})
+	})
+	measure("Set with windows", 2, 1, 4, 1, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: windows}) })
 	applied := func(declared ...zlimit.Declaration) func() error {
 		return func() error {
 			_, err := l.Limits.Apply(ctx, declared...)

@@ -249,7 +249,7 @@ func (s *ManagedService) replace(ctx context.Context, lock managedLock, before, 
 		return Stored{}, err
 	}
 	if within := want.Config.Within; within != "" && within != before.Config.Within {
-		if err := s.l.Limits.requireWider(ctx, within); err != nil {
+		if err := s.l.Limits.checkFleet(within); err != nil {
 			return Stored{}, err
 		}
 	}

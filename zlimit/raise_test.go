@@ -207,3 +207,73 @@ func TestSetupOfADeployment(t *testing.T) {
 		}
 	}
 }
+
+// TestKindsAskForClients stores limits of each kind that older clients would not obey, by each call that stores limits. The table asks for
+// clients that do before it has the limits. It asks once.
+func TestKindsAskForClients(t *testing.T) {
+	plain := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.Daily("rpd", 500, "UTC")}}
+	kinds := map[string]struct {
+		config zlimit.Config
+		client string
+	}{
+		"limits that older clients know": {plain, zlimit.ClientMinVersion},
+		"windows":                        {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("* 9-17 * * *", "x2")}}, "0.10.1"},
+		"windows of a quota":             {zlimit.Config{Limits: []zlimit.Limit{zlimit.Daily("rpd", 500, "UTC").When("* * * * 6,7", "x2")}}, "0.10.1"},
+		"a wider resource":               {zlimit.Config{Limits: plain.Limits, Within: "models"}, "0.10.1"},
+	}
+	at := zlimit.Level{Resource: "gpt-4"}
+	writers := map[string]func(context.Context, *zlimit.RateLimiter, zlimit.Config) error{
+		"Set": func(ctx context.Context, l *zlimit.RateLimiter, c zlimit.Config) error {
+			return l.Limits.Set(ctx, at, c)
+		},
+		"Update": func(ctx context.Context, l *zlimit.RateLimiter, c zlimit.Config) error {
+			return l.Limits.Update(ctx, at, func(to *zlimit.Config) error {
+				*to = c
+				return nil
+			})
+		},
+		"Apply": func(ctx context.Context, l *zlimit.RateLimiter, c zlimit.Config) error {
+			_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-4", Limits: c.Limits})
+			return err
+		},
+		"Replace": func(ctx context.Context, l *zlimit.RateLimiter, c zlimit.Config) error {
+			lock, err := l.Managed.Lock(ctx, time.Minute)
+			if err != nil {
+				return err
+			}
+			_, err = l.Managed.Replace(ctx, lock, zlimit.Stored{Level: at}, zlimit.Stored{Level: at, Config: c})
+			return errors.Join(err, l.Managed.Unlock(context.WithoutCancel(ctx), lock))
+		},
+	}
+	for kind, k := range kinds {
+		for writer, write := range writers {
+			if writer == "Apply" && k.config.Within != "" {
+				continue // it stores limits alone
+			}
+			t.Run(kind+"/"+writer, func(t *testing.T) {
+				ctx := context.Background()
+				p := &interrupted{Store: store.Of(newMemory(t))}
+				l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
+				v := versioned{t, p.Store}
+				if err := l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, plain); err != nil {
+					t.Fatal(err)
+				}
+				level := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
+				if k.client != zlimit.ClientMinVersion {
+					v.write(zlimit.SchemaVersion, "0.99.0", "")
+					if err := write(ctx, l, k.config); !errors.As(err, new(*zlimit.VersionError)) || stored(t, l, level) != nil {
+						t.Errorf("in a table for later clients: %v, and %v is stored", err, stored(t, l, level))
+					}
+					v.write(zlimit.SchemaVersion, zlimit.ClientMinVersion, "")
+				}
+				if err := write(ctx, l, k.config); err != nil || v.read()[1] != k.client {
+					t.Errorf("%v; the table asks for %s, want %s", err, v.read()[1], k.client)
+				}
+				v.write(zlimit.SchemaVersion, "0.5.0", "")
+				if err := l.Limits.Set(ctx, at, k.config); err != nil || v.read()[1] != "0.5.0" {
+					t.Errorf("again: %v; the table asks for %s", err, v.read()[1])
+				}
+			})
+		}
+	}
+}

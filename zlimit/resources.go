@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
@@ -33,8 +32,8 @@ type ResourceService struct{ l *RateLimiter }
 //   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
 //
 // Older programs would not charge the wider resource. So the first Put of a table, and whatever else stores a wider resource, raises the
-// version that the table asks of its programs to 0.10.1. Older ones are refused when they start, with a [*VersionError]. Those that
-// run go on until they are started again. A limiter with [WithMixedFleet] refuses wider resources, since zae-limiter knows none.
+// version that the table asks of its programs to 0.10.1, see [LimitService]. Older ones are refused when they start, with a
+// [*VersionError]. Those that run go on until they are started again. A limiter with [WithMixedFleet] refuses wider resources, since zae-limiter knows none.
 //
 // Put costs what [LimitService.Update] costs. With another wider resource than before it costs a read of the registries of resources and
 // of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes nothing.
@@ -80,9 +79,6 @@ func (s *ResourceService) List(ctx context.Context) iter.Seq2[Resource, error] {
 	}
 }
 
-// withinFrom is the version of the oldest client that charges wider resources.
-const withinFrom = "0.10.1"
-
 // checkWithin checks the wider resource of a config, which may be none.
 func (c *Config) checkWithin(at Level) error {
 	switch {
@@ -99,8 +95,7 @@ func (c *Config) checkWithin(at Level) error {
 	}
 }
 
-// admitWider returns an error unless a resource may lie within a wider one, by what is stored of the others. Then it makes sure that no
-// client uses the table that would not charge wider resources. None needs no check.
+// admitWider returns an error unless a resource may lie within a wider one, by what is stored of the others. None needs no check.
 func (s *LimitService) admitWider(ctx context.Context, resource, within string) error {
 	if within == "" {
 		return nil
@@ -128,7 +123,7 @@ func (s *LimitService) admitWider(ctx context.Context, resource, within string) 
 			return &ValidationError{Field: "within", Value: within, Reason: "has no limits; they come first, those of the resource or those of an entity for it"}
 		}
 	}
-	return s.requireWider(ctx, within)
+	return s.checkFleet(within)
 }
 
 // A chain of requests is as long as one that may be stored.
@@ -143,19 +138,4 @@ func (s *LimitService) checkFleet(within string) error {
 		Field: "within", Value: within,
 		Reason: "zae-limiter does not charge wider resources, and WithMixedFleet says that it shares the table",
 	}
-}
-
-// requireWider makes sure that no client uses the table that would not charge wider resources.
-func (s *LimitService) requireWider(ctx context.Context, within string) error {
-	if s.l.closed.Load() {
-		return ErrClosed
-	}
-	if err := s.checkFleet(within); err != nil || s.l.widened.Load() {
-		return err
-	}
-	err := s.l.changeVersion(ctx, func(v *layout.Version) { v.ClientMinVersion = layout.Later(v.ClientMinVersion, withinFrom) })
-	if err == nil {
-		s.l.widened.Store(true)
-	}
-	return publicError("ask the table for clients that charge wider resources", err)
 }

@@ -106,6 +106,18 @@ func (l *RateLimiter) raiseVersion(ctx context.Context, aggregator string) error
 	})
 }
 
+// askFor makes sure that the table asks for clients from a version on, "" for any. The table is asked once.
+func (l *RateLimiter) askFor(ctx context.Context, client string) error {
+	if asked := l.asked.Load(); client == "" || asked != nil && layout.Later(*asked, client) == *asked {
+		return nil
+	}
+	err := l.changeVersion(ctx, func(v *layout.Version) { v.ClientMinVersion = layout.Later(v.ClientMinVersion, client) })
+	if err == nil {
+		l.asked.Store(&client)
+	}
+	return publicError("ask the table for clients from "+client+" on", err)
+}
+
 // changeVersion changes the version record as it is by then. A record of before counts what requests of children are charged to their
 // parents from now on.
 func (l *RateLimiter) changeVersion(ctx context.Context, change func(*layout.Version)) error {

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // Migrating is the oldest client of a table closed by a migration. No client has this version.
@@ -27,6 +30,36 @@ func Later(a, b string) string {
 		return b
 	}
 	return a
+}
+
+// kinds are what levels say that older clients do not obey: an attribute, or a field of each limit of a family, and the version of
+// the first client that does. Whoever writes one asks the table for that client before.
+var kinds = []struct{ family, name, since string }{
+	{"", "within", "0.10.1"},
+	{"l_", "sched", "0.10.1"},
+}
+
+// OldestClient returns the version of the oldest client that obeys an item, "" where every client of the layout does. The attributes
+// need not have the key.
+func OldestClient(key store.Key, item expr.Item) (oldest string) {
+	_, system := ParseSystemConfigKey(key)
+	_, resource := ParseResourceConfigKey(key)
+	_, entity := ParseEntityConfigKey(key)
+	if !system && !resource && !entity {
+		return ""
+	}
+	for _, a := range item {
+		for _, k := range kinds {
+			rest, isOf := strings.CutPrefix(a.Name, k.family)
+			if k.family != "" {
+				_, rest = cutMember(rest)
+			}
+			if isOf && rest == k.name {
+				oldest = Later(oldest, k.since)
+			}
+		}
+	}
+	return oldest
 }
 
 // A versionNumber is a version number as its parts: major, minor, patch. Text after a hyphen or a plus does not count.

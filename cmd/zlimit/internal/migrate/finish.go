@@ -59,7 +59,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 func (m *Migration) open(ctx context.Context, v *Verification) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	more := []store.Write{m.version(m.config.ClientMinVersion)}
+	more := []store.Write{m.version(layout.Later(m.config.ClientMinVersion, v.Clients))}
 	if m.rules.NS != "" && !v.kept {
 		if len(v.resources) > 0 {
 			it := layout.ResourceRegistry{

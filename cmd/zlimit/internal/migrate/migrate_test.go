@@ -695,3 +695,47 @@ func TestPlan(t *testing.T) {
 		t.Errorf("plan of an empty table: %+v, %v", p, err)
 	}
 }
+
+// TestMigratedKinds has limits with windows in the source: the target is for clients that obey them.
+func TestMigratedKinds(t *testing.T) {
+	for way, newTestbed := range worlds {
+		for name, test := range map[string]struct {
+			attribute expr.Attribute
+			client    string
+		}{
+			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.10.1"},
+			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.10.1"},
+			"limits that older ones know": {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.10.0"},
+		} {
+			t.Run(way+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newTestbed(t, "0.10.0")
+					level := layout.ResourceConfig{
+						Key: layout.ResourceConfigKey{NS: w.rules().NS, Resource: "gpt-5"}, ConfigVersion: 1,
+						Limits: []layout.ConfigLimit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: 60}},
+					}
+					// An amount is of a limit, whatever the name of that is.
+					usage := layout.Usage{
+						Key:    layout.UsageKey{NS: w.rules().NS, Entity: "e", Resource: "r", WindowKey: "2026-01-01T00:00:00Z"},
+						Window: "hourly", WindowStart: "2026-01-01T00:00:00Z", Limits: []layout.UsageCount{{Name: "within", Consumed: 1}},
+					}
+					item := level.Key.Key().Join(level.Encode())
+					item.Set(test.attribute.Name, test.attribute.Value)
+					w.add(item)
+					w.add(usage.Key.Key().Join(usage.Encode()))
+					if err := w.run(&process{}); err != nil {
+						t.Fatal(err)
+					}
+					w.check()
+					items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if v, err := layout.DecodeVersion(items[0]); err != nil || v.ClientMinVersion != test.client {
+						t.Errorf("the target is for clients from %s, %v; want %s", v.ClientMinVersion, err, test.client)
+					}
+				})
+			})
+		}
+	}
+}

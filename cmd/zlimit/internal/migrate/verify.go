@@ -19,6 +19,7 @@ type Verification struct {
 	Differences []string         // the first of them
 	Different   int64            // items that are missing, or not as they should be
 	Losses      map[string]int64 // what has no place in the target, by reason
+	Clients     string           // the version of the oldest client that obeys all of the target; "" for every one
 	Moving      int64            // groups that changed while they were compared, and were compared again
 
 	missing   int64            // those of the different items that are missing
@@ -54,6 +55,7 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 	err := m.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			key := store.KeyOf(item)
+			v.Clients = layout.Later(v.Clients, layout.OldestClient(key, item))
 			if key.PK != ownPartition && (!m.config.InPlace || m.adds(key)) && !m.expired(item) {
 				found++
 			}

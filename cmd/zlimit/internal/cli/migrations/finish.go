@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,7 +194,7 @@ be undone; when it is interrupted, the same command goes on with it.`,
 						if o.inPlace {
 							showDeleted(p, dsn)
 						}
-						p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, zlimit.ClientMinVersion)
+						p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, cmp.Or(v.Clients, zlimit.ClientMinVersion))
 					}
 				})
 				if err != nil {
