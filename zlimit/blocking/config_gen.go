@@ -19,6 +19,10 @@ import (
 // again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
 // a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
 // are validated before any of it: whole seconds as periods, at most 16 limits.
+//
+// Older programs do not obey windows of limits and wider resources. The first level with one raises the version that
+// the table asks of its programs, which refuses older ones when they start. Once for each process, that costs a read,
+// and a write unit where it changes something.
 type LimitService struct {
 	core    *zlimit.LimitService
 	timeout callTimeout
