@@ -13,7 +13,7 @@ import (
 // Callers of a process share calls, so that the store is asked once for all of them. A reply that never comes is an everyday
 // fault of a network, and must not become the fault of all who share the call:
 //
-//   - A call that is late is passed: one of those who wait makes another.
+//   - A call that is late is passed: one of those who wait makes another. A call that the store throttles, and asks again, is not late.
 //   - An outage is that of its call alone. Callers who waited for the call each make their own, as if they shared nothing.
 //   - A throttle is told to all who share, since it says something about the key and not about the call.
 //   - A caller waits for silent calls no longer than for a call of its own.
@@ -54,7 +54,7 @@ type Shared struct {
 	done    chan struct{} // closed when the call has ended
 	err     error         // set before done is closed
 	sent    chan struct{} // closed when the call is sent: neither the pace of such calls nor the gate holds it back any more
-	due     atomic.Int64  // when that was, nanoseconds by the sharing
+	due     atomic.Int64  // when its last read was, nanoseconds by the sharing
 
 	next   atomic.Pointer[Shared] // the call that was begun when this one was late; nil for none
 	served chan struct{}          // closed when a call before this one has succeeded, late as it was
@@ -66,15 +66,8 @@ func (s *Sharing) Shared() *Shared {
 	return &Shared{sharing: s, done: make(chan struct{}), sent: make(chan struct{}), served: make(chan struct{})}
 }
 
-// sharedKey is the key of a context under which the call is that its reads are made for.
-type sharedKey struct{}
-
-// noteSent notes that a read is sent, for the call that it is part of.
-func noteSent(ctx context.Context) {
-	c, ok := ctx.Value(sharedKey{}).(*Shared)
-	if !ok {
-		return
-	}
+// Sent notes that a read of the call is sent, or sent again after an answer that has not all of it. The call is late by its last read.
+func (c *Shared) Sent() {
 	if c.due.Swap(int64(c.sharing.now())) == 0 {
 		close(c.sent)
 	}
@@ -147,7 +140,7 @@ func (w *Sharer) Begins(c *Shared) {
 // Run makes a call by a function, within what the caller has left of its time. Calls are late no sooner than that. The function
 // that has the place of the call clears it, and then tells by [Shared.End].
 func (w *Sharer) Run(ctx context.Context, c *Shared, call func(context.Context) error) {
-	ctx = context.WithValue(ctx, sharedKey{}, c)
+	ctx = store.Watch(ctx, c)
 	if w.waited == 0 {
 		c.err = call(ctx)
 	} else {

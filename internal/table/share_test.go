@@ -162,6 +162,45 @@ func TestTheGateIsNotLate(t *testing.T) {
 	})
 }
 
+// A busy store answers a read by throttles, each of them in a time of its own, before it answers it in full.
+type busy struct {
+	slow
+	throttles int
+}
+
+func (b *busy) Read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
+	for range b.throttles {
+		if _, err := b.slow.Read(ctx, keys, consistent); err != nil {
+			return nil, err
+		}
+		store.NoteSent(ctx)
+	}
+	return b.slow.Read(ctx, keys, consistent)
+}
+
+// TestThrottledCallIsNotLate has a store throttle a call for longer than a call may be silent. It answers all the while, and no caller
+// makes another. Nor do such calls move the time after which others are late.
+func TestThrottledCallIsNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second
+		table := New(&busy{slow{takes: timeout / 20}, 6}, Options{Timeout: timeout})
+		w := table.Sharing().Sharer()
+		c := begin(table, &w)
+		synctest.Wait()
+		other := w.Sharing.Sharer()
+		time.Sleep(timeout / 4)
+		if other.Passes(c) {
+			t.Error("a call that the store throttles is passed")
+		}
+		if done, err := w.Await(t.Context(), c); !done || err != nil {
+			t.Errorf("Await() = %t, %v; want the call", done, err)
+		}
+		if got := w.Late(); got > timeout/5 {
+			t.Errorf("after a throttled call others are late after %v", got)
+		}
+	})
+}
+
 // TestLeavingASharedCall has a caller's context end while a call is held back, and while it is under way.
 func TestLeavingASharedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -189,7 +228,7 @@ func TestLateCallServesOthers(t *testing.T) {
 				calls := []*Shared{s.Shared()}
 				for range places {
 					last := calls[len(calls)-1]
-					noteSent(context.WithValue(t.Context(), sharedKey{}, last))
+					last.Sent()
 					time.Sleep(s.Late())
 					next, w := s.Shared(), s.Sharer()
 					if !w.Passes(last) {
@@ -199,7 +238,7 @@ func TestLateCallServesOthers(t *testing.T) {
 					calls = append(calls, next)
 				}
 				last, w := calls[places], s.Sharer()
-				noteSent(context.WithValue(t.Context(), sharedKey{}, last))
+				last.Sent()
 				from, after := time.Now(), s.Late()/2
 				time.AfterFunc(after, func() {
 					calls[0].err = failure

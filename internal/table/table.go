@@ -160,7 +160,7 @@ func (t *Table) ReadEventually(ctx context.Context, keys ...store.Key) (items []
 
 func (t *Table) read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
 	err = t.call(ctx, partition(keys), func(ctx context.Context) error {
-		noteSent(ctx)
+		store.NoteSent(ctx)
 		items, err = t.store.Read(ctx, keys, consistent)
 		return err
 	})

@@ -88,6 +88,7 @@ func (c *Client) Read(ctx context.Context, keys []store.Key, consistent bool) ([
 		if err := wait.For(ctx, backoff.Pause(fruitless)); err != nil {
 			return nil, &store.Error{Op: op, Err: err}
 		}
+		store.NoteSent(ctx)
 	}
 }
 

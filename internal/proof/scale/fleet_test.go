@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,23 @@ func TestOverloadedPartitions(t *testing.T) {
 	}
 	if o.Used.Transactions > 0 {
 		t.Errorf("%d transactions, though no bucket is busy", o.Used.Transactions)
+	}
+}
+
+// TestThrottledReads has a table serve fewer reads than a fleet needs for entities that are new to its processes. A
+// throttled read is asked again by the store alone: no request begins another beside it.
+func TestThrottledReads(t *testing.T) {
+	p := Default()
+	p.Partitions, p.PartitionReads = 4, 400
+	var next int
+	o := run(t, &Load{
+		Processes: 500, Rate: 1200, For: 5 * time.Second, Limits: roomy, Known: 6000, Entity: func(*rand.Rand, time.Duration) string {
+			next++
+			return entityOf(next % 6000)
+		},
+	}, p)
+	if throttled := o.Used.Throttled["TableReadKeyRangeThroughputExceeded"]; throttled == 0 || throttled > 25*uint64(o.Offered) {
+		t.Errorf("%d throttled reads for %d requests of up to six keys each", throttled, o.Offered)
 	}
 }
 

@@ -70,6 +70,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 			return nil, &store.Error{Op: op, Err: err}
 		}
 		wanted = batch.left
+		store.NoteSent(ctx)
 	}
 	for i, k := range keys {
 		items[i] = items[places[k]]

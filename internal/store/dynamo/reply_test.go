@@ -318,6 +318,33 @@ func TestUnprocessedKeys(t *testing.T) {
 	}
 }
 
+// told counts the attempts of which a store tells.
+type told struct{ attempts int }
+
+// Sent implements [store.Watcher].
+func (a *told) Sent() { a.attempts++ }
+
+// TestStoreTellsOfAttempts counts the attempts that a store adds to a call, by the SDK and by itself.
+func TestStoreTellsOfAttempts(t *testing.T) {
+	throttle := reply{status: 400, body: exception("ProvisionedThroughputExceededException")}
+	left := reply{status: 200, body: `{"Responses":{},"UnprocessedKeys":{"table":{"Keys":[{"PK":{"S":"p"},"SK":{"S":"one"}}]}}}`}
+	for name, replies := range map[string][]reply{
+		"throttles": {throttle, throttle, {status: 200, body: `{"Responses":{"table":[]},"UnprocessedKeys":{}}`}},
+		"keys left": {left, left, {status: 200, body: `{"Responses":{"table":[]},"UnprocessedKeys":{}}`}},
+		"gateways":  {{status: 502}, {status: 200, body: `{"Responses":{"table":[]},"UnprocessedKeys":{}}`}},
+		"an answer": {{status: 200, body: `{"Responses":{"table":[]},"UnprocessedKeys":{}}`}},
+	} {
+		s, sent := scripted(replies...)
+		var watcher told
+		if _, err := s.Read(store.Watch(t.Context(), &watcher), []store.Key{one, {PK: "p", SK: "two"}}, true); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(sent.requests) != len(replies) || watcher.attempts != len(replies)-1 {
+			t.Errorf("%s: %d requests, and %d attempts more were told", name, len(sent.requests), watcher.attempts)
+		}
+	}
+}
+
 // TestNoCredentials makes the provider of credentials fail, itself or through a call of its own: nothing was sent.
 func TestNoCredentials(t *testing.T) {
 	for name, err := range map[string]error{

@@ -109,6 +109,7 @@ func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
 // GetRetryToken implements [aws.Retryer]. It fails when the budget is spent: the call then ends with the error of its last
 // attempt. What throttles a single key costs nothing, since calls of other keys succeed.
 func (r *retryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
+	store.NoteSent(ctx) // after a pause
 	if classify(err) == throttled && (&store.Error{Throttles: throttlesIn(err)}).KeyThrottled() {
 		return func(error) error { return nil }, nil
 	}
