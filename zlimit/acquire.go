@@ -217,7 +217,7 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 	if !l.engine.Begin() {
 		return ErrClosed
 	}
-	apart, cancel := detached(ctx)
+	apart, cancel := detached(ctx, l.late.started.Add(l.late.now()+bound))
 	done := make(chan error, 1)
 	go func() {
 		defer l.engine.End()
@@ -259,13 +259,48 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 	}
 }
 
-// detached returns a context with the values and the deadline of another one, which does not end with it.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	apart := context.WithoutCancel(ctx)
+// A leftContext has the values of another one, and does not end with it. The caller waits for its work until a time.
+type leftContext struct {
+	context.Context //nolint:containedctx // that it is made of
+	until           time.Time
+}
+
+// untilKey is the key of a leftContext, in itself and those that are made of it.
+type untilKey struct{}
+
+// Deadline implements [context.Context], as the next two: there is none.
+func (*leftContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done returns nil.
+func (*leftContext) Done() <-chan struct{} { return nil }
+
+// Err returns nil.
+func (*leftContext) Err() error { return nil }
+
+// Value returns the context itself for its key.
+func (c *leftContext) Value(key any) any {
+	if key == (untilKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// detached returns a context with the values and the deadline of another one, which does not end with it. The caller waits until a time.
+func detached(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	apart := &leftContext{ctx, until}
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(apart, deadline)
 	}
 	return context.WithCancel(apart)
+}
+
+// timeLeft returns the time for which the caller of a request waits for what is done with a context, and false where that is any.
+func timeLeft(ctx context.Context) (left time.Duration, ok bool) {
+	deadline, ok := ctx.Deadline()
+	if apart, is := ctx.Value(untilKey{}).(*leftContext); is && (!ok || apart.until.Before(deadline)) {
+		deadline, ok = apart.until, true
+	}
+	return time.Until(deadline), ok
 }
 
 // allows reports whether a request is admitted in an outage, by what is in memory.

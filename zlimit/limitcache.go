@@ -145,11 +145,25 @@ func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resol
 	}
 	w := c.sharing.Sharer()
 	reading := c.share(ctx, b, aged, &w)
-	if done, err := w.Await(ctx, reading.Shared); err != nil || !done {
-		return nil, err
+	part := ctx
+	if left, ok := timeLeft(ctx); ok {
+		var cancel context.CancelFunc
+		part, cancel = context.WithTimeout(ctx, left/waitPart)
+		defer cancel()
 	}
-	return reading.limits, nil
+	done, err := w.Await(part, reading.Shared)
+	switch {
+	case part.Err() != nil && ctx.Err() == nil, err == nil && !done:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	default:
+		return reading.limits, nil
+	}
 }
+
+// waitPart is the part of its time that a request waits for each of its levels whose last limits may hold on.
+const waitPart = 4
 
 // againAfter is the pause between two reads of the same limits in the background.
 const againAfter = time.Second

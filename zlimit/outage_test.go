@@ -471,6 +471,76 @@ func TestStaleLimits(t *testing.T) {
 	})
 }
 
+// TestLateReadsOfLevels has the reads of limits take longer than a request has, of an entity and of its parent. What they return serves
+// the next requests, which neither wait nor read again.
+func TestLateReadsOfLevels(t *testing.T) {
+	const slow, ttl = 400 * time.Millisecond, 20 * time.Second
+	for name, opts := range map[string][]zlimit.Option{
+		"allow": {zlimit.WithFailurePolicy(zlimit.PolicyAllow)},
+		"block": {zlimit.WithDecisionTimeout(300 * time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				items := newMemory(t)
+				d := &distant{Store: store.Of(items)}
+				l, other := newLimiter(t, zlimit.StoreOn(d), append(opts, zlimit.WithConfigTTL(ttl))...), newLimiter(t, items)
+				setSystem(t, other, zlimit.PerDay("rpd", 1_000_000))
+				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "child", ParentID: "team", Cascade: true}} {
+					if _, err := other.Entities.Create(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var reads atomic.Int64
+				fault := func(_ context.Context, pk string, write bool) error {
+					if !write && strings.Contains(pk, "/ENTITY#") {
+						reads.Add(1)
+						time.Sleep(slow)
+					}
+					return nil
+				}
+				r := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+				// serves makes the requests after those that had to wait.
+				serves := func(when string, least int64) {
+					t.Helper()
+					time.Sleep(3 * slow) // for the last one that was begun
+					before := reads.Load()
+					if before < least {
+						t.Errorf("%s: %d reads of limits, want %d at least", when, before, least)
+					}
+					for range 20 {
+						began := time.Now()
+						if acquire(t, l, r).Degraded() {
+							t.Errorf("%s: a request is not counted", when)
+						}
+						if took := time.Since(began); took > 4*5*time.Millisecond {
+							t.Errorf("%s: a request takes %v", when, took)
+						}
+						time.Sleep(ttl / 40)
+					}
+					if again := reads.Load() - before; again > 0 {
+						t.Errorf("%s: limits are read %d times again", when, again)
+					}
+					reads.Store(0)
+				}
+				d.fault.Store(&fault)
+				for i := range 2 { // under Block the second one reads the levels of the parent
+					lease, err := l.Acquire(t.Context(), r)
+					if degraded := err == nil && lease.Degraded(); i == 0 && !degraded && !errors.As(err, new(*zlimit.UnavailableError)) {
+						t.Errorf("the first Acquire() = %v, want the policy to decide", err)
+					}
+					time.Sleep(slow)
+				}
+				serves("first use", 2)
+				time.Sleep(ttl)
+				if acquire(t, l, r).Degraded() {
+					t.Error("a request with stale limits is not counted")
+				}
+				serves("limits that were due", 2)
+			})
+		})
+	}
+}
+
 // TestDecisionTimeout bounds requests whose calls are slow.
 func TestDecisionTimeout(t *testing.T) {
 	limits := []zlimit.Limit{zlimit.PerDay("rpd", 100)}
