@@ -116,6 +116,9 @@ func plainDetails(e zlimit.AuditEvent) string {
 // shownDetails returns the details of an event for people. A change has the former and the present values, where they
 // differ. An event of another program is shown as JSON.
 func shownDetails(e zlimit.AuditEvent) string {
+	if text, ok := shownByHand(e); ok {
+		return text
+	}
 	now, ok := settingsOf(e.Details)
 	if !ok {
 		return plainDetails(e)
@@ -145,6 +148,50 @@ func shownDetails(e zlimit.AuditEvent) string {
 		return "nothing changed"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// shownByHand returns the details of a reset or a top-up: what each limit had and has, in tokens. It returns false for an event of another
+// kind or form.
+func shownByHand(e zlimit.AuditEvent) (string, bool) {
+	if e.Action != zlimit.ActionBucketReset && e.Action != zlimit.ActionBucketToppedUp {
+		return "", false
+	}
+	before, _ := e.Details["before"].(map[string]any)
+	after, _ := e.Details["after"].(map[string]any)
+	shards, counted := e.Details["shards"].(int64)
+	operation, named := e.Details["operation"].(string)
+	if len(after) == 0 || !counted || !named {
+		return "", false
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		was, had := tokensOf(before[name])
+		now, has := tokensOf(after[name])
+		if !had || !has {
+			return "", false
+		}
+		if was != now {
+			now = was + " → " + now
+		}
+		parts = append(parts, name+"="+now)
+	}
+	parts = append(parts, "operation="+operation)
+	if shards == 0 {
+		return strings.Join(append(parts, "no bucket yet, which counts as full"), ", "), true
+	}
+	return strings.Join(append(parts, "shards="+strconv.FormatInt(shards, 10)), ", "), true
+}
+
+// tokensOf returns a number of tokens as events have it; false for anything else.
+func tokensOf(v any) (string, bool) {
+	switch v := v.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10), true
+	case json.Number:
+		return v.String(), true
+	default:
+		return "", false
+	}
 }
 
 // settingsOf returns the settings in details, by name: limits, and all others with a value. It returns false for
