@@ -365,3 +365,60 @@ func TestTopUpRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestOperationsAtOnce has two operators who do one operation at once. The second has seen no record of it, and the first one's is there by
+// the time that the second writes: at its first try, at a late one, which asks for no balances, and where there is no bucket, so that nothing
+// but the record tells. One of them does it, and both are told what it did.
+func TestOperationsAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		taken int64 // 0 for no bucket
+		lost  int   // tries of the second before
+	}{"first try": {60, 0}, "late try": {60, 8}, "no bucket": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, s := newClock(), newMemory(t)
+			h := hook(s)
+			first, second := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now))
+			setSystem(t, first, zlimit.PerDay("rpd", 100))
+			if test.taken > 0 {
+				acquire(t, first, ask(zlimit.Amounts{"rpd": test.taken}))
+			}
+			r := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 25}, OperationID: "ticket-18"}
+			topUp := func(l *zlimit.RateLimiter) zlimit.BucketChange {
+				t.Helper()
+				made, err := l.Limits.TopUp(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return made
+			}
+			var before zlimit.BucketChange
+			tries := 0
+			h.set(func(...store.Write) error {
+				switch tries++; {
+				case tries <= test.lost:
+					return store.ErrConflict
+				case tries == test.lost+1:
+					before = topUp(first)
+				}
+				return nil
+			})
+			got := topUp(second)
+			if before.Repeated || !got.Repeated || !slices.Equal(got.Limits, before.Limits) || tries != test.lost+1 {
+				t.Errorf("TopUp() at once = %+v and %+v, after %d tries", before, got, tries)
+			}
+			if want := min(100-test.taken+25, 100); available(t, first, "rpd") != want {
+				t.Errorf("%d rpd are available, want %d", available(t, first, "rpd"), want)
+			}
+			told := 0
+			for _, e := range events(t, first, "key-1", zlimit.AuditQuery{}) {
+				if e.Action == zlimit.ActionBucketToppedUp {
+					told++
+				}
+			}
+			if told != 1 {
+				t.Errorf("%d events tell of the top-up, want one", told)
+			}
+		})
+	}
+}
