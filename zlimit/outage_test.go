@@ -219,6 +219,64 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestStoresThatComeBack takes the store away for ten seconds and for ten minutes. Two seconds after its return at the latest all requests
+// are counted, and in the first of them calls are at most twice the steady ones. The log has a line a minute, besides those that tell of
+// the beginning and of the end.
+func TestStoresThatComeBack(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string, bool) error{
+		"silent": unanswered, "refused": refusedCall, "server errors": serverError,
+	} {
+		for _, away := range []time.Duration{10 * time.Second, 10 * time.Minute} {
+			for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
+				t.Run(fmt.Sprintf("%s for %v, %v", name, away, policy), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						log := &faulttest.Log{}
+						d := &distant{Store: store.Of(newMemory(t))}
+						limiter := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(policy), zlimit.WithLogger(log.Logger()))
+						setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
+						l := &load{limiter: limiter, rate: 50, names: 25}
+						callsIn := func(run time.Duration) int64 {
+							before := d.calls.Load()
+							l.run(run)
+							return d.calls.Load() - before
+						}
+						l.run(2 * time.Second)
+						steady := callsIn(time.Second)
+						d.fault.Store(&fault)
+						l.run(away)
+						d.fault.Store(nil)
+						l.began, l.done = time.Now(), nil
+						burst := callsIn(time.Second)
+						l.run(3 * time.Second)
+						l.all.Wait()
+						first, last := time.Duration(-1), time.Duration(0)
+						for _, r := range l.done { // in the order of their ends
+							if r.counted && first < 0 {
+								first = r.at + r.took
+							}
+							if !r.counted && r.at >= 0 {
+								last = max(last, r.at)
+							}
+						}
+						if first < 0 || first > 2*time.Second || last > 2*time.Second {
+							t.Errorf("the first request is counted after %v, and the last one that is not comes after %v", first, last)
+						}
+						if burst > 2*steady {
+							t.Errorf("%d calls in the first second, %d are usual", burst, steady)
+						}
+						if lines := strings.Count(log.String(), "\n"); lines > 3+int(away/time.Minute) {
+							t.Errorf("%d lines in %v:\n%s", lines, away, log)
+						}
+						if stats := limiter.Stats(); stats.Outages != 1 || stats.Outage {
+							t.Errorf("Stats() = %+v, want one outage that is over", stats)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // TestABusyBucketWhileAway asks for one bucket, whose requests wait for the writes of others that are not answered. One call of a
 // crowded bucket is under way at a time, so it takes a little longer until the store is known to be away. None waits then.
 func TestABusyBucketWhileAway(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,13 +32,17 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-var rates = flag.String("outage.rates", "", "run all modes at these `rates`, such as 50,400,2000, and draw the table of docs/failures.md")
+var (
+	rates  = flag.String("outage.rates", "", "run all modes at these `rates`, such as 50,400,2000, and draw the table of docs/failures.md")
+	saveTo = flag.String("outage.save", "", "do not check and draw the figures, but write them to this `file`")
+)
 
 const (
-	pageFile = "../../../docs/failures.md"
-	latency  = 4 * time.Millisecond // of a call
-	names    = 200                  // entities that are asked for in turn
-	atOnce   = time.Millisecond     // a decision that takes less made no call
+	pageFile   = "../../../docs/failures.md"
+	beforeFile = "testdata/before.json" // figures of the last commit without a breaker, 79bf295, written by -outage.save at the default rates
+	latency    = 4 * time.Millisecond   // of a call
+	names      = 200                    // entities that are asked for in turn
+	atOnce     = time.Millisecond       // a decision that takes less made no call
 
 	together = 5 * time.Millisecond // requests that come within come at once
 
@@ -182,23 +187,43 @@ type decision struct {
 	err      error
 }
 
-// A row is what the loads of one mode and policy met. It has the figures of each load, in the order of the columns.
+// A row is what the loads of one mode and policy met.
 type row struct {
 	mode   *mode
 	policy zlimit.FailurePolicy
-	loads  [][]float64
+	loads  []figures
+	before []figures
 }
 
-// columns are the heads of the figures, and how they are written.
-var columns = []struct{ head, format string }{
-	{"Decided by it", "%.0f %%"},
-	{"Noticed after", ""},
-	{"Median then", ""},
-	{"99th percentile", ""},
-	{"Lines of log", "%.0f"},
-	{"First counted again after", ""},
-	{"All counted after", ""},
-	{"Calls in the first second", "%.1f"},
+// Figures are what a load met. Times are in seconds.
+type figures struct {
+	Decided float64 `json:"decided"` // by the policy, per cent of the requests during the outage
+	Noticed float64 `json:"noticed"` // after so long
+	Median  float64 `json:"median"`  // of the requests that the policy decided after that, or of all during the outage where it was not noticed
+	P99     float64 `json:"p99"`     // of the same
+	Lines   float64 `json:"lines"`   // of log
+	First   float64 `json:"first"`   // counted after the outage
+	Last    float64 `json:"last"`    // not counted after the outage
+	Burst   float64 `json:"burst"`   // calls in the first second after it, as a multiple of the usual ones
+}
+
+// name names the row in the figures of before.
+func (r *row) name() string { return fmt.Sprintf("%s, %v", r.mode.name, r.policy) }
+
+// columns are the heads of the figures, and how they are written. Some have a column of before.
+var columns = []struct {
+	head, format string
+	of           func(f *figures) float64
+	hasBefore    bool
+}{
+	{"Decided by it", "%.0f %%", func(f *figures) float64 { return f.Decided }, true},
+	{"Noticed after", "", func(f *figures) float64 { return f.Noticed }, false},
+	{"Median", "", func(f *figures) float64 { return f.Median }, true},
+	{"99th percentile", "", func(f *figures) float64 { return f.P99 }, true},
+	{"Lines of log", "%.0f", func(f *figures) float64 { return f.Lines }, true},
+	{"First counted again after", "", func(f *figures) float64 { return f.First }, false},
+	{"All counted after", "", func(f *figures) float64 { return f.Last }, true},
+	{"Calls in the first second", "%.1f", func(f *figures) float64 { return f.Burst }, true},
 }
 
 // text writes a figure, seconds where there is no format.
@@ -220,18 +245,29 @@ func text(format string, v float64) string {
 // String returns the row, with the least and the most of each figure.
 func (r *row) String() string {
 	line := fmt.Sprintf("| %s | `%v` |", r.mode.name, r.policy)
-	for i, c := range columns {
-		var all []float64
-		for _, l := range r.loads {
-			all = append(all, l[i])
+	for _, c := range columns {
+		if c.hasBefore {
+			line += " " + span(r.before, c.format, c.of) + " |"
 		}
-		least, most := text(c.format, slices.Min(all)), text(c.format, slices.Max(all))
-		if least != most {
-			most = least + " to " + most
-		}
-		line += " " + most + " |"
+		line += " " + span(r.loads, c.format, c.of) + " |"
 	}
 	return line + "\n"
+}
+
+// span returns the least and the most of a figure.
+func span(loads []figures, format string, of func(f *figures) float64) string {
+	var all []float64
+	for _, l := range loads {
+		all = append(all, of(&l))
+	}
+	if len(all) == 0 {
+		return "–"
+	}
+	least, most := text(format, slices.Min(all)), text(format, slices.Max(all))
+	if least == most {
+		return least
+	}
+	return least + " to " + most
 }
 
 // measure runs a load on a limiter whose store is away for a time.
@@ -290,7 +326,7 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 // add takes the outcomes of a load into a row, and checks them by the rules of all modes.
 func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration, lines int, burst float64) {
 	slices.SortFunc(decisions, func(a, b decision) int { return cmp.Compare(a.at, b.at) })
-	var took []time.Duration // of what the policy decides, once the outage is noticed
+	var took, all []time.Duration // of what the policy decides, once the outage is noticed, and of all requests during it
 	noticed, first, last := time.Duration(0), time.Duration(-1), time.Duration(0)
 	known := map[string]bool{} // what is noticed: the outage, or that of a key
 	var during, byPolicy int
@@ -298,16 +334,21 @@ func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration,
 		var away *zlimit.UnavailableError
 		isHit := (r.mode.hits == nil || inQuarter(d.entity)) && d.at+d.took > from || r.mode.call == nil // or the machine is slow
 		decided := d.counted || isHit && (r.policy == zlimit.PolicyAllow && d.err == nil || r.policy == zlimit.PolicyBlock && errors.As(d.err, &away))
-		if !decided {
+		if !decided && *saveTo == "" {
 			t.Errorf("a request of %s, %v after the outage began, took %v: %v", d.entity, d.at-from, d.took, d.err)
 		}
 		if d.at >= from && d.at < until {
 			during++
+			if isHit {
+				all = append(all, d.took)
+			}
 		}
 		switch {
 		case d.at < from || !isHit:
 		case d.at < until && !d.counted:
-			byPolicy++
+			if decided {
+				byPolicy++
+			}
 			part := d.entity
 			if r.mode.hits == nil {
 				part = ""
@@ -324,18 +365,24 @@ func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration,
 			first = d.at - until
 		}
 	}
-	slices.Sort(took)
-	if len(took) == 0 && r.mode.hits != nil {
+	if len(took) == 0 && r.mode.hits != nil && *saveTo == "" {
 		return // no key was asked for again before the outage was over
+	}
+	if len(took) == 0 && *saveTo != "" {
+		took = all
 	}
 	if len(took) == 0 || first < 0 {
 		t.Fatalf("of %d requests the policy decided %d, and none at once", during, byPolicy)
 	}
+	slices.Sort(took)
 	p99 := took[len(took)*99/100]
-	r.loads = append(r.loads, []float64{
+	r.loads = append(r.loads, figures{
 		100 * float64(byPolicy) / float64(during), noticed.Seconds(), took[len(took)/2].Seconds(), p99.Seconds(), float64(lines),
 		first.Seconds(), last.Seconds(), burst,
 	})
+	if *saveTo != "" {
+		return
+	}
 	if r.mode.call == nil {
 		return // the time is real, and what the machine has besides takes of it
 	}
@@ -350,15 +397,26 @@ func TestOutage(t *testing.T) {
 		t.Skip("asks an engine some thousand times")
 	}
 	engine := enginetest.Start(t)
+	before := map[string][]figures{}
+	if text, err := os.ReadFile(beforeFile); err != nil || json.Unmarshal(text, &before) != nil {
+		t.Fatalf("%s cannot be read: %v", beforeFile, err)
+	}
+	figuresOf := map[string][]figures{}
 	loads := strings.Split(cmp.Or(*rates, "200"), ",")
 	table, rule := "Requests for 200 keys, "+strings.Join(loads, ", ")+" of them a second:\n\n| DynamoDB | Policy |", "|---|---|"
 	for _, c := range columns {
-		table, rule = table+" "+c.head+" |", rule+"---|"
+		if c.hasBefore {
+			table, rule = table+" "+c.head+", before |", rule+"---|"
+			table, rule = table+" now |", rule+"---|"
+		} else {
+			table, rule = table+" "+c.head+" |", rule+"---|"
+		}
 	}
 	table += "\n" + rule + "\n"
 	for i := range modes {
 		for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 			r := &row{mode: &modes[i], policy: policy}
+			r.before = before[r.name()]
 			for _, load := range loads {
 				rate, err := strconv.Atoi(load)
 				if err != nil {
@@ -368,13 +426,22 @@ func TestOutage(t *testing.T) {
 					t.Run(fmt.Sprintf("%s, %v, %d", r.mode.name, policy, rate), func(t *testing.T) { r.run(t, engine, rate) })
 				}
 			}
-			if len(r.loads) > 0 {
+			if figuresOf[r.name()] = r.loads; len(r.loads) > 0 {
 				t.Log(r)
 				table += r.String()
 			}
 		}
 	}
-	if *rates != "" && !t.Failed() {
+	switch {
+	case *saveTo != "":
+		text, err := json.MarshalIndent(figuresOf, "", "\t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(*saveTo, append(text, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	case *rates != "" && !t.Failed():
 		draw(t, table)
 	}
 }
