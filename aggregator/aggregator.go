@@ -43,7 +43,8 @@ type Aggregator struct {
 	paces paces
 	made  time.Time
 	// left has buckets of which the log says that they are not tended.
-	left keySet
+	left    keySet
+	outages outageLog
 	// repeats are changes that Lambda brings again though they are applied.
 	repeats memory
 	// consumer reads the changes for Run; nil where the store tells none.

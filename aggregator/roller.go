@@ -57,23 +57,12 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 	first := rand.IntN(dueSlots) // others begin elsewhere
 	for i := range dueSlots {
 		if err := a.rollSlot(ctx, working, (first+i)%dueSlots); err != nil && working.Err() == nil {
-			a.logTrouble(ctx, err)
+			a.log(ctx, &a.outages.rolling, slog.LevelError, "aggregator: hours could not be rolled up into days and months, and are tried again", err)
 		}
 		if working.Err() != nil {
 			return
 		}
 	}
-}
-
-// logTrouble logs what failed: as an error where somebody has to do something.
-func (a *Aggregator) logTrouble(ctx context.Context, err error) {
-	level := slog.LevelError
-	switch store.OutcomeOf(err) {
-	case store.Conflicted, store.Throttled, store.Unavailable, store.Unknown, store.Ended:
-		level = slog.LevelWarn
-	default:
-	}
-	a.options.logger.Log(ctx, level, "aggregator: hours could not be rolled up into days and months, and are tried again", "error", err)
 }
 
 // rollSlot rolls up what is due in one slot.

@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
+	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -123,9 +124,41 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
+// outageLog are lines of log that an outage brings again and again, each of which is written once a minute.
+type outageLog struct {
+	away    seldom.Line // what an outage of the store stops, whatever that is
+	failing seldom.Line // changes that fail for another reason
+	unread  seldom.Line // leases that cannot be read
+	trouble seldom.Line // calls that fail for another reason
+	rolling seldom.Line // hours that are not rolled up, for another reason
+	tending seldom.Line // buckets that are not tended, for another reason
+}
+
+// log writes what failed and is tried again: on the line of the outage where it is one, and otherwise on a line of its own.
+func (a *Aggregator) log(ctx context.Context, own *seldom.Line, level slog.Level, text string, err error, more ...any) {
+	switch {
+	case isOutage(err):
+		own, level = &a.outages.away, slog.LevelWarn
+	case store.OutcomeOf(err) == store.Conflicted:
+		level = slog.LevelWarn
+	}
+	own.Log(ctx, a.options.logger, level, text, append(more, "error", err)...)
+}
+
+// isOutage reports whether an error is that of a store that is away or overloaded.
+func isOutage(err error) bool {
+	switch store.OutcomeOf(err) {
+	case store.Throttled, store.Unavailable, store.Unknown, store.Ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // report logs what happens to the consumer.
 func (a *Aggregator) report(e stream.Event) {
 	level, text := slog.LevelInfo, ""
+	var line *seldom.Line // nil for what is written each time
 	var more []any
 	switch e.Kind {
 	case stream.Claimed:
@@ -142,21 +175,34 @@ func (a *Aggregator) report(e stream.Event) {
 	case stream.Gap:
 		level, text = slog.LevelError, "aggregator: the stream had forgotten changes that were not read; usage may be too low"
 	case stream.Failing:
-		level, text = slog.LevelWarn, "aggregator: changes could not be applied, and are tried again"
+		line, level, text = &a.outages.failing, slog.LevelWarn, "aggregator: changes could not be applied, and are tried again"
 	case stream.Stuck:
 		level, text = slog.LevelError, "aggregator: a partition of the stream stands still at a change that cannot be applied"
 	case stream.Skipped:
 		level, text = slog.LevelError, "aggregator: a change that cannot be applied is left out"
 	case stream.Unreadable:
-		level, text = slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"
+		line, level, text = &a.outages.unread, slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"
 	case stream.Trouble:
-		level, text = slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"
+		line, level, text = &a.outages.trouble, slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"
+	case stream.Back:
+		if !a.outages.away.Over() {
+			return // what failed was no outage
+		}
+		text = "aggregator: the store answers again"
 	}
 	if e.Partition != "" {
 		more = append(more, "partition", e.Partition)
 	}
 	if e.Change != nil {
 		more = append(more, "pk", e.Change.Key.PK, "sk", e.Change.Key.SK, "sequence", e.Change.Sequence, "failed", e.Failed, "attempt", e.Attempt)
+	}
+	switch {
+	case e.Kind == stream.Stuck && isOutage(e.Err): // of many partitions at once
+		a.outages.away.Log(context.Background(), a.options.logger, level, text, append(more, "error", e.Err)...)
+		return
+	case line != nil:
+		a.log(context.Background(), line, level, text, e.Err, more...)
+		return
 	}
 	if e.Err != nil {
 		more = append(more, "error", e.Err)

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -127,8 +128,7 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 		group.Go(func() error {
 			what, done, err := a.tendShard(ctx, s, now.UnixMilli())
 			if err != nil {
-				a.options.logger.Warn("aggregator: a bucket could not be tended",
-					"what", what, "key", s.shard.Key().PK, "error", err)
+				a.log(ctx, &a.outages.tending, slog.LevelWarn, "aggregator: a bucket could not be tended", err, "what", what, "key", s.shard.Key().PK)
 			}
 			if done {
 				b.tended(what)

@@ -130,7 +130,7 @@ func New(o Options) *Engine {
 	e.looks = looks{core: c, items: &e.items, sharing: o.Table.Sharing()}
 	e.aligner = aligner{c, &e.items, &e.looks}
 	e.lister = lister{core: c, items: &e.items, pace: pace{bounds: &ofListings}}
-	e.resizer = resizer{c, &e.items}
+	e.resizer = resizer{core: c, items: &e.items}
 	e.buckets = buckets{c, otter.Must(&otter.Options[bucketID, *Bucket]{
 		MaximumSize: o.Buckets,
 		Executor:    func(task func()) { task() },
@@ -141,7 +141,7 @@ func New(o Options) *Engine {
 	writes := o.Table.Sharing()
 	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, buckets: &e.buckets}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: writes.Late}
-	e.debts = debts{c, &e.settler, &e.buckets}
+	e.debts = debts{core: c, settler: &e.settler, buckets: &e.buckets}
 	e.taker = taker{
 		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
 		families: &e.families, debts: &e.debts, times: writes,

@@ -3,12 +3,14 @@ package protocol
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 )
 
 // debts give back what requests that were not admitted have taken.
@@ -16,6 +18,14 @@ type debts struct {
 	*core
 	settler *settler
 	buckets *buckets
+	lost    seldom.Line // what could not be given back
+}
+
+// tell logs that something could not be given back, once a minute. Unreturned counts all of it.
+func (ds *debts) tell(ctx context.Context, b *Bucket, requests uint64, err error) {
+	ds.Unreturned.Add(requests)
+	ds.lost.Log(ctx, ds.options.Logger, slog.LevelWarn, "zlimit: tokens of a request that was not admitted could not be given back",
+		"entity", b.Entity, "resource", b.Resource, "requests", requests, "error", err)
 }
 
 // An owing is what requests that were not admitted have still to give back to a bucket: the store did not take it when they
@@ -120,11 +130,7 @@ func (ds *debts) repay(ctx context.Context, b *Bucket) {
 		ds.rest(ctx, &b.shard(0).queue.pace, rest)
 		isLast := ds.background.open.Err() != nil
 		err := ds.returnDue(ctx, b)
-		if b.owing.end(isLast || err != nil && !isRepeatable(err), func(takes uint64) {
-			ds.Unreturned.Add(takes)
-			ds.options.Logger.Warn("zlimit: tokens of a request that was not admitted could not be given back",
-				"entity", b.Entity, "resource", b.Resource, "requests", takes, "error", err)
-		}) {
+		if b.owing.end(isLast || err != nil && !isRepeatable(err), func(takes uint64) { ds.tell(ctx, b, takes, err) }) {
 			return
 		}
 	}

@@ -3,18 +3,21 @@ package protocol
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 )
 
 // A resizer splits and merges shards, in the background.
 type resizer struct {
 	*core
 	items *items
+	fails seldom.Line // of splits and merges
 }
 
 // rebalance splits a shard that was written more often than its key can bear, and merges one that was not for a while. It
@@ -126,7 +129,7 @@ func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context
 		defer cancel()
 		// A conflict is another writer's turn. A throttle brings the next throttled write, which tries again.
 		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) && !IsThrottled(err) {
-			rs.options.Logger.Warn("zlimit: a bucket could not be split or merged", "key", s.key.PK, "error", err)
+			rs.fails.Log(ctx, rs.options.Logger, slog.LevelWarn, "zlimit: a bucket could not be split or merged", "key", s.key.PK, "error", err)
 		}
 	}()
 }

@@ -226,9 +226,7 @@ func (tk *taker) compensate(ctx context.Context, takings []taking, errs []error)
 func (ds *debts) giveBack(ctx context.Context, t *taking) {
 	s := Settlement{due: t.returns(nil)}
 	if err := ds.settler.settleAll(ctx, &s); err != nil && (s.Done() || !ds.owe(ctx, t.bucket, s.due, err)) {
-		ds.Unreturned.Add(1)
-		ds.options.Logger.Warn("zlimit: tokens of a request that was not admitted could not be given back",
-			"entity", t.bucket.Entity, "resource", t.bucket.Resource, "error", err)
+		ds.tell(ctx, t.bucket, 1, err)
 	}
 }
 

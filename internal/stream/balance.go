@@ -21,8 +21,12 @@ func (c *Consumer) look(ctx, work context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	wasAway := c.trouble != nil
 	if c.trouble = err; err == nil {
 		c.looked = time.Now()
+		if wasAway {
+			c.Report(Event{Kind: Back})
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	Stuck    Kind = "stuck"    // the same, and for so long that an operator should look
 	Skipped  Kind = "skipped"  // a change is left out for good, as Config.Skip decided
 	Trouble  Kind = "trouble"  // a call to the store failed, and is tried again
+	Back     Kind = "back"     // a look for partitions succeeds again, after one that did not
 
 	// Unreadable: the lease of a partition cannot be read, so that no consumer has the partition.
 	Unreadable Kind = "unreadable"
