@@ -29,7 +29,13 @@ func (s *readyStore) Write(ctx context.Context, w store.Write) (store.Result, er
 func newReady(tb testing.TB) *zlimit.RateLimiter {
 	tb.Helper()
 	ready := &readyStore{Store: store.Of(newMemory(tb))}
-	l := newLimiter(tb, zlimit.StoreOn(ready), zlimit.WithClock(benchClock))
+	return readyOn(tb, ready, ready)
+}
+
+// readyOn returns a limiter on a store that knows the bucket of key-1.
+func readyOn(tb testing.TB, s store.Store, ready *readyStore) *zlimit.RateLimiter {
+	tb.Helper()
+	l := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithClock(benchClock))
 	setSystem(tb, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 	acquire(tb, l, benchRequest)
 	ready.item = item(tb, l)
@@ -70,6 +76,9 @@ func TestAllocations(t *testing.T) {
 		}
 		return lease.Commit(ctx)
 	})
+	ready := &readyStore{Store: store.Of(newMemory(t))}
+	remote := readyOn(t, struct{ store.Store }{ready}, ready) // a store that is not immediate, whose calls the breaker watches
+	check("acquire of a store with a breaker", 2+4, func() error { _, err := remote.Acquire(ctx, benchRequest); return err })
 	check("do", 2, func() error {
 		return l.Do(ctx, benchRequest, func(context.Context, *zlimit.Lease) error { return nil })
 	})

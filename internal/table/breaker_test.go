@@ -719,3 +719,30 @@ func TestTrialsThatAreNotAnswered(t *testing.T) {
 		})
 	}
 }
+
+// TestCallsAllocateNothingForABreaker makes calls of a store with a breaker and without, and reads and writes of keys.
+func TestCallsAllocateNothingForABreaker(t *testing.T) {
+	b := NewBreaker(BreakerOptions{Timeout: time.Minute, Ask: func(context.Context, string) error { return nil }})
+	b.Enter()
+	defer b.Leave()
+	allocations := func(b *Breaker) float64 {
+		o := Options{Timeout: time.Minute, Breaker: b, Gate: store.NewGate(8, nil)}
+		table := New(ready{}, o)
+		w := store.Write{Key: store.Key{PK: "p", SK: "s"}}
+		return testing.AllocsPerRun(1000, func() {
+			if _, err := table.Write(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if without, with := allocations(nil), allocations(b); with > without || without > 4 { // the timer that bounds the call
+		t.Errorf("a write allocates %v times with a breaker, and %v times without", with, without)
+	}
+}
+
+// A ready store answers writes at once.
+type ready struct{ store.Store }
+
+func (ready) Write(context.Context, store.Write) (store.Result, error) {
+	return store.Result{Applied: true}, nil
+}
