@@ -185,6 +185,10 @@ func Grammars() []Grammar {
 	shared := slices.Concat([]Op{take("c", 2), take("c", 5), take("c", 8), takeBoth("c")}, settles)
 	coalescing := Initial{Coalescing: true, Limits: single.Limits}
 
+	// Half a second after it lost the store, a process has found it again, and tries some calls. Two seconds after it makes all of them.
+	lose, tries := Op{Kind: Lose}, rest(450*time.Millisecond)
+	away := []Op{take("c", 2), take("c", 8), take("d", 3), rollback, adjust(2), lose, tries, pause, set("c", day(20), tokens(100))}
+
 	know := func(entity string) []Op { return []Op{take(entity, 1), pause} }
 	part := []Op{take("c", 1), {Kind: Split, Entity: "c"}}
 	return []Grammar{
@@ -210,6 +214,10 @@ func Grammars() []Grammar {
 			Name: "merged before", Initial: both,
 			Warm:  [2][]Op{{take("c", 1), split, take("c", 8), merge, rollback}, nil},
 			Words: [2][]Op{{take("c", 7), rollback}, {split, merge, take("c", 2)}},
+		},
+		{Name: "away", Initial: parent, Warm: [2][]Op{{take("c", 1), lose}, {take("c", 1)}}, Words: [2][]Op{away, away}},
+		{
+			Name: "back", Initial: parent, Warm: [2][]Op{{take("d", 1), take("c", 1), lose, tries}, nil}, Words: [2][]Op{away, away}, Shared: true,
 		},
 	}
 }

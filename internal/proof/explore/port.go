@@ -19,6 +19,7 @@ type port struct {
 	process int
 	history uint64            // digest of all replies
 	learned map[uint64]uint64 // how often each reply came, when their order does not count
+	away    atomic.Bool       // the store refuses pings
 }
 
 // learn adds a reply to the history of a process.
@@ -284,8 +285,13 @@ func (p *port) Query(ctx context.Context, q store.Query) (page store.Page, err e
 // Setup implements [store.Store].
 func (p *port) Setup(context.Context) error { return nil }
 
-// Ping implements [store.Store].
-func (p *port) Ping(context.Context) error { return nil }
+// Ping implements [store.Store]. Nothing of the table depends on it, so it is not held.
+func (p *port) Ping(context.Context) error {
+	if p.away.Load() {
+		return &store.Error{Op: "ping", Unavailable: true, Err: errFault}
+	}
+	return nil
+}
 
 // Partitioned makes buckets split.
 func (p *port) Partitioned() bool { return true }

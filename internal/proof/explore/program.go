@@ -62,6 +62,7 @@ const (
 	Delete               // deletes an entity
 	Look                 // asks what is available
 	Rest                 // lets time pass for all processes
+	Lose                 // has the store refuse calls of the process, until its breaker is open
 )
 
 // An Op is one operation of an actor.
@@ -111,6 +112,8 @@ func (o Op) String() string {
 		return "deletes " + o.Entity
 	case Look:
 		return "looks at " + o.Entity
+	case Lose:
+		return "loses the store"
 	default:
 		return "rests for " + o.For.String()
 	}
@@ -265,11 +268,11 @@ func (p *Program) size() int {
 	return n
 }
 
-// gated reports whether it matters when an operation begins: time passes, or processes have several actors.
+// gated reports whether it matters when an operation begins: time passes, a process loses the store, or has several actors.
 func (p *Program) gated() bool {
 	seen := map[int]bool{}
 	for _, a := range p.Actors {
-		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest }) {
+		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest || o.Kind == Lose }) {
 			return true
 		}
 		seen[a.Process] = true

@@ -272,6 +272,9 @@ func (o *order) begin(op Op, actor, number int, p *port) *running {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r.drawn = maps.Clone(o.witness.drawn)
+	if p.process < len(o.limiters) && o.limiters[p.process].Stats().Outage {
+		r.outages++ // it may be refused
+	}
 	o.witness.ops = append(o.witness.ops, r)
 	return r
 }
@@ -335,12 +338,40 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 			return nil // and left to another time
 		}
 		return err
+	case Lose:
+		return a.lose(ctx, r, l)
 	case Look:
 		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: resource})
 		return err
 	default:
 		return l.Entities.Delete(ctx, r.Entity)
 	}
+}
+
+// enoughPings open a breaker that is closed, when all of them are refused.
+const enoughPings = 10
+
+// lose opens the breaker of a process. What is under way in it meets an outage.
+func (o *order) lose(ctx context.Context, r *running, l *zlimit.RateLimiter) error {
+	r.port.away.Store(true)
+	for range enoughPings {
+		if l.Ping(ctx) == nil {
+			return errors.New("a ping is answered while the store is away")
+		}
+	}
+	r.port.away.Store(false)
+	if !l.Stats().Outage {
+		return errors.New("the breaker is closed")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.port.learn(digestOf("away", time.Now().UnixNano()))
+	for _, other := range o.witness.ops {
+		if !other.judged && other.port == r.port {
+			other.outages++
+		}
+	}
+	return nil
 }
 
 // acquire acquires what an operation takes.

@@ -397,26 +397,12 @@ func TestOutage(t *testing.T) {
 		t.Skip("asks an engine some thousand times")
 	}
 	engine := enginetest.Start(t)
-	before := map[string][]figures{}
-	if text, err := os.ReadFile(beforeFile); err != nil || json.Unmarshal(text, &before) != nil {
-		t.Fatalf("%s cannot be read: %v", beforeFile, err)
-	}
-	figuresOf := map[string][]figures{}
 	loads := strings.Split(cmp.Or(*rates, "200"), ",")
-	table, rule := "Requests for 200 keys, "+strings.Join(loads, ", ")+" of them a second:\n\n| DynamoDB | Policy |", "|---|---|"
-	for _, c := range columns {
-		if c.hasBefore {
-			table, rule = table+" "+c.head+", before |", rule+"---|"
-			table, rule = table+" now |", rule+"---|"
-		} else {
-			table, rule = table+" "+c.head+" |", rule+"---|"
-		}
-	}
-	table += "\n" + rule + "\n"
+	var rows []*row
 	for i := range modes {
 		for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 			r := &row{mode: &modes[i], policy: policy}
-			r.before = before[r.name()]
+			rows = append(rows, r)
 			for _, load := range loads {
 				rate, err := strconv.Atoi(load)
 				if err != nil {
@@ -426,23 +412,53 @@ func TestOutage(t *testing.T) {
 					t.Run(fmt.Sprintf("%s, %v, %d", r.mode.name, policy, rate), func(t *testing.T) { r.run(t, engine, rate) })
 				}
 			}
-			if figuresOf[r.name()] = r.loads; len(r.loads) > 0 {
+			if len(r.loads) > 0 {
 				t.Log(r)
-				table += r.String()
 			}
 		}
 	}
 	switch {
 	case *saveTo != "":
-		text, err := json.MarshalIndent(figuresOf, "", "\t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(*saveTo, append(text, '\n'), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		save(t, rows)
 	case *rates != "" && !t.Failed():
-		draw(t, table)
+		draw(t, tableOf(t, loads, rows))
+	}
+}
+
+// tableOf returns the table of the page.
+func tableOf(t *testing.T, loads []string, rows []*row) string {
+	before := map[string][]figures{}
+	if text, err := os.ReadFile(beforeFile); err != nil || json.Unmarshal(text, &before) != nil {
+		t.Fatalf("%s cannot be read: %v", beforeFile, err)
+	}
+	table, rule := "Requests for 200 keys, "+strings.Join(loads, ", ")+" of them a second:\n\n| DynamoDB | Policy |", "|---|---|"
+	for _, c := range columns {
+		if c.hasBefore {
+			table, rule = table+" "+c.head+", before | now |", rule+"---|---|"
+		} else {
+			table, rule = table+" "+c.head+" |", rule+"---|"
+		}
+	}
+	table += "\n" + rule + "\n"
+	for _, r := range rows {
+		r.before = before[r.name()]
+		table += r.String()
+	}
+	return table
+}
+
+// save writes figures to the file of -outage.save.
+func save(t *testing.T, rows []*row) {
+	of := map[string][]figures{}
+	for _, r := range rows {
+		of[r.name()] = r.loads
+	}
+	text, err := json.MarshalIndent(of, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(*saveTo, append(text, '\n'), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
