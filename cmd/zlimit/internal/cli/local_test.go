@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,6 +125,19 @@ func TestLocal(t *testing.T) {
 	})
 	within(t, func() bool { return strings.Contains(l.run("local", "logs").stdout, "expired items are deleted") })
 
+	// A process that is stopped serves nothing, and is ended all the same.
+	if err := syscall.Kill(s.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const stopped = " is stopped, and serves nothing: kill -CONT "
+	within(t, func() bool {
+		r := l.run("local", "status")
+		return r.code == shell.ExitFailure && strings.Contains(r.stdout, s.Store()) && strings.Contains(r.stderr, strconv.Itoa(s.PID)+stopped)
+	})
+	if r := l.run("local", "up", "--engine", path); r.code != shell.ExitFailure || !strings.Contains(r.stderr, stopped) {
+		t.Errorf("up of a process that is stopped: %+v", r)
+	}
+
 	if r := l.run("local", "down"); r.code != shell.ExitOK || r.stdout != "process "+strconv.Itoa(s.PID)+" has ended\n" || l.state() != nil {
 		t.Errorf("down: %+v", r)
 	}
@@ -201,6 +215,32 @@ func TestLocalDown(t *testing.T) {
 	default:
 		_ = other.Process.Kill() // our own
 		<-ended
+	}
+}
+
+// TestLocalStands has a deployment of which the process goes on, and the engine is gone.
+func TestLocalStands(t *testing.T) {
+	l := newLaptop(t)
+	dir := filepath.Join(l.dir, ".local/state/zlimit/local")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))[19]
+	text := `{"pid":` + strconv.Itoa(os.Getpid()) + `,"process_start":"` + began + `","endpoint":"http://127.0.0.1:1","table":"limits"}`
+	path := filepath.Join(dir, "state.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := l.run("local", "status")
+	if err := os.Remove(path); err != nil { // it names this process
+		t.Fatal(err)
+	}
+	if r.code != shell.ExitFailure || !strings.Contains(r.stderr, "the engine does not answer: ") {
+		t.Errorf("status without an engine: %+v", r)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,16 +93,43 @@ func (s *State) write(dir string) error {
 // processStart returns when a process began, in ticks since the system did; "" when there is none. Two processes with one
 // number began at different times.
 func processStart(pid int) string {
+	_, start := processStat(pid)
+	return start
+}
+
+// processStat returns the state of a process, and when it began; "" for both when there is none.
+func processStat(pid int) (status, began string) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // behind the name, which may hold anything
 	const state, start = 0, 19
 	if len(fields) <= start || fields[state] == "Z" {
-		return ""
+		return "", ""
 	}
-	return fields[start]
+	return fields[state], fields[start]
+}
+
+// Stands returns why a deployment that is there serves nothing, "" for one that does. Its process is stopped, or its engine does not answer
+// within two seconds.
+func (s *State) Stands(ctx context.Context) string {
+	if status, _ := processStat(s.PID); status == "T" || status == "t" { // by a signal, or by a debugger
+		return fmt.Sprintf("process %d is stopped, and serves nothing: kill -CONT %d lets it go on, zlimit local down ends it", s.PID, s.PID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint, http.NoBody)
+	if err == nil {
+		var reply *http.Response
+		if reply, err = http.DefaultClient.Do(request); err == nil { // whatever it says to that
+			err = reply.Body.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf("the engine does not answer: %v; zlimit local logs may say why, zlimit local down ends it", err)
+	}
+	return ""
 }
 
 // Up starts a command that serves in a directory, as [Serve] does, in the background, and returns once it is ready. One
@@ -151,10 +179,11 @@ func Up(ctx context.Context, dir string, command []string) (s *State, started bo
 	}
 }
 
-// readyTimeout is how long a deployment may take to start, stopTimeout how long to end.
+// readyTimeout is how long a deployment may take to start, stopTimeout how long to end, answerTimeout how long its engine to answer.
 const (
-	readyTimeout = time.Minute
-	stopTimeout  = 20 * time.Second
+	readyTimeout  = time.Minute
+	stopTimeout   = 20 * time.Second
+	answerTimeout = 2 * time.Second
 )
 
 // Tail returns the end of the log.
@@ -181,8 +210,10 @@ func Down(ctx context.Context, dir string) (*State, error) {
 	if processStart(s.PID) != s.Started {
 		return nil, removeState(dir)
 	}
-	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return nil, fmt.Errorf("end process %d: %w", s.PID, err)
+	for _, signal := range []os.Signal{syscall.SIGTERM, syscall.SIGCONT} { // a process that is stopped gets signals when it goes on
+		if err := p.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return nil, fmt.Errorf("end process %d: %w", s.PID, err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()

@@ -25,6 +25,9 @@ type State struct {
 // Store is the DSN of the table.
 func (s *State) Store() string { return "" }
 
+// Stands returns nothing here.
+func (s *State) Stands(context.Context) string { return "" }
+
 // Environment are the variables with which programs find the table.
 func (s *State) Environment() []string { return nil }
 

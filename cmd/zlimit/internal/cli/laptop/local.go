@@ -2,6 +2,7 @@
 package laptop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,14 @@ stays in the directory until it is deleted.`,
 // errNotUp ends a command about a deployment that does not run.
 var errNotUp = errors.New("nothing runs here; zlimit local up starts it")
 
+// standing returns why a deployment that is there serves nothing, nil for one that does.
+func standing(ctx context.Context, s *local.State) error {
+	if why := s.Stands(ctx); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+
 type whereFunc = func() (string, error)
 
 // found returns the directory and the deployment that runs there.
@@ -110,6 +119,11 @@ that runs already stays as it is.`,
 			s, started, err := local.Up(cmd.Context(), dir, command)
 			if err != nil {
 				return fmt.Errorf("start a deployment in %s: %w", dir, err)
+			}
+			if !started {
+				if err := standing(cmd.Context(), s); err != nil {
+					return err
+				}
 			}
 			return sh.Print(s, func(p *show.Page) {
 				if !started {
@@ -253,22 +267,24 @@ it makes sure that the process is that one, and not another with its number.`,
 
 func statusCommand(sh *shell.Shell, where whereFunc) *cobra.Command {
 	return &cobra.Command{
-		Use:     "status",
-		Short:   "Show what runs",
-		Long:    `Status shows what up has started. When nothing runs the exit code is 1.`,
+		Use:   "status",
+		Short: "Show what runs",
+		Long: `Status shows what up has started. When nothing runs the exit code is 1, and also
+when its process is stopped by a signal, or its engine does not answer.`,
 		Example: `  zlimit local status`,
 		Args:    shell.Takes(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, s, err := found(where)
 			if err != nil {
 				return err
 			}
-			return sh.Print(s, func(p *show.Page) {
+			err = sh.Print(s, func(p *show.Page) {
 				p.Linef("%-10s %d, since %s", "Process", s.PID, s.Since.Format(time.DateTime))
 				p.Linef("%-10s %s", "Store", s.Store())
 				p.Linef("%-10s %s", "Engine", s.Engine)
 				p.Linef("%-10s %s", "Log", local.LogPath(dir))
 			})
+			return errors.Join(err, standing(cmd.Context(), s))
 		},
 	}
 }
