@@ -15,7 +15,7 @@ import (
 // type for what is consumed of each resource, constants for the names, and the limits as they are declared.
 func Typed(d *declaration.Declaration, pkg, source string) ([]byte, error) {
 	f := &file{NewFile(pkg)}
-	f.HeaderComment("// " + header(source))
+	f.HeaderComment("// " + headerBy("zlimitgen", source))
 	names(f, d)
 	for _, r := range d.Resources {
 		consumption(f, r)
