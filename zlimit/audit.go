@@ -261,6 +261,9 @@ func auditedLimit(l layout.ConfigLimit, zone string) expr.Item {
 	if times, err := layout.ReadTimes(l.Times, zone); l.Times != "" && err == nil {
 		return append(item, expr.Attribute{Name: "resets", Value: expr.S(times.String())}, expr.Attribute{Name: "zone", Value: expr.S(times.Zone())})
 	}
+	if l.Term > 0 {
+		return append(item, expr.Attribute{Name: "term_seconds", Value: expr.N(l.Term)})
+	}
 	return append(item, expr.Attribute{Name: "refill_amount", Value: expr.N(l.RefillAmount)},
 		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(l.RefillPeriod)})
 }

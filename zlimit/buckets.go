@@ -88,7 +88,13 @@ func (b *spread) add(state *bucket.State) {
 func (b *spread) levels(now time.Time) []bucket.Status {
 	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
 	config := bucket.Config{Params: last.Params()}
-	return config.Statuses(nil, b.shards, &bucket.Demand{}, now.UnixMilli())
+	for _, s := range b.shards {
+		for _, of := range s.Slots {
+			config.Slots = append(config.Slots, bucket.SlotParams{Name: of.Name, Slots: of.Capacity, Term: of.Term})
+		}
+	}
+	statuses := config.Statuses(nil, b.shards, &bucket.Demand{}, now.UnixMilli())
+	return config.SlotStatuses(statuses, b.shards, nil, now.UnixMilli())
 }
 
 // bucket returns the bucket as it stands at a time.

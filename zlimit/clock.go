@@ -52,6 +52,18 @@ func (c *clock) now() time.Time {
 	return now
 }
 
+// slotTime returns the time by which slots go, and what it may be wrong by: the middle of what the replies of the store allow. Stores that
+// tell no time are on the machine of their callers, whose clock is right by definition. So is a clock that an option sets. It is false as long
+// as the time is not known.
+func (c *clock) slotTime() (now time.Time, wrong time.Duration, known bool) {
+	now = c.read()
+	if c.store == nil {
+		return now, 0, true
+	}
+	least, most, known := c.store.Bounds()
+	return now.Add(least + (most-least)/2), (most-least)/2 + 1, known
+}
+
 // mayGoBack sets the time back, unless that happened within clockGap.
 func (c *clock) mayGoBack(to int64) bool {
 	now, last := int64(time.Since(processStart)), c.setBack.Load()

@@ -61,7 +61,7 @@ func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := config.check(at, "limits"); err != nil {
 		return err
 	}
-	if err := s.checkFleet(config.Within); err != nil {
+	if err := cmp.Or(s.checkFleet(config.Within), s.checkSlots(config.Limits)); err != nil {
 		return err
 	}
 	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
@@ -98,7 +98,7 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 		if refused = change(&config); refused != nil {
 			return nil, nil, refused
 		}
-		if err := config.check(at, "limits"); err != nil {
+		if err := cmp.Or(config.check(at, "limits"), s.checkSlots(config.Limits)); err != nil {
 			return nil, nil, err
 		}
 		if config.Within != i.widerOf() {
@@ -262,6 +262,10 @@ func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
 	if stored.Burst > 0 {
 		limit.Capacity = stored.Burst
 	}
+	if stored.Term > 0 && stored.Term <= int64(maxTerm/time.Second) {
+		limit.Term = time.Duration(stored.Term) * time.Second
+		return limit, limit.validate("stored limit", time.Second)
+	}
 	if stored.Times != "" {
 		times, err := layout.ReadTimes(stored.Times, zone)
 		if err != nil {
@@ -285,6 +289,10 @@ func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
 func storedLimit(l Limit) (stored layout.ConfigLimit, zone string) {
 	stored = layout.ConfigLimit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second), Floors: l.Floors,
+	}
+	if l.Term != 0 {
+		stored.RefillPeriod, stored.Term = quotaPeriod/millis, int64(l.Term/time.Second)
+		return stored, ""
 	}
 	p := l.params()
 	if p.Times != nil {

@@ -13,6 +13,7 @@ import (
 func everyLimit() []zlimit.Limit {
 	return []zlimit.Limit{
 		zlimit.PerMinute("rpm", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Floor("crawl", 50),
+		zlimit.Slots("slots", 20, zlimit.Term(40*time.Second)),
 		zlimit.Daily("tokens", 500, "Europe/Berlin").When("* * 1 * *", "x3").Floor("batch", 10),
 	}
 }
@@ -76,6 +77,9 @@ func checkAudited(t *testing.T, audited []any, limits []zlimit.Limit) {
 			want["resets"] = l.Resets
 		} else {
 			want["refill_amount"], want["refill_period_seconds"] = l.RefillAmount, int64(l.RefillPeriod/time.Second)
+		}
+		if l.Term != 0 {
+			want = map[string]any{"name": l.Name, "capacity": l.Capacity, "term_seconds": int64(l.Term / time.Second)}
 		}
 		if !reflect.DeepEqual(audited[i], want) {
 			t.Errorf("the event has %v, want %v", audited[i], want)

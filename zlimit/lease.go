@@ -32,10 +32,12 @@ type Lease struct {
 	settlement protocol.Settlement // what settling has still to write, once begun; of the goroutine that settles
 	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
 	phase      leasePhase
-	degraded   bool   // never changes
-	unknown    bool   // of a degraded one: what it asked may have been taken; never changes
-	number     uint64 // for observers; 0 without one, and never changes
+	degraded   bool          // never changes
+	unknown    bool          // of a degraded one: what it asked may have been taken; never changes
+	number     uint64        // for observers; 0 without one, and never changes
+	lost       chan struct{} // what Lost returns where several slots are held; nil until it is asked for
 
+	losing      sync.Once // closes lost
 	amountSpace [2]bucket.Amount
 }
 
@@ -93,6 +95,9 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	var space [4]bucket.Amount
 	amounts, err := amountsOf(space[:0], "consume", c, 0)
 	if err != nil {
+		return err
+	}
+	if err := le.asksNoSlots("consume", amounts); err != nil {
 		return err
 	}
 	request, err := le.asks(c, amounts)
@@ -188,6 +193,9 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	if err != nil {
 		return publicError(field, err)
 	}
+	if err := le.hasNoSlots(field, amounts); err != nil {
+		return err
+	}
 	for _, a := range amounts {
 		name := field + "[" + a.Limit + "]"
 		if !le.receipt.IsEmpty() && !le.receipt.Has(a.Limit) {
@@ -202,6 +210,26 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	return nil
 }
 
+// asksNoSlots is hasNoSlots for a caller that has not locked the lease.
+func (le *Lease) asksNoSlots(field string, amounts []bucket.Amount) error {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.hasNoSlots(field, amounts)
+}
+
+// hasNoSlots returns an error for amounts of slots, which a lease holds from its beginning to its end. The lease is locked.
+func (le *Lease) hasNoSlots(field string, amounts []bucket.Amount) error {
+	for _, a := range amounts {
+		if a.Tokens != 0 && le.receipt.HasSlots(a.Limit) {
+			return &ValidationError{
+				Field: field + "[" + a.Limit + "]", Value: strconv.FormatInt(a.Tokens/millis, 10),
+				Reason: "is of slots, which a lease holds until it ends; another request takes more of them",
+			}
+		}
+	}
+	return nil
+}
+
 // isFor returns an error for a consumption of another resource. The lease is locked.
 func (le *Lease) isFor(c Consumption) error {
 	if le.degraded { // and knows none
@@ -210,7 +238,47 @@ func (le *Lease) isFor(c Consumption) error {
 	return checkResource(c, le.receipt.Resource())
 }
 
-// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing. Otherwise it
+// Lost returns a channel that is closed when the lease loses a slot that it holds: when the store was not reached for nearly two terms of
+// [Slots], when its bucket was deleted, or when the limiter was closed. What the slot guards has to end then. The channel is never closed for
+// a lease without slots, one that is [Lease.Degraded], or one that was committed or rolled back before. It does no I/O.
+func (le *Lease) Lost() <-chan struct{} {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	holds := le.receipt.Holds()
+	switch {
+	case len(holds) == 1:
+		return holds[0].Lost()
+	case le.lost != nil:
+		return le.lost
+	}
+	le.lost = make(chan struct{})
+	for _, h := range holds {
+		go func(lost chan struct{}, once *sync.Once) {
+			select {
+			case <-h.Lost():
+				once.Do(func() { close(lost) })
+			case <-h.Gone():
+			}
+		}(le.lost, &le.losing)
+	}
+	return le.lost
+}
+
+// Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that held a slot of the same
+// limit, the later one has the greater number. Something that a slot guards can keep the greatest number that it has seen, and refuse a lower
+// one: that of a process which was suspended for longer than its lease. It is 0 for a lease without slots, and one that is
+// [Lease.Degraded]. It does no I/O.
+func (le *Lease) Fence() int64 {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	fence := int64(0)
+	for _, h := range le.receipt.Holds() {
+		fence = max(fence, h.Fence())
+	}
+	return fence
+}
+
+// Commit writes the recorded corrections, gives back slots, and closes the lease. With nothing to correct or give back it costs nothing. Otherwise it
 // costs one write for each bucket that was charged, which goes on for up to 5 seconds after the context ends.
 //
 // An [*UnavailableError] whose Unknown is false, or an [*ItemError], means that at least one of the writes provably did not
@@ -218,7 +286,7 @@ func (le *Lease) isFor(c Consumption) error {
 // writes waits for that, up to 5 seconds.
 func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit, leaseCommitting) }
 
-// Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket
+// Rollback returns all that was taken, tokens and slots, drops what was recorded, and closes the lease. It costs one write for each bucket
 // that was charged, and goes on and fails like [Lease.Commit].
 func (le *Lease) Rollback(ctx context.Context) error {
 	return le.settle(ctx, OpRollback, leaseRollingBack)

@@ -16,6 +16,8 @@ import (
 //
 // A quota is a limit that does not refill, and is full anew at times of the calendar: see [Monthly] and [Cron]. What was
 // left of it is gone then, and what it owed is forgiven. It has Resets and Zone in place of a refill.
+//
+// Slots bound how many leases are held at once: see [Slots]. Such a limit has Term in place of a refill.
 type Limit struct {
 	// Name tells the limits of a resource apart, such as "rpm" or "tpm".
 	Name string
@@ -34,6 +36,9 @@ type Limit struct {
 	Windows string
 	// Floors are what requests leave to others by their priority, "" for nothing: see [Limit.Floor].
 	Floors string
+	// Term is within what time a process that ends gives back its slots, 0 for a limit of tokens: see [Slots]. It is a whole number
+	// of seconds.
+	Term time.Duration
 }
 
 // A LimitOption changes a limit from what its constructor makes it.
@@ -87,6 +92,30 @@ func Monthly(name string, amount int64, zone string) Limit {
 // for stored limits, and not for [Request.Limits].
 func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
+}
+
+// DefaultTerm is the term of slots for which no other one is given.
+const DefaultTerm = 30 * time.Second
+
+// Term sets the term of slots.
+func Term(d time.Duration) LimitOption { return func(l *Limit) { l.Term = d } }
+
+// Slots returns a limit of how many slots are held at once, over all processes. A request asks for one or more of them by the name of the
+// limit, beside tokens of other limits. They are held until the lease is committed or rolled back. A limit of one slot is a lock.
+//
+// The limiter goes on holding them in the background, by a write for each term and bucket. Slots of a process that ends without giving
+// them back are free again within two terms. A process that cannot reach the store loses its slots within two terms: [Lease.Lost] is
+// closed before others may get them. A process that is suspended meanwhile learns of that too late. What must not happen then has to be
+// guarded by [Lease.Fence].
+//
+// The term is [DefaultTerm] unless [Term] says another one, from a second to a day. All clocks must be right to a tenth of it. On DynamoDB
+// the limiter knows by the dates of replies whether that is so, and does not take slots otherwise: that is an outage.
+func Slots(name string, slots int64, opts ...LimitOption) Limit {
+	l := Limit{Name: name, Capacity: slots, Term: DefaultTerm}
+	for _, opt := range opts {
+		opt(&l)
+	}
+	return l
 }
 
 // When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute, hour, day of

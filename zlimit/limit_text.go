@@ -10,7 +10,7 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term}
 }
 
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
@@ -38,13 +38,15 @@ func (l Limit) MarshalText() ([]byte, error) {
 // Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors come
 // last: floors PRIORITY=PERCENT, see [Limit.Floor].
 //
+// Slots are NAME=NUMBER slots/TERM, such as "workers=20 slots/30s", see [Slots].
+//
 // Anything else is a [*ValidationError], and leaves the limit as it is.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := grammar.ParseLimit(string(text))
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors, parsed.Term}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
@@ -62,14 +64,18 @@ type limitJSON struct {
 	Windows      string      `json:"windows,omitempty"`
 	Zone         string      `json:"zone,omitempty"`
 	Floors       string      `json:"floors,omitempty"`
+	Term         json.Number `json:"term_seconds,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
 // event has it. A quota has resets and zone in place of the last two. A limit with windows has windows and zone, too. One
-// with floors has floors.
+// with floors has floors. Slots have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
 	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors}
-	if l.Resets == "" {
+	switch {
+	case l.Term != 0:
+		body.Term = grammar.Seconds(l.Term)
+	case l.Resets == "":
 		body.RefillAmount, body.RefillPeriod = &l.RefillAmount, grammar.Seconds(l.RefillPeriod)
 	}
 	return json.Marshal(body)
@@ -99,12 +105,17 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	switch {
 	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount
-	case body.Resets == "":
+	case body.Resets == "" && body.Term == "":
 		next.RefillAmount = body.Capacity
 	}
 	var err error
-	if body.Resets != "" && body.RefillPeriod == "" {
+	if (body.Resets != "" || body.Term != "") && body.RefillPeriod == "" {
 		body.RefillPeriod = "0"
+	}
+	if body.Term != "" {
+		if next.Term, err = time.ParseDuration(body.Term.String() + "s"); err != nil {
+			return &ValidationError{Field: "limit term", Value: body.Term.String(), Reason: "must be a number of seconds"}
+		}
 	}
 	if next.RefillPeriod, err = time.ParseDuration(body.RefillPeriod.String() + "s"); err != nil {
 		return &ValidationError{Field: "limit refill period", Value: body.RefillPeriod.String(), Reason: "must be a number of seconds"}

@@ -465,6 +465,10 @@ func inOrder(limits []Limit) []Limit {
 func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 	c := bucket.Config{Partial: source == SourceRequest, Lead: o.maxLead().Milliseconds(), Mixed: o.mixedFleet}
 	for _, l := range limits {
+		if l.Term != 0 {
+			c.Slots = append(c.Slots, bucket.SlotParams{Name: l.Name, Slots: l.Capacity, Term: l.Term.Milliseconds()})
+			continue
+		}
 		c.Params = append(c.Params, l.params())
 	}
 	c.Freshness = o.freshnessOf(c.Params)

@@ -189,6 +189,7 @@ func start(
 		Namespace:    l.ns.id,
 		Source:       l.cache,
 		Now:          l.now,
+		SlotTime:     l.clock.slotTime,
 		Freshness:    l.options.freshnessOf,
 		MaxShards:    o.tuning.MaxShards,
 		RejectionAge: o.rejectionCache,

@@ -248,6 +248,9 @@ func (s *ManagedService) replace(ctx context.Context, lock managedLock, before, 
 	if err := want.Config.check(want.Level, "limits of "+want.Level.String()); err != nil {
 		return Stored{}, err
 	}
+	if err := s.l.Limits.checkSlots(want.Config.Limits); err != nil {
+		return Stored{}, err
+	}
 	if within := want.Config.Within; within != "" && within != before.Config.Within {
 		if err := s.l.Limits.checkFleet(within); err != nil {
 			return Stored{}, err

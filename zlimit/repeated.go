@@ -69,7 +69,7 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 		made.Zone = cmp.Or(made.Zone, zone)
 		made.Limits = append(made.Limits, layout.RepeatedLimit{
 			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times, Windows: stored.Windows,
-			Floors: stored.Floors,
+			Floors: stored.Floors, Term: stored.Term,
 		})
 	}
 	return made
@@ -97,7 +97,7 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	for _, l := range made.Limits {
 		*item.limits = append(*item.limits, layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times, Windows: l.Windows,
-			Floors: l.Floors,
+			Floors: l.Floors, Term: l.Term,
 		})
 	}
 	if made.Disabled != nil {

@@ -129,6 +129,17 @@ func (s *LimitService) admitWider(ctx context.Context, resource, within string) 
 // A chain of requests is as long as one that may be stored.
 var _ [grammar.MaxWithin]struct{} = [protocol.MaxWidth]struct{}{}
 
+// checkSlots returns an error for slots in a table that zae-limiter shares.
+func (s *LimitService) checkSlots(limits []Limit) error {
+	for i := range limits {
+		if l := &limits[i]; l.Term != 0 && s.l.options.mixedFleet {
+			reason := "is of slots, which zae-limiter does not know, and WithMixedFleet says that it shares the table"
+			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
+		}
+	}
+	return nil
+}
+
 // checkFleet returns an error for a wider resource in a table that zae-limiter shares.
 func (s *LimitService) checkFleet(within string) error {
 	if within == "" || !s.l.options.mixedFleet {

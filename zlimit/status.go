@@ -34,7 +34,7 @@ type Status struct {
 	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills.
 	ResetsAt time.Time
 	// RetryAfter is the time after which that much is available if nothing else happens. It is 0 when it is now, and [Never]
-	// when the request asks for more than the limit can hold.
+	// when the request asks for more than the limit can hold. For slots it is a second, since nobody knows when a holder is done.
 	RetryAfter time.Duration
 	// Queue is how long it takes to pay the debt if nothing else happens: a request that waits gets its tokens that much later than
 	// from an empty bucket. It is 0 without a debt.
@@ -94,6 +94,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
 		Resets            string      `json:"resets,omitempty"`
 		Windows           string      `json:"windows,omitempty"`
+		Term              secondsJSON `json:"term_seconds,omitempty"`
 		Zone              string      `json:"zone,omitempty"`
 		ResetsAt          time.Time   `json:"resets_at,omitzero"`
 		Window            *Limit      `json:"window,omitempty"`
@@ -102,7 +103,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
-		s.Limit.Resets, s.Limit.Windows, s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue),
+		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue),
 	})
 }
 
@@ -152,6 +153,9 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			Kept:      -thousands(-l.Kept),
 			Exceeded:  l.Wait > 0,
 			Queue:     min(duration(l.Queue), longestWait),
+		}
+		if l.Term > 0 {
+			s.Limit.RefillPeriod, s.Limit.Term = 0, duration(l.Term)
 		}
 		if s.RetryAfter = min(duration(l.Wait), longestWait); s.Exceeded && l.Wait == bucket.Never {
 			s.RetryAfter = Never

@@ -78,6 +78,9 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if err := validateTokens(field+" capacity", l.Capacity, 1); err != nil {
 		return err
 	}
+	if l.Term != 0 {
+		return l.validateSlots(field)
+	}
 	if l.Windows != "" {
 		if err := l.validateWindows(field); err != nil {
 			return err
@@ -122,6 +125,40 @@ func (l *Limit) validateWindows(field string) error {
 	}
 	return nil
 }
+
+// Slots have a term between these. A shorter one needs clocks that agree better than replies tell.
+const (
+	minTerm = time.Second
+	maxTerm = 24 * time.Hour
+)
+
+// validateSlots checks what slots have besides their name and number.
+func (l *Limit) validateSlots(field string) error {
+	for _, other := range []struct{ field, value string }{
+		{"resets", l.Resets}, {"zone", l.Zone}, {"windows", l.Windows}, {"floors", l.Floors},
+	} {
+		if other.value != "" {
+			return &ValidationError{Field: field + " " + other.field, Value: other.value, Reason: "must be empty for slots, which have Term"}
+		}
+	}
+	switch {
+	case l.RefillAmount != 0:
+		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for slots, which have Term"}
+	case l.RefillPeriod != 0:
+		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for slots, which have Term"}
+	case l.Term < minTerm || l.Term > maxTerm || l.Term%time.Second != 0:
+		reason := fmt.Sprintf("must be whole seconds, from %v to %v", minTerm, maxTerm)
+		return &ValidationError{Field: field + " term", Value: l.Term.String(), Reason: reason}
+	case l.Capacity > maxSlots:
+		reason := fmt.Sprintf("must be from 1 to %d slots", int64(maxSlots))
+		return &ValidationError{Field: field + " capacity", Value: strconv.FormatInt(l.Capacity, 10), Reason: reason}
+	default:
+		return nil
+	}
+}
+
+// maxSlots bounds the slots of a limit. Far fewer can be held with one write a term for each process.
+const maxSlots = 1_000_000_000
 
 // validateTimes checks what a quota has besides its name and amount.
 func (l *Limit) validateTimes(field string) error {
@@ -217,10 +254,13 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		reason := "has windows, and must be stored"
-		if l.Resets != "" {
+		switch {
+		case l.Resets != "":
 			reason = "is a quota, which must be stored"
+		case l.Term != 0:
+			reason = "is of slots, which must be stored"
 		}
-		if l.Resets != "" || l.Windows != "" {
+		if l.Resets != "" || l.Windows != "" || l.Term != 0 {
 			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}

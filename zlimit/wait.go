@@ -105,22 +105,33 @@ func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []
 	return &Reservation{lease, op}, nil
 }
 
-// takeAtEdges goes on with a request that quotas refuse: it sleeps until those are full anew, and asks again, once for each time. What the
+// takeAtEdges goes on with a request that quotas or slots refuse: it sleeps until those are full anew, and asks again, once for each time.
+// For slots it stands in a line, and asks when some may have come back. What the
 // request could take by waiting for limits that refill it does not take before such a time and use after it. Nothing is held meanwhile.
 // It takes the outcome of the first try, and reports whether the caller slept.
 func (l *RateLimiter) takeAtEdges(
 	ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until time.Duration, err error,
 ) (slept bool, _ error) {
 	var rejected *protocol.RejectedError
+	var place *protocol.Place // in the line for slots
+	defer func() { place.Leave() }()
 	for errors.As(err, &rejected) {
 		rest := until - l.engine.Elapsed()
+		entity, resource, term, isShort := rejected.ShortOfSlots()
 		chance, ok := rejected.Chance(l.now().UnixMilli(), rest)
-		if !ok {
+		if !ok && !isShort || rest <= 0 {
 			return slept, err
 		}
 		slept = true
 		l.stats.waiting.Add(1)
-		err = l.engine.Sleep(ctx, min(chance.In+turnOf(r.Entity, chance.Within), rest))
+		if isShort {
+			if place == nil {
+				place = l.engine.Join(entity, resource, term)
+			}
+			err = place.Await(ctx, rest)
+		} else {
+			err = l.engine.Sleep(ctx, min(chance.In+turnOf(r.Entity, chance.Within), rest))
+		}
 		l.stats.waiting.Add(-1)
 		if err != nil {
 			l.stats.abandoned.Add(1)

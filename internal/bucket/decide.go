@@ -195,6 +195,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	if shards == 1 {
+		life.keep(nil)
 		p.Item.ExpiresAt = life.end(now)
 	}
 }
@@ -382,6 +383,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		p.apart(s)
 	}
 	p.note(s, next)
+	life.keep(s.Slots)
 	expiry := life.end(now)
 	if s.sharded() {
 		expiry = 0
@@ -527,6 +529,16 @@ func (life *lifetime) cover(p *Params, level, deepest int64) {
 			least = min(least, r.least())
 		}
 		life.fill = max(life.fill, r.slowest(sub(r.most(), least)))
+	}
+}
+
+// keep takes slots into account, those of the item and those that are configured: the item stays while any holder may be at work.
+func (life *lifetime) keep(slots []Slots) {
+	for i := range slots {
+		life.until = max(life.until, add(life.now, slots[i].outlives()))
+	}
+	for i := range life.config.Slots {
+		life.until = max(life.until, add(life.now, life.config.Slots[i].outlives()))
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *State) lifetime() int64 {
 		p := s.Limits[i].params()
 		life.cover(&p, s.Limits[i].Tokens, 0)
 	}
-	if life.fill == 0 || life.until > 0 { // a quota may have set the time
+	if life.fill == 0 || life.until > 0 || len(s.Slots) > 0 { // a quota or slots may have set the time
 		return DefaultLifetime
 	}
 	// The exact time is in the second before the time of expiry: at most half of one from the middle.

@@ -20,19 +20,20 @@ const oneWrite = 1000
 // A State is what a bucket item holds.
 type State struct {
 	Limits     []Limit
-	RefilledAt int64  // last refill of every limit, epoch milliseconds
-	ExpiresAt  int64  // epoch seconds; 0 for never
-	Shard      int    // number of this shard, from 0
-	Shards     int    // shards of the bucket; 0 and 1 both mean that it is whole
-	ValidUntil int64  // when the next quota is full anew or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
-	Crossed    int64  // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
-	Zone       string // of all times and windows; "" where there are none
-	Ahead      int64  // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
-	Generation int64  // when an operator last had a change of what is stored bind at once, epoch milliseconds; 0 for never
-	Inherits   bool   // limits have times or windows from a place that they share, and not each its own
-	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
-	Disabled   bool   // requests are refused
-	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
+	Slots      []Slots // of the whole bucket: shard 0 alone has them
+	RefilledAt int64   // last refill of every limit, epoch milliseconds
+	ExpiresAt  int64   // epoch seconds; 0 for never
+	Shard      int     // number of this shard, from 0
+	Shards     int     // shards of the bucket; 0 and 1 both mean that it is whole
+	ValidUntil int64   // when the next quota is full anew or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
+	Crossed    int64   // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
+	Zone       string  // of all times and windows; "" where there are none
+	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
+	Generation int64   // when an operator last had a change of what is stored bind at once, epoch milliseconds; 0 for never
+	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
+	Stands     bool    // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
+	Disabled   bool    // requests are refused
+	Changed    bool    // another program has changed limits: balances may be above their capacities until that program writes again
 }
 
 // led returns the time by which an item is judged at a time. A stamp that was ahead goes on from there: all who see it go by the clock
@@ -111,6 +112,7 @@ func (s *State) full(l *Limit, from, to int64) bool {
 // A Config says what a bucket is to be: the limits that are configured, without [WriteUnits], and how the item is kept.
 type Config struct {
 	Params    []Params
+	Slots     []SlotParams
 	Partial   bool  // other limits of the item stay as they are, except full ones beyond maxOthers
 	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
 	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
@@ -131,7 +133,7 @@ const maxDrops = 12
 
 // Equal reports whether two configs make the same of every item.
 func (c *Config) Equal(other *Config) bool {
-	return c == other || slices.Equal(c.Params, other.Params) && c.Partial == other.Partial &&
+	return c == other || slices.Equal(c.Params, other.Params) && slices.Equal(c.Slots, other.Slots) && c.Partial == other.Partial &&
 		c.Freshness == other.Freshness && c.Lifetime == other.Lifetime && c.Lead == other.Lead &&
 		c.Mixed == other.Mixed
 }

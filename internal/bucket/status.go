@@ -16,6 +16,7 @@ type Status struct {
 	Kept      int64            // what the demand leaves to others by its priority, millitokens
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
 	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills
+	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
 	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
 

@@ -63,10 +63,11 @@ type Limit struct {
 	Capacity int64  // tokens
 	Refill   int64  // tokens that flow in per period
 	Period   time.Duration
-	Resets   string // of a quota, which has neither refill nor period: when it is full anew, as patterns of cron
-	Zone     string // of these times, and of the windows
-	Windows  string // in which other parameters hold: patterns of cron with what holds
-	Floors   string // of priorities: percents of the capacity
+	Resets   string        // of a quota, which has neither refill nor period: when it is full anew, as patterns of cron
+	Zone     string        // of these times, and of the windows
+	Windows  string        // in which other parameters hold: patterns of cron with what holds
+	Floors   string        // of priorities: percents of the capacity
+	Term     time.Duration // of slots, which have neither refill nor period; else 0
 }
 
 // LimitNames returns the limits of all resources by the Go name that they share, each once, in the order in which they

@@ -274,11 +274,11 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	switch {
 	case err != nil:
 		l.Errorf(document.At(n), "%s: %q: %v", what, text, err)
-	case rate.Period%time.Second != 0:
+	case rate.Period%time.Second != 0 || rate.Term%time.Second != 0:
 		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
 	limit.Capacity, limit.Refill, limit.Period, limit.Resets, limit.Zone = rate.Capacity, rate.Refill, rate.Period, rate.Resets, rate.Zone
-	limit.Windows, limit.Floors = rate.Windows, rate.Floors
+	limit.Windows, limit.Floors, limit.Term = rate.Windows, rate.Floors, rate.Term
 }
 
 // tokens reads a positive number, whose digits may be in groups: 10_000.

@@ -11,7 +11,7 @@ const (
 	nameForm      = `^[A-Za-z0-9_.\-:@/+|=~%]+$`
 	limitNameForm = `^[A-Za-z][A-Za-z0-9_.\-]*$`
 	tokensForm    = `\d+(_\d+)*[kMG]?`
-	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *)?/ *([0-9.]*[a-z][a-z0-9.]*|(day|week|month) *@.+|cron *".+" *@.+) *$`
+	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *|slots?)?/ *([0-9.]*[a-z][a-z0-9.]*|(day|week|month) *@.+|cron *".+" *@.+) *$`
 	maxLimitName  = 64
 )
 

@@ -84,7 +84,7 @@ func (b Bound) ApplyIn(space, item Item) (Item, error) {
 				old = item[place].Value
 			}
 			var err error
-			if v, err = s.result(old, place >= 0, b.Values[s.slot]); err != nil {
+			if v, err = s.result(old, place >= 0, s.operand(b.Values, item)); err != nil {
 				return nil, fmt.Errorf("attribute %q: %w", s.attr.name, err)
 			}
 		}
@@ -102,6 +102,17 @@ func (b Bound) ApplyIn(space, item Item) (Item, error) {
 	return next, nil
 }
 
+// operand returns what the step does to the attribute; the zero Value where an attribute is missing that it is in.
+func (s *step) operand(values []Value, item Item) Value {
+	if s.kind != actGather {
+		return values[s.slot]
+	}
+	if place := s.from.find(item); place >= 0 {
+		return item[place].Value
+	}
+	return Value{}
+}
+
 // result returns the attribute after the step; the zero Value when it is to go.
 func (s *step) result(old Value, exists bool, operand Value) (Value, error) {
 	switch s.kind {
@@ -110,7 +121,7 @@ func (s *step) result(old Value, exists bool, operand Value) (Value, error) {
 			return old, nil
 		}
 		return operand, nil
-	case actPlus:
+	case actPlus, actGather:
 		return old.plus(operand, 1)
 	case actMinus:
 		return old.plus(operand, -1)

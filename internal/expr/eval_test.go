@@ -73,6 +73,10 @@ func TestApply(t *testing.T) {
 		{"minus", Minus(n, 0), N(8), "n", N(-3), false},
 		{"plus to nothing", Plus(none, 0), N(1), "none", Value{}, true},
 		{"plus to a string", Plus(s, 0), N(1), "s", Value{}, true},
+		{"gather", Gather(n, n), N(5), "n", N(10), false},
+		{"gather from nothing", Gather(n, none), N(5), "n", Value{}, true},
+		{"gather from a string", Gather(n, s), N(5), "n", Value{}, true},
+		{"gather to nothing", Gather(none, n), N(5), "none", Value{}, true},
 		{"remove", Remove(n), N(0), "n", Value{}, false},
 		{"remove nothing", Remove(none), N(0), "none", Value{}, false},
 		{"add", Add(n, 0), N(-7), "n", N(-2), false},
@@ -88,7 +92,7 @@ func TestApply(t *testing.T) {
 		{"a sum of too many digits", Add(Attr("n"), 0), mustParse(t, "1E+40"), "n", Value{}, true},
 	} {
 		op := &Operation{Slots: 1, Update: []Action{test.action}}
-		if test.action.kind == actRemove {
+		if test.action.kind == actRemove || test.action.kind == actGather {
 			op.Where = []Condition{EQ(Attr("n"), 0)} // so that the slot has a use
 		}
 		b := bind(t, op.Call(test.value))

@@ -106,6 +106,7 @@ const (
 	actDefault
 	actPlus
 	actMinus
+	actGather
 	actRemove
 	actAdd
 	actDelete
@@ -116,29 +117,33 @@ type Action struct {
 	kind actionKind
 	path Path
 	slot int
+	from Path // of actGather: the other attribute
 }
 
 // Set makes the attribute the value in the slot.
-func Set(p Path, slot int) Action { return Action{actSet, p, slot} }
+func Set(p Path, slot int) Action { return Action{kind: actSet, path: p, slot: slot} }
 
 // Default makes the attribute the value in the slot if the item does not have it.
-func Default(p Path, slot int) Action { return Action{actDefault, p, slot} }
+func Default(p Path, slot int) Action { return Action{kind: actDefault, path: p, slot: slot} }
 
 // Plus adds the number in the slot to an attribute that exists.
-func Plus(p Path, slot int) Action { return Action{actPlus, p, slot} }
+func Plus(p Path, slot int) Action { return Action{kind: actPlus, path: p, slot: slot} }
 
 // Minus subtracts the number in the slot from an attribute that exists.
-func Minus(p Path, slot int) Action { return Action{actMinus, p, slot} }
+func Minus(p Path, slot int) Action { return Action{kind: actMinus, path: p, slot: slot} }
+
+// Gather adds the number in another attribute, as it was before the write, to an attribute. Both exist.
+func Gather(p, from Path) Action { return Action{kind: actGather, path: p, from: from} }
 
 // Remove removes the attribute.
 func Remove(p Path) Action { return Action{kind: actRemove, path: p} }
 
 // Add adds the number in the slot to the attribute, or the elements in the slot to the set. An attribute that the item
 // does not have counts as zero, or as empty.
-func Add(p Path, slot int) Action { return Action{actAdd, p, slot} }
+func Add(p Path, slot int) Action { return Action{kind: actAdd, path: p, slot: slot} }
 
 // Delete takes the elements in the slot out of the set; the attribute goes with its last element.
-func Delete(p Path, slot int) Action { return Action{actDelete, p, slot} }
+func Delete(p Path, slot int) Action { return Action{kind: actDelete, path: p, slot: slot} }
 
 // A Call is one use of an operation: its values, the clauses picked, and their values. It is not safe for concurrent
 // use, and good for one Bind.

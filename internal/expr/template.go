@@ -42,6 +42,7 @@ type step struct {
 	kind actionKind
 	attr *attribute
 	slot int
+	from *attribute // of actGather: the other attribute
 }
 
 // An attribute is a name that a template refers to, and where it was found last. The items of a store that one template
@@ -156,7 +157,7 @@ func (t *Template) infer() error {
 	for _, s := range t.update {
 		k := kinds(anything)
 		switch s.kind {
-		case actRemove:
+		case actRemove, actGather:
 			continue
 		case actPlus, actMinus:
 			k = 1 << KindN
@@ -217,7 +218,11 @@ func (t *Template) accept(values []Value) error {
 func (t *Template) add(where []Condition, update []Action, member string, base int) {
 	t.where = append(t.where, t.resolve(where, member, base)...)
 	for _, a := range update {
-		t.update = append(t.update, step{a.kind, t.attribute(a.path, member), base + a.slot})
+		s := step{kind: a.kind, attr: t.attribute(a.path, member), slot: base + a.slot}
+		if a.kind == actGather {
+			s.from = t.attribute(a.from, member)
+		}
+		t.update = append(t.update, s)
 	}
 }
 
@@ -259,7 +264,7 @@ func (t *Template) render() {
 		keyword string
 		kinds   []actionKind
 	}{
-		{"SET", []actionKind{actSet, actDefault, actPlus, actMinus}},
+		{"SET", []actionKind{actSet, actDefault, actPlus, actMinus, actGather}},
 		{"REMOVE", []actionKind{actRemove}},
 		{"ADD", []actionKind{actAdd}},
 		{"DELETE", []actionKind{actDelete}},
@@ -367,6 +372,8 @@ func (r *renderer) section(keyword string, kinds []actionKind, steps []step) {
 			r.WriteString(name + " = " + name + " + " + value)
 		case actMinus:
 			r.WriteString(name + " = " + name + " - " + value)
+		case actGather:
+			r.WriteString(name + " = " + name + " + " + r.name(s.from.name))
 		case actRemove:
 			r.WriteString(name)
 		case actAdd, actDelete:

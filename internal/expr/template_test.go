@@ -64,11 +64,11 @@ func TestText(t *testing.T) {
 		{
 			"every action",
 			(&Operation{Slots: 2, Update: []Action{
-				Delete(Attr("g"), 1), Add(Attr("f"), 0), Remove(Attr("e")), Minus(Attr("d"), 0), Plus(Attr("c"), 0), Default(Attr("b"), 0), Set(Attr("a"), 0),
+				Delete(Attr("g"), 1), Add(Attr("f"), 0), Remove(Attr("e")), Minus(Attr("d"), 0), Plus(Attr("c"), 0), Default(Attr("b"), 0), Set(Attr("a"), 0), Gather(Attr("h"), Attr("a")),
 			}}).Call(N(1), Strings("x")),
 			"",
-			"SET #0 = #0 - :0, #1 = #1 + :0, #2 = if_not_exists(#2, :0), #3 = :0 REMOVE #4 ADD #5 :0 DELETE #6 :1",
-			map[string]string{"#0": "d", "#1": "c", "#2": "b", "#3": "a", "#4": "e", "#5": "f", "#6": "g"},
+			"SET #0 = #0 - :0, #1 = #1 + :0, #2 = if_not_exists(#2, :0), #3 = :0, #4 = #4 + #3 REMOVE #5 ADD #6 :0 DELETE #7 :1",
+			map[string]string{"#0": "d", "#1": "c", "#2": "b", "#3": "a", "#4": "h", "#5": "e", "#6": "f", "#7": "g"},
 		},
 		{
 			"every condition",

@@ -18,6 +18,7 @@ const MaxTokens = math.MaxInt64 / 1000
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
 // NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. Windows may follow, in which other
 // parameters hold: rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities come last: rpm=60/min floors batch=20.
+// Slots are NAME=NUMBER slots/TERM, such as workers=20 slots/30s.
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens
@@ -29,6 +30,8 @@ type Limit struct {
 
 	Windows string // in which other parameters hold: patterns of cron with what holds, and semicolons between them
 	Floors  string // of priorities: PRIORITY=PERCENT of the capacity, with spaces between them
+
+	Term time.Duration // of slots, whose number is Capacity, and which have nothing else
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
@@ -42,10 +45,16 @@ func ParseLimit(text string) (Limit, error) {
 	return l, err
 }
 
-// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, or AMOUNT/TIMES for a quota.
+// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, AMOUNT/TIMES for a quota, or NUMBER slots/TERM.
 func ParseRate(text string) (Limit, error) {
 	text, floors, floored := cutFloors(text)
 	text, windows := cutWindows(text)
+	if l, err, ok := parseSlots(text); ok {
+		if err == nil && (floored || len(windows) > 0) {
+			err = errors.New("slots have neither windows nor floors")
+		}
+		return l, err
+	}
 	l, err := parseRate(text)
 	if err == nil && len(windows) > 0 {
 		err = l.setWindows(windows)
@@ -54,6 +63,24 @@ func ParseRate(text string) (Limit, error) {
 		l.Floors, err = ParseFloors(floors)
 	}
 	return l, err
+}
+
+// parseSlots parses slots: NUMBER slots/TERM. It returns false for another limit.
+func parseSlots(text string) (l Limit, err error, ok bool) { //nolint:revive // ok says whether the text is one of slots at all
+	number, term, _ := Cut(text, "/")
+	number, isSlots := strings.CutSuffix(number, " slots")
+	if !isSlots {
+		if number, isSlots = strings.CutSuffix(number, " slot"); !isSlots {
+			return l, nil, false
+		}
+	}
+	if l.Capacity, err = ParseTokens(strings.TrimSpace(number), 1); err != nil {
+		return l, fmt.Errorf("slots %w", err), true
+	}
+	if l.Term, err = ParsePeriod(term); err != nil {
+		return l, fmt.Errorf("term: %w", err), true
+	}
+	return l, nil, true
 }
 
 // parseRate is ParseRate for a limit without windows.
@@ -86,6 +113,9 @@ func parseRate(text string) (Limit, error) {
 
 // Rate returns what follows the name, in the shortest form that ParseRate reads.
 func (l Limit) Rate() string {
+	if l.Term != 0 {
+		return strconv.FormatInt(l.Capacity, 10) + " slots/" + FormatPeriod(l.Term)
+	}
 	if l.Resets != "" {
 		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times() + l.windows() + l.floors()
 	}

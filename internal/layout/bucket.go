@@ -80,6 +80,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 	}
 	return bucket.State{
 		Limits:     it.Limits,
+		Slots:      it.Slots,
 		RefilledAt: it.RefilledAt,
 		ExpiresAt:  it.ExpiresAt,
 		Shard:      it.Key.Shard,
@@ -120,6 +121,7 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 		Lives:      lives,
 		Children:   children,
 		Narrower:   narrower,
+		Slots:      slices.Clone(s.Slots),
 		RefilledAt: s.RefilledAt,
 		ShardCount: int64(s.Shards),
 		Cascade:    o.Cascade,

@@ -328,6 +328,161 @@ func (c AdvanceCall) Share(shards, next int64) {
 	c.Pick(advanceShare, "", expr.N(shards), expr.N(next))
 }
 
+// KeepCall collects the clauses of a call of Keep. Bind ends it.
+type KeepCall struct {
+	*expr.Call
+}
+
+// Keep changes the slots of a bucket, and leaves its tokens and its refill stamp alone. What clauses change of each
+// limit must be as they ask, so that a write that comes late or twice does no harm.
+func Keep() KeepCall {
+	return KeepCall{keepOperation.Call()}
+}
+
+// Admit asks that requests are served. What settles a request that was served before does not ask it.
+func (c KeepCall) Admit() {
+	c.Pick(keepAdmit, "")
+}
+
+// Current asks that no operator has made a change bind since.
+//   - generation: cg as it was seen, epoch milliseconds; 0 for none
+func (c KeepCall) Current(generation int64) {
+	c.Pick(keepCurrent, "", expr.N(generation))
+}
+
+// Tally counts the write.
+//   - amount: millitokens, positive
+func (c KeepCall) Tally(limit string, amount int64) {
+	c.Pick(keepTally, limit, expr.N(amount))
+}
+
+// Prolong sets the time of expiry of an item that expires.
+//   - expiresAt: epoch seconds
+func (c KeepCall) Prolong(expiresAt int64) {
+	c.Pick(keepProlong, "", expr.N(expiresAt))
+}
+
+// Enrol begins the slots of a limit, all of them free.
+//   - slots: slots there are
+//   - zero: 0
+//   - epoch: the present epoch
+//   - term: length of an epoch, milliseconds
+//   - fence: greater than every fencing number of former counters
+//   - enrolled: time of the write, epoch milliseconds
+func (c KeepCall) Enrol(limit string, slots, zero, epoch, term, fence, enrolled int64) {
+	c.Pick(
+		keepEnrol,
+		limit,
+		expr.N(slots),
+		expr.N(zero),
+		expr.N(epoch),
+		expr.N(term),
+		expr.N(fence),
+		expr.N(enrolled),
+	)
+}
+
+// ChangeTerm changes the length of the epochs while nobody holds a slot.
+//   - term: length of an epoch from now on, milliseconds
+//   - epoch: the present epoch by that length
+//   - seen: the present epoch so far
+//   - zero: 0
+//   - enrolled: en as it was seen
+//   - next: time of the write, or the next one after en as it was seen, epoch milliseconds
+func (c KeepCall) ChangeTerm(limit string, term, epoch, seen, zero, enrolled, next int64) {
+	c.Pick(
+		keepChangeTerm,
+		limit,
+		expr.N(term),
+		expr.N(epoch),
+		expr.N(seen),
+		expr.N(zero),
+		expr.N(enrolled),
+		expr.N(next),
+	)
+}
+
+// Resize changes the number of slots. With fewer of them the free ones may be less than none until holders give back.
+//   - difference: slots more than so far
+//   - slots: slots from now on
+//   - seen: slots so far
+func (c KeepCall) Resize(limit string, difference, slots, seen int64) {
+	c.Pick(keepResize, limit, expr.N(difference), expr.N(slots), expr.N(seen))
+}
+
+// OpenEven begins an even epoch. What its counter had is free: it is of holders who were last heard of two epochs
+// before. The slots that the caller goes on holding move to the new epoch at once.
+//   - seen: the present epoch so far
+//   - epoch: the one that begins, an even one
+//   - kept: slots that the caller holds and was last heard of in the epoch before; 0 for none
+//   - enrolled: en as it was seen
+func (c KeepCall) OpenEven(limit string, seen, epoch, kept, enrolled int64) {
+	c.Pick(keepOpenEven, limit, expr.N(seen), expr.N(epoch), expr.N(kept), expr.N(enrolled))
+}
+
+// OpenOdd begins an odd epoch, as open_even does an even one.
+//   - seen: the present epoch so far
+//   - epoch: the one that begins, an odd one
+//   - kept: slots that the caller holds and was last heard of in the epoch before; 0 for none
+//   - enrolled: en as it was seen
+func (c KeepCall) OpenOdd(limit string, seen, epoch, kept, enrolled int64) {
+	c.Pick(keepOpenOdd, limit, expr.N(seen), expr.N(epoch), expr.N(kept), expr.N(enrolled))
+}
+
+// HoldEven takes slots that must be free, in an even epoch.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - takers: leases among which they are divided
+//   - enrolled: en as it was seen
+func (c KeepCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
+	c.Pick(keepHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+}
+
+// HoldOdd takes slots that must be free, in an odd epoch.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - takers: leases among which they are divided
+//   - enrolled: en as it was seen
+func (c KeepCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
+	c.Pick(keepHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+}
+
+// BeatEven goes on holding slots in an even epoch, whose holders were last heard of in the epoch before.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - enrolled: en as it was seen
+func (c KeepCall) BeatEven(limit string, amount, epoch, enrolled int64) {
+	c.Pick(keepBeatEven, limit, expr.N(amount), expr.N(epoch), expr.N(enrolled))
+}
+
+// BeatOdd goes on holding slots in an odd epoch, whose holders were last heard of in the epoch before.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - enrolled: en as it was seen
+func (c KeepCall) BeatOdd(limit string, amount, epoch, enrolled int64) {
+	c.Pick(keepBeatOdd, limit, expr.N(amount), expr.N(epoch), expr.N(enrolled))
+}
+
+// ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
+// later.
+//   - amount: slots, positive
+//   - epoch: the one of the holder
+//   - lapsed: the one in which they are free by themselves
+//   - enrolled: en as it was seen
+func (c KeepCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
+	c.Pick(keepReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
+}
+
+// ReleaseOdd gives slots back whose holder was last heard of in an odd epoch. They are free by themselves two epochs
+// later.
+//   - amount: slots, positive
+//   - epoch: the one of the holder
+//   - lapsed: the one in which they are free by themselves
+//   - enrolled: en as it was seen
+func (c KeepCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
+	c.Pick(keepReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
+}
+
 // List enters a bucket into the index of its resource.
 //   - pk: partition key in the index
 //   - sk: sort key in the index

@@ -336,6 +336,171 @@ var advanceOperation = expr.Operation{
 	},
 }
 
+// The clauses of Keep.
+const (
+	keepAdmit = iota
+	keepCurrent
+	keepTally
+	keepProlong
+	keepEnrol
+	keepChangeTerm
+	keepResize
+	keepOpenEven
+	keepOpenOdd
+	keepHoldEven
+	keepHoldOdd
+	keepBeatEven
+	keepBeatOdd
+	keepReleaseEven
+	keepReleaseOdd
+)
+
+var keepOperation = expr.Operation{
+	Name:  "keep",
+	Where: []expr.Condition{expr.Exists(expr.Attr("rf"))},
+	Clauses: []expr.Clause{
+		keepAdmit: {
+			Name:  "admit",
+			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
+		},
+		keepCurrent: {
+			Name:  "current",
+			Slots: 1,
+			Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 0))},
+		},
+		keepTally: {
+			Name:   "tally",
+			Slots:  1,
+			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk"))},
+			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+		},
+		keepProlong: {
+			Name:   "prolong",
+			Slots:  1,
+			Where:  []expr.Condition{expr.Exists(expr.Attr("ttl"))},
+			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+		},
+		keepEnrol: {
+			Name:  "enrol",
+			Slots: 6,
+			Where: []expr.Condition{expr.Absent(expr.Of("s_", "_fr"))},
+			Update: []expr.Action{
+				expr.Set(expr.Of("s_", "_fr"), 0),
+				expr.Set(expr.Of("s_", "_cp"), 0),
+				expr.Set(expr.Of("s_", "_h0"), 1),
+				expr.Set(expr.Of("s_", "_h1"), 1),
+				expr.Set(expr.Of("s_", "_he"), 2),
+				expr.Set(expr.Of("s_", "_tm"), 3),
+				expr.Set(expr.Of("s_", "_fn"), 4),
+				expr.Set(expr.Of("s_", "_en"), 5),
+			},
+		},
+		keepChangeTerm: {
+			Name:  "change_term",
+			Slots: 6,
+			Where: []expr.Condition{
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_h0"), 3),
+				expr.EQ(expr.Of("s_", "_h1"), 3),
+				expr.EQ(expr.Of("s_", "_en"), 4),
+			},
+			Update: []expr.Action{
+				expr.Set(expr.Of("s_", "_tm"), 0),
+				expr.Set(expr.Of("s_", "_he"), 1),
+				expr.Set(expr.Of("s_", "_en"), 5),
+			},
+		},
+		keepResize: {
+			Name:   "resize",
+			Slots:  3,
+			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_cp"), 2)},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Set(expr.Of("s_", "_cp"), 1)},
+		},
+		keepOpenEven: {
+			Name:  "open_even",
+			Slots: 4,
+			Where: []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 0), expr.EQ(expr.Of("s_", "_en"), 3)},
+			Update: []expr.Action{
+				expr.Gather(expr.Of("s_", "_fr"), expr.Of("s_", "_h0")),
+				expr.Set(expr.Of("s_", "_h0"), 2),
+				expr.Minus(expr.Of("s_", "_h1"), 2),
+				expr.Set(expr.Of("s_", "_he"), 1),
+			},
+		},
+		keepOpenOdd: {
+			Name:  "open_odd",
+			Slots: 4,
+			Where: []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 0), expr.EQ(expr.Of("s_", "_en"), 3)},
+			Update: []expr.Action{
+				expr.Gather(expr.Of("s_", "_fr"), expr.Of("s_", "_h1")),
+				expr.Set(expr.Of("s_", "_h1"), 2),
+				expr.Minus(expr.Of("s_", "_h0"), 2),
+				expr.Set(expr.Of("s_", "_he"), 1),
+			},
+		},
+		keepHoldEven: {
+			Name:  "hold_even",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_fr"), 0),
+				expr.EQ(expr.Of("s_", "_he"), 1),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{
+				expr.Minus(expr.Of("s_", "_fr"), 0),
+				expr.Plus(expr.Of("s_", "_h0"), 0),
+				expr.Add(expr.Of("s_", "_fn"), 2),
+			},
+		},
+		keepHoldOdd: {
+			Name:  "hold_odd",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_fr"), 0),
+				expr.EQ(expr.Of("s_", "_he"), 1),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{
+				expr.Minus(expr.Of("s_", "_fr"), 0),
+				expr.Plus(expr.Of("s_", "_h1"), 0),
+				expr.Add(expr.Of("s_", "_fn"), 2),
+			},
+		},
+		keepBeatEven: {
+			Name:   "beat_even",
+			Slots:  3,
+			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
+			Update: []expr.Action{expr.Minus(expr.Of("s_", "_h1"), 0), expr.Plus(expr.Of("s_", "_h0"), 0)},
+		},
+		keepBeatOdd: {
+			Name:   "beat_odd",
+			Slots:  3,
+			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
+			Update: []expr.Action{expr.Minus(expr.Of("s_", "_h0"), 0), expr.Plus(expr.Of("s_", "_h1"), 0)},
+		},
+		keepReleaseEven: {
+			Name:  "release_even",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_he"), 1),
+				expr.LT(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h0"), 0)},
+		},
+		keepReleaseOdd: {
+			Name:  "release_odd",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_he"), 1),
+				expr.LT(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h1"), 0)},
+		},
+	},
+}
+
 var listOperation = expr.Operation{
 	Name:   "list",
 	Slots:  2,

@@ -197,6 +197,65 @@ func bucketNarrowerNamed(members *[]BucketNarrower, name string) *BucketNarrower
 	return &(*members)[len(list)]
 }
 
+// appendBucketSlots appends the attributes of a limit to an item.
+func appendBucketSlots(item expr.Item, m *bucket.Slots) expr.Item {
+	prefix := "s_" + m.Name + "_"
+	return append(item,
+		expr.Attribute{Name: prefix + "fr", Value: expr.N(m.Free)},
+		expr.Attribute{Name: prefix + "h0", Value: expr.N(m.Even)},
+		expr.Attribute{Name: prefix + "h1", Value: expr.N(m.Odd)},
+		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
+		expr.Attribute{Name: prefix + "he", Value: expr.N(m.Epoch)},
+		expr.Attribute{Name: prefix + "tm", Value: expr.N(m.Term)},
+		expr.Attribute{Name: prefix + "fn", Value: expr.N(m.Fence)},
+		expr.Attribute{Name: prefix + "en", Value: expr.N(m.Enrolled)},
+	)
+}
+
+// decodeBucketSlots reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeBucketSlots(d *decoder, members *[]bucket.Slots, a *expr.Attribute) bool {
+	rest, ok := strings.CutPrefix(a.Name, "s_")
+	if !ok {
+		return false
+	}
+	name, field := cutMember(rest)
+	switch field {
+	case "fr":
+		bucketSlotsNamed(members, name).Free = d.number(a)
+		d.found++
+	case "h0":
+		bucketSlotsNamed(members, name).Even = d.number(a)
+	case "h1":
+		bucketSlotsNamed(members, name).Odd = d.number(a)
+	case "cp":
+		bucketSlotsNamed(members, name).Capacity = d.number(a)
+	case "he":
+		bucketSlotsNamed(members, name).Epoch = d.number(a)
+	case "tm":
+		bucketSlotsNamed(members, name).Term = d.number(a)
+	case "fn":
+		bucketSlotsNamed(members, name).Fence = d.number(a)
+	case "en":
+		bucketSlotsNamed(members, name).Enrolled = d.number(a)
+	default:
+		return false
+	}
+	return true
+}
+
+// bucketSlotsNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func bucketSlotsNamed(members *[]bucket.Slots, name string) *bucket.Slots {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, bucket.Slots{Name: name})
+	return &(*members)[len(list)]
+}
+
 // ConfigLimit is a member of the family l_{limit}_{field}. One stored limit.
 type ConfigLimit struct {
 	Name         string // limit name
@@ -205,6 +264,9 @@ type ConfigLimit struct {
 	RefillPeriod int64  // rp: refill period, seconds
 	Burst        int64  // bx: ceiling in older tables, tokens: read in place of cp
 	Windows      string // sched: windows in which other parameters hold; absent without any
+	// tm: term of slots, seconds, whose number is cp, whose refill is 0 and whose period is 1; absent for a limit of
+	// tokens
+	Term int64
 	// fl: floors of priorities, as in batch=20 crawl=50: percents of the capacity that their requests leave; absent
 	// without any
 	Floors string
@@ -222,6 +284,9 @@ func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 	)
 	if m.Windows != "" {
 		item = append(item, expr.Attribute{Name: prefix + "sched", Value: expr.S(m.Windows)})
+	}
+	if m.Term != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "tm", Value: expr.N(m.Term)})
 	}
 	if m.Floors != "" {
 		item = append(item, expr.Attribute{Name: prefix + "fl", Value: expr.S(m.Floors)})
@@ -253,6 +318,8 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 		configLimitNamed(members, name).Burst = d.number(a)
 	case "sched":
 		configLimitNamed(members, name).Windows = d.text(a)
+	case "tm":
+		configLimitNamed(members, name).Term = d.number(a)
 	case "fl":
 		configLimitNamed(members, name).Floors = d.text(a)
 	case "rsched":

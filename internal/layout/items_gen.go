@@ -172,6 +172,7 @@ type Bucket struct {
 	Lives    []BucketLife     // i_{limit}, sorted by name
 	Children []BucketChildren // c_{limit}, sorted by name
 	Narrower []BucketNarrower // n_{limit}, sorted by name
+	Slots    []bucket.Slots   // s_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -182,7 +183,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
-		len(it.unknown))
+		8*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -235,6 +236,9 @@ func (it *Bucket) Encode() expr.Item {
 	for i := range it.Narrower {
 		item = appendBucketNarrower(item, &it.Narrower[i])
 	}
+	for i := range it.Slots {
+		item = appendBucketSlots(item, &it.Slots[i])
+	}
 	return append(item, it.unknown...)
 }
 
@@ -255,6 +259,9 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			continue
 		}
 		if decodeBucketNarrower(&d, &it.Narrower, a) {
+			continue
+		}
+		if decodeBucketSlots(&d, &it.Slots, a) {
 			continue
 		}
 		switch a.Name {
@@ -297,10 +304,13 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.unknown = append(it.unknown, *a)
 		}
 	}
-	if d.found < 1+3*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower) {
+	if d.found < 1+3*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+len(it.Slots) {
 		d.needs(item, "rf")
 		for _, m := range it.Limits {
 			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_rp")
+		}
+		for _, m := range it.Slots {
+			d.needsFields(item, "limit", "s_", m.Name, "_fr")
 		}
 	}
 	slices.SortFunc(it.Limits, func(a, b bucket.Limit) int {
@@ -313,6 +323,9 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 		return strings.Compare(a.Name, b.Name)
 	})
 	slices.SortFunc(it.Narrower, func(a, b BucketNarrower) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Slots, func(a, b bucket.Slots) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
@@ -442,7 +455,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 11+6*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+7*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -554,7 +567,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+6*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 10+7*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -667,7 +680,7 @@ type SystemConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+6*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+7*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},

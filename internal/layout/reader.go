@@ -66,6 +66,7 @@ type places struct {
 	pk, sk     int
 	figures    []int // by their number: where they are; negative for one that the item does not have
 	limits     []string
+	slots      []string
 	times      []*calendar.Times // of the limits, nil for one that refills
 	windows    []*calendar.Windows
 	harmless   []harmless
@@ -115,6 +116,19 @@ const (
 	perLimit
 )
 
+// The numbers of the figures of slots, from the first one on. They follow those of all limits.
+const (
+	slotsFree = iota
+	slotsEven
+	slotsOdd
+	slotsCapacity
+	slotsEpoch
+	slotsTerm
+	slotsFence
+	slotsEnrolled
+	perSlots
+)
+
 // placesOf returns where the attributes of an item are that was decoded. An item whose figures are their own numbers tells
 // what their attributes are called.
 func placesOf(item expr.Item, decoded *Bucket) *places {
@@ -139,7 +153,15 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		})
 		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
-	p.figures = make([]int, firstLimit+perLimit*len(limits))
+	for i := range decoded.Slots {
+		first := int64(firstLimit + perLimit*len(limits) + perSlots*i)
+		p.slots = append(p.slots, decoded.Slots[i].Name)
+		numbered.Slots = append(numbered.Slots, bucket.Slots{
+			Name: decoded.Slots[i].Name, Free: first + slotsFree, Even: first + slotsEven, Odd: first + slotsOdd, Capacity: first + slotsCapacity,
+			Epoch: first + slotsEpoch, Term: first + slotsTerm, Fence: first + slotsFence, Enrolled: first + slotsEnrolled,
+		})
+	}
+	p.figures = make([]int, firstLimit+perLimit*len(limits)+perSlots*len(p.slots))
 	for _, a := range numbered.Encode() {
 		if n, ok := a.Value.Int(); ok {
 			p.figures[n] = item.Index(a.Name)
@@ -197,7 +219,23 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 			return s, false
 		}
 	}
+	if len(p.slots) > 0 {
+		s.Slots = p.slotsOf(&r)
+	}
 	return s, r.ok
+}
+
+// slotsOf returns the slots of an item in these places.
+func (p *places) slotsOf(r *figureReader) []bucket.Slots {
+	all := make([]bucket.Slots, len(p.slots))
+	for i, name := range p.slots {
+		at := p.figures[firstLimit+perLimit*len(p.limits)+perSlots*i:][:perSlots]
+		all[i] = bucket.Slots{
+			Name: name, Free: r.figure(at[slotsFree]), Even: r.figure(at[slotsEven]), Odd: r.figure(at[slotsOdd]), Capacity: r.figure(at[slotsCapacity]),
+			Epoch: r.figure(at[slotsEpoch]), Term: r.figure(at[slotsTerm]), Fence: r.figure(at[slotsFence]), Enrolled: r.figure(at[slotsEnrolled]),
+		}
+	}
+	return all
 }
 
 // A figureReader reads figures of an item.

@@ -337,6 +337,84 @@ var calls = []operationCall{
 		c.Share(1, 1)
 		return c.Bind()
 	}},
+	{"Keep", func() (expr.Bound, error) {
+		return Keep().Bind()
+	}},
+	{"Keep Admit", func() (expr.Bound, error) {
+		c := Keep()
+		c.Admit()
+		return c.Bind()
+	}},
+	{"Keep Current", func() (expr.Bound, error) {
+		c := Keep()
+		c.Current(1)
+		return c.Bind()
+	}},
+	{"Keep Tally", func() (expr.Bound, error) {
+		c := Keep()
+		c.Tally("m", 1)
+		return c.Bind()
+	}},
+	{"Keep Prolong", func() (expr.Bound, error) {
+		c := Keep()
+		c.Prolong(1)
+		return c.Bind()
+	}},
+	{"Keep Enrol", func() (expr.Bound, error) {
+		c := Keep()
+		c.Enrol("m", 1, 1, 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep ChangeTerm", func() (expr.Bound, error) {
+		c := Keep()
+		c.ChangeTerm("m", 1, 1, 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep Resize", func() (expr.Bound, error) {
+		c := Keep()
+		c.Resize("m", 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep OpenEven", func() (expr.Bound, error) {
+		c := Keep()
+		c.OpenEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep OpenOdd", func() (expr.Bound, error) {
+		c := Keep()
+		c.OpenOdd("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep HoldEven", func() (expr.Bound, error) {
+		c := Keep()
+		c.HoldEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep HoldOdd", func() (expr.Bound, error) {
+		c := Keep()
+		c.HoldOdd("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep BeatEven", func() (expr.Bound, error) {
+		c := Keep()
+		c.BeatEven("m", 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep BeatOdd", func() (expr.Bound, error) {
+		c := Keep()
+		c.BeatOdd("m", 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep ReleaseEven", func() (expr.Bound, error) {
+		c := Keep()
+		c.ReleaseEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep ReleaseOdd", func() (expr.Bound, error) {
+		c := Keep()
+		c.ReleaseOdd("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
 	{"List", func() (expr.Bound, error) {
 		return List("x", "x")
 	}},

@@ -41,6 +41,7 @@ type RepeatedLimit struct {
 	Times        string `json:"rsched,omitempty"`
 	Windows      string `json:"sched,omitempty"`
 	Floors       string `json:"fl,omitempty"`
+	Term         int64  `json:"tm,omitempty"`
 }
 
 // Repeat returns levels as they were read at a time, in the form in which an item repeats them.

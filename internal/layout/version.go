@@ -37,6 +37,7 @@ func Later(a, b string) string {
 var kinds = []struct{ family, name, since string }{
 	{"", "within", "0.10.1"},
 	{"l_", "sched", "0.10.1"},
+	{"l_", "tm", "0.10.1"},
 }
 
 // OldestClient returns the version of the oldest client that obeys an item, "" where every client of the layout does. The attributes

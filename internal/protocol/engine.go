@@ -23,7 +23,8 @@ type Options struct {
 	Namespace    func() string // "" until it is known; every call of the store fails until then
 	Source       Source
 	Now          func() time.Time
-	Freshness    func([]bucket.Params) int64 // δ of a bucket, milliseconds
+	SlotTime     func() (now time.Time, wrong time.Duration, known bool) // by which slots go, and what it may be wrong by; nil for Now
+	Freshness    func([]bucket.Params) int64                             // δ of a bucket, milliseconds
 	MaxShards    int
 	RejectionAge time.Duration // of the oldest image that a rejection may be decided from; 0 for none older than the request
 	WritesAtOnce int           // of one bucket, each of one caller, before others wait to share one; 0 for no sharing
@@ -99,6 +100,7 @@ type Engine struct {
 	buckets  buckets
 	families families
 	settler  settler
+	tender   tender
 	debts    debts
 	taker    taker
 }
@@ -137,14 +139,15 @@ func New(o Options) *Engine {
 		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 	})}
 	e.families = families{c, &e.buckets}
+	e.tender = tender{c, &e.items, &e.looks, &e.lister, &e.buckets}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.buckets}
 	writes := o.Table.Sharing()
-	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, buckets: &e.buckets}
+	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, buckets: &e.buckets, tender: &e.tender}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: writes.Late}
 	e.debts = debts{core: c, settler: &e.settler, buckets: &e.buckets}
 	e.taker = taker{
 		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
-		families: &e.families, debts: &e.debts, times: writes,
+		families: &e.families, debts: &e.debts, tender: &e.tender, times: writes,
 	}
 	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: writes.Late}
 	return e
@@ -171,7 +174,7 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 // Undo gives back what a request took that is not admitted after all. It outlives the caller's context, and a failure is counted and
 // logged.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {
-	e.taker.compensate(ctx, r.takings, make([]error, len(r.takings)))
+	e.taker.giveAllBack(ctx, r.takings)
 }
 
 // Settle writes what is due, to every shard side by side, bounded by the context. A correction that provably was not

@@ -62,7 +62,7 @@ func checkKnown(r *Request, levels []level) error {
 	for _, a := range r.Amounts {
 		known := false
 		for i := range levels {
-			known = known || levels[i].limits.Config.Has(a.Limit)
+			known = known || levels[i].limits.has(a.Limit)
 		}
 		if !known {
 			return unknown(r, levels, a.Limit)
@@ -76,6 +76,7 @@ func unknown(r *Request, levels []level, limit string) error {
 	var known []bucket.Params
 	for i := range levels {
 		known = appendMissing(known, levels[i].limits.Config.Params)
+		known = appendMissing(known, levels[i].limits.slotNames())
 	}
 	if len(known) == 0 {
 		return &NoLimitsError{r.Entity, r.Resource}
@@ -96,7 +97,7 @@ func appendMissing(known, more []bucket.Params) []bucket.Params {
 // alone returns the level of the entity for the resource of a request, without parents and wider resources.
 func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level, error) {
 	l, err := fs.firstLevel(ctx, r, began)
-	if err == nil && len(l.limits.Config.Params) == 0 {
+	if err == nil && l.limits.Config.IsEmpty() {
 		err = &NoLimitsError{r.Entity, r.Resource}
 	}
 	return []level{l}, err
@@ -109,7 +110,8 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 	if err != nil {
 		return level{}, err
 	}
-	return level{bucket: b, limits: limits, demand: r.demand(limits, limits.only(r.Amounts), fs.life(began)), began: began}, nil
+	demand := r.demand(limits, limits.only(r.Amounts), fs.life(began))
+	return level{bucket: b, limits: limits, demand: demand, slots: limits.slotsOf(r.Amounts), began: began}, nil
 }
 
 // level returns the level of a bucket that goes by its stored limits.
@@ -118,7 +120,8 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *c
 	if err != nil {
 		return level{}, err
 	}
-	return level{b, limits, r.demand(limits, limits.only(charges.of(r.Amounts, at)), fs.life(began)), began, at}, nil
+	demand := r.demand(limits, limits.only(charges.of(r.Amounts, at)), fs.life(began))
+	return level{b, limits, demand, limits.slotsOf(r.Amounts), began, at}, nil
 }
 
 // widen appends the levels of the wider resources to that of an entity for the resource of a request, which is the last. A resource that
@@ -140,7 +143,7 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 		if err != nil {
 			return nil, err
 		}
-		if within = l.limits.Within; len(l.limits.Config.Params) > 0 {
+		if within = l.limits.Within; !l.limits.Config.IsEmpty() {
 			levels = append(levels, l)
 		}
 	}
@@ -179,17 +182,28 @@ func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limit
 		own := *r.Own
 		own.Owner, own.Within, own.Epoch, own.ReadAt = stored.Owner, stored.Within, stored.Epoch, stored.ReadAt
 		return &own, nil
-	case len(stored.Config.Params) > 0 || stored.Within != "":
+	case !stored.Config.IsEmpty() || stored.Within != "":
 		return stored, nil
 	case stored.Epoch == 0: // by a read that may be moments behind
 		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
 			return nil, err
 		}
-		if len(stored.Config.Params) > 0 || stored.Within != "" {
+		if !stored.Config.IsEmpty() || stored.Within != "" {
 			return stored, nil
 		}
 	}
 	return nil, &NoLimitsError{b.Entity, b.Resource}
+}
+
+// has reports whether a limit of that name is configured, of tokens or of slots.
+func (l *Limits) has(name string) bool { return l.Config.Has(name) || l.Config.FindSlots(name) != nil }
+
+// slotNames returns parameters with the names of the limits of slots alone.
+func (l *Limits) slotNames() (named []bucket.Params) {
+	for i := range l.Config.Slots {
+		named = append(named, bucket.Params{Name: l.Config.Slots[i].Name})
+	}
+	return named
 }
 
 // only returns the amounts of those limits that are configured.

@@ -33,6 +33,8 @@ type Bucket struct {
 	aligned atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
 	parted  atomic.Bool               // some shards may have former limits, though others are in line
 	pace    pace                      // of looks
+	tended  tended                    // slots that this process holds
+	line    slotLine                  // of callers that wait for more of them
 	owing   owing                     // what requests that were not admitted have still to give back
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
@@ -98,7 +100,7 @@ func (c *core) over(by call) int64 {
 
 func newBucket(ns, entity, resource string) *Bucket {
 	b := &Bucket{NS: ns, Entity: entity, Resource: resource, pace: pace{bounds: &ofLooks}}
-	b.owing.turn = make(chan struct{}, 1)
+	b.owing.turn, b.tended.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	b.queue = newQueue[*claim](b, false)
 	b.shards.Store(&[]*shard{b.newShard(0)})
 	return b

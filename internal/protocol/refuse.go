@@ -127,6 +127,12 @@ func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelSt
 	return &RejectedError{told}
 }
 
+// rejectSlots tells a rejection for want of slots: where all limits stand as last seen. It returns errRoom when slots have come back
+// since.
+func (ju *judge) rejectSlots(levels []level) error {
+	return ju.rejectionOf(context.Background(), levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
+}
+
 // isByShare reports whether one of the errors of levels is a shortage.
 func isByShare(errs []error) bool {
 	return slices.ContainsFunc(errs, func(err error) bool {
@@ -146,8 +152,9 @@ func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []v
 			continue
 		}
 		l := &levels[i]
-		for j, by := range l.limits.Config.Statuses(nil, []*bucket.State{&short.image.State}, l.held(), short.at) {
-			if s := &told[i].Statuses[j]; by.Short {
+		for _, by := range l.limits.Config.Statuses(nil, []*bucket.State{&short.image.State}, l.held(), short.at) {
+			at := slices.IndexFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Name == by.Name })
+			if s := &told[i].Statuses[at]; by.Short {
 				s.Short, s.Available, s.Wait = true, min(s.Available, by.Available), max(s.Wait, by.Wait)
 			}
 		}
@@ -161,6 +168,7 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	for i := range levels {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
+		statuses = l.limits.Config.SlotStatuses(statuses, views[i].states, l.slots, ju.slotNow())
 		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
 	return told

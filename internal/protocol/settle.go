@@ -33,6 +33,7 @@ type taking struct {
 	limits   *Limits        // by which it was taken
 	parts    []shardAmounts // each shard once, and once more for other lives of its limits
 	bookings []booking      // of a caller that waits
+	holds    []*Hold        // of slots
 	rung
 
 	partSpace [1]shardAmounts
@@ -47,7 +48,7 @@ type shardAmounts struct {
 
 // took notes what was taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
-	t.bucket, t.rung, t.limits, t.parts, t.bookings = l.bucket, l.rung, l.limits, nil, nil
+	t.bucket, t.rung, t.limits, t.parts, t.bookings, t.holds = l.bucket, l.rung, l.limits, nil, nil, nil
 	if s != nil {
 		t.partSpace[0] = shardAmounts{s, amounts, lives}
 		t.parts = t.partSpace[:]
@@ -60,6 +61,7 @@ func (r *Receipt) Limits() []bucket.Params {
 	for i := range r.takings {
 		if r.takings[i].ancestor == 0 {
 			all = appendMissing(all, r.takings[i].limits.Config.Params)
+			all = appendMissing(all, r.takings[i].limits.slotNames())
 		}
 	}
 	return all
@@ -67,7 +69,12 @@ func (r *Receipt) Limits() []bucket.Params {
 
 // Has reports whether one of the limits of the entity itself by which the request was taken has a name.
 func (r *Receipt) Has(limit string) bool {
-	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.ancestor == 0 && t.limits.Config.Has(limit) })
+	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.ancestor == 0 && t.limits.has(limit) })
+}
+
+// HasSlots reports whether one of the limits by which the request was taken is of slots and has a name.
+func (r *Receipt) HasSlots(limit string) bool {
+	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.limits.Config.FindSlots(limit) != nil })
 }
 
 // IsEmpty reports whether the receipt is one of nothing.
@@ -160,11 +167,15 @@ type settler struct {
 	aligner *aligner
 	lister  *lister
 	buckets *buckets
+	tender  *tender
 	shared  sharing[*payment]
 }
 
 // A Settlement is what is still to be written to correct a receipt. It is not safe for concurrent use.
-type Settlement struct{ due []correction }
+type Settlement struct {
+	due   []correction
+	holds []*Hold // slots to give back
+}
 
 // A correction is what is due to one shard of a level.
 type correction struct {
@@ -176,7 +187,7 @@ type correction struct {
 }
 
 // Done reports whether nothing is due any more.
-func (s *Settlement) Done() bool { return len(s.due) == 0 }
+func (s *Settlement) Done() bool { return len(s.due) == 0 && len(s.holds) == 0 }
 
 // Return returns the settlement that gives back all that was taken.
 func (r *Receipt) Return() Settlement {
@@ -184,7 +195,16 @@ func (r *Receipt) Return() Settlement {
 	for i := range r.takings {
 		s.due = r.takings[i].returns(s.due)
 	}
+	s.holds = r.Holds()
 	return s
+}
+
+// Holds returns the slots that the request took, which end with it.
+func (r *Receipt) Holds() (holds []*Hold) {
+	for i := range r.takings {
+		holds = append(holds, r.takings[i].holds...)
+	}
+	return holds
 }
 
 // returns appends the corrections that give back what was taken of a level.
@@ -207,6 +227,7 @@ func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 		t := &r.takings[i]
 		s.due = t.corrections(s.due, charges.of(amounts, t.rung))
 	}
+	s.holds = r.Holds()
 	return s
 }
 
@@ -242,6 +263,25 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 
 // settleAll is [Engine.Settle].
 func (st *settler) settleAll(ctx context.Context, s *Settlement) error {
+	if len(s.holds) == 0 {
+		return st.settleTokens(ctx, s)
+	}
+	errs := [2]error{}
+	var group errgroup.Group
+	group.Go(func() error {
+		errs[0] = st.settleTokens(ctx, s)
+		return nil
+	})
+	errs[1] = st.withinLimit(ctx, func(ctx context.Context) (err error) {
+		s.holds, err = st.tender.release(ctx, s.holds)
+		return err
+	})
+	_ = group.Wait() // the errors are in errs
+	return errors.Join(errs[:]...)
+}
+
+// settleTokens is settleAll for the tokens.
+func (st *settler) settleTokens(ctx context.Context, s *Settlement) error {
 	if len(s.due) == 0 {
 		return nil
 	}
@@ -473,9 +513,15 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 		t := &r.takings[i]
 		space.states, _ = ju.buckets.current(t.bucket).states(space.states[:0])
 		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
+		if len(t.limits.Config.Slots) > 0 {
+			space.statuses = t.limits.Config.SlotStatuses(space.statuses, space.states, t.held(), ju.slotNow())
+		}
 		clear(space.states)   // which the pool must not keep alive
 		total, _ := t.total() // it was added up before
 		for j := range space.statuses {
+			if space.statuses[j].Term > 0 {
+				continue
+			}
 			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
 		}
 		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})

@@ -40,7 +40,8 @@ type level struct {
 	bucket *Bucket
 	limits *Limits
 	demand bucket.Demand
-	began  int64 // epoch when the request came
+	slots  []bucket.Amount // asked of the slots of the bucket, in slots; nil for none
+	began  int64           // epoch when the request came
 	rung
 }
 
@@ -83,6 +84,7 @@ type taker struct {
 	resizer  *resizer
 	families *families
 	debts    *debts
+	tender   *tender
 	shared   sharing[*claim]
 	times    *table.Sharing // of writes
 }
@@ -105,7 +107,11 @@ func (tk *taker) takeRequest(ctx context.Context, r *Request, to *Receipt) error
 		if len(levels) > 1 {
 			takings = make([]taking, len(levels))
 		}
-		err = tk.takeLevels(ctx, levels, takings)
+		if asksSlots(levels) {
+			err = tk.takeWithSlots(ctx, r, levels, takings)
+		} else {
+			err = tk.takeLevels(ctx, levels, takings)
+		}
 		if err == nil {
 			to.takings, to.priority = takings, r.Priority
 			return tk.book(ctx, r, to)
@@ -127,7 +133,7 @@ func (tk *taker) book(ctx context.Context, r *Request, to *Receipt) error {
 	}
 	w := newWake(tk.judge, to)
 	late := &RejectedError{w.told(to.until - tk.elapsed())}
-	tk.compensate(ctx, to.takings, make([]error, len(to.takings)))
+	tk.giveAllBack(ctx, to.takings)
 	return late
 }
 
@@ -204,6 +210,87 @@ func (tk *taker) failure(ctx context.Context, levels []level, errs []error) erro
 		return errors.Join(failures...)
 	}
 	return errors.Join(outdated...)
+}
+
+// asksSlots reports whether a request asks for slots of one of its levels.
+func asksSlots(levels []level) bool {
+	for i := range levels {
+		if len(levels[i].slots) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// takeWithSlots takes slots and tokens side by side. Slots come first where tokens may have to be waited for, or where their item may be
+// missing, which both would create.
+func (tk *taker) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
+	if tk.tender.slotsForeseen(levels) {
+		return tk.judge.rejectSlots(levels)
+	}
+	holds, errs := make([][]*Hold, len(levels)), make([]error, len(levels))
+	var group errgroup.Group // the zero group cancels no other goroutine
+	asksTokens, isNew := false, false
+	for i := range levels {
+		l := &levels[i]
+		asksTokens = asksTokens || !l.demand.Empty()
+		if len(l.slots) == 0 {
+			continue
+		}
+		first := l.bucket.shard(0).image.Load()
+		isNew = isNew || first == nil || !first.exists
+		group.Go(func() error {
+			holds[i], errs[i] = tk.tender.takeSlots(ctx, l)
+			return errs[i]
+		})
+	}
+	var failure error
+	if asksTokens && (isNew || r.Wait > 0) {
+		failure = group.Wait()
+	}
+	tokens := failure
+	if failure == nil {
+		tokens = tk.takeLevels(ctx, levels, takings)
+	}
+	if failure = group.Wait(); failure == nil && tokens == nil {
+		for i := range takings {
+			takings[i].holds = holds[i]
+		}
+		return nil
+	}
+	if tokens == nil {
+		tk.compensate(ctx, takings, make([]error, len(takings)))
+	}
+	tk.tender.giveSlotsBack(ctx, slices.Concat(holds...))
+	return tk.slotFailure(levels, errs, tokens)
+}
+
+// slotFailure returns why a request with slots was not admitted. A level that falls short counts more than an outage.
+func (tk *taker) slotFailure(levels []level, errs []error, tokens error) error {
+	var rejected *RejectedError
+	if errors.As(tokens, &rejected) {
+		return tokens
+	}
+	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
+		return tk.judge.rejectSlots(levels)
+	}
+	var failures []error
+	for _, err := range append(slices.Clone(errs), tokens) {
+		if err != nil && !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
+			failures = append(failures, err)
+		}
+	}
+	if len(failures) > 0 {
+		return errors.Join(failures...)
+	}
+	return errOutdated
+}
+
+// giveAllBack gives back what was taken of all levels.
+func (tk *taker) giveAllBack(ctx context.Context, takings []taking) {
+	tk.compensate(ctx, takings, make([]error, len(takings)))
+	r := Receipt{takings: takings}
+	tk.tender.giveSlotsBack(ctx, r.Holds())
 }
 
 // compensate gives back the tokens of the levels that did not fail. It outlives the caller's context.

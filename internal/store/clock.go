@@ -9,4 +9,7 @@ type Clock interface {
 	// with the replies, and so 0 where the two clocks may be the same. The result known is false until enough replies have
 	// told the time. Offset is quick, and safe for concurrent use.
 	Offset() (offset time.Duration, known bool)
+	// Bounds returns the least and the most of what to add to [time.Now], by all replies. It is false as long as Offset is. It is quick, and
+	// safe for concurrent use.
+	Bounds() (least, most time.Duration, known bool)
 }

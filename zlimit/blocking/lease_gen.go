@@ -65,8 +65,25 @@ func (le *Lease) Release(c zlimit.Consumption) error {
 	return le.core.Release(c)
 }
 
-// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing. Otherwise it
-// costs one write for each bucket that was charged, which takes up to 5 seconds, whatever the timeout.
+// Lost returns a channel that is closed when the lease loses a slot that it holds: when the store was not reached for
+// nearly two terms of [zlimit.Slots], when its bucket was deleted, or when the limiter was closed. What the slot guards
+// has to end then. The channel is never closed for a lease without slots, one that is [Lease.Degraded], or one that was
+// committed or rolled back before. It does no I/O.
+func (le *Lease) Lost() <-chan struct{} {
+	return le.core.Lost()
+}
+
+// Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that
+// held a slot of the same limit, the later one has the greater number. Something that a slot guards can keep the
+// greatest number that it has seen, and refuse a lower one: that of a process which was suspended for longer than its
+// lease. It is 0 for a lease without slots, and one that is [Lease.Degraded]. It does no I/O.
+func (le *Lease) Fence() int64 {
+	return le.core.Fence()
+}
+
+// Commit writes the recorded corrections, gives back slots, and closes the lease. With nothing to correct or give back
+// it costs nothing. Otherwise it costs one write for each bucket that was charged, which takes up to 5 seconds,
+// whatever the timeout.
 //
 // An [*zlimit.UnavailableError] whose Unknown is false, or an [*zlimit.ItemError], means that at least one of the
 // writes provably did not happen. The lease then stays open for another Commit, which does what is missing. A Commit
@@ -77,8 +94,8 @@ func (le *Lease) Commit() error {
 	return le.core.Commit(ctx)
 }
 
-// Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each
-// bucket that was charged, and goes on and fails like [Lease.Commit].
+// Rollback returns all that was taken, tokens and slots, drops what was recorded, and closes the lease. It costs one
+// write for each bucket that was charged, and goes on and fails like [Lease.Commit].
 func (le *Lease) Rollback() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()

@@ -254,6 +254,8 @@ func (b *blocking) typ(t types.Type) *Statement {
 		return Index(Lit(int(t.Len()))).Add(b.typ(t.Elem()))
 	case *types.Map:
 		return Map(b.typ(t.Key())).Add(b.typ(t.Elem()))
+	case *types.Chan: // one that is closed to tell something
+		return Op("<-").Chan().Struct()
 	case *types.Signature:
 		return Func().Add(b.tuple(t.Params(), t.Variadic())).Add(b.results(t.Results()))
 	default:

@@ -148,15 +148,19 @@ func condition(column int, c *schema.Condition) *Statement {
 
 // changes are the constructors of actions.
 var changes = map[string]string{
-	"set": "Set", "default": "Default", "plus": "Plus", "minus": "Minus", "remove": "Remove", "add": "Add", "delete": "Delete",
+	"set": "Set", "default": "Default", "plus": "Plus", "minus": "Minus", "gather": "Gather",
+	"remove": "Remove", "add": "Add", "delete": "Delete",
 }
 
 func actions(actions []*schema.Action) []Code {
 	codes := make([]Code, len(actions))
 	for i, a := range actions {
-		if a.Arg == nil {
+		switch {
+		case a.Op == "gather":
+			codes[i] = exprCall(changes[a.Op], path(a.Attr), path(a.From))
+		case a.Arg == nil:
 			codes[i] = exprCall(changes[a.Op], path(a.Attr))
-		} else {
+		default:
 			codes[i] = exprCall(changes[a.Op], path(a.Attr), Lit(a.Arg.Slot))
 		}
 	}

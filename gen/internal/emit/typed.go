@@ -119,6 +119,9 @@ func limit(l *declaration.Limit) Code {
 		}
 		return Values(fields...)
 	}
+	if l.Term != 0 {
+		return Qual(sdkPkg, "Slots").Call(name, number(l.Capacity), Qual(sdkPkg, "Term").Call(number(int64(l.Term/time.Second)).Op("*").Qual("time", "Second")))
+	}
 	if l.Resets != "" {
 		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
 	}

@@ -326,8 +326,9 @@ type Condition struct {
 
 // An Action is a term of a do list.
 type Action struct {
-	Op   string // set, default, plus, minus, remove, add, delete
+	Op   string // set, default, plus, minus, gather, remove, add, delete
 	Attr Ref
+	From Ref // of gather: the number that is added
 	Arg  *Arg
 }
 
@@ -374,6 +375,8 @@ func (a *Action) String() string {
 		return "set " + name + " = " + name + " + $" + a.Arg.Name
 	case "minus":
 		return "set " + name + " = " + name + " - $" + a.Arg.Name
+	case "gather":
+		return "set " + name + " = " + name + " + " + a.From.Name
 	case "remove":
 		return "remove " + name
 	default: // add, delete

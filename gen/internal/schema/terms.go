@@ -16,7 +16,7 @@ import (
 //	test = "(" condition ")" | name ( "exists" | "absent" | comparator arg )
 //	comparator = "=" | "<" | "<=" | ">" | ">="
 //	action = "set" name "=" value | "add" name arg | "delete" name arg | "remove" name
-//	value = arg | name ( "+" | "-" ) arg | "if_not_exists" "(" name "," arg ")"
+//	value = arg | name ( "+" | "-" ) arg | name "+" name | "if_not_exists" "(" name "," arg ")"
 //
 // A name is that of an attribute; an arg is $ and the name of an argument.
 type term struct {
@@ -184,7 +184,7 @@ func (t *term) action() *Action {
 	}
 }
 
-// value reads the right side of a set, in which only the attribute itself may occur.
+// value reads the right side of a set, in which the attribute itself may occur, and a number that is added to it.
 func (t *term) value(a *Action) {
 	k := t.words[0]
 	switch {
@@ -207,6 +207,11 @@ func (t *term) value(a *Action) {
 			t.fail(sign, "+ or -")
 		}
 		t.scope.demand(a.Attr, "is calculated with", N)
+		if a.Op == "plus" && nameForm.MatchString(t.words[0].text) {
+			a.Op, a.From = "gather", t.name()
+			t.scope.demand(a.From, "is calculated with", N)
+			return
+		}
 		a.Arg = t.arg(a.Attr)
 	default:
 		a.Op = "set"

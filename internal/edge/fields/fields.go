@@ -87,7 +87,7 @@ func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 		if unit, ok := f.Units[s.Limit.Name]; ok {
 			b = append(append(append(b, `;qu="`...), unit...), '"')
 		}
-		if s.Limit.Resets == "" {
+		if s.Limit.Resets == "" && s.Limit.Term == 0 {
 			b = appendParameter(b, ";w=", max(1, untilTokens(s.Now(), s.Now().Capacity)))
 		}
 		b = f.appendPartition(b, s)
@@ -121,6 +121,8 @@ func Wait(s zlimit.Status, refused bool) int64 {
 	case !s.ResetsAt.IsZero() && s.Available < s.Now().Capacity:
 		return max(1, seconds(time.Until(s.ResetsAt)))
 	case !s.ResetsAt.IsZero():
+		return 0
+	case s.Limit.Term > 0: // nobody knows
 		return 0
 	case s.Available <= 0:
 		return untilTokens(s.Now(), 1-s.Available)

@@ -127,7 +127,7 @@ func (p *part) condition(t *rapid.T, member bool, depth int) expr.Condition {
 }
 
 func (p *part) action(t *rapid.T, member bool) expr.Action {
-	switch rapid.IntRange(0, 11).Draw(t, "action") {
+	switch rapid.IntRange(0, 12).Draw(t, "action") {
 	case 0:
 		return expr.Set(path(t, member), p.slot(value(t, 2)))
 	case 1:
@@ -146,6 +146,8 @@ func (p *part) action(t *rapid.T, member bool) expr.Action {
 		return rapid.SampledFrom([]func(expr.Path, int) expr.Action{expr.Set, expr.Default, expr.Add}).Draw(t, "tags")(tags, p.slot(set(t)))
 	case 8: // keys of an index: strings that are not empty, or the write is refused
 		return expr.Set(expr.Attr(rapid.SampledFrom([]string{"owner", "since", "date"}).Draw(t, "key")), p.slot(value(t, 0)))
+	case 9:
+		return expr.Gather(path(t, member), path(t, member))
 	default:
 		return expr.Add(path(t, member), p.slot(number(t)))
 	}

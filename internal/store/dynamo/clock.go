@@ -43,7 +43,14 @@ type clock struct {
 	moved  time.Time // when replies that contradicted the bounds last moved them
 
 	known  atomic.Bool
-	offset atomic.Int64 // nanoseconds
+	offset atomic.Int64         // nanoseconds
+	latest atomic.Pointer[told] // nil until it is known
+}
+
+// A told is what the bounds were when a reply had come.
+type told struct {
+	span
+	at time.Time
 }
 
 // A span is what the offset may be; the zero value stands for no span.
@@ -71,6 +78,16 @@ func (s span) nearest() time.Duration { return max(s.least, min(s.most, 0)) }
 // Offset implements [store.Clock]. It learns from the replies to reads and to writes of one item.
 func (s *Store) Offset() (time.Duration, bool) {
 	return time.Duration(s.clock.offset.Load()), s.clock.known.Load()
+}
+
+// Bounds implements [store.Clock]. The bounds drift apart while no reply comes.
+func (s *Store) Bounds() (least, most time.Duration, known bool) {
+	last := s.clock.latest.Load()
+	if last == nil {
+		return 0, 0, false
+	}
+	drift := max(time.Since(last.at)/driftPart, 0)
+	return last.least - drift, last.most + drift, true
 }
 
 // learn takes the time from the metadata of a reply to a request that was sent after a time.
@@ -146,5 +163,6 @@ func (c *clock) mayMove(now time.Time) bool {
 // publish tells the offset that the bounds give.
 func (c *clock) publish() {
 	c.offset.Store(int64(c.bounds.nearest()))
+	c.latest.Store(&told{c.bounds, c.at})
 	c.known.Store(true)
 }

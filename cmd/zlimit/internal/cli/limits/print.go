@@ -88,7 +88,9 @@ func settings(c *zlimit.Config) []setting {
 	var all []setting
 	for _, limit := range c.Limits {
 		value := show.Refill(limit)
-		if limit.Resets != "" {
+		if limit.Term != 0 {
+			value = show.Grouped(limit.Capacity) + " " + value
+		} else if limit.Resets != "" {
 			value = show.Grouped(limit.Capacity) + "/" + value
 		} else if limit.Capacity != limit.RefillAmount {
 			value += ", burst " + show.Grouped(limit.Capacity)

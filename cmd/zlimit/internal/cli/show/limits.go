@@ -49,10 +49,13 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 }
 
 // Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows and
-// floors follow.
+// floors follow. Of slots it is the term.
 func Refill(l zlimit.Limit) string {
 	if l.Resets != "" {
 		return Times(l)
+	}
+	if l.Term != 0 {
+		return "slots/" + grammar.FormatPeriod(l.Term)
 	}
 	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }
@@ -72,6 +75,9 @@ func exceptions(l zlimit.Limit) string {
 func PlainRefill(l zlimit.Limit) string {
 	if l.Resets != "" {
 		return Times(l)
+	}
+	if l.Term != 0 {
+		return "slots/" + grammar.FormatPeriod(l.Term)
 	}
 	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }

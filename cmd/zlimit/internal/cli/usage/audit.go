@@ -246,6 +246,10 @@ func limitOf(v any) (l zlimit.Limit, ok bool) {
 	l.Windows, _ = m["windows"].(string)
 	l.Floors, _ = m["floors"].(string)
 	l.Zone, _ = m["zone"].(string)
+	if term, slots := m["term_seconds"].(int64); slots {
+		l.Term = time.Duration(term) * time.Second
+		return l, named && bounded
+	}
 	if resets, quota := m["resets"].(string); quota {
 		l.Resets = resets
 		return l, named && bounded

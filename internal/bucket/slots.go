@@ -1,0 +1,209 @@
+package bucket
+
+import (
+	"slices"
+	"strings"
+)
+
+// Slots are what an item holds of a limit that bounds how many are at work at once: how many slots are free, and how many are held. A
+// holder that is heard of no more loses its slots. Time is divided into epochs of the length of a term. A slot that is held counts by the
+// parity of the epoch in which its holder was last heard of. When an epoch begins, the counter of its parity is of holders who were last
+// heard of two epochs before. It is set to nothing, and those slots are free.
+//
+// Free + Even + Odd is Capacity, always. A counter may be below zero for an epoch: where a write that moved slots was applied, and its reply
+// was lost, they are moved twice.
+type Slots struct {
+	Name     string
+	Free     int64 // slots that nobody holds; negative after the number was lowered
+	Even     int64 // slots whose holders were last heard of in an even epoch
+	Odd      int64 // and in an odd one
+	Capacity int64 // slots there are
+	Epoch    int64 // the present one as far as the item knows; it only rises
+	Term     int64 // length of an epoch, milliseconds
+	Fence    int64 // fencing number of the last slots that were taken
+	Enrolled int64 // when these counters began, epoch milliseconds: those of an item that was deleted and created again are others
+}
+
+// Slot is what a slot is in amounts, which are in millitokens otherwise.
+const Slot = 1000
+
+// IsEmpty reports whether no limits are configured.
+func (c *Config) IsEmpty() bool { return len(c.Params) == 0 && len(c.Slots) == 0 }
+
+// SlotParams are the parameters of slots.
+type SlotParams struct {
+	Name  string
+	Slots int64 // slots there are, positive
+	Term  int64 // length of an epoch, milliseconds, positive
+}
+
+const (
+	// slotAllowance is the part of a term by which a holder gives up early: the clocks of two processes differ by as much at most.
+	slotAllowance = 5
+	// slotLife is how many terms an item outlives a write of its slots. A holder is lost within two terms of its last one, by its clock.
+	slotLife = 4
+)
+
+// SlotClockError is the part of a term that a clock may be wrong by: those of two processes then differ by slotAllowance at most.
+const SlotClockError = 2 * slotAllowance
+
+// outlives returns how long an item is kept at least after a write, in milliseconds.
+func (s *Slots) outlives() int64 { return mul(max(s.Term, 0), slotLife) }
+
+func (p *SlotParams) outlives() int64 { return mul(p.Term, slotLife) }
+
+// mul returns the product of two numbers that are not negative, saturated.
+func mul(a, b int64) int64 {
+	if a > maxDuration/b {
+		return maxDuration
+	}
+	return a * b
+}
+
+// maxDuration is longer than everything that is measured here, and can be added to a time.
+const maxDuration = 1 << 60
+
+// FindSlots returns the slots of a limit, nil when the item has none.
+func (s *State) FindSlots(name string) *Slots {
+	for i := range s.Slots {
+		if s.Slots[i].Name == name {
+			return &s.Slots[i]
+		}
+	}
+	return nil
+}
+
+// FindSlots returns the parameters of the slots of a limit, nil when none are configured.
+func (c *Config) FindSlots(name string) *SlotParams {
+	for i := range c.Slots {
+		if c.Slots[i].Name == name {
+			return &c.Slots[i]
+		}
+	}
+	return nil
+}
+
+// SlotsUntil returns the time of expiry, in epoch seconds, that an item with these slots is to have after a write at a time, in epoch
+// milliseconds. It returns false where the present one will do, or the item does not expire.
+func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
+	if s.ExpiresAt <= 0 {
+		return 0, false
+	}
+	least := int64(0)
+	for i := range s.Slots {
+		least = max(least, s.Slots[i].outlives())
+	}
+	if expiry = min(seconds(add(now, least))+1, maxExpiry); s.ExpiresAt >= expiry-least/(slotLife*1000) {
+		return 0, false // not more than once a term
+	}
+	return expiry, true
+}
+
+// Enrol returns new slots of which some are held at once. Their fencing numbers are greater than those of any former slots, as long as
+// fewer than a thousand are taken in a millisecond.
+func (p *SlotParams) Enrol(held, now int64) Slots {
+	s := Slots{Name: p.Name, Capacity: p.Slots, Free: p.Slots - held, Epoch: now / p.Term, Term: p.Term, Fence: mul(now, 1000), Enrolled: now}
+	if held > 0 {
+		s.Fence++
+	}
+	*s.counter(s.Epoch) = held
+	return s
+}
+
+// counter returns the counter of an epoch.
+func (s *Slots) counter(epoch int64) *int64 {
+	if epoch%2 == 0 {
+		return &s.Even
+	}
+	return &s.Odd
+}
+
+// Opens returns the epoch that is to be begun at a time, false where the present one is known to the item. After a pause of more than an
+// epoch there are two to begin, one after the other, since both counters are of holders that are lost.
+func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
+	own := now / s.Term
+	switch {
+	case own <= s.Epoch:
+		return 0, false
+	case own == s.Epoch+1:
+		return own, true
+	default:
+		return own - 1, true
+	}
+}
+
+// Strays reports whether the present epoch of the item is so far ahead of a time that no clock has begun it which is as right as slots
+// ask of clocks.
+func (s *Slots) Strays(now int64) bool { return mul(s.Epoch, s.Term) > add(now, s.Term/slotAllowance) }
+
+// Ends returns when a holder is lost that was last heard of in an epoch, in epoch milliseconds by its own clock. Whoever's clock begins
+// the epoch in which its slots are free does so later.
+func (s *Slots) Ends(epoch int64) int64 { return mul(epoch+2, s.Term) - s.Term/slotAllowance }
+
+// Lapsed reports whether the slots are free by now of a holder that was last heard of in an epoch, with counters that began at a time.
+func (s *Slots) Lapsed(epoch, enrolled int64) bool {
+	return s.Enrolled != enrolled || s.Epoch >= epoch+2
+}
+
+// FreeAt returns the slots that are free at a time: also those that are so by the next write.
+func (s *Slots) FreeAt(now int64) int64 {
+	if s.Term <= 0 {
+		return s.Free
+	}
+	free, own := s.Free, now/s.Term
+	if own > s.Epoch {
+		free += *s.counter(s.Epoch + 1)
+	}
+	if own > s.Epoch+1 {
+		free += *s.counter(s.Epoch)
+	}
+	return free
+}
+
+// Fits reports whether slots are as configured.
+func (s *Slots) Fits(p *SlotParams) bool { return s.Capacity == p.Slots && s.Term == p.Term }
+
+// ChangesTerm reports whether the term can become another one now: nobody holds a slot.
+func (s *Slots) ChangesTerm() bool { return s.Even == 0 && s.Odd == 0 }
+
+// slotRetry is the wait that is told for slots, in milliseconds: nobody knows when a holder is done.
+const slotRetry = 1000
+
+// SlotStatuses appends where the slots of a bucket stand at a time, given what a request asks of them, in slots. The statuses are then in
+// the order of the names. The shards are those of [Config.Statuses].
+func (c *Config) SlotStatuses(to []Status, shards []*State, asked []Amount, now int64) []Status {
+	if len(c.Slots) == 0 {
+		return to
+	}
+	for i := range c.Slots {
+		p := &c.Slots[i]
+		free := p.Slots
+		for _, s := range shards {
+			if of := s.FindSlots(p.Name); of != nil {
+				free = of.FreeAt(now) + p.Slots - of.Capacity
+			}
+		}
+		amount := Of(asked, p.Name)
+		s := Status{
+			Params: Params{Name: p.Name, Capacity: mul(p.Slots, Slot), RefillPeriod: 1}, Term: p.Term,
+			Available: signedMul(free, Slot), Requested: mul(amount, Slot), Short: amount > 0 && amount > free,
+		}
+		switch {
+		case amount > p.Slots:
+			s.Wait = Never
+		case s.Short:
+			s.Wait = slotRetry
+		}
+		to = append(to, s)
+	}
+	slices.SortStableFunc(to, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	return to
+}
+
+// signedMul is mul of a number that may be negative.
+func signedMul(a, b int64) int64 {
+	if a < 0 {
+		return -mul(-a, b)
+	}
+	return mul(a, b)
+}

@@ -1,0 +1,329 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// slots configures slots for the resource of ask, beside other limits.
+func slots(t *testing.T, l *zlimit.RateLimiter, n int64, more ...zlimit.Limit) {
+	t.Helper()
+	limits := append(more, zlimit.Slots("slots", n, zlimit.Term(10*time.Second)))
+	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oneSlot asks for a slot.
+var oneSlot = ask(zlimit.Amounts{"slots": 1})
+
+// isFull checks that a request is rejected for want of slots.
+func isFull(t *testing.T, l *zlimit.RateLimiter) {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), oneSlot)
+	var exceeded *zlimit.ExceededError
+	if !errors.As(err, &exceeded) {
+		t.Fatalf("a slot more is %v, %v, want an error that they are all held", lease, err)
+	}
+}
+
+func isLost(lease *zlimit.Lease) bool {
+	select {
+	case <-lease.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestSlots takes slots and gives them back.
+func TestSlots(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithRejectionCache(0))
+		slots(t, l, 2)
+		first, second := acquire(t, l, oneSlot), acquire(t, l, oneSlot)
+		if first.Fence() <= 0 || second.Fence() <= first.Fence() {
+			t.Errorf("fencing numbers are %d and %d", first.Fence(), second.Fence())
+		}
+		isFull(t, l)
+		status, _ := second.Statuses().Limit("slots")
+		if status.Available != 0 || status.Requested != 1 || status.Limit != zlimit.Slots("slots", 2, zlimit.Term(10*time.Second)) {
+			t.Errorf("status = %+v", status)
+		}
+		if err := first.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		third := acquire(t, l, oneSlot)
+		if third.Fence() <= second.Fence() {
+			t.Errorf("fencing numbers are %d and then %d", second.Fence(), third.Fence())
+		}
+		isFull(t, l)
+		if err := second.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if isLost(first) || isLost(second) || isLost(third) {
+			t.Error("a lease is lost")
+		}
+		other := newLimiter(t, s)
+		held := acquire(t, other, oneSlot)
+		isFull(t, l)
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !isLost(held) {
+			t.Error("the limiter was closed, and its lease is not lost")
+		}
+		acquire(t, l, oneSlot)
+	})
+}
+
+// TestSlotsGoOn has a process hold slots for many terms, and another one end without a word.
+func TestSlotsGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory(t)
+		l := newLimiter(t, s)
+		slots(t, l, 2)
+		lease := acquire(t, l, oneSlot)
+		for range 50 {
+			time.Sleep(7 * time.Second)
+			if isLost(lease) {
+				t.Fatal("the lease is lost")
+			}
+			second := acquire(t, l, oneSlot)
+			isFull(t, l)
+			if err := second.Commit(context.WithoutCancel(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := lease.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestSlotsWait has callers wait for slots: those of one process get them in the order in which they came, and those of another one, too.
+func TestSlotsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory(t)
+		l, other := newLimiter(t, s), newLimiter(t, s)
+		slots(t, l, 1)
+		lease := acquire(t, l, oneSlot)
+		began := time.Now()
+		if _, err := l.Wait(t.Context(), oneSlot, zlimit.MaxWait(3*time.Second)); !errors.As(err, new(*zlimit.ExceededError)) || time.Since(began) != 3*time.Second {
+			t.Errorf("Wait() = %v after %v, want that the limit is exceeded after 3s", err, time.Since(began))
+		}
+		order := make(chan int, 8)
+		for i := range 4 {
+			go func() {
+				lease, err := l.Wait(context.Background(), oneSlot, zlimit.MaxWait(time.Hour))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order <- i
+				time.Sleep(time.Second)
+				if err := lease.Commit(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		if got := l.Stats().Waiting; got != 4 {
+			t.Errorf("%d are waiting", got)
+		}
+		time.Sleep(25 * time.Second)
+		began = time.Now()
+		if err := lease.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			if got := <-order; got != i {
+				t.Errorf("caller %d comes in place of %d", got, i)
+			}
+		}
+		if took := time.Since(began); took > 3500*time.Millisecond {
+			t.Errorf("the last one has its slot after %v", took)
+		}
+		elsewhere, err := other.Wait(t.Context(), oneSlot, zlimit.MaxWait(time.Minute))
+		if err != nil || time.Since(began) > 6*time.Second {
+			t.Errorf("another process waits until %v, %v", time.Since(began), err)
+		}
+		if got := l.Stats(); got.Waiting != 0 || got.Waited != 4 {
+			t.Errorf("stats = %+v", got)
+		}
+		canceled, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began = time.Now()
+		if _, err := l.Wait(canceled, oneSlot, zlimit.MaxWait(time.Minute)); err == nil || time.Since(began) > 2*time.Second {
+			t.Errorf("Wait() = %v after %v", err, time.Since(began))
+		}
+		if err := elsewhere.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		closeLimiters(t, l, other)
+	})
+}
+
+func closeLimiters(t *testing.T, limiters ...*zlimit.RateLimiter) {
+	t.Helper()
+	for _, l := range limiters {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSlotsBesideTokens has requests take slots and tokens, of an entity and its parent, all or nothing.
+func TestSlotsBesideTokens(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithRejectionCache(0))
+		slots(t, l, 2, zlimit.PerDay("rpm", 10))
+		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "org"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"key-1", "key-2"} {
+			if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: id, ParentID: "org", Cascade: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		both := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 3, "slots": 1}}
+		first := acquire(t, l, both)
+		other := both
+		other.Entity = "key-2"
+		second := acquire(t, l, other)
+		left := func(entity string, rpm, slots int64) {
+			t.Helper()
+			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, _ := statuses.Limit("rpm")
+			s, ok := statuses.Limit("slots")
+			if r.Available != rpm || s.Available != slots || !ok {
+				t.Errorf("%s has %d requests and %d slots, want %d and %d", entity, r.Available, s.Available, rpm, slots)
+			}
+		}
+		left("key-1", 7, 1)
+		left("key-2", 7, 1)
+		left("org", 4, 0)
+		_, err := l.Acquire(t.Context(), both) // the parent has no slot, and the entity has one
+		var exceeded *zlimit.ExceededError
+		if !errors.As(err, &exceeded) || len(exceeded.Violations()) != 1 || exceeded.Violations()[0].Entity != "org" || exceeded.Violations()[0].Limit.Name != "slots" {
+			t.Fatalf("Acquire() = %v, want that the parent has no slot", err)
+		}
+		left("key-1", 7, 1)
+		left("org", 4, 0)
+		if err := first.Adjust(zlimit.Amounts{"slots": -1}); !errors.As(err, new(*zlimit.ValidationError)) {
+			t.Errorf("Adjust() of slots = %v", err)
+		}
+		if err := first.Consume(t.Context(), zlimit.Amounts{"slots": 1}); !errors.As(err, new(*zlimit.ValidationError)) {
+			t.Errorf("Consume() of slots = %v", err)
+		}
+		if err := first.Adjust(zlimit.Amounts{"rpm": -1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left("key-1", 8, 2)
+		left("org", 5, 1)
+		if err := second.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left("key-2", 10, 2)
+		left("org", 8, 2)
+		large := both
+		large.Consume = zlimit.Amounts{"rpm": 9, "slots": 1} // more tokens than the parent has
+		if _, err := l.Acquire(t.Context(), large); !errors.As(err, &exceeded) {
+			t.Fatalf("Acquire() = %v, want that tokens are short", err)
+		}
+		left("key-1", 8, 2)
+		left("org", 8, 2)
+		large.Consume = zlimit.Amounts{"slots": 3}
+		if _, err := l.Acquire(t.Context(), large); !errors.As(err, &exceeded) || exceeded.Possible() {
+			t.Fatalf("Acquire() = %v, want that it can never succeed", err)
+		}
+	})
+}
+
+// TestSlotsChange changes the number of slots and their term while some are held.
+func TestSlotsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newMemory(t), zlimit.WithRejectionCache(0))
+		slots(t, l, 3)
+		first, second := acquire(t, l, oneSlot), acquire(t, l, oneSlot)
+		slots(t, l, 1) // fewer than are held
+		isFull(t, l)
+		if err := first.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		isFull(t, l)
+		at := zlimit.Level{Resource: "gpt-4"}
+		err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 2, zlimit.Term(20*time.Second))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		third := acquire(t, l, oneSlot)
+		isFull(t, l)
+		time.Sleep(time.Minute)
+		isFull(t, l)
+		for _, lease := range []*zlimit.Lease{second, third} {
+			if isLost(lease) {
+				t.Error("a lease is lost")
+			}
+			if err := lease.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fourth := acquire(t, l, oneSlot)
+		time.Sleep(time.Minute)
+		if isLost(fourth) || fourth.Fence() <= third.Fence() {
+			t.Errorf("lost %t, fencing numbers %d and then %d", isLost(fourth), third.Fence(), fourth.Fence())
+		}
+		item := stored(t, l, keyOfBucket(l))
+		if term, ok := item.Get("s_slots_tm").Int(); !ok || term != 20_000 {
+			t.Errorf("the item has the term %d", term)
+		}
+		if err := fourth.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		closeLimiters(t, l)
+	})
+}
+
+// TestSlotsOfADeletedBucket has a bucket deleted by hand: whoever holds its slots is told, and fencing numbers go on rising.
+func TestSlotsOfADeletedBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := newMemory(t)
+		l, other := newLimiter(t, kept, zlimit.WithRejectionCache(0)), newLimiter(t, kept)
+		slots(t, l, 1)
+		first := acquire(t, l, oneSlot)
+		time.Sleep(time.Second)
+		if err := l.Calls().Delete(t.Context(), []store.Key{keyOfBucket(l)}); err != nil {
+			t.Fatal(err)
+		}
+		second := acquire(t, other, oneSlot)
+		if second.Fence() <= first.Fence() {
+			t.Errorf("fencing numbers are %d and then %d", first.Fence(), second.Fence())
+		}
+		time.Sleep(12 * time.Second) // a term, and the time in which processes are heard of
+		if !isLost(first) || isLost(second) {
+			t.Errorf("the first is lost: %t, the second: %t", isLost(first), isLost(second))
+		}
+		if err := first.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		isFull(t, l)
+		closeLimiters(t, l, other)
+	})
+}
