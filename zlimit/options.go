@@ -252,8 +252,8 @@ func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callT
 // [RateLimiter.Do], and not for a context that ends before.
 //
 // When requests in a row are late, and none is in time, the policy decides the next ones at once. The limiter tries one request in
-// two of these times then, until one is in time; under PolicyAllow no caller waits for it. A store that is always slower
-// needs a longer bound.
+// two of these times then, until one is in time; under PolicyAllow no caller waits for it. A store that is always slower leaves nearly
+// all other requests uncounted under PolicyAllow, and needs a longer bound.
 //
 // The default, which 0 stands for, is 250 ms under PolicyAllow: usual calls take a few milliseconds, and those that take much longer
 // hardly decide better than the policy. A key that DynamoDB throttles because a crowd asks for it is no outage. Its requests wait for
