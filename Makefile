@@ -88,8 +88,9 @@ race-quick: engine ## run the short tests of what goroutines share, with the rac
 infra-tools: ## install what make infra needs below .cache
 	scripts/infra/install.sh $(INFRA)
 
-infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, installed below .cache
+infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, and the gateway with SDKs for Python, installed below .cache
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
+	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C examples -count=1 -timeout $(TIMEOUT) -run Python $(TESTFLAGS) ./gateway
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
 
 generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit

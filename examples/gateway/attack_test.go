@@ -30,7 +30,8 @@ func TestAttacks(t *testing.T) {
 	seen := &upstream{}
 	server := httptest.NewServer(seen)
 	defer server.Close()
-	w := attacked(t, server.URL, seen)
+	w := openGateway(t, server.URL)
+	seen.providers = w.providers
 	reached := 0
 	for i := range requests {
 		seen.calls = nil
@@ -95,7 +96,8 @@ func randomAttack(random *rand.Rand) attack {
 		a.encoding = pick(random, "gzip", "br", "identity", "identity, deflate", "utf-16")
 	}
 	gemini := "/gemini/v1beta/models/" + randomModel(random) + pick(random, ":generateContent", ":streamGenerateContent", ":batchGenerateContent", ":countTokens", "")
-	a.path = pick(random, "/openai/v1/chat/completions", "/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages", gemini, gemini,
+	bedrock := "/bedrock/model/" + pick(random, "us.anthropic.", "", "amazon.") + randomModel(random) + pick(random, "-v1:0", "", ":1", ":0:48k") + pick(random, "/converse", "/invoke", "/converse-stream", "/count-tokens", "/async-invoke")
+	a.path = pick(random, bedrock, "/openai/v1/chat/completions", "/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages", gemini, gemini,
 		"/openai/v1/batches", "/openai/v1/files", "/openai/v1/models", "/anthropic/v1/messages/batches", "/anthropic/v1/organizations")
 	if random.IntN(5) == 0 {
 		at := 1 + random.IntN(len(a.path)-1)
@@ -150,6 +152,9 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case p == nil:
 		c.problem = "the path is not listed: " + r.URL.String()
+	case p.name == "bedrock":
+		c.problem = ""
+		c.model = strings.Split(r.URL.Path, "/")[2]
 	case p.name == "gemini":
 		c.problem = "" // the path alone says what is run
 		c.model, _, _ = strings.Cut(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:], ":")
@@ -166,7 +171,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	kind := r.Header.Get("Content-Type")
-	if p != nil && p.name != "gemini" && (r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity" ||
+	if p != nil && p.name != "gemini" && p.name != "bedrock" && (r.Header.Get("Content-Encoding") != "" && r.Header.Get("Content-Encoding") != "identity" ||
 		strings.ContainsAny(kind, ",7") || kind != "" && !strings.Contains(strings.ToLower(kind), "json") && kind != "text/plain") {
 		c.problem = "the body may be read as another: " + kind + ", " + r.Header.Get("Content-Encoding")
 	}
@@ -192,10 +197,11 @@ func (u *upstream) providerOf(r *http.Request) *provider {
 	for i := range u.providers {
 		p := &u.providers[i]
 		for _, call := range p.calls {
-			if before, ok := strings.CutSuffix(call, "{call}"); ok {
+			if before, after, ok := strings.Cut(call, "{call}"); ok {
 				rest, found := strings.CutPrefix(r.URL.EscapedPath(), before)
-				_, verb, _ := strings.Cut(rest, ":")
-				if found && !strings.ContainsAny(rest, "/%") && slices.Contains(p.verbs, ":"+verb) {
+				rest, ends := strings.CutSuffix(rest, after)
+				model, _, _ := strings.Cut(rest, ":")
+				if found && ends && !strings.ContainsAny(rest, "/%") && slices.Contains(p.verbs, strings.TrimPrefix(rest, model)) {
 					return p
 				}
 			} else if r.URL.EscapedPath() == call {
@@ -206,8 +212,8 @@ func (u *upstream) providerOf(r *http.Request) *provider {
 	return nil
 }
 
-// attacked returns a gateway whose providers are one upstream.
-func attacked(t *testing.T, base string, seen *upstream) *testbed {
+// openGateway returns a gateway whose providers are one upstream, with limits that no call reaches.
+func openGateway(t *testing.T, base string) *testbed {
 	t.Helper()
 	w := &testbed{}
 	meters, metrics, err := newMetrics()
@@ -218,7 +224,7 @@ func attacked(t *testing.T, base string, seen *upstream) *testbed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entity := range []string{"acme", "acme-batch"} { // enough for all attacks
+	for _, entity := range []string{account, "acme-batch", "acme-search"} {
 		for resource, limits := range limitsOf(zlimit.PerSecond("requests", 1e9), zlimit.PerSecond("tokens", 1e12)) {
 			if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: resource}, zlimit.Config{Limits: limits}); err != nil {
 				t.Fatal(err)
@@ -229,14 +235,14 @@ func attacked(t *testing.T, base string, seen *upstream) *testbed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen.providers = providers(func(string) string { return "provider-key" })
-	for i := range seen.providers {
-		seen.providers[i].base = base
+	w.providers = providers(func(string) string { return "provider-key" })
+	for i := range w.providers {
+		w.providers[i].base = base
 	}
-	if w.gateway, err = newGateway(limiter, ring, seen.providers, meters, metrics, slog.New(slog.DiscardHandler)); err != nil {
+	if w.gateway, err = newGateway(limiter, ring, w.providers, meters, metrics, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(w.gateway)
+	front := httptest.NewTLSServer(w.gateway) // an SDK sends bearer tokens nowhere else
 	w.limiter, w.url, w.client = limiter, front.URL, front.Client()
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(func() {

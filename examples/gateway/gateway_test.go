@@ -31,17 +31,21 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
+func TestMain(m *testing.M) {
+	worker := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start") // of Gemini's SDK, for good
+	goleak.VerifyTestMain(enginetest.With(m), worker)
+}
 
 // A testbed is a gateway before a provider that repeats a recorded stream.
 type testbed struct {
 	*gateway
-	limiter *zlimit.RateLimiter
-	url     string
-	client  *http.Client
-	clock   *zlimittest.Clock
-	paths   []string      // that the provider was asked for, by one caller at a time
-	gate    chan struct{} // where it is not nil, the provider waits for it after each event
+	limiter   *zlimit.RateLimiter
+	url       string
+	client    *http.Client
+	clock     *zlimittest.Clock
+	providers []provider
+	paths     []string      // that the provider was asked for, by one caller at a time
+	gate      chan struct{} // where it is not nil, the provider waits for it after each event
 }
 
 // newWorld starts a gateway whose limits are in a store.
@@ -501,6 +505,10 @@ func TestModelsAreSorted(t *testing.T) {
 			"small": "gemini-1.5-flash gemini-2.0-flash gemini-2.0-flash-lite gemini-2.5-flash gemini-2.5-flash-lite gemini-2.5-flash-preview-09-2025 gemini-embedding-001 gemma-3-27b-it",
 			"large": "gemini-1.5-pro gemini-2.5-pro gemini-2.5-pro-preview-06-05 gemini-3-pro-preview",
 		},
+		"bedrock": {
+			"small": "anthropic.claude-3-haiku-20240307-v1:0 us.anthropic.claude-haiku-4-5-20251001-v1:0 amazon.nova-lite-v1:0 eu.amazon.nova-micro-v1:0",
+			"large": "eu.anthropic.claude-sonnet-4-20250514-v1:0 global.anthropic.claude-opus-4-5-20251101-v1:0 amazon.nova-pro-v1:0",
+		},
 	} {
 		for _, p := range providers(func(string) string { return "" }) {
 			for size, list := range names {
@@ -535,9 +543,10 @@ func resourceOf(rules []llm.Rule, model string) string {
 func TestModels(t *testing.T) {
 	w := newTestbed(t, "memory:")
 	for path, want := range map[string]string{
-		"/openai/v1/models":     `"id":"gpt-5-mini"`,
-		"/anthropic/v1/models":  `"id":"claude-haiku-4-5","object":"model","type":"model"`,
-		"/gemini/v1beta/models": `{"models":[{"name":"models/gemini-2.5-flash"},{"name":"models/gemini-2.5-flash-lite"}]}`,
+		"/openai/v1/models":          `"id":"gpt-5-mini"`,
+		"/anthropic/v1/models":       `{"data":[{"id":"claude-haiku-4-5",`,
+		"/gemini/v1beta/models":      `"name":"models/gemini-2.5-flash"`,
+		"/bedrock/foundation-models": `"modelId":"us.anthropic.claude-haiku-4-5-20251001-v1:0"`,
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, http.NoBody)
 		if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/llm"
@@ -13,8 +15,7 @@ type provider struct {
 	base   string
 	header string // of the key
 	key    string // of the organization
-	// calls are the paths that are passed on; others are not there. Where the last segment names a model and what is asked of
-	// it, verbs are those that are passed on.
+	// calls are the paths that are passed on; others are not there. Where a segment names a model, verbs are what may follow its name.
 	calls []string
 	verbs []string
 	// catalog is the path that lists models, and offered the names in it. rules say which models are limited together; a
@@ -47,6 +48,12 @@ func providers(env func(string) string) []provider {
 			catalog: "/v1beta/models", offered: []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001"},
 			rules: append(rules("gemini-small", "gemini-*flash*", "gemini-embedding-*", "gemma-*"), rules("gemini-large", "gemini-*")...),
 		},
+		{ // by an API key of Amazon Bedrock, which its SDKs send as a bearer token
+			name: "bedrock", base: "https://bedrock-runtime." + cmp.Or(env("AWS_REGION"), "us-east-1") + ".amazonaws.com", header: "Authorization", key: "Bearer " + env("AWS_BEARER_TOKEN_BEDROCK"),
+			calls: []string{"/model/{call}/converse", "/model/{call}/converse-stream", "/model/{call}/invoke", "/model/{call}/invoke-with-response-stream"}, verbs: []string{"", ":0"},
+			catalog: "/foundation-models", offered: []string{"us.anthropic.claude-sonnet-4-5-20250929-v1:0", "us.anthropic.claude-haiku-4-5-20251001-v1:0", "amazon.nova-lite-v1:0"},
+			rules: append(rules("bedrock-small", "*claude-*haiku*", "*nova-lite*", "*nova-micro*"), rules("bedrock-large", "*claude-*", "*nova-*")...),
+		},
 	}
 }
 
@@ -64,13 +71,8 @@ func (p *provider) passes(r *http.Request) bool {
 	if call == "" {
 		return true
 	}
-	model, verb, _ := strings.Cut(call, ":")
-	for _, known := range p.verbs {
-		if ":"+verb == known {
-			return model != "" && !strings.ContainsFunc(model, isOdd)
-		}
-	}
-	return false
+	model, _, _ := strings.Cut(call, ":")
+	return model != "" && !strings.ContainsFunc(model, isOdd) && slices.Contains(p.verbs, strings.TrimPrefix(call, model))
 }
 
 // isOdd reports whether a letter is not of the names of models, such as one that divides a path.
@@ -82,16 +84,10 @@ func isOdd(c rune) bool {
 func (p *provider) listing(k virtualKey) any {
 	list := []map[string]string{}
 	for _, id := range p.offered {
-		switch {
-		case !k.allows(id):
-		case p.name == "gemini":
-			list = append(list, map[string]string{"name": "models/" + id})
-		default: // OpenAI has objects, Anthropic types
-			list = append(list, map[string]string{"id": id, "object": "model", "type": "model"})
+		if k.allows(id) { // OpenAI has objects, Anthropic types, Gemini names, Bedrock model IDs
+			list = append(list, map[string]string{"id": id, "object": "model", "type": "model", "name": "models/" + id, "modelId": id})
 		}
 	}
-	if p.name == "gemini" {
-		return map[string]any{"models": list}
-	}
-	return map[string]any{"object": "list", "data": list, "has_more": false}
+	name := cmp.Or(map[string]string{"gemini": "models", "bedrock": "modelSummaries"}[p.name], "data")
+	return map[string]any{"object": "list", name: list, "has_more": false}
 }

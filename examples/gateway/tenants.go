@@ -10,7 +10,7 @@ import (
 // demoKeys are for a first try: they are public. -keys names a file of other ones.
 var demoKeys = []virtualKey{
 	{Hash: hashOf("search-key"), Team: "acme-search"},
-	{Hash: hashOf("batch-key"), Team: "acme-batch", Models: []string{"gpt-*-mini*", "claude-*haiku*", "gemini-*flash*"}},
+	{Hash: hashOf("batch-key"), Team: "acme-batch", Models: []string{"gpt-*-mini*", "*claude-*haiku*", "gemini-*flash*"}},
 }
 
 // account is the organization whose keys at the providers are used: what they say is left lowers its buckets.
