@@ -244,7 +244,7 @@ func (c *change) replaces(before expr.Item) {
 }
 
 // auditedLimit returns a limit, which is stored in an item with a zone, as an event has it.
-func auditedLimit(l layout.ConfigLimit, zone string) expr.Item {
+func auditedLimit(l configLimit, zone string) expr.Item {
 	item := expr.Item{
 		{Name: "name", Value: expr.S(l.Name)},
 		{Name: "capacity", Value: expr.N(cmp.Or(l.Burst, l.Capacity))},
@@ -264,6 +264,9 @@ func auditedLimit(l layout.ConfigLimit, zone string) expr.Item {
 	if l.Term > 0 {
 		return append(item, expr.Attribute{Name: "term_seconds", Value: expr.N(l.Term)})
 	}
+	if l.session > 0 {
+		return append(item, expr.Attribute{Name: "session_seconds", Value: expr.N(l.session)})
+	}
 	return append(item, expr.Attribute{Name: "refill_amount", Value: expr.N(l.RefillAmount)},
 		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(l.RefillPeriod)})
 }
@@ -278,8 +281,8 @@ func (i *configItem) change(action AuditAction) change {
 		made.entity = AuditResource(i.Resource)
 	default: // the entity's own
 	}
-	limits := make([]expr.Value, 0, len(*i.limits))
-	for _, l := range *i.limits {
+	limits := make([]expr.Value, 0, len(*i.limits)+len(*i.sessions))
+	for _, l := range i.stored() {
 		limits = append(limits, expr.Map(auditedLimit(l, *i.zone)))
 	}
 	made.details = expr.Item{

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -179,6 +181,7 @@ type configItem struct {
 	configRef
 	item     expr.Item // as it is stored; nil for a level without config
 	limits   *[]layout.ConfigLimit
+	sessions *[]layout.ConfigSession
 	version  *int64
 	declared *int64 // the version that Apply wrote last; nil where it does not write
 	managed  *int64 // the version that a file of limits wrote last
@@ -201,14 +204,16 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		if item != nil {
 			system, err = layout.DecodeSystemConfig(item)
 		}
-		i.limits, i.version, i.managed = &system.Limits, &system.ConfigVersion, &system.ManagedVersion
+		i.limits, i.sessions = &system.Limits, &system.Sessions
+		i.version, i.managed = &system.ConfigVersion, &system.ManagedVersion
 		i.policy, i.zone, i.days, i.encode = &system.OnUnavailable, &system.Zone, &system.AuditRetentionDays, system.Encode
 	case SourceResource:
 		resource := layout.ResourceConfig{Key: layout.ResourceConfigKey{NS: c.ns, Resource: c.Resource}}
 		if item != nil {
 			resource, err = layout.DecodeResourceConfig(item)
 		}
-		i.limits, i.version, i.managed = &resource.Limits, &resource.ConfigVersion, &resource.ManagedVersion
+		i.limits, i.sessions = &resource.Limits, &resource.Sessions
+		i.version, i.managed = &resource.ConfigVersion, &resource.ManagedVersion
 		i.within = &resource.Within
 		i.declared, i.policy, i.zone, i.encode = &resource.DeclaredVersion, &resource.OnUnavailable, &resource.Zone, resource.Encode
 		i.said = &resource.Switch
@@ -217,7 +222,8 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		if item != nil {
 			entity, err = layout.DecodeEntityConfig(item)
 		}
-		i.limits, i.version, i.managed = &entity.Limits, &entity.ConfigVersion, &entity.ManagedVersion
+		i.limits, i.sessions = &entity.Limits, &entity.Sessions
+		i.version, i.managed = &entity.ConfigVersion, &entity.ManagedVersion
 		i.policy, i.zone, i.said, i.encode = &entity.OnUnavailable, &entity.Zone, &entity.Switch, entity.Encode
 	}
 	if layout.Readable(err) != nil {
@@ -235,17 +241,55 @@ func (i *configItem) config() (config Config, err error) {
 			return Config{}, &store.ItemError{Key: i.key, Attribute: "on_unavailable", Err: err}
 		}
 	}
-	for _, stored := range *i.limits {
+	for _, stored := range i.stored() {
 		limit, err := limitOf(stored, *i.zone)
-		switch {
-		case err != nil && i.refused != nil:
-			continue // a session has no refill
-		case err != nil:
+		if err != nil {
 			return Config{}, &store.ItemError{Key: i.key, Err: err}
+		}
+		if slices.ContainsFunc(config.Limits, func(l Limit) bool { return l.Name == limit.Name }) {
+			return Config{}, &store.ItemError{Key: i.key, Err: invalid("stored limit", limit.Name, "is there twice, also as a session quota")}
 		}
 		config.Limits = append(config.Limits, limit)
 	}
 	return config, nil
+}
+
+// A configLimit is a limit of a level, of which the item holds session quotas apart.
+type configLimit struct {
+	layout.ConfigLimit
+	session int64 // seconds
+}
+
+// stored returns the limits of the item.
+func (i *configItem) stored() []configLimit {
+	limits := make([]configLimit, 0, len(*i.limits)+len(*i.sessions))
+	for _, l := range *i.limits {
+		limits = append(limits, configLimit{ConfigLimit: l})
+	}
+	for _, s := range *i.sessions {
+		limits = append(limits, configLimit{
+			layout.ConfigLimit{Name: s.Name, Capacity: s.Capacity, RefillAmount: s.RefillAmount, RefillPeriod: s.RefillPeriod, Windows: s.Windows, Floors: s.Floors},
+			s.Session,
+		})
+	}
+	if len(*i.sessions) > 0 {
+		slices.SortFunc(limits, func(a, b configLimit) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return limits
+}
+
+// store has the item hold limits.
+func (i *configItem) store(limits []configLimit) {
+	*i.limits, *i.sessions = nil, nil
+	for _, l := range limits {
+		if l.session == 0 {
+			*i.limits = append(*i.limits, l.ConfigLimit)
+			continue
+		}
+		*i.sessions = append(*i.sessions, layout.ConfigSession{
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Session: l.session, Windows: l.Windows, Floors: l.Floors,
+		})
+	}
 }
 
 // widerOf returns the resource that the one of the item lies within, "" for none.
@@ -257,7 +301,7 @@ func (i *configItem) widerOf() string {
 }
 
 // limitOf returns a limit that is stored in an item with a zone.
-func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
+func limitOf(stored configLimit, zone string) (Limit, error) {
 	limit := Limit{Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, Floors: stored.Floors}
 	if stored.Burst > 0 {
 		limit.Capacity = stored.Burst
@@ -266,7 +310,12 @@ func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
 		limit.Term = time.Duration(stored.Term) * time.Second
 		return limit, limit.validate("stored limit", time.Second)
 	}
-	if stored.Times != "" {
+	if stored.session != 0 {
+		if stored.session < 0 || stored.session > int64(grammar.MaxSession/time.Second) {
+			return Limit{}, invalid("stored limit["+stored.Name+"] session", strconv.FormatInt(stored.session, 10), "must be from 1 to 1000000000 seconds")
+		}
+		limit.Session = time.Duration(stored.session) * time.Second
+	} else if stored.Times != "" {
 		times, err := layout.ReadTimes(stored.Times, zone)
 		if err != nil {
 			return Limit{}, invalid("stored limit["+stored.Name+"] resets", stored.Times, err.Error())
@@ -286,8 +335,8 @@ func limitOf(stored layout.ConfigLimit, zone string) (Limit, error) {
 }
 
 // storedLimit is the reverse of limitOf.
-func storedLimit(l Limit) (stored layout.ConfigLimit, zone string) {
-	stored = layout.ConfigLimit{
+func storedLimit(l Limit) (stored configLimit, zone string) {
+	stored.ConfigLimit = layout.ConfigLimit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second), Floors: l.Floors,
 	}
 	if l.Term != 0 {
@@ -295,6 +344,9 @@ func storedLimit(l Limit) (stored layout.ConfigLimit, zone string) {
 		return stored, ""
 	}
 	p := l.params()
+	if p.Session > 0 {
+		stored.RefillPeriod, stored.session = quotaPeriod/millis, p.Session
+	}
 	if p.Times != nil {
 		stored.RefillPeriod, stored.Times, zone = quotaPeriod/millis, p.Times.Compact(), p.Times.Zone()
 	}
@@ -341,7 +393,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 // fill makes the item say a config, as its next version. Limits that Apply wrote last remain those of Apply where the
 // failure policy or the wider resource alone changes.
 func (i *configItem) fill(want Config) {
-	limits, zone := make([]layout.ConfigLimit, 0, len(want.Limits)), ""
+	limits, zone := make([]configLimit, 0, len(want.Limits)), ""
 	for _, l := range want.Limits {
 		stored, of := storedLimit(l)
 		limits, zone = append(limits, stored), cmp.Or(zone, of)
@@ -351,10 +403,11 @@ func (i *configItem) fill(want Config) {
 		policy = want.OnUnavailable.String()
 	}
 	others := *i.policy != policy || i.widerOf() != want.Within
-	if i.declared != nil && *i.declared == *i.version && others && *i.zone == zone && sameLimits(*i.limits, limits) {
+	if i.declared != nil && *i.declared == *i.version && others && *i.zone == zone && sameLimits(i.stored(), limits) {
 		*i.declared++
 	}
-	*i.limits, *i.policy, *i.zone = limits, policy, zone
+	i.store(limits)
+	*i.policy, *i.zone = policy, zone
 	if i.within != nil {
 		*i.within = want.Within
 	}
@@ -365,8 +418,8 @@ func (i *configItem) fill(want Config) {
 }
 
 // sameLimits reports whether two lists have the same limits, in any order.
-func sameLimits(a, b []layout.ConfigLimit) bool {
-	byName := func(a, b layout.ConfigLimit) int { return strings.Compare(a.Name, b.Name) }
+func sameLimits(a, b []configLimit) bool {
+	byName := func(a, b configLimit) int { return strings.Compare(a.Name, b.Name) }
 	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
 }
 

@@ -165,6 +165,16 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket with windows, within one", l, take(l, window))
 	c.sleep(2 * time.Second)
 	measure("the first request after a window has ended", l, take(l, window))
+	session := zlimit.Request{Entity: "key-10", Resource: "session", Consume: zlimit.Amounts{"tokens": 1}}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "session"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 2, 30*time.Second)}}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, session)
+	l.Engine().Quiesce()
+	measure("a known bucket with a session quota, within a session", l, take(l, session))
+	measure("rejected by a session quota that is used up", l, refuse(l, session))
+	c.sleep(31 * time.Second)
+	measure("a request begins a session", l, take(l, session))
 	measure("bad input", l, func() error {
 		var invalid *zlimit.ValidationError
 		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, &invalid) {
@@ -235,6 +245,7 @@ func TestCosts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	versioned{t, store.Of(s)}.write(zlimit.SchemaVersion, zlimit.ClientMinVersion, "") // windows have raised it
 	measure("`Resources.Put`, the first one of a process, of two resources", wider, func() error {
 		return wider.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"})
 	})
@@ -281,6 +292,18 @@ func TestCosts(t *testing.T) {
 	c.sleep(time.Second)
 	measure("rejected by two shards", sharded, refuse(sharded, ask(zlimit.Amounts{"tpm": 500})))
 	measure("rejected by two shards, with `WithRejectionCache(0)`", exact, refuse(exact, ask(zlimit.Amounts{"tpm": 500})))
+	sitting := zlimit.Request{Entity: "sitting", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 1}}
+	if err := sharded.Limits.Set(ctx, zlimit.Level{Entity: "sitting"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 900, 30*time.Second)}}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, sharded, sitting)
+	sharded.Engine().Quiesce()
+	splitBucket(t, sharded, "sitting")
+	for range 20 {
+		acquire(t, sharded, sitting)
+	}
+	c.sleep(31 * time.Second)
+	measure("a request begins a session of two shards", sharded, take(sharded, sitting))
 	half := shardsOf(t, sharded)[0]
 	measure("merge two shards", sharded, func() error {
 		err := mergeAt(ctx, sharded, "key-1", half)

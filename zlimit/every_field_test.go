@@ -13,6 +13,7 @@ import (
 func everyLimit() []zlimit.Limit {
 	return []zlimit.Limit{
 		zlimit.PerMinute("rpm", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Floor("crawl", 50),
+		zlimit.Session("sessions", 700, 5*time.Hour).When("* * * * 6,7", "to 900:").In("Europe/Berlin").Floor("batch", 30),
 		zlimit.Slots("slots", 20, zlimit.Term(40*time.Second)),
 		zlimit.Daily("tokens", 500, "Europe/Berlin").When("* * 1 * *", "x3").Floor("batch", 10),
 	}
@@ -57,7 +58,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 				t.Errorf("%v: stored are %+v, %v, want %+v", at, got.Limits, err, limits)
 			}
 		}
-		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tokens": 1}))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "sessions": 1, "tokens": 1}))
 		for i, status := range lease.Statuses() {
 			if status.Limit != limits[i] {
 				t.Errorf("the lease tells of %+v, want %+v", status.Limit, limits[i])
@@ -73,9 +74,12 @@ func checkAudited(t *testing.T, audited []any, limits []zlimit.Limit) {
 	t.Helper()
 	for i, l := range limits {
 		want := map[string]any{"name": l.Name, "capacity": l.Capacity, "windows": l.Windows, "floors": l.Floors, "zone": l.Zone}
-		if l.Resets != "" {
+		switch {
+		case l.Session != 0:
+			want["session_seconds"] = int64(l.Session / time.Second)
+		case l.Resets != "":
 			want["resets"] = l.Resets
-		} else {
+		default:
 			want["refill_amount"], want["refill_period_seconds"] = l.RefillAmount, int64(l.RefillPeriod/time.Second)
 		}
 		if l.Term != 0 {

@@ -26,6 +26,11 @@ func ExampleLimit() {
 	// tpm=400000:200000/30s
 }
 
+func ExampleSession() {
+	fmt.Println(zlimit.Session("tokens", 2_000_000, 5*time.Hour))
+	// Output: tokens=2000000/session:5h
+}
+
 func ExampleLimit_When() {
 	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 9-17 * * 1-5", "x2"))
 	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 0-5 * * *", "to 20:10/30s").When("* * * * 6,7", "x0.5"))

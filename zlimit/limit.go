@@ -15,7 +15,8 @@ import (
 // evenly rather than all at once. A bucket starts full.
 //
 // A quota is a limit that does not refill, and is full anew at times of the calendar: see [Monthly] and [Cron]. What was
-// left of it is gone then, and what it owed is forgiven. It has Resets and Zone in place of a refill.
+// left of it is gone then, and what it owed is forgiven. It has Resets and Zone in place of a refill. A session quota is full anew
+// a time after its first use: see [Session].
 //
 // Slots bound how many leases are held at once: see [Slots]. Such a limit has Term in place of a refill.
 type Limit struct {
@@ -39,6 +40,8 @@ type Limit struct {
 	// Term is within what time a process that ends gives back its slots, 0 for a limit of tokens: see [Slots]. It is a whole number
 	// of seconds.
 	Term time.Duration
+	// Session is how long sessions of a session quota last, in whole seconds; 0 for another limit: see [Session].
+	Session time.Duration
 }
 
 // A LimitOption changes a limit from what its constructor makes it.
@@ -116,6 +119,17 @@ func Slots(name string, slots int64, opts ...LimitOption) Limit {
 		opt(&l)
 	}
 	return l
+}
+
+// Session returns a quota of an amount of tokens for sessions of a length, in whole seconds. A session begins with the first request that
+// takes of the quota. When it is over, the quota is full, until the next request begins another session. A rejected request
+// begins none. What leases give back after their session is counted in the usage, and put back nowhere. [Status.ResetsAt] tells when the
+// session ends that is open.
+//
+// The first limit of this kind that is stored raises the version that the table asks of its programs to 0.15.0, see [LimitService]. A
+// session quota is for stored limits, and not for [Request.Limits].
+func Session(name string, amount int64, length time.Duration) Limit {
+	return Limit{Name: name, Capacity: amount, Session: length}
 }
 
 // When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute, hour, day of

@@ -10,11 +10,12 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session}
 }
 
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
-// quota has the form NAME=AMOUNT/TIMES, such as "tokens=1000000/month@Europe/Berlin" or `tokens=100/cron "0 8 * * 1-5"@UTC`.
+// quota has the form NAME=AMOUNT/TIMES, such as "tokens=1000000/month@Europe/Berlin" or `tokens=100/cron "0 8 * * 1-5"@UTC`, and a session
+// quota that of "tokens=2000000/session:5h".
 // It is the form of [Limit.MarshalText], of the command and of files of limits.
 func (l Limit) String() string { return l.text().String() }
 
@@ -33,7 +34,7 @@ func (l Limit) MarshalText() ([]byte, error) {
 //
 // A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a day
 // from 1 to 31, which is the last day of a shorter month. The first day may be left out, and T08:30 may follow, for a time
-// other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron].
+// other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. A session quota is NAME=AMOUNT/session:LENGTH, see [Session].
 //
 // Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors come
 // last: floors PRIORITY=PERCENT, see [Limit.Floor].
@@ -46,7 +47,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors, parsed.Term}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors, parsed.Term, parsed.Session}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
@@ -65,16 +66,19 @@ type limitJSON struct {
 	Zone         string      `json:"zone,omitempty"`
 	Floors       string      `json:"floors,omitempty"`
 	Term         json.Number `json:"term_seconds,omitempty"`
+	Session      json.Number `json:"session_seconds,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it. A quota has resets and zone in place of the last two. A limit with windows has windows and zone, too. One
-// with floors has floors. Slots have name, capacity and term_seconds.
+// event has it. A quota has resets and zone in place of the last two, and a session quota session_seconds. A limit with windows has windows
+// and zone, too. One with floors has floors. Slots have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
 	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors}
 	switch {
 	case l.Term != 0:
 		body.Term = grammar.Seconds(l.Term)
+	case l.Session != 0:
+		body.Session = grammar.Seconds(l.Session)
 	case l.Resets == "":
 		body.RefillAmount, body.RefillPeriod = &l.RefillAmount, grammar.Seconds(l.RefillPeriod)
 	}
@@ -105,16 +109,21 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	switch {
 	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount
-	case body.Resets == "" && body.Term == "":
+	case body.Resets == "" && body.Term == "" && body.Session == "":
 		next.RefillAmount = body.Capacity
 	}
 	var err error
-	if (body.Resets != "" || body.Term != "") && body.RefillPeriod == "" {
+	if (body.Resets != "" || body.Term != "" || body.Session != "") && body.RefillPeriod == "" {
 		body.RefillPeriod = "0"
 	}
 	if body.Term != "" {
 		if next.Term, err = time.ParseDuration(body.Term.String() + "s"); err != nil {
 			return &ValidationError{Field: "limit term", Value: body.Term.String(), Reason: "must be a number of seconds"}
+		}
+	}
+	if body.Session != "" {
+		if next.Session, err = time.ParseDuration(body.Session.String() + "s"); err != nil {
+			return &ValidationError{Field: "limit session", Value: body.Session.String(), Reason: "must be a number of seconds"}
 		}
 	}
 	if next.RefillPeriod, err = time.ParseDuration(body.RefillPeriod.String() + "s"); err != nil {

@@ -493,6 +493,9 @@ func (l *Limit) params() bucket.Params {
 		p.RefillPeriod = quotaPeriod
 		p.Times, _ = calendar.Parse(l.Resets, l.Zone) // which the validation has done before
 	}
+	if l.Session > 0 {
+		p.RefillPeriod, p.Session = quotaPeriod, int64(l.Session/time.Second)
+	}
 	p.Floors = bucket.Floors(l.Floors)
 	if l.Windows != "" {
 		p.Windows, _ = calendar.ParseWindows(l.Windows, l.Zone) // which the validation has done before

@@ -69,7 +69,7 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 		made.Zone = cmp.Or(made.Zone, zone)
 		made.Limits = append(made.Limits, layout.RepeatedLimit{
 			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times, Windows: stored.Windows,
-			Floors: stored.Floors, Term: stored.Term,
+			Floors: stored.Floors, Term: stored.Term, Session: stored.session,
 		})
 	}
 	return made
@@ -94,12 +94,14 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 		return nil, err
 	}
 	*item.version, *item.policy, *item.zone = made.Version, made.OnUnavailable, made.Zone
+	var limits []configLimit
 	for _, l := range made.Limits {
-		*item.limits = append(*item.limits, layout.ConfigLimit{
+		limits = append(limits, configLimit{layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times, Windows: l.Windows,
 			Floors: l.Floors, Term: l.Term,
-		})
+		}, l.Session})
 	}
+	item.store(limits)
 	if made.Disabled != nil {
 		*item.said = expr.Bool(*made.Disabled)
 	}

@@ -75,7 +75,7 @@ func TestUnsupportedLevels(t *testing.T) {
 		feature    string
 		attributes []expr.Attribute
 	}{
-		{"session quota", []expr.Attribute{integer("w_msgs_cp", 10), integer("w_msgs_ra", 0), integer("w_msgs_rp", 1), integer("w_msgs_rsa", 6)}},
+		{"session quota", []expr.Attribute{integer("l_rpm_rsa", 6)}},
 	} {
 		t.Run(test.feature, func(t *testing.T) {
 			ctx := context.Background()
@@ -170,7 +170,6 @@ func TestUnsupportedBuckets(t *testing.T) {
 		attributes []expr.Attribute
 	}{
 		{"top up", []expr.Attribute{text("rsched", "1m0h0"), integer("b_rpm_tu", 5), integer("vu", 1<<50)}},
-		{"session quota", []expr.Attribute{integer("b_rpm_rsa", 6), integer("b_rpm_ws", 1), integer("b_rpm_wa", 1), integer("vu", 0)}},
 	}
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, m := range marks {
@@ -368,7 +367,7 @@ func TestListingsGoOn(t *testing.T) {
 		r.Entity = entity
 		acquire(t, l, r)
 	}
-	mark(t, l, keyOfBucket(l), integer("b_rpm_rsa", 6))
+	mark(t, l, keyOfBucket(l), integer("b_rpm_tu", 6))
 	var got []string
 	for b, err := range l.Usage.Buckets(ctx, "gpt-4") {
 		if err != nil {
@@ -383,7 +382,7 @@ func TestListingsGoOn(t *testing.T) {
 		}
 		got = append(got, name)
 	}
-	if diff := cmp.Diff([]string{"a", "key-1: session quota", "z"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"a", "key-1: top up", "z"}, got); diff != "" {
 		t.Errorf("buckets (-want +got):\n%s", diff)
 	}
 	sum, err := l.Usage.Capacity(ctx, "gpt-4")
@@ -447,11 +446,9 @@ func limitsBy(item map[string]map[string]any) bool {
 	for name, v := range item {
 		field := name[strings.LastIndexByte(name, '_')+1:]
 		switch {
-		case isBucket && strings.HasPrefix(name, "b_") && slices.Contains([]string{"rsa", "ws", "wa", "wtc"}, field):
-			return true
 		case isBucket && strings.HasPrefix(name, "b_") && field == "tu" && v["N"] != "0":
 			return true
-		case !isBucket && (name == "cascade" || strings.HasPrefix(name, "w_")):
+		case !isBucket && name == "cascade":
 			return true
 		}
 	}

@@ -31,7 +31,8 @@ type Status struct {
 	Kept int64
 	// Exceeded says that it asks for more than is available, or leaves less than Kept.
 	Exceeded bool
-	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills.
+	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills, and for a session quota of which no
+	// session is open: the first request begins one.
 	ResetsAt time.Time
 	// RetryAfter is the time after which that much is available if nothing else happens. It is 0 when it is now, and [Never]
 	// when the request asks for more than the limit can hold. For slots it is a second, since nobody knows when a holder is done.
@@ -99,11 +100,12 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		ResetsAt          time.Time   `json:"resets_at,omitzero"`
 		Window            *Limit      `json:"window,omitempty"`
 		QueueSeconds      secondsJSON `json:"queue_seconds,omitempty"`
+		Session           secondsJSON `json:"session_seconds,omitempty"`
 	}
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
-		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue),
+		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
 	})
 }
 
@@ -177,6 +179,9 @@ func limitOfParams(p *bucket.Params) Limit {
 	l := Limit{Name: p.Name, Capacity: p.Capacity / millis, RefillAmount: p.RefillAmount / millis, RefillPeriod: duration(p.RefillPeriod)}
 	if p.Times != nil {
 		l.RefillPeriod, l.Resets, l.Zone = 0, p.Times.String(), p.Times.Zone()
+	}
+	if p.Session > 0 {
+		l.RefillPeriod, l.Session = 0, time.Duration(p.Session)*time.Second
 	}
 	l.Floors = string(p.Floors)
 	if p.Windows != nil {

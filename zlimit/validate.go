@@ -91,6 +91,9 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 			return &ValidationError{Field: field + " floors", Value: l.Floors, Reason: err.Error()}
 		}
 	}
+	if l.Session != 0 {
+		return l.validateSession(field)
+	}
 	if l.Resets != "" || l.Zone != "" && l.Windows == "" {
 		return l.validateTimes(field)
 	}
@@ -118,7 +121,7 @@ func (l *Limit) validateWindows(field string) error {
 		case !c.Fits(l.Capacity*millis, l.RefillAmount*millis):
 			reason := fmt.Sprintf("the multiplier %v makes more than %d tokens of the limit", c, int64(maxTokens))
 			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
-		case l.Resets != "" && (c.Refill > 0 || c.Period > 0):
+		case (l.Resets != "" || l.Session != 0) && (c.Refill > 0 || c.Period > 0):
 			reason := fmt.Sprintf("%v: a quota has no refill; write its amount as in to %d:", c, c.Capacity)
 			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
 		}
@@ -171,6 +174,24 @@ func (l *Limit) validateTimes(field string) error {
 		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
 	case err != nil:
 		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: err.Error()}
+	default:
+		return nil
+	}
+}
+
+// validateSession checks what a session quota has besides its name and amount.
+func (l *Limit) validateSession(field string) error {
+	switch reason := grammar.CheckSession(l.Session); {
+	case reason != "":
+		return &ValidationError{Field: field + " session", Value: l.Session.String(), Reason: reason}
+	case l.Resets != "":
+		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: "must be empty for a session quota, which is full anew when its session ends"}
+	case l.RefillAmount != 0:
+		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a session quota"}
+	case l.RefillPeriod != 0:
+		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a session quota"}
+	case l.Zone != "" && l.Windows == "":
+		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
 	default:
 		return nil
 	}
@@ -254,13 +275,14 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		reason := "has windows, and must be stored"
+		isQuota := l.Resets != "" || l.Session != 0
 		switch {
-		case l.Resets != "":
+		case isQuota:
 			reason = "is a quota, which must be stored"
 		case l.Term != 0:
 			reason = "is of slots, which must be stored"
 		}
-		if l.Resets != "" || l.Windows != "" || l.Term != 0 {
+		if isQuota || l.Windows != "" || l.Term != 0 {
 			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Version is the version of this client. A table says which versions may use it. It counts as the layout does: a client
-// of version 0.10.2 reads and writes layout 0.10.
-const Version = "0.10.1"
+// Version is the version of this client. A table says which versions may use it. Versions of zae-limiter ask for it, too: a client of
+// version 0.15.0 obeys what they store of limits up to that version.
+const Version = "0.15.0"
 
 // A VersionError reports a table that this client may not use. The major version of its layout is another one, it
 // asks for a later client, or a migration has closed it. Nothing was read from the table but its version.

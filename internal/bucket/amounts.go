@@ -125,6 +125,8 @@ type part struct {
 	levels []Amount // balances to leave, of limits to which refill of other shards flows
 	full   []string // limits that an operator makes full by hand
 	gifts  []Amount // what an operator adds by hand
+
+	sessions []Amount // when those begin, epoch milliseconds, that all shards open
 }
 
 // levels returns the balances to leave, of limits to which refill of other shards flows in the same transaction.
@@ -236,11 +238,22 @@ func (s *State) life(l *Limit) Life { return Life{l.Name, l.Life, s.period(l)} }
 
 // Lives returns the lives of the limits of an item after the plan is written. They are known for the item as it was.
 func (p *Plan) Lives(s *State, known []Life) []Life {
-	if p.Kind != Advance || !s.isPast(p.Now) {
+	if p.Kind != Advance || !s.isPast(p.Now) && !s.Changed {
 		return known
 	}
 	next := *s
 	next.RefilledAt, next.Crossed = p.Now, max(s.Crossed, s.RefilledAt)
+	for _, step := range p.Steps {
+		if step.Kind != Open && step.Kind != Close {
+			continue
+		}
+		if &next.Limits[0] == &s.Limits[0] {
+			next.Limits = slices.Clone(s.Limits)
+		}
+		if l := next.find(step.Limit); l != nil {
+			l.Since = step.Values[0]
+		}
+	}
 	return next.Lives(known)
 }
 

@@ -44,6 +44,9 @@ func (d *Demand) gift(limit string) uint64 {
 // A limit that another program has started has no life to ask for, so that what is given back to it would not find a reset. The item
 // then gets a new generation, for which every write asks.
 func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, ok bool) {
+	if c.HasSessions() {
+		now = together(shards, now, c.restamp)
+	}
 	latest := c.latest(shards, now)
 	levels, gifts := make([][]Amount, len(shards)), make([][]Amount, len(shards))
 	for i := range c.Params {

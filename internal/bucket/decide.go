@@ -67,6 +67,10 @@ const (
 	Regard                     // amount
 	Admit                      // none
 	Outdate                    // generation
+	Sit                        // capacity, refill period, length of a session
+	Unsit                      // none
+	Open                       // since
+	Close                      // none
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -189,9 +193,15 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			Name: params.Name, Tokens: level, Consumed: amount, Known: known,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
 			Life: d.lifeOf(params.Name), FromChildren: children, FromNarrower: narrower, Times: params.Times, Windows: params.Windows,
+			Session: params.Session,
 		})
-		life.cover(params, level, depth(amount, floor, checked))
-		next.cover(params.Times, params.Windows)
+		made := &p.Item.Limits[i]
+		if params.Session > 0 {
+			made.Since = d.begins(params.Name, now)
+			made.Applied = made.Since
+		}
+		life.cover(params, level, depth(amount, floor, checked), made.Since)
+		next.cover(params.Times, params.Windows, params.Session, made.Since)
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	if shards == 1 {
@@ -286,7 +296,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			if l.Life != 0 { // an advance asks for the stamp instead, which a new life has moved
 				p.step(Same, l.Name, l.Life)
 			}
-			if l.Times != nil && !period {
+			if l.isQuota() && !period {
 				p.step(Period, "", s.ValidUntil)
 				period = true
 			}
@@ -346,6 +356,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 				if l.Times != nil {
 					p.step(Unration, l.Name)
 				}
+				p.unsit(l)
 				if l.Windows != nil {
 					p.step(Unschedule, l.Name)
 				}
@@ -368,8 +379,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			p.restart(l)
 		}
 		amount, checked := d.of(l.Name)
-		life.cover(params, level, depth(amount, d.floor(params, s, now), checked))
-		next.cover(params.Times, params.Windows)
+		since := p.session(s, l, params, d)
+		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
+		next.cover(params.Times, params.Windows, params.Session, since)
 	}
 	if kept+len(c.Params) > MaxLimits {
 		p.reset(Crowded, s, s.RefilledAt, now)
@@ -427,8 +439,9 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if c.mixed(s) && params.Name != WriteUnits && amount != 0 {
 			p.step(Know, params.Name, amount)
 		}
-		life.cover(params, level, depth(amount, floor, checked))
-		next.cover(params.Times, params.Windows)
+		since := p.session(s, nil, params, d)
+		life.cover(params, level, depth(amount, floor, checked), since)
+		next.cover(params.Times, params.Windows, params.Session, since)
 	}
 	return true
 }
@@ -500,7 +513,7 @@ func (s *State) ceiling(ch chain, params *Params, changed bool, now int64) int64
 	case !changed:
 		return ch.ceiling
 	case ch.anew:
-		return s.capacity(params.Name, params.rule(), now)
+		return sub(s.capacity(params.Name, params.rule(), now), ch.spent)
 	default:
 		return min(ch.ceiling, s.capacity(params.Name, params.rule(), now))
 	}
@@ -517,9 +530,11 @@ type lifetime struct {
 
 // cover takes a limit into account that stands at a level, and may be left with a debt as deep as the one that its last caller could
 // leave. The next callers then spend, and need not prolong the life of the item each.
-func (life *lifetime) cover(p *Params, level, deepest int64) {
+func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 	switch {
 	case life.config.Lifetime <= 0 || p.Name == WriteUnits:
+	case p.Session > 0:
+		life.until = max(life.until, sessionEnd(since, p.Session))
 	case p.Times != nil:
 		life.until = max(life.until, p.Times.Next(life.now))
 	default:

@@ -24,7 +24,13 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	if len(shards) == 0 || !c.Covers(shards, d, now) {
 		return nil, false
 	}
+	opens := c.Opens(shards, d, now)
 	now = led(shards, now)
+	var sessions []Amount
+	if c.HasSessions() {
+		now = together(shards, now, c.stamp)
+		sessions = c.begins(shards, d, now)
+	}
 	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
 	taken := make([][]Amount, len(shards))
 	floors := make([][]Amount, len(shards)) // of callers that wait, or have a priority
@@ -59,11 +65,11 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		}
 	}
 	for at, s := range shards {
-		if len(taken[at]) == 0 && !moves {
+		if len(taken[at]) == 0 && !moves && !opens {
 			continue
 		}
 		one := Part{At: at, Amounts: taken[at]}
-		one.Plan.decide(s, c, &Demand{Amounts: taken[at], part: &part{floors: floors[at], levels: left[at]}}, now)
+		one.Plan.decide(s, c, &Demand{Amounts: taken[at], part: &part{floors: floors[at], levels: left[at], sessions: sessions}}, now)
 		if !one.Plan.Writes() {
 			return nil, false
 		}
@@ -83,9 +89,17 @@ func (s *State) partOfFloor(p *Params, part, amount, floor int64) int64 {
 // Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
 // has. Spread takes what the shards have as [Config.Gather] does, and divides what is missing among them by their
 // shares. A debt of one shard alone would not hold the others back. Tokens that are given back go to the shard at index
-// home, then to others that have room.
+// home, then to others that have room. Shards that open a session for it do so together.
 func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, now int64) (parts []Part, ok bool) {
+	of := keep(shards[home])
+	opens := of.Opens(shards, due, now)
 	now = led(shards, now)
+	var sessions []Amount
+	if opens {
+		now = together(shards, now, of.stamp)
+		sessions = of.begins(shards, due, now)
+	}
+	all := part{sessions: sessions}
 	taken := make([][]Amount, len(shards))
 	for _, a := range due.Amounts {
 		levels, shares, rooms := make([]int64, len(shards)), make([]int64, len(shards)), make([]int64, len(shards))
@@ -110,23 +124,26 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 		deal(taken, a, fromFullest(levels, shares, a.Tokens))
 	}
 	for at, s := range shards {
-		part := Part{At: at, Amounts: taken[at]}
+		one := Part{At: at, Amounts: taken[at]}
 		d := Demand{Amounts: taken[at], Settles: true}
 		if at == home {
 			d.Ended = due.Ended
 		}
-		if d.Empty() {
+		if d.Empty() && !opens {
 			continue
 		}
-		part.Plan.decide(s, keep(s), &d, now)
-		if part.Plan.Kind == Reject { // it will be in debt
-			d.Unchecked = true
-			part.Plan.decide(s, keep(s), &d, now)
+		if opens {
+			d.part = &all
 		}
-		if !part.Plan.Writes() {
+		one.Plan.decide(s, keep(s), &d, now)
+		if one.Plan.Kind == Reject { // it will be in debt
+			d.Unchecked = true
+			one.Plan.decide(s, keep(s), &d, now)
+		}
+		if !one.Plan.Writes() {
 			return nil, false
 		}
-		parts = append(parts, part)
+		parts = append(parts, one)
 	}
 	return parts, true
 }
@@ -211,7 +228,7 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
-		if p.Times != nil { // nothing flows into a quota
+		if p.isQuota() { // nothing flows in
 			continue
 		}
 		amount, _ := d.of(p.Name)

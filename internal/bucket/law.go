@@ -139,7 +139,8 @@ func plus(a, b uint64) uint64 {
 type chain struct {
 	inflow  uint64
 	ceiling int64
-	anew    bool // a quota was full anew: the balance is the ceiling, whatever it was
+	anew    bool  // a quota was full anew: the balance is the ceiling, whatever it was
+	spent   int64 // what was taken since of a session that another program began; the ceiling is that much lower
 }
 
 // of returns what the chain makes of a balance.
@@ -147,7 +148,7 @@ func (c chain) of(balance int64) int64 { return min(raised(balance, c.inflow), c
 
 // behind puts a stretch before the chain.
 func (c chain) behind(inflow uint64, capacity int64) chain {
-	return chain{plus(c.inflow, inflow), min(raised(capacity, c.inflow), c.ceiling), c.anew}
+	return chain{plus(c.inflow, inflow), min(raised(capacity, c.inflow), c.ceiling), c.anew, c.spent}
 }
 
 // fills reports whether the chain makes any balance from one on reach its ceiling, and flows over by so much, so that what is before it
@@ -161,11 +162,20 @@ func (c chain) fills(balance, least int64, spare uint64) bool {
 // the later time, as far as that matters. Shards look as far as they may give each other so much.
 func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	c := chain{ceiling: math.MaxInt64}
-	if l.Times != nil && s.renews(l, to) {
+	if l.isQuota() && s.renews(l, to) {
 		c.anew = true
 		from = to
-		if last, ok := l.Times.Last(to); ok && l.Windows != nil {
-			from = last
+		switch {
+		case l.Windows == nil:
+		case l.Session > 0:
+			from = min(max(l.ends(), s.RefilledAt), to)
+		default:
+			if last, ok := l.Times.Last(to); ok {
+				from = last
+			}
+		}
+		if !l.isClosed(to) && l.Session > 0 {
+			c.spent = max(0, l.Consumed-l.Rolled)
 		}
 	}
 	to = max(from, to)
@@ -181,6 +191,7 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	}
 	if c.anew {
 		c.inflow = math.MaxUint64
+		c.ceiling = sub(c.ceiling, c.spent)
 	}
 	return c
 }

@@ -13,6 +13,7 @@ type Params struct {
 	Times        *calendar.Times // of a quota; nil for a limit that refills evenly
 
 	Windows *calendar.Windows // in which other parameters hold; nil for none
+	Session int64             // length of the sessions of a session quota, seconds; 0 for another limit
 	Floors  Floors            // of requests by priority; no part of what items hold
 }
 
@@ -31,6 +32,11 @@ type Limit struct {
 
 	Times   *calendar.Times   // of a quota; nil for a limit that refills evenly
 	Windows *calendar.Windows // in which other parameters hold; nil for none
+
+	Session int64 // length of the sessions of a session quota, seconds; 0 for another limit
+	Since   int64 // when the session began, epoch milliseconds; 0 while none is open
+	Applied int64 // when the session began that the balance is of, epoch milliseconds: earlier than Since where another program began it elsewhere
+	Rolled  int64 // Consumed when another program began the session elsewhere, modulo 2^64
 }
 
 // ResetTimes returns the times of a quota in the form in which items hold them, "" for another limit.

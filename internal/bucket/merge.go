@@ -28,7 +28,7 @@ func (s *State) lifetime() int64 {
 	life := lifetime{config: &Config{Lifetime: 1}, now: s.RefilledAt}
 	for i := range s.Limits {
 		p := s.Limits[i].params()
-		life.cover(&p, s.Limits[i].Tokens, 0)
+		life.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since)
 	}
 	if life.fill == 0 || life.until > 0 || len(s.Slots) > 0 { // a quota or slots may have set the time
 		return DefaultLifetime
@@ -47,6 +47,11 @@ func (s *State) lifetime() int64 {
 func (s *State) MergesWith(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}
+	for i := range s.Limits {
+		if l := &s.Limits[i]; !s.isSessionOf(l, other, other.find(l.Name)) {
+			return false
+		}
+	}
 	return s.Count() > 1 && !s.Changed && !other.Changed && s.Shards == other.Shards && s.Shard == low && other.Shard == high && c.Matches(other) &&
 		(!s.noted() || !s.taken()) && (!other.noted() || !other.taken())
 }

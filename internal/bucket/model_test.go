@@ -149,6 +149,14 @@ func (it *item) apply(p *Plan) bool {
 			l.Windows = calendar.UnplacedWindows(s.Text)
 		case Unschedule:
 			l.Windows = nil
+		case Sit:
+			l.Capacity, l.RefillAmount, l.RefillPeriod, l.Session = v[0], 0, v[1], v[2]
+		case Unsit:
+			l.Session, l.Since, l.Applied, l.Rolled = 0, 0, 0, 0
+		case Open:
+			l.Since, l.Applied = v[0], v[0]
+		case Close:
+			l.Since, l.Applied, l.Rolled = 0, 0, 0
 		case Know:
 			l.Known = v[0]
 		case Same:

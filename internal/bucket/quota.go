@@ -19,7 +19,12 @@ import (
 func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
 
 // renews reports whether a quota of the item is full anew at a time, and was not so before.
-func (s *State) renews(l *Limit, at int64) bool { return l.Times.Between(s.mark(), at) }
+func (s *State) renews(l *Limit, at int64) bool {
+	if l.Session > 0 {
+		return l.isClosed(at) || s.isRolled(l)
+	}
+	return l.Times.Between(s.mark(), at)
+}
 
 // isPast reports whether a quota of the item is full anew at a time, so that the item's figures are not what holds.
 func (s *State) isPast(at int64) bool { return s.ValidUntil > 0 && s.ValidUntil <= at }
@@ -33,8 +38,11 @@ func (s *State) validAt(now int64) int64 {
 	return now
 }
 
-// period returns the end of the period that a quota is in, 0 for a limit that refills.
+// period returns the end of the period that a quota is in, 0 for a limit that refills, and for a session that is not open.
 func (s *State) period(l *Limit) int64 {
+	if l.Session > 0 {
+		return l.ends()
+	}
 	if l.Times == nil {
 		return 0
 	}
@@ -49,12 +57,17 @@ func (s *State) Seen() int64 {
 	return s.ValidUntil
 }
 
-// UntilEdge returns how long it takes until one of the quotas is full anew, in milliseconds; the largest int64 without any.
-func (c *Config) UntilEdge(now int64) int64 {
+// UntilEdge returns how long it takes until one of the quotas of shards is full anew, in milliseconds; the largest int64 without any. A
+// session that is not open counts from now on.
+func (c *Config) UntilEdge(shards []*State, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
-		if t := c.Params[i].Times; t != nil {
-			least = min(least, sub(t.Next(now), now))
+		if p := &c.Params[i]; p.isQuota() {
+			next := p.renewsAfter(shards, now)
+			if p.Session > 0 {
+				next = min(next, sessionEnd(now, p.Session))
+			}
+			least = min(least, sub(next, now))
 		}
 	}
 	return least
@@ -73,8 +86,11 @@ type edge struct {
 // program has changed. zae-limiter has the same.
 const longestValid = 366 * 24 * 60 * 60 * 1000
 
-// cover takes a limit into account.
-func (e *edge) cover(t *calendar.Times, w *calendar.Windows) {
+// cover takes a limit into account, with the beginning of its session.
+func (e *edge) cover(t *calendar.Times, w *calendar.Windows, session, since int64) {
+	if session > 0 {
+		e.until(max(closed, sessionEnd(since, session)))
+	}
 	if t != nil {
 		e.zone, e.quotas = t.Zone(), true
 		e.until(t.Next(e.after))
@@ -114,12 +130,19 @@ func (p *Plan) note(s *State, e edge) {
 // parameters plans that a limit has parameters, which it had otherwise.
 func (p *Plan) parameters(l *Limit, params *Params) {
 	switch {
+	case params.Session > 0:
+		if l != nil && l.Times != nil {
+			p.step(Unration, params.Name)
+		}
+		p.step(Sit, params.Name, params.Capacity, params.RefillPeriod, params.Session)
 	case params.Times != nil:
+		p.unsit(l)
 		p.text(Ration, params.Name, params.Times.Compact(), params.Capacity, params.RefillPeriod)
 	case l != nil && l.Times != nil:
 		p.step(Unration, params.Name)
 		fallthrough
 	default:
+		p.unsit(l)
 		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
 	}
 	switch {
@@ -127,6 +150,13 @@ func (p *Plan) parameters(l *Limit, params *Params) {
 		p.text(Schedule, params.Name, params.Windows.Compact())
 	case params.Windows == nil && l != nil && l.Windows != nil:
 		p.step(Unschedule, params.Name)
+	}
+}
+
+// unsit plans that a limit, which the item may not have, is no session quota.
+func (p *Plan) unsit(l *Limit) {
+	if l != nil && l.Session > 0 {
+		p.step(Unsit, l.Name)
 	}
 }
 

@@ -29,8 +29,10 @@ func (p *Plan) Split(s *State) {
 			l.Tokens, l.Consumed, l.FromChildren, l.FromNarrower = p.halve(s, &l, &kept, at), 0, 0, 0
 			l.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 		}
+		kept := p.keepSession(s, &l, at)
+		l.Since, l.Applied, l.Rolled = kept.Since, kept.Applied, kept.Rolled
 		p.Item.Limits = append(p.Item.Limits, l)
-		next.cover(l.Times, l.Windows)
+		next.cover(l.Times, l.Windows, l.Session, l.Since)
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	p.note(s, next)
@@ -78,8 +80,8 @@ func (p *Plan) Merge(s, other *State) {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
-		next.cover(l.Times, l.Windows)
-		if l.Times != nil {
+		next.cover(l.Times, l.Windows, l.Session, p.keepSession(s, l, next.after).Since)
+		if l.isQuota() {
 			p.mergeQuota(s, other, l, at, next.after)
 			continue
 		}

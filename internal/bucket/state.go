@@ -151,7 +151,7 @@ const maxFreshness = 1000
 func DefaultFreshness(params []Params) int64 {
 	freshness := int64(maxFreshness)
 	for i := range params {
-		if params[i].Times == nil {
+		if !params[i].isQuota() {
 			params[i].rule().each(func(r rule) {
 				freshness = min(freshness, timeToRefill(0, uint64(r.capacity), r.refill, r.period)/100)
 			})
@@ -220,10 +220,10 @@ func (c *Config) Matches(s *State) bool {
 }
 
 func (l *Limit) params() Params {
-	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times, l.Windows, ""}
+	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times, l.Windows, l.Session, ""}
 }
 
 func (l *Limit) has(p *Params) bool {
 	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod &&
-		l.Times.Equal(p.Times) && l.Windows.Equal(p.Windows)
+		l.Session == p.Session && l.Times.Equal(p.Times) && l.Windows.Equal(p.Windows)
 }

@@ -15,7 +15,7 @@ type Status struct {
 	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
 	Kept      int64            // what the demand leaves to others by its priority, millitokens
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
-	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills
+	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session that is not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
 	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
@@ -38,8 +38,8 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		if available < 0 {
 			status.Queue = c.until(shards, p, available, func(int64) int64 { return 0 }, now)
 		}
-		if p.Times != nil {
-			status.ResetsAt = p.Times.Next(now)
+		if at := p.renewsAfter(shards, now); p.isQuota() && at != Never {
+			status.ResetsAt = at
 		}
 		status.Change, _, _ = p.Windows.At(now)
 		switch {
@@ -225,7 +225,7 @@ func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) 
 // until returns the time from now, in milliseconds, until shards that have less of a limit have what is needed, if nothing else happens. That
 // is a function of the capacity. It goes from window to window, since one that closes takes away what it does not hold.
 func (c *Config) until(shards []*State, p *Params, available int64, needs func(capacity int64) int64, now int64) int64 {
-	if p.Times != nil {
+	if p.isQuota() {
 		return c.untilAnew(shards, p, needs, now)
 	}
 	r := p.rule()
@@ -260,7 +260,7 @@ func (c *Config) until(shards []*State, p *Params, available int64, needs func(c
 func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64) int64, now int64) int64 {
 	at := now
 	for range maxStretches {
-		if at = p.Times.Next(at); at == Never || c.available(shards, p, &Demand{}, at) >= needs(p.rule().capacityAt(at)) {
+		if at = p.renewsAfter(shards, at); at == Never || c.available(shards, p, &Demand{}, at) >= needs(p.rule().capacityAt(at)) {
 			break
 		}
 	}

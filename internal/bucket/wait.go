@@ -163,6 +163,10 @@ func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 				due = max(due, is.Times.Next(s.mark()))
 				continue
 			}
+			if is.Session > 0 {
+				due = max(due, is.ends())
+				continue
+			}
 			missing := uint64(-(balance + 1)) + 1
 			due = max(due, is.rule().after(s, is.Name, s.RefilledAt, missing))
 		}

@@ -68,6 +68,8 @@ type Limit struct {
 	Windows  string        // in which other parameters hold: patterns of cron with what holds
 	Floors   string        // of priorities: percents of the capacity
 	Term     time.Duration // of slots, which have neither refill nor period; else 0
+
+	Session time.Duration // length of the sessions of a session quota, which has neither refill nor period; 0 for another limit
 }
 
 // LimitNames returns the limits of all resources by the Go name that they share, each once, in the order in which they

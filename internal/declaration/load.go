@@ -236,7 +236,7 @@ func (l *loader) limit(owner string, p document.Pair) *Limit {
 		"unit":  func(n *yaml.Node) { limit.Unit = l.unit(n, what) },
 	}, "rate")
 	if burst > 0 {
-		if limit.Resets != "" {
+		if limit.Resets != "" || limit.Session != 0 {
 			l.Errorf(limit.Pos, "%s: burst is for limits that refill, and not for quotas", what)
 		}
 		limit.Capacity = burst
@@ -278,7 +278,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
 	limit.Capacity, limit.Refill, limit.Period, limit.Resets, limit.Zone = rate.Capacity, rate.Refill, rate.Period, rate.Resets, rate.Zone
-	limit.Windows, limit.Floors, limit.Term = rate.Windows, rate.Floors, rate.Term
+	limit.Windows, limit.Floors, limit.Term, limit.Session = rate.Windows, rate.Floors, rate.Term, rate.Session
 }
 
 // tokens reads a positive number, whose digits may be in groups: 10_000.

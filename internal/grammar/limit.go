@@ -16,9 +16,10 @@ const MaxTokens = math.MaxInt64 / 1000
 
 // A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
-// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. Windows may follow, in which other
-// parameters hold: rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities come last: rpm=60/min floors batch=20.
-// Slots are NAME=NUMBER slots/TERM, such as workers=20 slots/30s.
+// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. One for sessions is
+// NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. Windows may follow, in which other parameters hold:
+// rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities come last: rpm=60/min floors batch=20. Slots are
+// NAME=NUMBER slots/TERM, such as workers=20 slots/30s.
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens
@@ -31,7 +32,8 @@ type Limit struct {
 	Windows string // in which other parameters hold: patterns of cron with what holds, and semicolons between them
 	Floors  string // of priorities: PRIORITY=PERCENT of the capacity, with spaces between them
 
-	Term time.Duration // of slots, whose number is Capacity, and which have nothing else
+	Term    time.Duration // of slots, whose number is Capacity, and which have nothing else
+	Session time.Duration // length of the sessions of a session quota; 0 for another limit
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
@@ -101,6 +103,13 @@ func parseRate(text string) (Limit, error) {
 		}
 		return l, l.setTimes(period)
 	}
+	if length, ok := strings.CutPrefix(period, sessionForm); ok {
+		if hasRefill {
+			return l, errQuotaRefill
+		}
+		l.Session, err = ParseSession(length)
+		return l, err
+	}
 	l.Refill = l.Capacity
 	if hasRefill {
 		if l.Refill, err = ParseTokens(refill, 1); err != nil {
@@ -118,6 +127,9 @@ func (l Limit) Rate() string {
 	}
 	if l.Resets != "" {
 		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times() + l.windows() + l.floors()
+	}
+	if l.Session > 0 {
+		return strconv.FormatInt(l.Capacity, 10) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors()
 	}
 	refill := ""
 	if l.Refill != l.Capacity {

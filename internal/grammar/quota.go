@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
@@ -114,3 +115,30 @@ func (l *Limit) cycle(name string, day, hour, minute int) (text string, ok bool)
 
 // errQuotaRefill is why a quota has one amount alone.
 var errQuotaRefill = errors.New("a quota has no refill: write AMOUNT/day@ZONE, not CAPACITY:REFILL")
+
+// sessionForm comes before the length of sessions, in place of a period.
+const sessionForm = "session:"
+
+// MaxSession is the longest session, in which every program of the table can count.
+const MaxSession = 1_000_000_000 * time.Second
+
+// ParseSession parses the length of sessions: a period of whole seconds.
+func ParseSession(text string) (time.Duration, error) {
+	length, err := ParsePeriod(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("session %q must have a length of whole seconds, such as session:5h, session:90s or session:2d", text)
+	case CheckSession(length) != "":
+		return 0, fmt.Errorf("session %q %s", text, CheckSession(length))
+	default:
+		return length, nil
+	}
+}
+
+// CheckSession returns the rule that the length of sessions breaks, "" for none.
+func CheckSession(length time.Duration) string {
+	if length < time.Second || length > MaxSession || length%time.Second != 0 {
+		return "must be whole seconds, from 1 to 1000000000"
+	}
+	return ""
+}

@@ -222,6 +222,14 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			call.Ration(s.Limit, v[0], v[1], s.Text)
 		case bucket.Unration:
 			call.Unration(s.Limit)
+		case bucket.Sit:
+			call.Sit(s.Limit, v[0], v[1], v[2])
+		case bucket.Unsit:
+			call.Unsit(s.Limit)
+		case bucket.Open:
+			call.Open(s.Limit, v[0])
+		case bucket.Close:
+			call.Close(s.Limit)
 		case bucket.Schedule:
 			call.Schedule(s.Limit, s.Text)
 		case bucket.Unschedule:

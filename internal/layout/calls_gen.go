@@ -193,6 +193,31 @@ func (c AdvanceCall) Unration(limit string) {
 	c.Pick(advanceUnration, limit)
 }
 
+// Sit takes over the configured parameters of a session quota. Older versions of this program do not read a limit
+// without a refill.
+//   - capacity: millitokens
+//   - refillPeriod: milliseconds, of no meaning
+//   - session: length of a session, seconds
+func (c AdvanceCall) Sit(limit string, capacity, refillPeriod, session int64) {
+	c.Pick(advanceSit, limit, expr.N(capacity), expr.N(refillPeriod), expr.N(session))
+}
+
+// Unsit ends a session quota that is dropped, or is another limit from now on.
+func (c AdvanceCall) Unsit(limit string) {
+	c.Pick(advanceUnsit, limit)
+}
+
+// Open begins a session.
+//   - since: epoch milliseconds
+func (c AdvanceCall) Open(limit string, since int64) {
+	c.Pick(advanceOpen, limit, expr.N(since))
+}
+
+// Close ends a session. The quota is full from now on.
+func (c AdvanceCall) Close(limit string) {
+	c.Pick(advanceClose, limit)
+}
+
 // Schedule takes over the windows in which other parameters hold.
 //   - windows: in the compact form
 func (c AdvanceCall) Schedule(limit, windows string) {

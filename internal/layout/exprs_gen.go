@@ -123,6 +123,10 @@ const (
 	advanceConfigure
 	advanceRation
 	advanceUnration
+	advanceSit
+	advanceUnsit
+	advanceOpen
+	advanceClose
 	advanceSchedule
 	advanceUnschedule
 	advanceApart
@@ -211,6 +215,38 @@ var advanceOperation = expr.Operation{
 		advanceUnration: {
 			Name:   "unration",
 			Update: []expr.Action{expr.Remove(expr.Of("b_", "_rsched"))},
+		},
+		advanceSit: {
+			Name:  "sit",
+			Slots: 3,
+			Update: []expr.Action{
+				expr.Set(expr.Of("b_", "_cp"), 0),
+				expr.Set(expr.Of("b_", "_rp"), 1),
+				expr.Set(expr.Of("b_", "_rsa"), 2),
+				expr.Remove(expr.Of("b_", "_ra")),
+			},
+		},
+		advanceUnsit: {
+			Name: "unsit",
+			Update: []expr.Action{
+				expr.Remove(expr.Of("b_", "_rsa")),
+				expr.Remove(expr.Of("b_", "_ws")),
+				expr.Remove(expr.Of("b_", "_wa")),
+				expr.Remove(expr.Of("b_", "_wtc")),
+			},
+		},
+		advanceOpen: {
+			Name:   "open",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_ws"), 0), expr.Set(expr.Of("b_", "_wa"), 0)},
+		},
+		advanceClose: {
+			Name: "close",
+			Update: []expr.Action{
+				expr.Remove(expr.Of("b_", "_ws")),
+				expr.Remove(expr.Of("b_", "_wa")),
+				expr.Remove(expr.Of("b_", "_wtc")),
+			},
 		},
 		advanceSchedule: {
 			Name:   "schedule",

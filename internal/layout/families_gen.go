@@ -11,7 +11,7 @@ import (
 
 // What other programs limit by, and this one does not.
 var (
-	// the limit does not refill, and is reset a time after its first use
+	// a limit that is not stored as a session quota has the length of a session
 	FeatureSessionQuota = Feature{Name: "session quota", Since: "0.15.0"}
 	// operators have added to a quota for the present period
 	FeatureTopUp = Feature{Name: "top up", Since: "0.17.0"}
@@ -39,6 +39,18 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	}
 	if m.ResetTimes() != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.ResetTimes())})
+	}
+	if m.Session != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session)})
+	}
+	if m.Since != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "ws", Value: expr.N(m.Since)})
+	}
+	if m.Applied != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wa", Value: expr.N(m.Applied)})
+	}
+	if m.Rolled != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wtc", Value: expr.N(m.Rolled)})
 	}
 	return item
 }
@@ -70,6 +82,14 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).SetWindowTexts(d.text(a))
 	case "rsched":
 		bucketLimitNamed(members, name).SetResetTimes(d.text(a))
+	case "rsa":
+		bucketLimitNamed(members, name).Session = d.number(a)
+	case "ws":
+		bucketLimitNamed(members, name).Since = d.number(a)
+	case "wa":
+		bucketLimitNamed(members, name).Applied = d.number(a)
+	case "wtc":
+		bucketLimitNamed(members, name).Rolled = d.wrapped(a)
 	default:
 		return false
 	}
@@ -253,6 +273,77 @@ func bucketSlotsNamed(members *[]bucket.Slots, name string) *bucket.Slots {
 		}
 	}
 	*members = append(list, bucket.Slots{Name: name})
+	return &(*members)[len(list)]
+}
+
+// ConfigSession is a member of the family w_{limit}_{field}. One stored session quota. Clients before 0.15.0 do not
+// read it.
+type ConfigSession struct {
+	Name         string // limit name
+	Capacity     int64  // cp: amount for a session, tokens
+	RefillAmount int64  // ra: always 0
+	RefillPeriod int64  // rp: always 1
+	Session      int64  // rsa: length of a session, seconds
+	Windows      string // sched: windows in which other amounts hold; absent without any
+	Floors       string // fl: floors of priorities, as those of other limits; absent without any
+}
+
+// appendConfigSession appends the attributes of a limit to an item.
+func appendConfigSession(item expr.Item, m *ConfigSession) expr.Item {
+	prefix := "w_" + m.Name + "_"
+	item = append(item,
+		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
+		expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)},
+		expr.Attribute{Name: prefix + "rp", Value: expr.N(m.RefillPeriod)},
+		expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session)},
+	)
+	if m.Windows != "" {
+		item = append(item, expr.Attribute{Name: prefix + "sched", Value: expr.S(m.Windows)})
+	}
+	if m.Floors != "" {
+		item = append(item, expr.Attribute{Name: prefix + "fl", Value: expr.S(m.Floors)})
+	}
+	return item
+}
+
+// decodeConfigSession reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeConfigSession(d *decoder, members *[]ConfigSession, a *expr.Attribute) bool {
+	rest, ok := strings.CutPrefix(a.Name, "w_")
+	if !ok {
+		return false
+	}
+	name, field := cutMember(rest)
+	switch field {
+	case "cp":
+		configSessionNamed(members, name).Capacity = d.number(a)
+		d.found++
+	case "ra":
+		configSessionNamed(members, name).RefillAmount = d.number(a)
+	case "rp":
+		configSessionNamed(members, name).RefillPeriod = d.number(a)
+	case "rsa":
+		configSessionNamed(members, name).Session = d.number(a)
+		d.found++
+	case "sched":
+		configSessionNamed(members, name).Windows = d.text(a)
+	case "fl":
+		configSessionNamed(members, name).Floors = d.text(a)
+	default:
+		return false
+	}
+	return true
+}
+
+// configSessionNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func configSessionNamed(members *[]ConfigSession, name string) *ConfigSession {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, ConfigSession{Name: name})
 	return &(*members)[len(list)]
 }
 

@@ -182,7 +182,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 20+8*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+	item := make(expr.Item, 0, 20+12*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		8*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -338,10 +338,6 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 // refusedInBucket has the attributes of other programs by which a bucket item is refused.
 var refusedInBucket = refusals{
 	{prefix: "b_", name: "tu", feature: &FeatureTopUp, unless: []string{"0"}},
-	{prefix: "b_", name: "rsa", feature: &FeatureSessionQuota},
-	{prefix: "b_", name: "ws", feature: &FeatureSessionQuota},
-	{prefix: "b_", name: "wa", feature: &FeatureSessionQuota},
-	{prefix: "b_", name: "wtc", feature: &FeatureSessionQuota},
 }
 
 // Operation is an operation item. What an operator did to a bucket by hand, under an id. It stands beside shard 0. A
@@ -445,8 +441,9 @@ type EntityConfig struct {
 	// by which other programs admit without limit, counts as false; absent where the next level says it
 	Switch expr.Value
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
-	Zone   string
-	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
+	Zone     string
+	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
+	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -455,7 +452,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 11+7*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+6*len(it.Sessions)+7*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -477,6 +474,9 @@ func (it *EntityConfig) Encode() expr.Item {
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
 	}
+	for i := range it.Sessions {
+		item = appendConfigSession(item, &it.Sessions[i])
+	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
 	}
@@ -487,10 +487,13 @@ func (it *EntityConfig) Encode() expr.Item {
 // wrong.
 func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 	var key store.Key
-	it := EntityConfig{Limits: room[ConfigLimit](len(item)-9, 3)}
+	it := EntityConfig{Sessions: room[ConfigSession](len(item)-9, 4)}
 	d := decoder{record: "entity config"}
 	for i := range item {
 		a := &item[i]
+		if decodeConfigSession(&d, &it.Sessions, a) {
+			continue
+		}
 		if decodeConfigLimit(&d, &it.Limits, a) {
 			continue
 		}
@@ -515,11 +518,17 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 			it.unknown = append(it.unknown, *a)
 		}
 	}
-	if d.found < 3*len(it.Limits) {
+	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
+		for _, m := range it.Sessions {
+			d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
+		}
 		for _, m := range it.Limits {
 			d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
 		}
 	}
+	slices.SortFunc(it.Sessions, func(a, b ConfigSession) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	slices.SortFunc(it.Limits, func(a, b ConfigLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
@@ -533,10 +542,6 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 // refusedInEntityConfig has the attributes of other programs by which an entity config item is refused.
 var refusedInEntityConfig = refusals{
 	{name: "cascade", feature: &FeatureCascadePolicy},
-	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
@@ -558,8 +563,9 @@ type ResourceConfig struct {
 	Zone string
 	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
 	// by which other programs admit without limit, counts as false; absent where the next level says it
-	Switch expr.Value
-	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
+	Switch   expr.Value
+	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
+	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -567,7 +573,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+7*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 10+6*len(it.Sessions)+7*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -592,6 +598,9 @@ func (it *ResourceConfig) Encode() expr.Item {
 	if it.Switch.Kind() != expr.KindNone {
 		item = append(item, expr.Attribute{Name: "disabled", Value: it.Switch})
 	}
+	for i := range it.Sessions {
+		item = appendConfigSession(item, &it.Sessions[i])
+	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
 	}
@@ -602,10 +611,13 @@ func (it *ResourceConfig) Encode() expr.Item {
 // is wrong.
 func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 	var key store.Key
-	it := ResourceConfig{Limits: room[ConfigLimit](len(item)-6, 3)}
+	it := ResourceConfig{Sessions: room[ConfigSession](len(item)-6, 4)}
 	d := decoder{record: "resource config"}
 	for i := range item {
 		a := &item[i]
+		if decodeConfigSession(&d, &it.Sessions, a) {
+			continue
+		}
 		if decodeConfigLimit(&d, &it.Limits, a) {
 			continue
 		}
@@ -634,11 +646,17 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			it.unknown = append(it.unknown, *a)
 		}
 	}
-	if d.found < 3*len(it.Limits) {
+	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
+		for _, m := range it.Sessions {
+			d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
+		}
 		for _, m := range it.Limits {
 			d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
 		}
 	}
+	slices.SortFunc(it.Sessions, func(a, b ConfigSession) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	slices.SortFunc(it.Limits, func(a, b ConfigLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
@@ -652,10 +670,6 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 // refusedInResourceConfig has the attributes of other programs by which a resource config item is refused.
 var refusedInResourceConfig = refusals{
 	{name: "cascade", feature: &FeatureCascadePolicy},
-	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
@@ -663,16 +677,18 @@ var refusedInResourceConfig = refusals{
 type SystemConfig struct {
 	Key SystemConfigKey
 
-	ConfigVersion  int64 // config_version: number of writes so far
-	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
+	ConfigVersion int64 // config_version: number of writes so far
+	// managed_version: config_version of the last write of limits that a file declares
+	ManagedVersion int64
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
 	// level says it
 	OnUnavailable string
 	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces that do not say
 	AuditRetentionDays int64
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
-	Zone   string
-	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
+	Zone     string
+	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
+	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -680,7 +696,7 @@ type SystemConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+7*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+6*len(it.Sessions)+7*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
@@ -698,6 +714,9 @@ func (it *SystemConfig) Encode() expr.Item {
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
 	}
+	for i := range it.Sessions {
+		item = appendConfigSession(item, &it.Sessions[i])
+	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
 	}
@@ -708,10 +727,13 @@ func (it *SystemConfig) Encode() expr.Item {
 // wrong.
 func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 	var key store.Key
-	it := SystemConfig{Limits: room[ConfigLimit](len(item)-5, 3)}
+	it := SystemConfig{Sessions: room[ConfigSession](len(item)-5, 4)}
 	d := decoder{record: "system config"}
 	for i := range item {
 		a := &item[i]
+		if decodeConfigSession(&d, &it.Sessions, a) {
+			continue
+		}
 		if decodeConfigLimit(&d, &it.Limits, a) {
 			continue
 		}
@@ -736,11 +758,17 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 			it.unknown = append(it.unknown, *a)
 		}
 	}
-	if d.found < 3*len(it.Limits) {
+	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
+		for _, m := range it.Sessions {
+			d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
+		}
 		for _, m := range it.Limits {
 			d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
 		}
 	}
+	slices.SortFunc(it.Sessions, func(a, b ConfigSession) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	slices.SortFunc(it.Limits, func(a, b ConfigLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
@@ -753,10 +781,6 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 
 // refusedInSystemConfig has the attributes of other programs by which a system config item is refused.
 var refusedInSystemConfig = refusals{
-	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
-	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 

@@ -67,10 +67,10 @@ func ReadWindows(compact, zone string) (*calendar.Windows, error) {
 	return calendar.DecodeWindows(compact, cmp.Or(zone, defaultZone))
 }
 
-// isTimed reports whether one of the limits is a quota, or has windows. Every program notes then until when the item is valid.
+// isTimed reports whether one of the limits is a quota, of whatever kind, or has windows. Every program notes then until when the item is valid.
 func (it *Bucket) isTimed() bool {
 	for i := range it.Limits {
-		if it.Limits[i].Times != nil || it.Limits[i].Windows != nil {
+		if l := &it.Limits[i]; l.Times != nil || l.Windows != nil || l.Session > 0 {
 			return true
 		}
 	}

@@ -113,6 +113,10 @@ const (
 	consumed
 	known
 	life
+	session
+	since
+	applied
+	rolled
 	perLimit
 )
 
@@ -150,6 +154,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
 			RefillPeriod: first + refillPeriod, Consumed: first + consumed, Known: first + known,
+			Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled,
 		})
 		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
@@ -215,6 +220,7 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 		l.Tokens, l.Capacity = r.figure(at[tokens]), r.figure(at[capacity])
 		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
 		l.Consumed, l.Known, l.Life = r.figure(at[consumed]), r.figure(at[known]), r.figure(at[life])
+		l.Session, l.Since, l.Applied, l.Rolled = r.figure(at[session]), r.figure(at[since]), r.figure(at[applied]), r.figure(at[rolled])
 		if l.RefillPeriod <= 0 || l.RefillAmount < 0 {
 			return s, false
 		}

@@ -222,6 +222,26 @@ var calls = []operationCall{
 		c.Unration("m")
 		return c.Bind()
 	}},
+	{"Advance Sit", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Sit("m", 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Advance Unsit", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Unsit("m")
+		return c.Bind()
+	}},
+	{"Advance Open", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Open("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Close", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Close("m")
+		return c.Bind()
+	}},
 	{"Advance Schedule", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Schedule("m", "x")

@@ -42,6 +42,7 @@ type RepeatedLimit struct {
 	Windows      string `json:"sched,omitempty"`
 	Floors       string `json:"fl,omitempty"`
 	Term         int64  `json:"tm,omitempty"`
+	Session      int64  `json:"rsa,omitempty"`
 }
 
 // Repeat returns levels as they were read at a time, in the form in which an item repeats them.

@@ -38,6 +38,7 @@ var kinds = []struct{ family, name, since string }{
 	{"", "within", "0.10.1"},
 	{"l_", "sched", "0.10.1"},
 	{"l_", "tm", "0.10.1"},
+	{"w_", "rsa", "0.15.0"},
 }
 
 // OldestClient returns the version of the oldest client that obeys an item, "" where every client of the layout does. The attributes

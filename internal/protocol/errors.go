@@ -100,7 +100,7 @@ var (
 	errShort     = errors.New("a shard falls short")          // of the demand, as seen since the request came
 	errNoShard   = errors.New("no such shard")                // it was merged
 	errOutdated  = errors.New("the limits changed")           // so that the level has to be made anew
-	errUnaligned = errors.New("the shards have other limits") // than those of the level, and are brought in line together
+	errUnaligned = errors.New("the shards change together")   // they have other limits than the level, or open a session
 	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before
 )
 

@@ -159,7 +159,8 @@ func (fs *families) boundWait(levels []level) {
 	}
 	now := fs.now()
 	for i := range levels {
-		longest = min(longest, levels[i].limits.Config.UntilEdge(now))
+		states, _ := levels[i].bucket.states(nil)
+		longest = min(longest, levels[i].limits.Config.UntilEdge(states, now))
 		if levels[i].demand.Priority != "" {
 			longest = 0
 		}

@@ -450,7 +450,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			now = st.now()
 			plan.Decide(image.state(), config, &d, now)
 		}
-		if !plan.Writes() || plan.Overflows && image.Count() > 1 {
+		if !plan.Writes() || image.Count() > 1 && (plan.Overflows || config.Opens([]*bucket.State{&image.State}, &d, now)) {
 			return errShort
 		}
 		next, applied, err := st.items.write(ctx, s, c.limits.Owner, image, plan, st.now(), nil)

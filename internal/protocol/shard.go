@@ -109,6 +109,9 @@ type take struct {
 // stale again, and N writers would cost N attempts.
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
 	t.at = t.items.judgedAt(&t.limits.Config, i, t.startedAt)
+	if i.exists && i.Count() > 1 && t.limits.Config.Opens([]*bucket.State{&i.State}, &t.demand, t.at) {
+		return false, errUnaligned // the shards open a session together
+	}
 	t.makePlan(i)
 	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.at) {
 		if t.limits, err = t.aligner.confirm(ctx, t.level, t.limits, i); err != nil {

@@ -141,6 +141,9 @@ const maxViews = 3
 func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)
+	if ok && !v.isWhole() && c.Opens(v.states, &p.demand, now) {
+		ok = false
+	}
 	if ok && again {
 		at = tk.anyWith(c, v.states, &p.demand, now)
 	}

@@ -114,7 +114,7 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 		for _, s := range l.Statuses {
 			last = max(last, s.Wait)
 			yields = yields || s.Short && s.Kept > 0
-			if s.Times == nil {
+			if s.ResetsAt == 0 {
 				continue
 			}
 			next = min(next, s.ResetsAt-now)

@@ -101,16 +101,24 @@ var constructors = map[time.Duration]string{
 	time.Second: "PerSecond", time.Minute: "PerMinute", time.Hour: "PerHour", 24 * time.Hour: "PerDay",
 }
 
+// seconds writes a duration of whole seconds.
+func seconds(d time.Duration) *Statement {
+	return number(int64(d/time.Second)).Op("*").Qual("time", "Second")
+}
+
 // limit writes the value of a limit.
 func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
 	if l.Windows != "" || l.Floors != "" {
 		fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
-		if l.Resets != "" {
+		switch {
+		case l.Resets != "":
 			fields = append(fields, field("Resets", Lit(l.Resets)))
-		} else {
+		case l.Session != 0:
+			fields = append(fields, field("Session", seconds(l.Session)))
+		default:
 			fields = append(fields, field("RefillAmount", number(l.Refill)),
-				field("RefillPeriod", number(int64(l.Period/time.Second)).Op("*").Qual("time", "Second")))
+				field("RefillPeriod", seconds(l.Period)))
 		}
 		for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}} {
 			if text.value != "" {
@@ -125,11 +133,14 @@ func limit(l *declaration.Limit) Code {
 	if l.Resets != "" {
 		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
 	}
+	if l.Session != 0 {
+		return Qual(sdkPkg, "Session").Call(name, number(l.Capacity), seconds(l.Session))
+	}
 	constructor, ok := constructors[l.Period]
 	if !ok {
 		return Values(
 			field("Name", name), field("Capacity", number(l.Capacity)), field("RefillAmount", number(l.Refill)),
-			field("RefillPeriod", number(int64(l.Period/time.Second)).Op("*").Qual("time", "Second")),
+			field("RefillPeriod", seconds(l.Period)),
 		)
 	}
 	args := []Code{name, number(l.Refill)}

@@ -58,7 +58,7 @@ func limitsOf(declared []*declaration.Limit) []zlimit.Limit {
 	var limits []zlimit.Limit
 	for _, l := range declared {
 		limits = append(limits, zlimit.Limit{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term,
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session,
 		})
 	}
 	slices.SortFunc(limits, func(a, b zlimit.Limit) int { return strings.Compare(a.Name, b.Name) })

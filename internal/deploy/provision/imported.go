@@ -34,7 +34,7 @@ func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration
 		for _, limit := range l.Config.Limits {
 			limits = append(limits, &declaration.Limit{
 				Name: limit.Name, Capacity: limit.Capacity, Refill: limit.RefillAmount, Period: limit.RefillPeriod,
-				Resets: limit.Resets, Zone: limit.Zone, Windows: limit.Windows, Floors: limit.Floors, Term: limit.Term,
+				Resets: limit.Resets, Zone: limit.Zone, Windows: limit.Windows, Floors: limit.Floors, Term: limit.Term, Session: limit.Session,
 			})
 		}
 		policy := ""

@@ -87,7 +87,10 @@ func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 		if unit, ok := f.Units[s.Limit.Name]; ok {
 			b = append(append(append(b, `;qu="`...), unit...), '"')
 		}
-		if s.Limit.Resets == "" && s.Limit.Term == 0 {
+		switch {
+		case s.Limit.Session > 0:
+			b = appendParameter(b, ";w=", int64(s.Limit.Session/time.Second))
+		case s.Limit.Resets == "" && s.Limit.Term == 0:
 			b = appendParameter(b, ";w=", max(1, untilTokens(s.Now(), s.Now().Capacity)))
 		}
 		b = f.appendPartition(b, s)
@@ -120,7 +123,7 @@ func Wait(s zlimit.Status, refused bool) int64 {
 		return seconds(s.RetryAfter)
 	case !s.ResetsAt.IsZero() && s.Available < s.Now().Capacity:
 		return max(1, seconds(time.Until(s.ResetsAt)))
-	case !s.ResetsAt.IsZero():
+	case !s.ResetsAt.IsZero(), s.Limit.Session > 0:
 		return 0
 	case s.Limit.Term > 0: // nobody knows
 		return 0

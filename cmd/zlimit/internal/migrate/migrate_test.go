@@ -704,6 +704,7 @@ func TestMigratedKinds(t *testing.T) {
 			client    string
 		}{
 			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.10.1"},
+			"a session quota":             {expr.Attribute{Name: "w_tokens_rsa", Value: expr.N(18000)}, "0.15.0"},
 			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.10.1"},
 			"limits that older ones know": {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.10.0"},
 		} {

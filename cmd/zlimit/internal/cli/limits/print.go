@@ -90,7 +90,7 @@ func settings(c *zlimit.Config) []setting {
 		value := show.Refill(limit)
 		if limit.Term != 0 {
 			value = show.Grouped(limit.Capacity) + " " + value
-		} else if limit.Resets != "" {
+		} else if limit.Resets != "" || limit.Session != 0 {
 			value = show.Grouped(limit.Capacity) + "/" + value
 		} else if limit.Capacity != limit.RefillAmount {
 			value += ", burst " + show.Grouped(limit.Capacity)

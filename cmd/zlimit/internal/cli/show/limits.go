@@ -49,9 +49,9 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 }
 
 // Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows and
-// floors follow. Of slots it is the term.
+// floors follow. Of slots it is the term, and of a session quota session:LENGTH.
 func Refill(l zlimit.Limit) string {
-	if l.Resets != "" {
+	if l.Resets != "" || l.Session != 0 {
 		return Times(l)
 	}
 	if l.Term != 0 {
@@ -73,7 +73,7 @@ func exceptions(l zlimit.Limit) string {
 
 // PlainRefill is [Refill] without groups of digits, for programs.
 func PlainRefill(l zlimit.Limit) string {
-	if l.Resets != "" {
+	if l.Resets != "" || l.Session != 0 {
 		return Times(l)
 	}
 	if l.Term != 0 {

@@ -254,6 +254,10 @@ func limitOf(v any) (l zlimit.Limit, ok bool) {
 		l.Resets = resets
 		return l, named && bounded
 	}
+	if seconds, is := m["session_seconds"].(int64); is {
+		l.Session = time.Duration(seconds) * time.Second
+		return l, named && bounded
+	}
 	amount, refilled := m["refill_amount"].(int64)
 	seconds, periodic := m["refill_period_seconds"].(int64)
 	l.RefillAmount, l.RefillPeriod = amount, time.Duration(seconds)*time.Second

@@ -1,0 +1,184 @@
+package bucket
+
+import "math"
+
+// A session quota does not refill. Its session begins with the first request that takes of it, and ends a fixed time later. While no
+// session is open, the quota is full, whatever its balance says. The item notes a time in the past then, [State.ValidUntil], so that
+// each write moves the stamp. The first one that takes opens the session.
+//
+// The shards of a bucket open a session together, in one transaction, and it begins on all of them at one time. Each of them ends it
+// with its own next write.
+
+// closed is the [State.ValidUntil] of an item of which a session is not open: it is past for every clock.
+const closed = 1
+
+// sessionEnd returns when a session of a length in seconds ends, 0 for one that is not open.
+func sessionEnd(since, session int64) int64 {
+	if session <= 0 || since <= 0 {
+		return 0
+	}
+	return add(since, session*1000)
+}
+
+// ends returns when the session of a limit ends, 0 where none is open.
+func (l *Limit) ends() int64 { return sessionEnd(l.Since, l.Session) }
+
+// isClosed reports whether a session quota has no session that is open at a time.
+func (l *Limit) isClosed(at int64) bool { return l.Session > 0 && l.ends() <= at }
+
+// isRolled reports whether another program has begun the session on another shard. What the balance is then follows from what was
+// counted since.
+func (s *State) isRolled(l *Limit) bool {
+	applied := l.Applied
+	if applied == 0 {
+		applied = s.RefilledAt
+	}
+	return l.Session > 0 && l.Since > applied
+}
+
+// isQuota reports whether a limit is full anew at times, and nothing flows in between.
+func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
+
+// isQuota is [Params.isQuota].
+func (l *Limit) isQuota() bool { return l.Times != nil || l.Session > 0 }
+
+// renewsAfter returns when a quota of shards is full anew for the first time after another time, or Never. That is no time that comes by
+// itself for a session that is not open.
+func (p *Params) renewsAfter(shards []*State, at int64) int64 {
+	if p.Times != nil {
+		return p.Times.Next(at)
+	}
+	next := int64(Never)
+	for _, s := range shards {
+		if l := s.find(p.Name); l != nil {
+			if end := sessionEnd(l.Since, p.Session); end > at {
+				next = min(next, end)
+			}
+		}
+	}
+	return next
+}
+
+// Opens reports whether a demand takes of a session quota that is not open in one of the shards.
+func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
+	now = led(shards, now)
+	for i := range c.Params {
+		p := &c.Params[i]
+		if amount, _ := d.of(p.Name); p.Session <= 0 || amount <= 0 {
+			continue
+		}
+		for _, s := range shards {
+			if l := s.find(p.Name); l == nil || l.Session <= 0 || l.isClosed(c.stamp(s, now)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HasSessions reports whether one of the limits is a session quota.
+func (c *Config) HasSessions() bool {
+	for i := range c.Params {
+		if c.Params[i].Session > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// together returns the time at which shards with session quotas change in one transaction: the latest of their stamps. With stamps of
+// their own, a clock that is behind would open a session again that is over elsewhere. A stamp that is too far ahead for the time may not
+// be so for a later one.
+func together(shards []*State, now int64, stamp func(*State, int64) int64) int64 {
+	for {
+		latest := int64(math.MinInt64)
+		for _, s := range shards {
+			latest = max(latest, stamp(s, now))
+		}
+		if latest <= now {
+			return latest
+		}
+		now = latest
+	}
+}
+
+// begins returns when the sessions begin that a transaction of shards at a time opens, of the limits that a demand takes. A session that
+// is open in one of them is that of the others, too.
+func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amount) {
+	for i := range c.Params {
+		p := &c.Params[i]
+		if amount, _ := d.of(p.Name); p.Session <= 0 || amount <= 0 {
+			continue
+		}
+		since := int64(0)
+		for _, s := range shards {
+			if l := s.find(p.Name); l != nil && l.Session > 0 && !l.isClosed(now) {
+				since = max(since, l.Since)
+			}
+		}
+		if since == 0 {
+			since = now
+		}
+		sessions = append(sessions, Amount{Limit: p.Name, Tokens: since})
+	}
+	return sessions
+}
+
+// session plans what an advance makes of the session of a limit, nil for one that the item does not have. It returns when the session
+// began that is open then, 0 for none.
+func (p *Plan) session(s *State, l *Limit, params *Params, d *Demand) int64 {
+	if params.Session <= 0 {
+		return 0
+	}
+	var since, had int64
+	if l != nil && l.Session > 0 {
+		had = l.Since
+		if !l.isClosed(p.Now) && !d.restarts(l.Name) {
+			since = had
+		}
+	}
+	rolled := since > 0 && s.isRolled(l)
+	if since == 0 {
+		since = d.begins(params.Name, p.Now)
+	}
+	switch {
+	case since == 0 && had > 0:
+		p.step(Close, params.Name)
+	case since != had, rolled:
+		p.step(Open, params.Name, since)
+	}
+	return since
+}
+
+// begins returns when a session begins that the demand opens at a time, 0 where it opens none.
+func (d *Demand) begins(limit string, now int64) int64 {
+	if d.part != nil {
+		if since := Of(d.part.sessions, limit); since > 0 {
+			return since
+		}
+	}
+	if amount, _ := d.of(limit); amount > 0 {
+		return now
+	}
+	return 0
+}
+
+// keepSession plans what a write at a time makes of the session of a limit that it takes nothing of. It returns the limit as it is then.
+func (p *Plan) keepSession(s *State, l *Limit, at int64) Limit {
+	next := *l
+	switch {
+	case l.Session <= 0 || l.Since <= 0:
+	case l.isClosed(at):
+		p.step(Close, l.Name)
+		next.Since, next.Applied, next.Rolled = 0, 0, 0
+	case s.isRolled(l):
+		p.step(Open, l.Name, l.Since)
+		next.Applied = l.Since
+	}
+	return next
+}
+
+// isSessionOf reports whether a session quota is in the same session in two items, as their images show it.
+func (s *State) isSessionOf(l *Limit, other *State, theirs *Limit) bool {
+	return l.Session <= 0 || theirs == nil || l.Since == theirs.Since && !s.isRolled(l) && !other.isRolled(theirs)
+}
