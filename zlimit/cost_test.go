@@ -224,6 +224,29 @@ func TestCosts(t *testing.T) {
 	})
 
 	page.WriteString("\n")
+	section("Slots")
+	holder := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(false), zlimit.WithNamespace("holder"), zlimit.WithConfigTTL(1000*time.Hour))
+	setSystem(t, holder, zlimit.Slots("slots", 3, zlimit.Term(time.Hour)), zlimit.PerMinute("rpm", 1000))
+	slot := ask(zlimit.Amounts{"slots": 1})
+	var held []*zlimit.Lease
+	hold := func(r zlimit.Request) func() error {
+		return func() error {
+			lease, err := holder.Acquire(ctx, r)
+			held = append(held, lease)
+			return err
+		}
+	}
+	measure("first use of a bucket that does not exist", holder, hold(slot))
+	measure("take a slot of a known bucket", holder, hold(slot))
+	measure("the same beside tokens, which take a write of their own", holder, hold(ask(zlimit.Amounts{"slots": 1, "rpm": 1})))
+	measure("refused from memory", holder, refuse(holder, slot))
+	c.sleep(time.Second)
+	measure("refused otherwise", holder, refuse(holder, slot))
+	measure("give a slot back", holder, func() error { return held[0].Commit(ctx) })
+	c.sleep(time.Hour)
+	measure("the first of a term that takes a slot", holder, hold(slot))
+
+	page.WriteString("\n")
 	section("A child and its parent")
 	family := newFamily(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("family"))
 	child := zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}}

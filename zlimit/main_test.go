@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(workerEnv); job != "" {
 		os.Exit(work(job))
 	}
+	if dsn := os.Getenv(holderEnv); dsn != "" {
+		os.Exit(holdSlots(dsn))
+	}
 	if job := os.Getenv(trafficEnv); job != "" {
 		tr := &traffic{}
 		if err := json.Unmarshal([]byte(job), tr); err != nil {

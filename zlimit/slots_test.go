@@ -3,6 +3,8 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -325,5 +327,116 @@ func TestSlotsOfADeletedBucket(t *testing.T) {
 		}
 		isFull(t, l)
 		closeLimiters(t, l, other)
+	})
+}
+
+// TestSlotsOfADividedBucket takes slots before a split and after it, and gives them back after a merge. Slots beside tokens are taken of a
+// divided bucket.
+func TestSlotsOfADividedBucket(t *testing.T) {
+	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithRejectionCache(0))
+		slots(t, l, 3, zlimit.PerMinute("rpm", 6000))
+		both := ask(zlimit.Amounts{"rpm": 10, "slots": 1})
+		first := acquire(t, l, both)
+		split(t, l)
+		second := acquire(t, l, both)
+		split(t, l)
+		third := acquire(t, l, both)
+		isFull(t, l)
+		if _, err := l.Acquire(t.Context(), both); !errors.As(err, new(*zlimit.ExceededError)) {
+			t.Errorf("Acquire() = %v, want that no slot is free", err)
+		}
+		if err := second.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.sleep(time.Minute) // shards merge when they are full
+		for range 2 {
+			if err := resizeEach(t.Context(), l, l.Calls(), mergeShard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if shards := storedShards(t, l, "key-1"); len(shards) != 1 {
+			t.Fatalf("the bucket has %d shards", len(shards))
+		}
+		if status, _ := availableSlots(t, l).Limit("slots"); status.Available != 3 { // by the clock all are lost
+			t.Errorf("%d slots are free", status.Available)
+		}
+		for _, lease := range []*zlimit.Lease{first, third} {
+			if err := lease.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		item := stored(t, l, keyOfBucket(l))
+		sum := int64(0)
+		for _, name := range []string{"s_slots_fr", "s_slots_h0", "s_slots_h1"} {
+			n, _ := item.Get(name).Int()
+			sum += n
+		}
+		if free, _ := item.Get("s_slots_fr").Int(); sum != 3 || free != 3 {
+			t.Errorf("the item has %v free of %v", free, sum)
+		}
+	})
+}
+
+func availableSlots(t *testing.T, l *zlimit.RateLimiter) zlimit.Statuses {
+	t.Helper()
+	statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return statuses
+}
+
+// A countedStore counts writes.
+type countedStore struct {
+	store.Store
+	writes atomic.Int64
+}
+
+func (s *countedStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	s.writes.Add(1)
+	return s.Store.Write(ctx, w)
+}
+
+// TestSlotsHeldByOneWrite has a process hold many slots of two limits: it writes once a term for all of them.
+func TestSlotsHeldByOneWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &countedStore{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
+		slots(t, l, 20, zlimit.Slots("others", 9, zlimit.Term(10*time.Second)))
+		var leases []*zlimit.Lease
+		for range 7 {
+			leases = append(leases, acquire(t, l, ask(zlimit.Amounts{"slots": 2, "others": 1})))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		before := s.writes.Load()
+		time.Sleep(30 * 10 * time.Second)
+		if got := s.writes.Load() - before; got != 30 {
+			t.Errorf("%d writes in 30 terms", got)
+		}
+		for _, lease := range leases {
+			if isLost(lease) {
+				t.Error("a lease is lost")
+			}
+		}
+		before = s.writes.Load()
+		var group sync.WaitGroup
+		for _, lease := range leases {
+			group.Go(func() {
+				if err := lease.Commit(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if got := s.writes.Load() - before; got > 7 {
+			t.Errorf("%d writes give back 7 leases", got)
+		}
+		if statuses := availableSlots(t, l); statuses[0].Available != 9 || statuses[1].Available != 20 {
+			t.Errorf("free are %+v", statuses)
+		}
+		closeLimiters(t, l)
 	})
 }

@@ -10,6 +10,7 @@ type background struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	running int       // pieces of work
+	tending int       // goroutines that sleep and work until they are not needed, or the engine is closed
 	idle    sync.Cond // none is running; its lock is mu
 
 	open  context.Context //nolint:containedctx // it ends when the engine is closed
@@ -30,6 +31,26 @@ func (b *background) Begin() bool {
 	}
 	b.running++
 	return true
+}
+
+// BeginTending counts a goroutine that tends something, which [background.EndTending] ends; false when the engine is closed.
+func (b *background) BeginTending() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.tending++
+	return true
+}
+
+// EndTending ends what [background.BeginTending] began.
+func (b *background) EndTending() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tending--; b.tending == 0 {
+		b.idle.Broadcast()
+	}
 }
 
 // GoOn counts more work for work that is under way, also while the engine is being closed. It returns false when none is.
@@ -71,10 +92,14 @@ func (b *background) Close() {
 	b.closed = true
 	b.mu.Unlock()
 	b.close()
-	b.Quiesce()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.running > 0 || b.tending > 0 {
+		b.idle.Wait()
+	}
 }
 
-// Quiesce waits until no work is under way in the background.
+// Quiesce waits until no work is under way in the background. Who tends something sleeps in between, and is not waited for.
 func (b *background) Quiesce() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

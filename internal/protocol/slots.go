@@ -395,7 +395,7 @@ func (td *tender) keep(ctx context.Context, s *shard, from *image, call *layout.
 func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
 	d := &b.tended
 	d.mu.Lock()
-	runs := !d.closed && (d.running || td.background.Begin())
+	runs := !d.closed && (d.running || td.background.BeginTending())
 	if runs {
 		d.holds = append(d.holds, holds...)
 		d.awake()
@@ -413,7 +413,7 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 
 // tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.
 func (td *tender) tend(ctx context.Context, b *Bucket) {
-	defer td.background.End()
+	defer td.background.EndTending()
 	for {
 		if td.background.open.Err() != nil {
 			td.leaveAll(ctx, b)
