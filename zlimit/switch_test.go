@@ -270,3 +270,28 @@ func TestDeletionAsksForTheSwitch(t *testing.T) {
 		t.Errorf("the last event is %+v, want the deletion of a disabled level", last)
 	}
 }
+
+// TestDisableOfSome disables an entity, and then a resource, among buckets of others. It marks and counts those of the level alone.
+func TestDisableOfSome(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("some"), zlimit.WithSetup())
+		setSystem(t, l, zlimit.PerMinute("rpm", 60))
+		for _, entity := range []string{"a", "b", "c"} {
+			for _, resource := range []string{"x", "y"} {
+				acquire(t, l, zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1}})
+			}
+		}
+		for _, test := range []struct {
+			at   zlimit.Level
+			want int
+		}{{zlimit.Level{Entity: "a"}, 2}, {zlimit.Level{Resource: "x"}, 3}} {
+			report, err := l.Limits.Disable(t.Context(), test.at, nil)
+			if err != nil || report.Buckets != test.want {
+				t.Errorf("Disable(%v) = %+v, %v, want %d buckets", test.at, report, err, test.want)
+			}
+			refuse(t, l, zlimit.Request{Entity: "a", Resource: "x", Consume: zlimit.Amounts{"rpm": 1}})
+			acquire(t, l, zlimit.Request{Entity: "b", Resource: "y", Consume: zlimit.Amounts{"rpm": 1}})
+		}
+	})
+}
