@@ -310,18 +310,19 @@ func limitOf(stored configLimit, zone string) (Limit, error) {
 		limit.Term = time.Duration(stored.Term) * time.Second
 		return limit, limit.validate("stored limit", time.Second)
 	}
-	if stored.session != 0 {
+	switch {
+	case stored.session != 0:
 		if stored.session < 0 || stored.session > int64(grammar.MaxSession/time.Second) {
 			return Limit{}, invalid("stored limit["+stored.Name+"] session", strconv.FormatInt(stored.session, 10), "must be from 1 to 1000000000 seconds")
 		}
 		limit.Session = time.Duration(stored.session) * time.Second
-	} else if stored.Times != "" {
+	case stored.Times != "":
 		times, err := layout.ReadTimes(stored.Times, zone)
 		if err != nil {
 			return Limit{}, invalid("stored limit["+stored.Name+"] resets", stored.Times, err.Error())
 		}
 		limit.Resets, limit.Zone = times.String(), times.Zone()
-	} else if stored.RefillPeriod > 0 && stored.RefillPeriod <= int64(math.MaxInt64/time.Second) {
+	case stored.RefillPeriod > 0 && stored.RefillPeriod <= int64(math.MaxInt64/time.Second):
 		limit.RefillPeriod = time.Duration(stored.RefillPeriod) * time.Second
 	}
 	if stored.Windows != "" {

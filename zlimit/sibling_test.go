@@ -395,9 +395,10 @@ func TestListingsGoOn(t *testing.T) {
 const vectors = "../../shared/data/zae-017-vectors.json"
 
 type vector struct {
-	Call  string
-	AtMS  int64 `json:"at_ms"`
-	Items []struct{ Before, After map[string]map[string]any }
+	Call   string
+	AtMS   int64 `json:"at_ms"`
+	Result string
+	Items  []struct{ Before, After map[string]map[string]any }
 }
 
 func loadVectors(tb testing.TB) map[string][]vector {

@@ -361,3 +361,41 @@ func (p *sessionProgram) check(ahead bool) {
 		}
 	}
 }
+
+// TestSessionsOfOthers meets a shard on which another program has begun a session that it opened by another shard. What is there follows
+// from what was counted since, and the next write takes part in the session.
+func TestSessionsOfOthers(t *testing.T) {
+	const since = 1 << 40
+	c := Config{Params: []Params{{Name: "quota", Capacity: 100_000, RefillPeriod: 1000, Session: sessionLength}}}
+	it := &item{&State{
+		Limits: []Limit{
+			{Name: "quota", Tokens: 7000, Consumed: 5000, Capacity: 100_000, RefillPeriod: 1000, Session: sessionLength, Since: since, Applied: since - 900_000, Rolled: 3000},
+			wcu(WriteCapacity, 0),
+		},
+		RefilledAt: since - 800_000, Shard: 1, Shards: 2, Changed: true,
+	}}
+	if got := it.state.Available(&it.state.Limits[0], since+1000); got != 48_000 {
+		t.Errorf("%d are there, want the half of 100,000 without the 2,000 that were counted since", got)
+	}
+	for _, test := range []struct{ amount, left int64 }{{48_001, -1}, {8000, 40_000}} {
+		d := Demand{Amounts: []Amount{{Limit: "quota", Tokens: test.amount}}}
+		var plan Plan
+		if plan.Decide(it.image(), &c, &d, since+1000); test.left < 0 {
+			if plan.Kind != Reject {
+				t.Errorf("a demand of %d is planned as %v", test.amount, plan.Kind)
+			}
+			continue
+		}
+		if c.Opens([]*State{it.image()}, &d, since+1000) || !it.apply(&plan) {
+			t.Fatalf("%+v does not hold", plan)
+		}
+		if l := it.state.find("quota"); l.Tokens != test.left || l.Since != since || l.Applied != since || it.state.ValidUntil != l.ends() {
+			t.Errorf("it is %+v, valid until %d", l, it.state.ValidUntil)
+		}
+	}
+	other := it.image()
+	other.Shard, other.Limits[0].Applied = 0, since-1
+	if it.state.MergesWith(other) || other.MergesWith(it.state) {
+		t.Error("shards merge of which one has yet to take part in the session")
+	}
+}
