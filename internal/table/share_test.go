@@ -187,7 +187,7 @@ func TestThrottledCallIsNotLate(t *testing.T) {
 		w := table.Sharing().Sharer()
 		c := begin(table, &w)
 		synctest.Wait()
-		other := w.Sharing.Sharer()
+		other := w.Sharer()
 		time.Sleep(timeout / 4)
 		if other.Passes(c) {
 			t.Error("a call that the store throttles is passed")
