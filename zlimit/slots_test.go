@@ -440,3 +440,53 @@ func TestSlotsHeldByOneWrite(t *testing.T) {
 		closeLimiters(t, l)
 	})
 }
+
+// A clockedStore tells the time, and how exactly.
+type clockedStore struct {
+	store.Store
+	wrong atomic.Int64 // nanoseconds; negative while the time is not known
+}
+
+func (s *clockedStore) Offset() (time.Duration, bool) { return 0, s.wrong.Load() >= 0 }
+
+func (s *clockedStore) Bounds() (least, most time.Duration, known bool) {
+	wrong := time.Duration(s.wrong.Load())
+	return -wrong, wrong, wrong >= 0
+}
+
+// TestSlotsNeedAClock has requests fail, like in an outage, where the clock is not known to a tenth of the term: nothing is taken then. What
+// is held goes on until it is lost.
+func TestSlotsNeedAClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &clockedStore{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
+		slots(t, l, 3)
+		for wrong, known := range map[time.Duration]bool{-1: false, 0: true, 900 * time.Millisecond: true, 1100 * time.Millisecond: false} {
+			s.wrong.Store(int64(wrong))
+			lease, err := l.Acquire(t.Context(), oneSlot)
+			var outage *zlimit.UnavailableError
+			if known != (err == nil) || !known && (!errors.As(err, &outage) || outage.Unknown) {
+				t.Errorf("a clock that may be wrong by %v: Acquire() = %v", wrong, err)
+			}
+			if err == nil {
+				if err := lease.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s.wrong.Store(0)
+		lease := acquire(t, l, oneSlot)
+		s.wrong.Store(-1)
+		allowed := oneSlot
+		allowed.OnUnavailable = zlimit.PolicyAllow
+		if degraded := acquire(t, l, allowed); !degraded.Degraded() || degraded.Fence() != 0 || isLost(degraded) {
+			t.Error("the failure policy does not admit the request")
+		}
+		began := time.Now()
+		<-lease.Lost()
+		if after := time.Since(began); after < 8*time.Second || after > 18*time.Second { // of two terms, the first of which has begun
+			t.Errorf("the lease is lost after %v", after)
+		}
+		closeLimiters(t, l)
+	})
+}

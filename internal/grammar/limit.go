@@ -68,7 +68,7 @@ func ParseRate(text string) (Limit, error) {
 }
 
 // parseSlots parses slots: NUMBER slots/TERM. It returns false for another limit.
-func parseSlots(text string) (l Limit, err error, ok bool) { //nolint:revive // ok says whether the text is one of slots at all
+func parseSlots(text string) (l Limit, err error, ok bool) {
 	number, term, _ := Cut(text, "/")
 	number, isSlots := strings.CutSuffix(number, " slots")
 	if !isSlots {

@@ -129,8 +129,8 @@ func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelSt
 
 // rejectSlots tells a rejection for want of slots: where all limits stand as last seen. It returns errRoom when slots have come back
 // since.
-func (ju *judge) rejectSlots(levels []level) error {
-	return ju.rejectionOf(context.Background(), levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
+func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
+	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
 // isByShare reports whether one of the errors of levels is a shortage.

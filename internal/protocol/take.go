@@ -226,7 +226,7 @@ func asksSlots(levels []level) bool {
 // missing, which both would create.
 func (tk *taker) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
 	if tk.tender.slotsForeseen(levels) {
-		return tk.judge.rejectSlots(levels)
+		return tk.judge.rejectSlots(ctx, levels)
 	}
 	holds, errs := make([][]*Hold, len(levels)), make([]error, len(levels))
 	var group errgroup.Group // the zero group cancels no other goroutine
@@ -262,17 +262,17 @@ func (tk *taker) takeWithSlots(ctx context.Context, r *Request, levels []level, 
 		tk.compensate(ctx, takings, make([]error, len(takings)))
 	}
 	tk.tender.giveSlotsBack(ctx, slices.Concat(holds...))
-	return tk.slotFailure(levels, errs, tokens)
+	return tk.slotFailure(ctx, levels, errs, tokens)
 }
 
 // slotFailure returns why a request with slots was not admitted. A level that falls short counts more than an outage.
-func (tk *taker) slotFailure(levels []level, errs []error, tokens error) error {
+func (tk *taker) slotFailure(ctx context.Context, levels []level, errs []error, tokens error) error {
 	var rejected *RejectedError
 	if errors.As(tokens, &rejected) {
 		return tokens
 	}
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
-		return tk.judge.rejectSlots(levels)
+		return tk.judge.rejectSlots(ctx, levels)
 	}
 	var failures []error
 	for _, err := range append(slices.Clone(errs), tokens) {
