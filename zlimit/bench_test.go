@@ -265,6 +265,38 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
+// BenchmarkKinds compares a warm acquire of three limits that refill with one of a limit with windows, a calendar quota and a session quota.
+// The two take turns, a burst at a time. It reports the ratio of their fastest bursts: run it with -benchtime=20x.
+func BenchmarkKinds(b *testing.B) {
+	request := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"a": 1, "b": 1, "c": 1}}
+	limits := [2][]zlimit.Limit{
+		{zlimit.PerMinute("a", 1e12), zlimit.PerMinute("b", 1e12), zlimit.PerMinute("c", 1e12)},
+		{zlimit.PerMinute("a", 1e12).When("* 9-17 * * 1-5", "x2"), zlimit.Monthly("b", 1e12, "UTC"), zlimit.Session("c", 1e12, 5*time.Hour)},
+	}
+	var all [2]*zlimit.RateLimiter
+	var fastest [2]time.Duration
+	for i := range all {
+		all[i] = newLimiter(b, newMemory(b), zlimit.WithClock(benchClock))
+		setSystem(b, all[i], limits[i]...)
+		acquire(b, all[i], request)
+	}
+	const calls = 5000
+	for b.Loop() {
+		for i, l := range all {
+			start := time.Now()
+			for range calls {
+				if _, err := l.Acquire(context.Background(), request); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if took := time.Since(start); fastest[i] == 0 || took < fastest[i] {
+				fastest[i] = took
+			}
+		}
+	}
+	b.ReportMetric(float64(fastest[1])/float64(fastest[0]), "times")
+}
+
 // BenchmarkFile is BenchmarkMemory on a database file.
 func BenchmarkFile(b *testing.B) {
 	s, err := zlimit.SQLite(filepath.Join(b.TempDir(), "zlimit.db"))
