@@ -39,7 +39,7 @@ var (
 
 const (
 	pageFile   = "../../../docs/failures.md"
-	beforeFile = "testdata/before.json" // of the last commit without a breaker, 79bf295, at 50 and 400 a second: what -outage.save writes, rounded as in the table
+	beforeFile = "testdata/before.json" // of the last commit without a breaker, 79bf295, at 50 and 400 requests a second, written by -outage.save
 	latency    = 4 * time.Millisecond   // of a call
 	names      = 200                    // entities that are asked for in turn
 	atOnce     = time.Millisecond       // a decision that takes less made no call
