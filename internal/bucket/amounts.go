@@ -1,6 +1,9 @@
 package bucket
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // An Amount is what a write takes of one limit, in millitokens; negative to give back.
 type Amount struct {
@@ -88,6 +91,33 @@ next:
 		total = append(total, more)
 	}
 	return total, nil
+}
+
+// Alike reports whether both of two lists only take or only give back, or name the same limits with the same signs. Of lists that
+// are alike in turn, no two have a limit with different signs.
+func Alike(a, b []Amount) bool {
+	sign, mixed := signOf(a)
+	other, otherMixed := signOf(b)
+	if mixed || otherMixed {
+		return slices.EqualFunc(a, b, func(x, y Amount) bool {
+			return x.Limit == y.Limit && cmp.Compare(x.Tokens, 0) == cmp.Compare(y.Tokens, 0)
+		})
+	}
+	return sign == other
+}
+
+// signOf returns the sign of a list: -1 where it only gives back, and whether it does both.
+func signOf(amounts []Amount) (sign int, mixed bool) {
+	for _, a := range amounts {
+		switch s := cmp.Compare(a.Tokens, 0); {
+		case s == 0:
+		case sign == 0:
+			sign = s
+		case s != sign:
+			return 0, true
+		}
+	}
+	return sign, false
 }
 
 // Negated returns a new list with the amounts turned around.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
@@ -26,8 +27,11 @@ type payment struct {
 
 func (*payment) came() int64 { return 0 }
 
-// isLike reports whether two payments correct the same lives.
-func (p *payment) isLike(other *payment) bool { return slices.Equal(p.lives, other.lives) }
+// isLike reports whether two payments may be added up: they correct the same lives, and neither gives back of a limit what the other
+// takes. What is given back to a limit that was reset meanwhile is dropped, and what is taken of it counts. A sum would drop both.
+func (p *payment) isLike(other *payment) bool {
+	return slices.Equal(p.lives, other.lives) && bucket.Alike(p.amounts, other.amounts)
+}
 
 // sameAs reports whether two limits are equal in value, so that their takes may share a write.
 func (l *Limits) sameAs(other *Limits) bool {

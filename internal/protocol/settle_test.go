@@ -6,7 +6,10 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -414,6 +417,57 @@ func TestReturnToFormerBucket(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSharedSettlementsOfFormerLives deletes a bucket under many leases that share writes when they settle. What some give back is part
+// of the new bucket, and must not pay for what the others took too little.
+func TestSharedSettlementsOfFormerLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, limits := newGauge(t), fixedLimits{}
+		limits.set("key", perDay("", map[string]int64{"rpm": 10_000, "tpm": 10_000}))
+		e := newProcess(t, g, limits)
+		receipts := make([]*Receipt, 100)
+		for i := range receipts {
+			receipts[i] = takeFrom(t, e, "key", map[string]int64{"rpm": 10, "tpm": 10})
+		}
+		key := e.Bucket("key", "model").shard(0).key
+		if _, err := g.Store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key, Expr: expr.Bound{}}); err != nil {
+			t.Fatal(err)
+		}
+		other := newProcess(t, g, limits)
+		other.salt++ // tests draw no random numbers
+		takeFrom(t, other, "key", map[string]int64{"rpm": 1, "tpm": 1})
+		corrections := []map[string]int64{{"rpm": 5}, {"rpm": -8}, {"rpm": 1, "tpm": -9}, {"rpm": -9, "tpm": 1}}
+		want := map[string]int64{"rpm": 9999, "tpm": 9999}
+		var writes atomic.Int64
+		g.onWrite(func([]store.Write) error {
+			writes.Add(1)
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		var all errgroup.Group
+		for i, r := range receipts {
+			amounts := corrections[i%len(corrections)]
+			for limit, n := range amounts {
+				want[limit] -= max(n, 0)
+			}
+			all.Go(func() error {
+				s := r.Correct(amountsOf(amounts))
+				return e.Settle(t.Context(), &s)
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Error(err)
+		}
+		if n := writes.Load(); n > 20 {
+			t.Errorf("%d writes for %d settlements: they share none", n, len(receipts))
+		}
+		for limit, n := range want {
+			if got := available(t, g, limits, "key", limit); got != n {
+				t.Errorf("%s has %d, want %d", limit, got, n)
+			}
+		}
+	})
 }
 
 // TestLivesOutliveShards splits a bucket under a lease, takes of the new shard as well, merges the two, and has a limit added by another
