@@ -79,11 +79,15 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs another. A caller that
 // sleeps until a quota is full anew pays for a rejection, and for Acquire then.
 func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
+	if l.closed.Load() || !l.engine.Begin() {
+		return nil, ErrClosed
+	}
 	reservation, err := l.reserve(ctx, OpWait, r, opts)
 	if err != nil {
+		l.engine.End()
 		return nil, err
 	}
-	return reservation.Wait(ctx)
+	return reservation.wait(ctx)
 }
 
 // Reserve takes what the request asks, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller that sleeps by itself,
@@ -195,6 +199,13 @@ func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
 		l.engine.End()
 		return nil, ErrLeaseClosed
 	}
+	return r.wait(ctx)
+}
+
+// wait is Wait as work of the engine that has begun, and ends it. Where the engine is closed before the tokens are there, they are given
+// back.
+func (r *Reservation) wait(ctx context.Context) (*Lease, error) {
+	l := r.lease.limiter
 	slept := l.engine.Remaining(&r.lease.receipt) > 0
 	l.stats.waiting.Add(1)
 	err := l.engine.Await(ctx, &r.lease.receipt)
