@@ -565,6 +565,51 @@ func TestCloseWakesWaiters(t *testing.T) {
 	})
 }
 
+// TestCloseDuringWait closes a limiter while the writes of callers of Wait are under way, shared or not. Those whose tokens are not there
+// yet hear that it is closed, and Close waits until their tokens are given back.
+func TestCloseDuringWait(t *testing.T) {
+	for name, opts := range map[string][]zlimit.Option{"shared": {zlimit.WithCoalescing()}, "alone": {zlimit.WithoutCoalescing()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := newMemory(t)
+				g := &gate{Store: store.Of(memory)}
+				l, err := zlimit.New(t.Context(), zlimit.StoreOn(g), append(opts, zlimit.WithSetup())...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				acquire(t, l, waitFor(1, waitLimit)) // all that there is
+				open := g.close()
+				var group sync.WaitGroup
+				for range 10 {
+					group.Go(func() {
+						if _, err := l.Wait(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(time.Hour)); !errors.Is(err, zlimit.ErrClosed) {
+							t.Errorf("Wait() = %v", err)
+						}
+					})
+				}
+				synctest.Wait()
+				closed := false
+				group.Go(func() {
+					if err := l.Close(); err != nil {
+						t.Errorf("Close() = %v", err)
+					}
+					closed = true
+				})
+				synctest.Wait()
+				if closed {
+					t.Error("Close() returns while writes are under way")
+				}
+				open()
+				group.Wait()
+				statuses, err := newLimiter(t, memory).Available(t.Context(), zlimit.AvailableQuery{Entity: "acme", Resource: "gpt-4", Limits: waitLimit})
+				if err != nil || statuses[0].Available != 0 {
+					t.Errorf("%d are left: %v", statuses[0].Available, err)
+				}
+			})
+		})
+	}
+}
+
 // TestCancelWhileAsleep cancels a reservation whose caller sleeps: it wakes without a lease.
 func TestCancelWhileAsleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
