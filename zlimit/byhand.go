@@ -33,7 +33,7 @@ type ResetRequest struct {
 type BucketChange struct {
 	OperationID string        `json:"operation_id"`
 	Shards      int           `json:"shards"` // items over which the bucket was spread; 0 for a bucket that did not exist, and so was full
-	Limits      []LimitChange `json:"limits"`
+	Limits      []LimitChange `json:"limits"` // by name
 	// Repeated says that an earlier call with the operation ID has done it. The other fields are of that call.
 	Repeated bool `json:"repeated"`
 }
@@ -65,7 +65,7 @@ func (s *LimitService) Reset(ctx context.Context, r ResetRequest) (BucketChange,
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err
 	}
-	op := operation{kind: operationReset, action: ActionBucketReset, entity: r.Entity, resource: r.Resource, id: r.OperationID}
+	op := operation{kind: operationReset, field: "limits", action: ActionBucketReset, entity: r.Entity, resource: r.Resource, id: r.OperationID}
 	for _, name := range r.Limits {
 		op.asked = append(op.asked, expr.S(name))
 	}
@@ -90,7 +90,7 @@ func (s *LimitService) TopUp(ctx context.Context, r TopUpRequest) (BucketChange,
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err
 	}
-	op := operation{kind: operationTopUp, action: ActionBucketToppedUp, entity: r.Entity, resource: r.Resource, id: r.OperationID}
+	op := operation{kind: operationTopUp, field: "amounts", action: ActionBucketToppedUp, entity: r.Entity, resource: r.Resource, id: r.OperationID}
 	var gifts []bucket.Amount
 	for _, a := range r.Amounts.AppendAmounts(nil) {
 		op.asked = append(op.asked, expr.S(a.Limit), expr.N(a.Tokens))
@@ -158,6 +158,7 @@ type operation struct {
 	entity, resource string
 	id               string
 	asked            []expr.Value
+	field            string // of the request that names limits
 }
 
 // byHand does an operation once.
@@ -178,6 +179,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 				Limit: c.Limit, Added: Quantity(c.After - c.Before), Before: Quantity(c.Before), After: Quantity(c.After),
 			})
 		}
+		change.sort()
 		return op.writes(&change, incarnation, by)
 	}
 	err = s.l.engine.ChangeOnce(ctx, op.entity, op.resource, r, func(ctx context.Context) (bool, error) {
@@ -195,7 +197,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	})
 	var unknown *protocol.UnknownLimitError
 	if errors.As(err, &unknown) {
-		err = unknownLimit("limits", unknown.Limit, unknown.Known)
+		err = unknownLimit(op.field, unknown.Limit, unknown.Known)
 	} else if err = publicError(op.name(), err); errors.Is(err, ErrContended) {
 		err = fmt.Errorf("%w: %s/%s", err, op.entity, op.resource)
 	}
@@ -273,7 +275,13 @@ func (op *operation) done(item expr.Item, incarnation string) (made BucketChange
 		before, _ := decimalOf(record.Before, a.Name)
 		made.Limits = append(made.Limits, LimitChange{Limit: a.Name, Added: Quantity(added), Before: Quantity(before), After: Quantity(before + added)})
 	}
+	made.sort()
 	return made, nil
+}
+
+// sort puts the limits in the order of their names, in which a repeated call tells them as well.
+func (c *BucketChange) sort() {
+	slices.SortFunc(c.Limits, func(a, b LimitChange) int { return strings.Compare(a.Limit, b.Limit) })
 }
 
 func decimalOf(item expr.Item, name string) (int64, bool) {

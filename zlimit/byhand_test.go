@@ -357,11 +357,16 @@ func TestTopUpOnce(t *testing.T) {
 func TestTopUpRefuses(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
-	for field, amounts := range map[string]zlimit.Amounts{"amounts": nil, "amounts[rpd]": {"rpd": 0}, "amounts[a b]": {"a b": 1}, "limits": {"tpd": 1}} {
-		_, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: amounts})
+	for _, test := range []struct {
+		field   string
+		amounts zlimit.Amounts
+	}{
+		{"amounts", nil}, {"amounts[rpd]", zlimit.Amounts{"rpd": 0}}, {"amounts[a b]", zlimit.Amounts{"a b": 1}}, {"amounts", zlimit.Amounts{"tpd": 1}},
+	} {
+		_, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: test.amounts})
 		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("TopUp() of %v = %v, want an error of %s", amounts, err, field)
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("TopUp() of %v = %v, want an error of %s", test.amounts, err, test.field)
 		}
 	}
 }

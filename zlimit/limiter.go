@@ -400,7 +400,7 @@ func (l *RateLimiter) Available(ctx context.Context, q AvailableQuery) (Statuses
 	if err := r.validateNames(); err != nil {
 		return nil, err
 	}
-	if err := validateLimits("limits", q.Limits, time.Millisecond); err != nil {
+	if err := r.validateLimits(); err != nil {
 		return nil, err
 	}
 	if l.closed.Load() {

@@ -133,6 +133,7 @@ func TestQuotaInput(t *testing.T) {
 	own := ask(zlimit.Amounts{"a": 1})
 	own.Limits = []zlimit.Limit{zlimit.Daily("a", 1, "UTC")}
 	_, err := l.Acquire(ctx, own)
+	_, asked := l.Available(ctx, zlimit.AvailableQuery{Entity: own.Entity, Resource: own.Resource, Limits: own.Limits})
 	for _, test := range []struct {
 		err         error
 		field, rule string
@@ -147,6 +148,7 @@ func TestQuotaInput(t *testing.T) {
 		{set(zlimit.Cron("a", 1, "0 0 0 * * *", "UTC")), "limits[a] resets", "must have the five fields"},
 		{set(zlimit.Daily("a", 1, "UTC"), zlimit.Daily("b", 1, "Asia/Tokyo")), "limits[b] zone", "must be the zone of the other limits of the level, UTC"},
 		{err, "limits[a]", "is a quota, which must be stored"},
+		{asked, "limits[a]", "is a quota, which must be stored"},
 	} {
 		var invalid *zlimit.ValidationError
 		if !errors.As(test.err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.rule) {

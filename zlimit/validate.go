@@ -272,6 +272,11 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 			return nil, err
 		}
 	}
+	return amounts, r.validateLimits()
+}
+
+// validateLimits checks the limits that stand in for stored ones. A bucket does not have those which follow the time.
+func (r *Request) validateLimits() error {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		reason := "has windows, and must be stored"
@@ -283,10 +288,10 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 			reason = "is of slots, which must be stored"
 		}
 		if isQuota || l.Windows != "" || l.Term != 0 {
-			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
+			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}
-	return amounts, validateLimits("limits", r.Limits, time.Millisecond)
+	return validateLimits("limits", r.Limits, time.Millisecond)
 }
 
 func (r *Request) validateNames() error {

@@ -56,7 +56,8 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 //
 // A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a [*ValidationError]. Where
 // the wait would be longer, it fails at once, takes nothing, and returns an [*ExceededError] that tells when the tokens would be there. The
-// end of the context ends the wait, and what was taken is given back in the background. Its other errors are those of
+// end of the context ends the wait, and what was taken is given back in the background. Where it comes while the write is under way, nobody knows whether
+// the tokens were taken. They count as taken then, see [Stats].UnknownOutcomes. Its other errors are those of
 // [RateLimiter.Acquire].
 //
 // Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time of [WithFreshness]
