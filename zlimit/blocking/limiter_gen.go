@@ -227,8 +227,9 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 //
 // A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a
 // [*zlimit.ValidationError]. Where the wait would be longer, it fails at once, takes nothing, and returns an
-// [*zlimit.ExceededError] that tells when the tokens would be there. Its other errors are those of
-// [RateLimiter.Acquire].
+// [*zlimit.ExceededError] that tells when the tokens would be there. Where it comes while the write is under way,
+// nobody knows whether the tokens were taken. They count as taken then, see [zlimit.Stats].UnknownOutcomes. Its other
+// errors are those of [RateLimiter.Acquire].
 //
 // Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time
 // of [zlimit.WithFreshness] and a millisecond. A bucket with waiters may exceed that by the depth of its queue, at most
