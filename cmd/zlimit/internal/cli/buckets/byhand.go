@@ -70,7 +70,7 @@ have failed can be repeated. An audit event tells who did it.`,
 			check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
 				made, err := l.Limits.TopUp(ctx, r)
 				var invalid *zlimit.ValidationError
-				if errors.As(err, &invalid) && invalid.Field == "limits" { // an empty store has none
+				if errors.As(err, &invalid) && invalid.Field == "amounts" { // an empty store has none
 					return made, nil
 				}
 				return made, err
