@@ -41,11 +41,9 @@ type slotFleet struct {
 	mu       sync.Mutex // guards what follows
 	random   *rand.Rand
 	working  map[*zlimit.Lease]*slotProcess
-	fence    int64 // of the last admission
-	over     int   // admissions beyond the slots
+	over     int // admissions beyond the slots
 	admitted int
 	failed   int
-	backs    []time.Duration // how long after its end the slots of a process were held by others
 }
 
 func newSlotFleet(tb testing.TB, seed uint64, n int64) *slotFleet {

@@ -3,6 +3,7 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // slots configures slots for the resource of ask, beside other limits.
 func slots(t *testing.T, l *zlimit.RateLimiter, n int64, more ...zlimit.Limit) {
 	t.Helper()
-	limits := append(more, zlimit.Slots("slots", n, zlimit.Term(10*time.Second)))
+	limits := slices.Concat(more, []zlimit.Limit{zlimit.Slots("slots", n, zlimit.Term(10*time.Second))})
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}

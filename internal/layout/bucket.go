@@ -214,48 +214,22 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			call.Fill(s.Limit, v[0], v[1])
 		case bucket.Count:
 			call.Count(s.Limit, v[0])
-		case bucket.Configure:
-			call.Configure(s.Limit, v[0], v[1], v[2])
 		case bucket.Renew:
 			call.Renew(s.Limit, v[0])
-		case bucket.Ration:
-			call.Ration(s.Limit, v[0], v[1], s.Text)
-		case bucket.Unration:
-			call.Unration(s.Limit)
-		case bucket.Sit:
-			call.Sit(s.Limit, v[0], v[1], v[2])
-		case bucket.Unsit:
-			call.Unsit(s.Limit)
 		case bucket.Open:
 			call.Open(s.Limit, v[0])
 		case bucket.Close:
 			call.Close(s.Limit)
-		case bucket.Schedule:
-			call.Schedule(s.Limit, s.Text)
-		case bucket.Unschedule:
-			call.Unschedule(s.Limit)
 		case bucket.Seed:
 			call.Seed(s.Limit, v[0], v[1])
-		case bucket.Drop:
-			call.Drop(s.Limit)
 		case bucket.Know:
 			call.Know(s.Limit, v[0])
-		case bucket.Forget:
-			call.Forget(s.Limit)
 		case bucket.Ascribe:
 			call.Ascribe(s.Limit, v[0])
 		case bucket.Contain:
 			call.Contain(s.Limit, v[0])
-		case bucket.Release:
-			call.Release(s.Limit)
-		case bucket.Disown:
-			call.Disown(s.Limit)
-		case bucket.Begin:
-			call.Begin(s.Limit, v[0])
-		case bucket.End:
-			call.End(s.Limit)
 		default:
-			k.advanceItem(&call, s)
+			k.advanceLimit(&call, s)
 		}
 	}
 	switch {
@@ -266,6 +240,41 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 		call.Repeat(repeated.ReadAt, repeated.Levels)
 	}
 	return call.Bind()
+}
+
+// advanceLimit adds the clause of a step by which an item has a limit with other settings, or no longer.
+func (k BucketKey) advanceLimit(call *AdvanceCall, s *bucket.Step) {
+	v := s.Values
+	switch s.Kind {
+	case bucket.Configure:
+		call.Configure(s.Limit, v[0], v[1], v[2])
+	case bucket.Ration:
+		call.Ration(s.Limit, v[0], v[1], s.Text)
+	case bucket.Unration:
+		call.Unration(s.Limit)
+	case bucket.Sit:
+		call.Sit(s.Limit, v[0], v[1], v[2])
+	case bucket.Unsit:
+		call.Unsit(s.Limit)
+	case bucket.Schedule:
+		call.Schedule(s.Limit, s.Text)
+	case bucket.Unschedule:
+		call.Unschedule(s.Limit)
+	case bucket.Drop:
+		call.Drop(s.Limit)
+	case bucket.Forget:
+		call.Forget(s.Limit)
+	case bucket.Release:
+		call.Release(s.Limit)
+	case bucket.Disown:
+		call.Disown(s.Limit)
+	case bucket.Begin:
+		call.Begin(s.Limit, v[0])
+	case bucket.End:
+		call.End(s.Limit)
+	default:
+		k.advanceItem(call, s)
+	}
 }
 
 // advanceItem adds the clause of a step that is of no single limit.

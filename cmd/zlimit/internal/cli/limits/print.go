@@ -88,11 +88,12 @@ func settings(c *zlimit.Config) []setting {
 	var all []setting
 	for _, limit := range c.Limits {
 		value := show.Refill(limit)
-		if limit.Term != 0 {
+		switch {
+		case limit.Term != 0:
 			value = show.Grouped(limit.Capacity) + " " + value
-		} else if limit.Resets != "" || limit.Session != 0 {
+		case limit.Resets != "" || limit.Session != 0:
 			value = show.Grouped(limit.Capacity) + "/" + value
-		} else if limit.Capacity != limit.RefillAmount {
+		case limit.Capacity != limit.RefillAmount:
 			value += ", burst " + show.Grouped(limit.Capacity)
 		}
 		all = append(all, setting{limit.Name, value})
