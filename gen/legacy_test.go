@@ -49,7 +49,7 @@ func TestRunReportsLegacy(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	if code := run([]string{"-spec", specFile, "-legacy", old, "-calls", callsSpec, "-core", coreDir, "-root", filepath.Join(dir, "out")}, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), old+":") {
+	if code := run([]string{"-spec", specFile, "-legacy", old, "-calls", callsSpec, "-members", bucketDir, "-core", coreDir, "-root", filepath.Join(dir, "out")}, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), old+":") {
 		t.Errorf("run = %d, %q, want 1 and the place of the mistake", code, &stderr)
 	}
 }

@@ -1,7 +1,8 @@
 // Command gen writes the files that follow from the schema. They are the keys, codecs and expressions of package
 // layout, the key builders and the table definition of package zlimit, and docs/schema.md. From the schema and the
 // calls it writes the template of package stack, and from the records of older layouts their keys and codecs. When one of
-// these files has mistakes it reports all of them, with file, line and column, and writes nothing.
+// these files has mistakes it reports all of them, with file, line and column, and writes nothing. An attribute that its
+// type in package bucket has no field for is a mistake: the generator reads the declarations of that package.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
 // The package need not exist.
@@ -37,12 +38,13 @@ func run(args []string, stderr io.Writer) int {
 	spec := flags.String("spec", "spec/schema.yaml", "the schema")
 	old := flags.String("legacy", "spec/legacy.yaml", "the records of older layouts")
 	asked := flags.String("calls", "spec/calls.yaml", "what programs ask of AWS")
+	members := flags.String("members", "internal/bucket", "the directory of the package that declares types of members")
 	core := flags.String("core", "zlimit", "the directory of package zlimit")
 	root := flags.String("root", ".", "the directory of the module, which the output goes to")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	err := generate(*root, func() (map[string][]byte, error) { return schemaFiles(*spec, *asked) })
+	err := generate(*root, func() (map[string][]byte, error) { return schemaFiles(*spec, *members, *asked) })
 	if err == nil {
 		err = generate(*root, func() (map[string][]byte, error) { return legacyFiles(*old) })
 	}
@@ -57,13 +59,20 @@ func run(args []string, stderr io.Writer) int {
 }
 
 // schemaFiles returns the outputs of a schema, and of it and the calls.
-func schemaFiles(spec, asked string) (map[string][]byte, error) {
+func schemaFiles(spec, members, asked string) (map[string][]byte, error) {
 	text, err := os.ReadFile(spec)
 	if err != nil {
 		return nil, err
 	}
 	s, err := schema.Load(spec, text)
 	if err != nil {
+		return nil, err
+	}
+	p, err := source.Load(members)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.CheckImported(spec, p.Types); err != nil {
 		return nil, err
 	}
 	files, err := emit.Files(s)
