@@ -167,6 +167,9 @@ func (e *ExceededError) Error() string {
 
 // RetryAfter returns the time after which the request would be admitted if nothing else happened, which is the longest
 // wait of its limits. It is [Never] when the request is not [ExceededError.Possible].
+//
+// Each limit is told by itself. Where one has windows, another may be short again when the longest wait ends, and the request then hears
+// another time. The time of a limit whose windows never let in the amount is that of the last window that was looked at.
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return Never
