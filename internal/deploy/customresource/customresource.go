@@ -50,6 +50,7 @@ func Serve(ctx context.Context, env func(string) string, logger *slog.Logger) er
 	f := &Function{Table: table, Logger: logger, Open: func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 		return zlimit.Open(ctx, "dynamodb:"+table, opts...)
 	}}
+	slog.SetDefault(logger) // what the Lambda library writes by package log is a line of JSON, too
 	lambda.StartWithOptions(f.Handler(), lambda.WithContext(ctx))
 	return nil
 }
