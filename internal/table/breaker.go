@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ const (
 	perOvertake = 3  // so many more for each call that another one has overtaken, and that is not answered
 	mostSilent  = 32 // calls are enough in any case
 	failures    = 10 // outages in a row
-	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot key opens nothing
+	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
 	firstTrials = 4  // calls under way at once when the store answers again; each answer allows one more
 	lastTrials  = 64 // that many are allowed when the breaker closes
 
@@ -398,7 +399,7 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 		b.begun.Store(0) // a throttle is no silence
 		b.watch.Store(0)
 		b.throttle++
-		if key := maphash.String(b.seed, pk); pk != "" && len(b.keys) < manyKeys && !slices.Contains(b.keys, key) {
+		if key := maphash.String(b.seed, withoutNumber(pk)); pk != "" && len(b.keys) < manyKeys && !slices.Contains(b.keys, key) {
 			b.keys = append(b.keys, key)
 		}
 	default:
@@ -409,6 +410,15 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 		changed = b.opens(err)
 		b.scheduleNext()
 	}
+}
+
+// withoutNumber returns a partition key without a number at its end, behind a #. By such numbers the items of one bucket differ, which are
+// hot together.
+func withoutNumber(pk string) string {
+	if rest := strings.TrimRight(pk, "0123456789"); len(rest) < len(pk) && strings.HasSuffix(rest, "#") {
+		return rest
+	}
+	return pk
 }
 
 // recovers forgets failures. The breaker is locked, as for all that follow.

@@ -134,7 +134,7 @@ func TestWhatOpensABreaker(t *testing.T) {
 		{"throttles of the account", throttle(store.Throttle{Limit: store.OfAccount}), false, true},
 		{"throttles of the table with one key", throttle(store.Throttle{Limit: store.OfTable}), true, false},
 		{"throttles without a reason", throttle(), false, true},
-		{"throttles of one key without a reason", throttle(), true, false},
+		{"throttles of the items of one bucket without a reason", throttle(), true, false},
 		{"throttles of keys", throttle(store.Throttle{Limit: store.OfKey}), false, false},
 		{"throttles of an index", throttle(store.Throttle{Limit: store.OfTable, Index: true}), false, false},
 		{"conflicts", &store.Error{Err: store.ErrConflict}, false, false},
@@ -145,7 +145,7 @@ func TestWhatOpensABreaker(t *testing.T) {
 		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 			g.set(false, test.err)
 			for i := range 3 * failures {
-				pk := "key"
+				pk := fmt.Sprint("key#", i)
 				if !test.oneKey {
 					pk = fmt.Sprint("key", i)
 				}
