@@ -38,11 +38,13 @@ func TestKeepAsks(t *testing.T) {
 		"beat, odd":  {func(c KeepCall) { c.BeatOdd("slots", 2, he, en) }, held, counters, nil},
 		"release, even": {
 			func(c KeepCall) { c.ReleaseEven("slots", 1, he, he+2, en) }, held,
-			[]expr.Attribute{slot("he", he-1), slot("he", he+2), slot("en", en+1)}, nil,
+			[]expr.Attribute{slot("he", he-1), slot("he", he+2), slot("en", en+1)},
+			nil,
 		},
 		"release, odd": {
 			func(c KeepCall) { c.ReleaseOdd("slots", 1, he, he+2, en) }, held,
-			[]expr.Attribute{slot("he", he-1), slot("he", he+2), slot("en", en+1)}, nil,
+			[]expr.Attribute{slot("he", he-1), slot("he", he+2), slot("en", en+1)},
+			nil,
 		},
 	} {
 		c := Keep()
