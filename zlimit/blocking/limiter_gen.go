@@ -128,7 +128,7 @@ func (l *RateLimiter) Available(q zlimit.AvailableQuery) (zlimit.Statuses, error
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [zlimit.Never], with
-// an [*zlimit.ExceededError].
+// an [*zlimit.ExceededError]. Where limits have windows, [zlimit.ExceededError.RetryAfter] says what the time means.
 //
 // It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
 // changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
