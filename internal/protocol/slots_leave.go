@@ -1,0 +1,252 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// enter waits for the turn of a goroutine to move slots or give them back, and returns the function that ends the turn.
+func (d *tended) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case d.turn <- struct{}{}:
+		return func() { <-d.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// release gives slots back that a request holds, those of each bucket by as few writes as there are epochs. What is lost is not given back.
+// Those who come while slots of the bucket are moved or given back share a write. It returns the holds that provably were not given back
+// and are held on.
+func (td *tender) release(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
+	var errs []error
+	for len(holds) > 0 {
+		b := holds[0].bucket
+		of := func(h *Hold) bool { return h.bucket == b }
+		mine := slices.DeleteFunc(slices.Clone(holds), func(h *Hold) bool { return !of(h) })
+		holds = slices.DeleteFunc(slices.Clone(holds), of)
+		if err := td.leave(ctx, b, mine); err != nil {
+			errs = append(errs, err)
+		}
+		b.tended.mu.Lock()
+		for _, h := range mine {
+			if h.phase == held {
+				kept = append(kept, h)
+			}
+		}
+		b.tended.mu.Unlock()
+	}
+	return kept, errors.Join(errs...)
+}
+
+// leave gives slots of one bucket back.
+func (td *tender) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
+	d, lv := &b.tended, &leave{}
+	d.mu.Lock()
+	for _, h := range holds {
+		if h.phase == held {
+			h.phase = leaving
+			lv.holds = append(lv.holds, h)
+		}
+	}
+	if len(lv.holds) == 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	d.leaves = append(d.leaves, lv)
+	d.mu.Unlock()
+	end, err := d.enter(ctx)
+	if err != nil {
+		return d.giveUp(lv, err)
+	}
+	defer end()
+	d.mu.Lock()
+	if lv.done {
+		d.mu.Unlock()
+		return lv.err
+	}
+	leaves := d.leaves
+	d.leaves = nil
+	d.mu.Unlock()
+	td.writeLeaves(ctx, b, leaves)
+	return lv.err
+}
+
+// giveUp ends a leave whose caller does not wait for its turn any more.
+func (d *tended) giveUp(lv *leave, err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if lv.done {
+		return lv.err
+	}
+	at := slices.Index(d.leaves, lv)
+	if at < 0 {
+		return err // another caller has begun to give them back
+	}
+	d.leaves = slices.Delete(d.leaves, at, at+1)
+	for _, h := range lv.holds {
+		h.phase = held
+	}
+	d.awake()
+	return err
+}
+
+// awake ends the sleep of the goroutine that tends the slots. They are locked.
+func (d *tended) awake() {
+	if d.changed = true; d.wake != nil {
+		d.wake()
+	}
+}
+
+// writeLeaves writes what callers give back. Holds of one limit and different epochs take a write each.
+func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
+	var rest []*Hold
+	for _, lv := range leaves {
+		rest = append(rest, lv.holds...)
+	}
+	var failure error
+	var failed []*Hold
+	for len(rest) > 0 && failure == nil {
+		round := firstRound(rest)
+		if failure = td.writeRound(ctx, b, round); failure != nil {
+			failed = round
+			break
+		}
+		rest = slices.DeleteFunc(rest, func(h *Hold) bool { return slices.Contains(round, h) })
+	}
+	defer b.line.free() // after the lock
+	d := &b.tended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, lv := range leaves {
+		lv.done = true
+		for _, h := range lv.holds {
+			switch {
+			case !slices.Contains(rest, h):
+				h.end()
+				continue
+			case IsUnknown(failure) && slices.Contains(failed, h): // never repeated: a lost one comes back in two terms
+				h.end()
+			default:
+				h.phase = held
+			}
+			lv.err = failure
+		}
+	}
+	d.awake()
+}
+
+// firstRound returns those of holds that one write can give back: of each limit those of one epoch and one set of counters.
+func firstRound(holds []*Hold) (round []*Hold) {
+	for _, h := range holds {
+		if !slices.ContainsFunc(round, func(o *Hold) bool { return o.limit == h.limit && (o.epoch != h.epoch || o.enrolled != h.enrolled) }) {
+			round = append(round, h)
+		}
+	}
+	return round
+}
+
+// writeRound gives holds back by one write. What is free by itself is left out. No other goroutine changes their epochs meanwhile.
+func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) error {
+	s := b.shard(0)
+	i := s.image.Load()
+	rest := slices.Clone(round)
+	for attempt := range table.MaxAttempts {
+		if i == nil {
+			var err error
+			if i, err = td.looks.lookPatiently(ctx, s); err != nil {
+				return err
+			}
+		}
+		call := layout.Keep()
+		for at, h := range rest {
+			if slices.ContainsFunc(rest[:at], func(o *Hold) bool { return o.limit == h.limit }) {
+				continue
+			}
+			amount := int64(0)
+			for _, o := range rest {
+				if o.limit == h.limit {
+					amount += o.amount
+				}
+			}
+			give := call.ReleaseEven
+			if h.epoch%2 != 0 {
+				give = call.ReleaseOdd
+			}
+			give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)
+		}
+		next, applied, err := td.keep(ctx, s, i, &call, td.now())
+		if applied || err != nil {
+			return err
+		}
+		if i = next; i != nil {
+			rest = slices.DeleteFunc(rest, func(h *Hold) bool {
+				s := i.FindSlots(h.limit)
+				return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
+			})
+		}
+		if len(rest) == 0 {
+			return nil
+		}
+		if err := td.table.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Whoever holds them is told.
+func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
+	ctx, cancel := context.WithTimeout(table.Insist(ctx), td.options.SettleLimit)
+	defer cancel()
+	d := &b.tended
+	d.mu.Lock()
+	d.closed = true
+	holds := slices.Clone(d.holds)
+	for _, h := range holds {
+		if h.phase == held {
+			close(h.lost)
+		}
+	}
+	d.mu.Unlock()
+	if err := td.leave(ctx, b, holds); err != nil {
+		td.options.Logger.Warn("zlimit: slots could not be given back; they are free again within two terms", "entity", b.Entity,
+			"resource", b.Resource, "error", err)
+	}
+	d.mu.Lock()
+	d.holds, d.running = nil, false
+	d.mu.Unlock()
+}
+
+// giveSlotsBack gives back slots of a request that was not admitted. It outlives the caller's context. Slots that are not given back are free
+// again within two terms.
+func (td *tender) giveSlotsBack(ctx context.Context, holds []*Hold) {
+	if len(holds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), td.options.SettleLimit)
+	defer cancel()
+	kept, err := td.release(ctx, holds)
+	for _, h := range kept {
+		td.drop(h)
+	}
+	if err != nil {
+		td.options.Logger.Warn("zlimit: slots of a request that was not admitted could not be given back; they are free again within two terms",
+			"entity", holds[0].bucket.Entity, "resource", holds[0].bucket.Resource, "error", err)
+	}
+}
+
+// drop has this process not hold slots any more, and writes nothing.
+func (td *tender) drop(h *Hold) {
+	d := &h.bucket.tended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.phase == held {
+		h.end()
+		d.awake()
+	}
+}

@@ -1,0 +1,279 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// startTending has the slots tended that a request has taken. Where the engine is closed, they are given back.
+func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
+	d := &b.tended
+	d.mu.Lock()
+	runs := !d.closed && (d.running || td.background.BeginTending())
+	if runs {
+		d.holds = append(d.holds, holds...)
+		d.awake()
+	}
+	if runs && !d.running {
+		d.running = true
+		go td.tend(context.WithoutCancel(ctx), b)
+	}
+	d.mu.Unlock()
+	if runs {
+		return nil
+	}
+	return errors.Join(ErrClosed, td.leave(context.WithoutCancel(ctx), b, holds))
+}
+
+// tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.
+func (td *tender) tend(ctx context.Context, b *Bucket) {
+	defer td.background.EndTending()
+	for {
+		if td.background.open.Err() != nil {
+			td.leaveAll(ctx, b)
+			return
+		}
+		rest, ok := td.next(b)
+		if !ok {
+			return
+		}
+		td.sleepUnlessWoken(ctx, b, rest)
+		if td.background.open.Err() == nil && td.isDue(b) {
+			td.beat(ctx, b)
+		}
+	}
+}
+
+// next ends the holds that are lost by now, and returns how long it takes until another one is lost or due. It returns false where nothing
+// is held any more, and the goroutine ends.
+func (td *tender) next(b *Bucket) (rest time.Duration, ok bool) {
+	d := &b.tended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = false
+	now := td.elapsed()
+	d.holds = slices.DeleteFunc(d.holds, func(h *Hold) bool {
+		if h.phase == held && now >= h.ends {
+			h.lose()
+		}
+		return h.phase == gone
+	})
+	if len(d.holds) == 0 {
+		d.running = false
+		return 0, false
+	}
+	rest = math.MaxInt64
+	for _, h := range d.holds {
+		if h.phase == held {
+			rest = min(rest, h.due-now, h.ends-now)
+		}
+	}
+	if rest == math.MaxInt64 { // all are being given back, by callers who wake this goroutine
+		rest = time.Minute
+	}
+	return rest, true
+}
+
+// lose ends a hold that is lost. The tended slots are locked.
+func (h *Hold) lose() {
+	close(h.lost)
+	h.end()
+}
+
+// end ends a hold. The tended slots are locked.
+func (h *Hold) end() {
+	h.phase = gone
+	close(h.done)
+}
+
+// isDue reports whether the process is to be heard of again.
+func (td *tender) isDue(b *Bucket) bool {
+	b.tended.mu.Lock()
+	defer b.tended.mu.Unlock()
+	now := td.elapsed()
+	return slices.ContainsFunc(b.tended.holds, func(h *Hold) bool { return h.phase == held && now >= h.due })
+}
+
+// sleepUnlessWoken sleeps for a time, until something changes about the holds, or until the engine is closed.
+func (td *tender) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time.Duration) {
+	if rest <= 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(td.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	d := &b.tended
+	d.mu.Lock()
+	if d.wake = cancel; d.changed {
+		cancel()
+	}
+	d.mu.Unlock()
+	sleep := td.table.Sleep
+	if s := td.options.Sleeper; s != nil {
+		sleep = s.Sleep
+	}
+	_ = sleep(ctx, rest)
+	d.mu.Lock()
+	d.wake = nil
+	d.mu.Unlock()
+}
+
+// beat has the store hear of this process: it moves all slots of a bucket that are due to the present epoch, by one write.
+func (td *tender) beat(ctx context.Context, b *Bucket) {
+	leave, err := b.tended.enter(ctx)
+	if err != nil {
+		return
+	}
+	defer leave()
+	s, began := b.shard(0), td.NextEpoch()
+	image := s.image.Load()
+	for attempt := range table.MaxAttempts {
+		bt := beating{tender: td, bucket: b, shard: s, began: began}
+		if image == nil || !bt.decide(image) {
+			if image, err = td.looks.lookSince(ctx, s, began); err != nil {
+				bt.postpone()
+				return
+			}
+			if !bt.decide(image) { // which cannot be: the image is a later one
+				bt.postpone()
+				return
+			}
+		}
+		if len(bt.moves) == 0 {
+			bt.postpone() // what is not lost: the clock has been set back
+			return
+		}
+		next, applied, err := td.keep(ctx, s, image, &bt.call, bt.now)
+		if err != nil {
+			bt.postpone()
+			return
+		}
+		if applied {
+			bt.heard()
+			return
+		}
+		if image = next; td.table.Pause(ctx, attempt) != nil {
+			break
+		}
+	}
+	(&beating{tender: td, bucket: b}).postpone()
+}
+
+// A beating is one try of a beat.
+type beating struct {
+	*tender
+	bucket *Bucket
+	shard  *shard
+	began  int64 // epoch when the beat began
+	now    int64
+	sent   time.Duration
+	call   layout.KeepCall
+	moves  []move
+}
+
+// A move is what a beat does to a hold.
+type move struct {
+	hold  *Hold
+	epoch int64
+}
+
+// decide decides what to write by an image. It returns false where the image is too old to decide by.
+func (bt *beating) decide(i *image) bool {
+	d := &bt.bucket.tended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	bt.call, bt.moves, bt.sent = layout.Keep(), nil, bt.elapsed()
+	var limits []string
+	for _, h := range d.holds {
+		if h.phase != held || slices.Contains(limits, h.limit) {
+			continue
+		}
+		limits = append(limits, h.limit)
+		if !bt.decideLimit(i, h.limit) {
+			return false
+		}
+	}
+	return true
+}
+
+// decideLimit is decide for the slots of one limit.
+func (bt *beating) decideLimit(i *image, limit string) bool {
+	s, recent := i.FindSlots(limit), i.since(bt.began)
+	current, former := int64(0), int64(0)
+	for _, h := range bt.bucket.tended.holds {
+		if h.limit != limit || h.phase != held {
+			continue
+		}
+		switch {
+		case !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled):
+			if !recent {
+				return false
+			}
+			h.lose()
+		case s.Epoch < h.epoch:
+			return false
+		case s.Epoch == h.epoch:
+			current += h.amount
+		default:
+			former += h.amount
+		}
+	}
+	if s == nil || s.Term <= 0 || current+former == 0 {
+		return true
+	}
+	now, err := bt.slotTime(s.Term)
+	if err != nil {
+		return true // nothing is moved: the holds are due later, or lost
+	}
+	bt.now = now
+	to := s.Epoch
+	switch {
+	case former > 0:
+		beat := bt.call.BeatEven
+		if to%2 != 0 {
+			beat = bt.call.BeatOdd
+		}
+		beat(limit, former, to, s.Enrolled)
+	case now/s.Term > s.Epoch: // by a longer pause the holds are lost
+		to++
+		open(&bt.call, s, to, current)
+	default:
+		return true
+	}
+	for _, h := range bt.bucket.tended.holds {
+		if h.limit == limit && h.phase == held && h.epoch == to-1 {
+			bt.moves = append(bt.moves, move{h, to})
+		}
+	}
+	return true
+}
+
+// heard notes that the store has heard of this process.
+func (bt *beating) heard() {
+	d := &bt.bucket.tended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range bt.moves {
+		m.hold.heard(bt.core, m.epoch, bt.now, bt.sent)
+	}
+}
+
+// postpone has the holds that are due wait for another try: nothing is known of what became of the last one, so that they count in the
+// epochs in which they did.
+func (bt *beating) postpone() {
+	d := &bt.bucket.tended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := bt.elapsed()
+	for _, h := range d.holds {
+		if h.phase == held && h.due <= now {
+			h.due = now + milliseconds(h.term/retryPart)
+		}
+	}
+}
