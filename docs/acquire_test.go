@@ -18,7 +18,7 @@ const (
 )
 
 // steps are the rows of the way of one acquire and of its parts: a file and a function.
-var steps = regexp.MustCompile("(?m)^\\| (?:\\d+ \\| )?`([a-z]+)/([a-z]+\\.go)` `(\\w+)` \\|")
+var steps = regexp.MustCompile("(?m)^\\| (?:\\d+ \\| )?`([a-z]+)/([a-z_]+\\.go)` `(\\w+)` \\|")
 
 // TestTheWayOfOneAcquire checks the lists of that page of DESIGN.md. Each function is in its file and stands once. One that stands
 // before it, on the way or in the same part, calls it.

@@ -218,6 +218,11 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 			"resource", b.Resource, "error", err)
 	}
 	d.mu.Lock()
+	for _, h := range holds {
+		if h.phase == held { // it could not be given back
+			h.end()
+		}
+	}
 	d.holds, d.running = nil, false
 	d.mu.Unlock()
 }
