@@ -136,6 +136,10 @@ func (c *config) validate() error {
 	if at := slices.IndexFunc(c.rules, func(r Rule) bool { return r.Pattern == "" }); at >= 0 {
 		return invalid(fmt.Sprintf("pattern of rule %d", at+1), "", "must not be empty")
 	}
+	return c.validateCharges()
+}
+
+func (c *config) validateCharges() error {
 	names := map[string]bool{}
 	for _, ch := range c.charges {
 		if names[ch.limit] {
