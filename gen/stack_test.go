@@ -38,9 +38,9 @@ func TestStackFollows(t *testing.T) {
 	for _, test := range []struct{ name, old, new, want, gone string }{
 		{"the key of buckets", `sk: "#STATE"`, `sk: "#NOW"`, `{"S":["#NOW"]}`, "#STATE"},
 		{"the key of audit events", `sk: "#AUDIT#{event_id}"`, `sk: "#EVENT#{event_id}"`, `{"prefix":"#EVENT#"}`, "#AUDIT#"},
-		{"the name of an index", "GSI3", "Owners", "Value: Owners }", "GSI3"},
+		{"the name of an index", "GSI3", "Owners", "Value: Owners}", "GSI3"},
 		{"the key of the registry", "_/SYSTEM#", "_/REGISTRY#", `"_/REGISTRY#", "_/PING#*"]`, "_/SYSTEM#"},
-		{"the partitions of buckets", "{ns}/BUCKET#", "{ns}/SHARD#", `{ "dynamodb:LeadingKeys": ["*/SHARD#*"] }`, "BUCKET#"},
+		{"the partitions of buckets", "{ns}/BUCKET#", "{ns}/SHARD#", `{"dynamodb:LeadingKeys": ["*/SHARD#*"]}`, "BUCKET#"},
 	} {
 		changed := strings.ReplaceAll(text, test.old, test.new)
 		if got := templateOf(t, changed); !strings.Contains(got, test.want) || strings.Contains(got, test.gone) {

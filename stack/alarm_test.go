@@ -1,7 +1,6 @@
 package stack_test
 
 import (
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -36,6 +35,9 @@ func metricMath(e ast.Expr, metrics map[string]float64) (float64, error) {
 			return noData, err
 		}
 		x, y := values[0], values[1]
+		if e.Op == token.QUO {
+			return x / y, nil
+		}
 		holds, ok := map[token.Token]bool{token.GTR: x > y, token.EQL: x == y, token.LAND: x != 0 && y != 0}[e.Op]
 		if !ok {
 			return 0, fmt.Errorf("no operator %s", e.Op)
@@ -77,39 +79,73 @@ func operands(metrics map[string]float64, parts ...ast.Expr) (values []float64, 
 	return values, nil
 }
 
-// checkStandstill replays metrics of a table and its aggregator, an hour each, through the alarm about a standstill.
-func checkStandstill(template string) error {
+// An alarmMath is an alarm about an expression.
+type alarmMath struct {
+	expression ast.Expr
+	looked     map[string]string // its metrics, by their IDs
+	threshold  float64           // that rings, or more, and missing data do not
+	periods    int               // in a row
+}
+
+// mathOf returns the alarm of a template about an expression.
+func mathOf(template, id string) (m alarmMath, err error) {
 	s, err := withAll(template)
 	if err != nil {
-		return err
+		return m, err
 	}
-	r, ok := s.Resources["AggregatorStandstill"]
+	r, ok := s.Resources[id]
 	if !ok {
-		return errors.New("no alarm about a standstill")
+		return m, fmt.Errorf("no alarm %s", id)
 	}
 	p := r.Properties
-	if p["TreatMissingData"] != "notBreaching" || p["ComparisonOperator"] != "GreaterThanOrEqualToThreshold" || fmt.Sprint(p["Threshold"]) != "1" {
-		return fmt.Errorf("the alarm is %v, at %v, with missing data %v", p["ComparisonOperator"], p["Threshold"], p["TreatMissingData"])
+	if p["TreatMissingData"] != "notBreaching" || p["ComparisonOperator"] != "GreaterThanOrEqualToThreshold" {
+		return m, fmt.Errorf("the alarm is %v, with missing data %v", p["ComparisonOperator"], p["TreatMissingData"])
 	}
-	periods, err := strconv.Atoi(fmt.Sprint(p["EvaluationPeriods"]))
-	if err != nil {
-		return err
+	if m.threshold, err = strconv.ParseFloat(fmt.Sprint(p["Threshold"]), 64); err != nil {
+		return m, err
 	}
-	var expression ast.Expr
-	looked := map[string]string{}
-	for _, m := range p["Metrics"].([]any) {
-		id := text(at(m, "Id"))
-		if source := text(at(m, "Expression")); source != "" {
-			if expression, err = parser.ParseExpr(source); err != nil {
-				return err
+	if m.periods, err = strconv.Atoi(fmt.Sprint(p["EvaluationPeriods"])); err != nil {
+		return m, err
+	}
+	m.looked = map[string]string{}
+	for _, metric := range p["Metrics"].([]any) {
+		if source := text(at(metric, "Expression")); source != "" {
+			if m.expression, err = parser.ParseExpr(source); err != nil {
+				return m, err
 			}
 			continue
 		}
-		looked[id] = fmt.Sprint(at(m, "MetricStat", "Metric", "Namespace"), " ", at(m, "MetricStat", "Metric", "MetricName"), " ",
-			at(m, "MetricStat", "Stat"), " ", at(m, "MetricStat", "Period"))
+		m.looked[text(at(metric, "Id"))] = fmt.Sprint(at(metric, "MetricStat", "Metric", "Namespace"), " ", at(metric, "MetricStat", "Metric", "MetricName"), " ",
+			at(metric, "MetricStat", "Stat"), " ", at(metric, "MetricStat", "Period"))
 	}
-	if looked["writes"] != "AWS/DynamoDB ConsumedWriteCapacityUnits Sum 3600" || looked["calls"] != "AWS/Lambda Invocations Sum 3600" {
-		return fmt.Errorf("the alarm looks at %v", looked)
+	return m, nil
+}
+
+// checkDuration evaluates the alarm about long calls of the aggregator, which Lambda ends after 60 s.
+func checkDuration(template string) error {
+	m, err := mathOf(template, "AggregatorDuration")
+	if err != nil {
+		return err
+	}
+	if m.looked["took"] != "AWS/Lambda Duration Maximum 300" || m.periods != 3 {
+		return fmt.Errorf("the alarm is %+v", m)
+	}
+	for ms, want := range map[float64]bool{47_900: false, 48_000: true, 60_000: true, noData: false} {
+		if value, err := metricMath(m.expression, map[string]float64{"took": ms}); err != nil || value >= m.threshold != want {
+			return fmt.Errorf("calls of %v ms are %v percent, %w; the alarm rings at %v", ms, value, err, m.threshold)
+		}
+	}
+	return nil
+}
+
+// checkStandstill replays metrics of a table and its aggregator, an hour each, through the alarm about a standstill.
+func checkStandstill(template string) error {
+	m, err := mathOf(template, "AggregatorStandstill")
+	if err != nil {
+		return err
+	}
+	if m.threshold != 1 || m.looked["writes"] != "AWS/DynamoDB ConsumedWriteCapacityUnits Sum 3600" || m.looked["calls"] != "AWS/Lambda Invocations Sum 3600" {
+		return fmt.Errorf("the alarm is %+v", m)
 	}
 	for _, test := range []struct {
 		name          string
@@ -128,14 +164,14 @@ func checkStandstill(template string) error {
 	} {
 		rings, row := false, 0
 		for i := range test.writes {
-			value, err := metricMath(expression, map[string]float64{"writes": test.writes[i], "calls": test.calls[i]})
+			value, err := metricMath(m.expression, map[string]float64{"writes": test.writes[i], "calls": test.calls[i]})
 			if err != nil {
 				return err
 			}
 			if row++; value < 1 { // and what is missing
 				row = 0
 			}
-			rings = rings || row >= periods
+			rings = rings || row >= m.periods
 		}
 		if rings != test.want {
 			return fmt.Errorf("a table %s: the alarm rings %t, want %t", test.name, rings, test.want)

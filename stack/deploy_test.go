@@ -48,7 +48,7 @@ func TestDeploy(t *testing.T) {
 	o.Settings = map[string]string{"memory": "1024", "log-days": "30"}
 	o.Tags = map[string]string{"team": "platform"}
 	d := deploy(t, s, o, h)
-	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 500 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
+	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 510 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
 		t.Errorf("%d plans, %+v; deployment %+v", len(plans), plans, d)
 	}
 	has := s.Stack("limits")
@@ -76,7 +76,7 @@ func TestDeploy(t *testing.T) {
 	if got := fmt.Sprintln(function()["MemorySize"], function()["Timeout"], at(s.Stack("limits").Resources["Log"].Properties, "RetentionInDays")); got != "1024 30 30\n" || len(plans) != 2 {
 		t.Errorf("memory, timeout and retention = %s, want those that were given last", got)
 	}
-	if c := plans[1].Changes; len(c) != 1 || c[0].Action != stack.ActionModify || c[0].Resource != "AggregatorFunction" || !slices.Equal(c[0].Properties, []string{"Timeout"}) {
+	if c := plans[1].Changes; len(c) != 2 || c[0].Resource != "AggregatorDuration" || c[1].Action != stack.ActionModify || c[1].Resource != "AggregatorFunction" || !slices.Equal(c[1].Properties, []string{"Timeout"}) {
 		t.Errorf("the plan of a changed timeout = %+v", c)
 	}
 
@@ -149,14 +149,14 @@ func TestPlan(t *testing.T) {
 		want    stack.Plan // except its changes
 		changes int
 	}{
-		{"a new stack", fresh(), stack.Plan{New: true}, 26},
+		{"a new stack", fresh(), stack.Plan{New: true}, 27},
 		{"the same again", fresh(), stack.Plan{UpToDate: true}, 0},
 		{"a tag", tagged, stack.Plan{}, 0},
 		{"a change", changed, stack.Plan{}, 1},
 	} {
 		before, status, had := s.Stack("limits"), s.Status("limits"), setups
 		p, err := m.Plan(t.Context(), step.options, stack.Hooks{})
-		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 500 {
+		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 510 {
 			t.Errorf("%s: Plan() = %+v, %v, want %+v with %d changes", step.name, p, err, step.want, step.changes)
 		}
 		if s.Stack("limits") != before || s.Status("limits") != status || setups != had {

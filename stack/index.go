@@ -13,8 +13,8 @@ import (
 const (
 	globalIndexes = "   GlobalSecondaryIndexes:\n"
 	oneIndex      = "    - IndexName: "
-	oneAttribute  = "    - { AttributeName: "
-	oneKey        = "{ AttributeName: "
+	oneAttribute  = "    - {AttributeName: "
+	oneKey        = "{AttributeName: "
 )
 
 // An index is one in a template.
@@ -57,7 +57,7 @@ func staged(template string, has []string) (text string, later []string) {
 			later = append(later, x.name)
 			template = strings.Replace(template, x.text, "", 1)
 			for _, key := range x.keys {
-				template = strings.Replace(template, oneAttribute+key+", AttributeType: S }\n", "", 1)
+				template = strings.Replace(template, oneAttribute+key+", AttributeType: S}\n", "", 1)
 			}
 		}
 	}

@@ -138,6 +138,7 @@ var afterCode = []laterResource{
 	{"AggregatorLag", alarm, []string{"aggregator", "alarms"}, priceAlarm},
 	{"AggregatorStandstill", alarm, []string{"aggregator", "alarms"}, 2 * priceAlarm},
 	{"AggregatorThrottles", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"AggregatorDuration", alarm, []string{"aggregator", "alarms"}, priceAlarm},
 	{"LoggedErrors", "AWS::Logs::MetricFilter", []string{"aggregator", "alarms"}, priceMetric},
 	{"AggregatorLoggedErrors", alarm, []string{"aggregator", "alarms"}, priceAlarm},
 	{"DeadLettersWaiting", alarm, []string{"aggregator", "alarms"}, priceAlarm},

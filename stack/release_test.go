@@ -27,7 +27,7 @@ func ofVersion(t *testing.T, s *cfn.Service, version string, at time.Time) {
 		t.Fatal(err)
 	}
 	before, after, _ := strings.Cut(r["template"].(string), "\n Dashboard:\n")
-	_, after, found := strings.Cut(after, "F: !Ref AggregatorFunction }\n")
+	_, after, found := strings.Cut(after, "F: !Ref AggregatorFunction}\n")
 	if !found {
 		t.Fatal("the template has no dashboard")
 	}

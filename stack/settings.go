@@ -63,6 +63,7 @@ var settings = []Setting{
 	{"alarm-topic", "AlarmTopic", KindText, "", "ARN of an SNS topic that is told of alarms", "SNS topic that is told of alarms", arn("sns")},
 	{"alarm-lag", "AlarmLag", KindNumber, "3600", "seconds that usage may be behind before the alarm", "alarm at seconds behind (default 3600)", between(60, 86_400)},
 	{"alarm-errors", "AlarmErrors", KindNumber, "1", "failed calls of the function in five minutes for an alarm", "alarm at failed calls (default 1)", between(1, maxUnits)},
+	{"alarm-duration", "AlarmDuration", KindNumber, "80", "percent of the timeout that calls of the function take for an alarm", "alarm at percent of the timeout (default 80)", between(1, 100)},
 	{"alarm-throttles", "AlarmThrottles", KindNumber, "100", "throttled calls in five minutes for an alarm", "alarm at throttled calls (default 100)", between(1, maxUnits)},
 	{"iam", "IAM", KindSwitch, "true", "whether the stack makes policies and roles", "no policies and roles", nil},
 	{"roles", "Roles", KindSwitch, "false", "whether there are roles for applications, administrators and readers", "roles for programs and people", nil},

@@ -23,7 +23,7 @@ func TestStatus(t *testing.T) {
 	st, err := manager(s).Status(t.Context(), "limits", true)
 	if err != nil || st.Status != "UPDATE_COMPLETE" || st.Deployed != zlimit.Version || st.Table == nil || !st.Table.Protected || st.Table.Items != 1234 ||
 		st.Stream == nil || st.Stream.State != "Enabled" || st.Stream.Lag.Seconds() != 1.5 || st.Dead == nil || *st.Dead != 0 ||
-		len(st.Alarms) != 8 || len(st.Drift) > 0 || len(st.Failed) > 0 {
+		len(st.Alarms) != 9 || len(st.Drift) > 0 || len(st.Failed) > 0 {
 		t.Errorf("Status() = %+v, %v", st, err)
 	}
 	s.Ringing["limits-aggregator-lag"] = true

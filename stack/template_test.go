@@ -259,8 +259,8 @@ func checkAlarms(text string) error {
 			return fmt.Errorf("%s does not watch %v", id, missing)
 		}
 	}
-	if alarms != 9 {
-		return fmt.Errorf("%d alarms, want 9", alarms)
+	if alarms != 10 {
+		return fmt.Errorf("%d alarms, want 10", alarms)
 	}
 	return nil
 }
@@ -367,7 +367,7 @@ func checkMapping(text string) error {
 var checks = map[string]func(string) error{
 	"table": checkTable, "retained": checkRetained, "alarms": checkAlarms, "portable": checkPortable, "mapping": checkMapping,
 	"filters":  func(text string) error { _, err := filters(text, nil); return err },
-	"policies": checkTrials, "standstill": checkStandstill, "dashboard": checkDashboard,
+	"policies": checkTrials, "standstill": checkStandstill, "duration": checkDuration, "dashboard": checkDashboard,
 }
 
 func TestTemplate(t *testing.T) {
@@ -385,16 +385,18 @@ var twins = map[string]struct{ old, new, check string }{
 		"   LocalSecondaryIndexes:\n    - { IndexName: LSI6, KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI6SK, KeyType: RANGE }], Projection: { ProjectionType: ALL } }\n",
 		"table",
 	},
-	"an index of whole items":              {"Projection: { ProjectionType: KEYS_ONLY }", "Projection: { ProjectionType: ALL }", "table"},
+	"an index of whole items":              {"Projection: {ProjectionType: KEYS_ONLY}", "Projection: {ProjectionType: ALL}", "table"},
 	"whole items for everyone":             {"!If [ForMixedFleet, ALL, KEYS_ONLY]", "!If [ForMixedFleet, ALL, ALL]", "table"},
 	"expiry by another attribute":          {"AttributeName: ttl", "AttributeName: expires", "table"},
 	"a table that goes with the stack":     {"  DeletionPolicy: Retain\n  UpdateReplacePolicy: Retain\n  Properties:\n   TableName:", "  UpdateReplacePolicy: Retain\n  Properties:\n   TableName:", "retained"},
 	"a bucket that is deleted":             {"  UpdateReplacePolicy: Retain\n  Properties:\n   BucketEncryption", "  UpdateReplacePolicy: Delete\n  Properties:\n   BucketEncryption", "retained"},
-	"an alarm that tells nobody":           {"AlarmActions: !If [HasTopic, [!Ref AlarmTopic], !Ref \"AWS::NoValue\"]", "InsufficientDataActions: []", "alarms"},
-	"throttles of the table alone":         {"{ Name: GlobalSecondaryIndexName, Value: GSI4 }", "{ Name: Operation, Value: Query }", "alarms"},
+	"an alarm that tells nobody":           {"AlarmActions: !If [HasTopic, [!Ref AlarmTopic], !Ref AWS::NoValue]", "InsufficientDataActions: []", "alarms"},
+	"throttles of the table alone":         {"{Name: GlobalSecondaryIndexName, Value: GSI4}", "{Name: Operation, Value: Query}", "alarms"},
 	"a standstill that missing calls hide": {"FILL(calls, 0)", "calls", "standstill"},
 	"an idle table that stands still":      {"writes > 0 && ", "", "standstill"},
 	"a standstill at the end of an hour":   {"EvaluationPeriods: 2", "EvaluationPeriods: 1", "standstill"},
+	"a duration in another unit":           {"took / ${Timeout} / 10", "took / ${Timeout}", "duration"},
+	"a duration of the average":            {"Stat: Maximum, Period: 300", "Stat: Average, Period: 300", "duration"},
 	"a dashboard that is no JSON":          {`"widgets":[`, `"widgets":`, "dashboard"},
 	"a dashboard without an alarm":         {`,"${A}dead-letters"`, "", "dashboard"},
 	"a dashboard of another alarm":         {`${A}dead-letters`, `${A}dead`, "dashboard"},
@@ -405,7 +407,7 @@ var twins = map[string]struct{ old, new, check string }{
 	"three tries":                          {"MaximumRetryAttempts: -1", "MaximumRetryAttempts: 3", "mapping"},
 	"failures that go unnoticed":           {"FunctionResponseTypes: [ReportBatchItemFailures]", "FunctionResponseTypes: []", "mapping"},
 	"a filter that is no JSON":             {`{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}}`, `{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}`, "filters"},
-	"a call without a key":                 {`, "Null": { "dynamodb:LeadingKeys": "false" }`, "", "policies"},
+	"a call without a key":                 {`, "Null": {"dynamodb:LeadingKeys": "false"}`, "", "policies"},
 	"a key among others":                   {"ForAllValues:StringLike", "ForAnyValue:StringLike", "policies"},
 	"limits that programs write":           {`["*/BUCKET#*"]`, `["*"]`, "policies"},
 	"limits that tenants write":            {`["${aws:PrincipalTag/zlimit-namespace}/BUCKET#*"]`, `["${aws:PrincipalTag/zlimit-namespace}/*"]`, "policies"},

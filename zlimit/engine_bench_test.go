@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
 // cpuTime returns the time that the processors have spent on this process.
@@ -56,6 +59,39 @@ func BenchmarkEngine(b *testing.B) {
 		b.ReportMetric(ratio(cpu[i+1], cpu[0]), w.name+"-cpu-x-sdk")
 	}
 	b.ReportMetric(float64(median(cpu[1]).Nanoseconds())/100, "cpu-ns")
+}
+
+// BenchmarkLimits compares what it takes to find the limits of an entity and a resource with a GetItem of the bare SDK: read anew,
+// as at the first use, and held in memory, as at the others. All take turns.
+func BenchmarkLimits(b *testing.B) {
+	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
+	key := map[string]types.AttributeValue{
+		"PK": &types.AttributeValueMemberS{Value: shardKey(l, "key-1", 0).Key().PK}, "SK": &types.AttributeValueMemberS{Value: "#STATE"},
+	}
+	resolve := func() error {
+		_, err := l.Limits.Resolve(context.Background(), "key-1", "gpt-4")
+		return err
+	}
+	ways := []*way{
+		{name: "sdk", call: func(int) error {
+			_, err := client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: &table, Key: key})
+			return err
+		}},
+		{name: "read", call: func(int) error {
+			l.Limits.InvalidateAll()
+			return resolve()
+		}},
+		{name: "held", call: func(int) error { return resolve() }},
+	}
+	for b.Loop() {
+		for _, w := range ways {
+			w.burst(b, 1, 100)
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of all together: means nothing
+	for _, w := range ways[1:] {
+		b.ReportMetric(ratio(w.medians, ways[0].medians), w.name+"-p50-x-sdk")
+	}
 }
 
 // lastRequest is a transport that remembers the last request that passed before it is kept.

@@ -21,6 +21,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/internal/declaration"
@@ -55,12 +56,15 @@ func run(args []string, pkg string, stderr io.Writer) int {
 	}
 	flags.StringVar(&c.limits, "limits", "limits.yaml", "read the declaration from `FILE`")
 	flags.StringVar(&c.out, "out", "limits_gen.go", "write the types to `FILE`")
-	flags.StringVar(&c.pkg, "package", pkg, "`NAME` of the package that the types belong to; go generate says it by itself")
+	flags.StringVar(&c.pkg, "package", pkg, "`NAME` of the package that the types belong to; by default what go generate says, or that of the files beside the output")
 	flags.BoolVar(&c.check, "check", false, "write nothing, and fail if the output is stale")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
+	}
+	if c.pkg == "" {
+		c.pkg = packageIn(filepath.Dir(c.out))
 	}
 	if err := c.validate(flags.Args()); err != nil {
 		report.Printf("zlimitgen: %v; zlimitgen -help tells how to use it", err)
@@ -82,12 +86,24 @@ func (c *command) validate(rest []string) error {
 	case filepath.Ext(c.out) != ".go":
 		return fmt.Errorf("-out %q is not a Go file", c.out)
 	case c.pkg == "":
-		return errors.New("-package is missing")
+		return errors.New("-package is missing, and no Go file beside the output tells it")
 	case !token.IsIdentifier(c.pkg) || c.pkg == "_":
 		return fmt.Errorf("-package %q is not the name of a package", c.pkg)
 	default:
 		return nil
 	}
+}
+
+// packageIn returns the package that the Go files of a directory belong to, "" where none is there or can be read.
+func packageIn(dir string) string {
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.go")) // the pattern is well formed, unless the directory's name is not
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly)
+		if err == nil && !strings.HasSuffix(path, "_test.go") {
+			return file.Name.Name
+		}
+	}
+	return ""
 }
 
 // isGenerated reports whether a file says that it is generated, and so may be replaced.

@@ -256,6 +256,10 @@ func TestRun(t *testing.T) {
 	command(2, `-out "types" is not a Go file`, "-limits", in, "-out", "types")
 	command(2, `-package "my-llm" is not the name of a package`, "-limits", in, "-out", out, "-package", "my-llm")
 	command(2, "-package is missing", "-limits", in, "-out", out, "-package", "")
+	if err := os.WriteFile(own, []byte("package llm\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command(1, "out_gen.go is stale: run go generate", "-limits", in, "-out", out, "-package", "", "-check") // as by hand
 	command(0, "usage: zlimitgen", "-help")
 	exists(false)
 }

@@ -42,7 +42,10 @@ func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
 // object is the beginning of one that is an element of a list, and goes on in the next lines.
 var object = regexp.MustCompile(`^- [A-Za-z]+:( |$)`)
 
-// narrow halves the indentation: CloudFormation takes a template of 51,200 bytes at most.
+// padding is the space within braces, or text in quotes, which stays as it is.
+var padding = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|\{ | \}`)
+
+// narrow halves the indentation, and leaves out the spaces within braces: CloudFormation takes a template of 51,200 bytes at most.
 func narrow(text []byte) []byte {
 	var b bytes.Buffer
 	var open []int // indentation of the objects that a line is part of
@@ -53,7 +56,12 @@ func narrow(text []byte) []byte {
 			open = open[:len(open)-1]
 		}
 		b.WriteString(strings.Repeat(" ", indentation/2+len(open)))
-		b.Write(rest)
+		b.WriteString(padding.ReplaceAllStringFunc(string(rest), func(part string) string {
+			if part == "{ " || part == " }" {
+				return strings.TrimSpace(part)
+			}
+			return part // is in quotes
+		}))
 		if object.Match(rest) {
 			open = append(open, indentation)
 		}
@@ -81,8 +89,8 @@ func (d *stackData) TTL() string { return d.schema.TTL }
 
 // ofIndexes are more properties of each global index. Ceilings of writes are missing: an index below the table's would throttle the
 // table, and one at the table's does nothing.
-const ofIndexes = `          OnDemandThroughput: !If [HasReadCeiling, { MaxReadRequestUnits: !Ref MaxReadUnits }, !Ref "AWS::NoValue"]
-          WarmThroughput: !If [HasWarmth, { ReadUnitsPerSecond: !Ref WarmReadUnits, WriteUnitsPerSecond: !Ref WarmWriteUnits }, !Ref "AWS::NoValue"]
+const ofIndexes = `          OnDemandThroughput: !If [HasReadCeiling, { MaxReadRequestUnits: !Ref MaxReadUnits }, !Ref AWS::NoValue]
+          WarmThroughput: !If [HasWarmth, { ReadUnitsPerSecond: !Ref WarmReadUnits, WriteUnitsPerSecond: !Ref WarmWriteUnits }, !Ref AWS::NoValue]
 `
 
 // Table is the key of the table with its indexes, as properties of the table.
