@@ -111,7 +111,7 @@ func (b *spread) bucket(now time.Time) Bucket {
 				found.Consumed[l.Name] += Quantity(l.Consumed)
 			}
 			addTo(&found.FromChildren, l.Name, l.FromChildren)
-			addTo(&found.FromNarrower, l.Name, l.FromNarrower)
+			addTo(&found.FromNarrower, l.Name, l.FromNarrower())
 		}
 	}
 	return found

@@ -34,10 +34,10 @@ type Lease struct {
 	phase      leasePhase
 	degraded   bool          // never changes
 	unknown    bool          // of a degraded one: what it asked may have been taken; never changes
+	losing     sync.Once     // closes lost
 	number     uint64        // for observers; 0 without one, and never changes
 	lost       chan struct{} // what Lost returns where several slots are held; nil until it is asked for
 
-	losing      sync.Once // closes lost
 	amountSpace [2]bucket.Amount
 }
 

@@ -143,8 +143,8 @@ func (s scene) buckets(tb testing.TB, l *zlimit.RateLimiter, at int64, loose boo
 			name := bucketName + " " + limit.Name
 			tokens[name] += state.Available(limit, max(at, state.RefilledAt))
 			counted[name] += limit.Consumed
-			if limit.Session > 0 && limit.Since+limit.Session*1000 > at {
-				ends[name] = max(ends[name], limit.Since)
+			if limit.Session() > 0 && limit.Since()+limit.Session()*1000 > at {
+				ends[name] = max(ends[name], limit.Since())
 			}
 			told[name] = fmt.Sprintf("disabled %t", state.Disabled)
 		}

@@ -104,8 +104,8 @@ func TestSessionOfShards(t *testing.T) {
 	together := func(since int64) {
 		t.Helper()
 		for _, state := range storedShards(t, l, "key-1") {
-			if got := state.Limits[1]; got.Name != "tokens" || got.Since != since || got.Applied != since {
-				t.Errorf("shard %d is in the session of %d, want that of %d", state.Shard, got.Since, since)
+			if got := state.Limits[1]; got.Name != "tokens" || got.Since() != since || got.Applied() != since {
+				t.Errorf("shard %d is in the session of %d, want that of %d", state.Shard, got.Since(), since)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func TestSessionChanges(t *testing.T) {
 		c.sleep(31 * time.Second)
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 10}))
 		got := limit(t, l, "tokens")
-		if got.Session != 0 || got.Since != 0 || got.Applied != 0 || got.RefillAmount != 20_000 {
+		if got.Session() != 0 || got.Since() != 0 || got.Applied() != 0 || got.RefillAmount != 20_000 {
 			t.Errorf("as a limit that refills it is %+v", got)
 		}
 		setSystem(t, l, zlimit.Daily("tokens", 5, "UTC"))

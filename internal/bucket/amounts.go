@@ -135,18 +135,40 @@ type Demand struct {
 	Unchecked bool     // taken without a check, down into debt
 	Settles   bool     // it belongs to requests that were served, and is taken also where requests are refused by now
 	Life      int64    // of limits that the write starts, see [Limit.Life]
-	Held      []Amount // taken, but to be given back soon; it counts as there, except for a write
-	Ended     []Amount // of what is over: given back to no balance, and counted; Amounts has none of these limits
 
 	// Wait is how long the caller waits at most for tokens that are not there yet, in milliseconds; 0 for a caller that does not.
 	Wait int64
 	// Priority is that of the caller where a limit has a floor for it, else "".
 	Priority string
-	// Line are the demands that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums.
-	Line []*Demand
 
-	// part is what one of several shards does, which change in one transaction; nil for a demand of one shard.
-	part *part
+	beside *beside // its amounts, what few demands have; nil for one without. Copies of the demand share it, and nothing changes it
+}
+
+// What a demand has beside its amounts is rare.
+type beside struct {
+	held  []Amount  // taken, but to be given back soon; it counts as there, except for a write
+	ended []Amount  // of what is over: given back to no balance, and counted; the amounts have none of these limits
+	line  []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
+	part  *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
+}
+
+// alone is what a demand has that has nothing beside its amounts.
+var alone beside
+
+// rest returns what the demand has beside its amounts. It is not to be changed.
+func (d *Demand) rest() *beside {
+	if d.beside == nil {
+		return &alone
+	}
+	return d.beside
+}
+
+// Holding returns the demand, for which amounts count as there that are taken but to be given back soon, except for a write.
+func (d *Demand) Holding(amounts []Amount) *Demand {
+	next, rest := *d, *d.rest()
+	rest.held = amounts
+	next.beside = &rest
+	return &next
 }
 
 // A part says what a transaction of several shards makes of one of them, beside what it takes.
@@ -161,10 +183,10 @@ type part struct {
 
 // levels returns the balances to leave, of limits to which refill of other shards flows in the same transaction.
 func (d *Demand) levels() []Amount {
-	if d.part == nil {
-		return nil
+	if part := d.rest().part; part != nil {
+		return part.levels
 	}
-	return d.part.levels
+	return nil
 }
 
 // of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of
@@ -179,7 +201,7 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 
 // parts returns the parts of what the write takes of a limit that requests of children and of narrower resources take.
 func (d *Demand) parts(limit string) (children, narrower int64) {
-	for _, amounts := range [...][]Amount{d.Amounts, d.Ended} {
+	for _, amounts := range [...][]Amount{d.Amounts, d.rest().ended} {
 		for i := range amounts {
 			if amounts[i].Limit == limit {
 				return amounts[i].FromChildren, amounts[i].FromNarrower
@@ -201,16 +223,20 @@ func (d *Demand) lifeOf(limit string) int64 {
 // when the amounts were taken. What is given back to a limit that was started anew is part of the new, full one, and left out.
 // What is given back to a quota whose period is over, or to a limit that was reset by hand, is counted alone.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
-	d.Amounts, d.Ended = amounts, nil
+	d.Amounts, d.beside = amounts, nil
 	isFormer := func(a Amount) bool { return a.Tokens < 0 && s.isFormer(a.Limit, lives) != live }
 	if !slices.ContainsFunc(amounts, isFormer) {
 		return
 	}
 	d.Amounts = slices.DeleteFunc(slices.Clone(amounts), isFormer)
+	var ended []Amount
 	for _, a := range amounts {
 		if a.Tokens < 0 && s.isFormer(a.Limit, lives) == over {
-			d.Ended = append(d.Ended, a)
+			ended = append(ended, a)
 		}
+	}
+	if len(ended) > 0 {
+		d.beside = &beside{ended: ended}
 	}
 }
 
@@ -281,7 +307,7 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 			next.Limits = slices.Clone(s.Limits)
 		}
 		if l := next.find(step.Limit); l != nil {
-			l.Since = step.Values[0]
+			l.SetSince(step.Values[0])
 		}
 	}
 	return next.Lives(known)
@@ -299,7 +325,7 @@ func (d *Demand) level(limit string) (tokens int64, ok bool) {
 
 // Empty reports whether a demand takes and gives nothing.
 func (d *Demand) Empty() bool {
-	return len(d.Ended) == 0 && !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return !a.IsZero() })
+	return len(d.rest().ended) == 0 && !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return !a.IsZero() })
 }
 
 // Returns reports whether a demand takes nothing.

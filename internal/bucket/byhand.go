@@ -23,7 +23,8 @@ type LevelChange struct {
 
 // restarts reports whether the write makes a limit full by hand.
 func (d *Demand) restarts(limit string) bool {
-	return d.part != nil && slices.Contains(d.part.full, limit)
+	part := d.rest().part
+	return part != nil && slices.Contains(part.full, limit)
 }
 
 // restart plans that a limit was reset by hand.
@@ -31,10 +32,10 @@ func (p *Plan) restart(l *Limit) { p.step(Begin, l.Name, add(l.Life, oneReset)) 
 
 // gift returns what an operator adds to a limit.
 func (d *Demand) gift(limit string) uint64 {
-	if d.part == nil {
-		return 0
+	if part := d.rest().part; part != nil {
+		return uint64(max(Of(part.gifts, limit), 0))
 	}
-	return uint64(max(Of(d.part.gifts, limit), 0))
+	return 0
 }
 
 // Change plans what an operator changes of a bucket at a time, in one transaction of all its shards. The other limits are refilled. With
@@ -96,7 +97,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 	}
 	for at, s := range shards {
 		one := Part{At: at}
-		d := Demand{Settles: true, Life: life, part: &part{levels: levels[at], full: by.Full, gifts: gifts[at]}}
+		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{levels: levels[at], full: by.Full, gifts: gifts[at]}}}
 		one.Plan.advance(s, c, &d, c.restamp(s, now))
 		if !one.Plan.Writes() {
 			return nil, nil, false

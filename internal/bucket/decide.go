@@ -184,24 +184,26 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			return
 		}
 		level := min(sub(capacity, amount), capacity)
-		known := int64(0)
-		if c.Mixed && params.Name != WriteUnits {
-			known = amount
-		}
 		children, narrower := d.parts(params.Name)
 		p.Item.Limits = append(p.Item.Limits, Limit{
-			Name: params.Name, Tokens: level, Consumed: amount, Known: known,
+			Name: params.Name, Tokens: level, Consumed: amount,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
-			Life: d.lifeOf(params.Name), FromChildren: children, FromNarrower: narrower, Times: params.Times, Windows: params.Windows,
-			Session: params.Session,
+			Life: d.lifeOf(params.Name), FromChildren: children,
 		})
-		made := &p.Item.Limits[i]
-		if params.Session > 0 {
-			made.Since = d.begins(params.Name, now)
-			made.Applied = made.Since
+		rare := Rare{Times: params.Times, Windows: params.Windows, Session: params.Session, FromNarrower: narrower}
+		if c.Mixed && params.Name != WriteUnits {
+			rare.Known = amount
 		}
-		life.cover(params, level, depth(amount, floor, checked), made.Since)
-		next.cover(params.Times, params.Windows, params.Session, made.Since)
+		if params.Session > 0 {
+			rare.Since = d.begins(params.Name, now)
+			rare.Applied = rare.Since
+		}
+		if rare != usual {
+			made := rare
+			p.Item.Limits[i].Rare = &made
+		}
+		life.cover(params, level, depth(amount, floor, checked), rare.Since)
+		next.cover(params.Times, params.Windows, params.Session, rare.Since)
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	if shards == 1 {
@@ -252,7 +254,7 @@ func (p *Plan) ascribe(limit string, d *Demand) {
 // count plans to count what an advance takes of a limit.
 func (p *Plan) count(limit string, d *Demand) {
 	amount, _ := d.of(limit)
-	if counted := amount + Of(d.Ended, limit); counted != 0 {
+	if counted := amount + Of(d.rest().ended, limit); counted != 0 {
 		p.step(Count, limit, counted)
 	}
 	p.ascribe(limit, d)
@@ -272,7 +274,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 		amount, checked := d.of(l.Name)
 		switch {
 		case amount == 0:
-			if ended := Of(d.Ended, l.Name); ended != 0 {
+			if ended := Of(d.rest().ended, l.Name); ended != 0 {
 				p.step(Regard, l.Name, ended)
 			}
 		case checked:
@@ -300,7 +302,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				p.step(Period, "", s.ValidUntil)
 				period = true
 			}
-			if l.Windows != nil && !unmoved { // others may have the same capacity now
+			if l.Windows() != nil && !unmoved { // others may have the same capacity now
 				p.step(Unmoved, "", s.RefilledAt)
 				unmoved = true
 			}
@@ -346,18 +348,18 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 				if l.Life != 0 {
 					p.step(End, l.Name)
 				}
-				if l.Known != 0 {
+				if l.Known() != 0 {
 					p.step(Forget, l.Name)
 				}
 				if l.Name != WriteUnits {
 					p.step(Disown, l.Name) // also where a write since the image was the first to count any
 					p.step(Release, l.Name)
 				}
-				if l.Times != nil {
+				if l.Times() != nil {
 					p.step(Unration, l.Name)
 				}
 				p.unsit(l)
-				if l.Windows != nil {
+				if l.Windows() != nil {
 					p.step(Unschedule, l.Name)
 				}
 				dropped++
@@ -476,7 +478,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		level = capacity
 		p.Overflows = true
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
-	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && (s.Changed || l.Windows != nil)):
+	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && (s.Changed || l.Windows() != nil)):
 		level = sub(capacity, amount)
 		p.step(Fill, l.Name, sub(capacity, refill), level)
 	case refill > 0 || moves:

@@ -69,7 +69,9 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 			continue
 		}
 		one := Part{At: at, Amounts: taken[at]}
-		one.Plan.decide(s, c, &Demand{Amounts: taken[at], part: &part{floors: floors[at], levels: left[at], sessions: sessions}}, now)
+		one.Plan.decide(s, c, &Demand{
+			Amounts: taken[at], beside: &beside{part: &part{floors: floors[at], levels: left[at], sessions: sessions}},
+		}, now)
 		if !one.Plan.Writes() {
 			return nil, false
 		}
@@ -125,15 +127,16 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	}
 	for at, s := range shards {
 		one := Part{At: at, Amounts: taken[at]}
-		d := Demand{Amounts: taken[at], Settles: true}
+		d, rest := Demand{Amounts: taken[at], Settles: true}, beside{}
 		if at == home {
-			d.Ended = due.Ended
+			rest.ended = due.rest().ended
 		}
+		d.beside = &rest
 		if d.Empty() && !opens {
 			continue
 		}
 		if opens {
-			d.part = &all
+			rest.part = &all
 		}
 		one.Plan.decide(s, keep(s), &d, now)
 		if one.Plan.Kind == Reject { // it will be in debt

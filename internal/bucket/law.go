@@ -19,7 +19,7 @@ type rule struct {
 }
 
 func (l *Limit) rule() rule {
-	return rule{l.Capacity, l.RefillAmount, l.RefillPeriod, l.Windows}
+	return rule{l.Capacity, l.RefillAmount, l.RefillPeriod, l.Windows()}
 }
 
 func (p *Params) rule() rule {
@@ -166,16 +166,16 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 		c.anew = true
 		from = to
 		switch {
-		case l.Windows == nil:
-		case l.Session > 0:
+		case l.Windows() == nil:
+		case l.Session() > 0:
 			from = min(max(l.ends(), s.RefilledAt), to)
 		default:
-			if last, ok := l.Times.Last(to); ok {
+			if last, ok := l.Times().Last(to); ok {
 				from = last
 			}
 		}
-		if !l.isClosed(to) && l.Session > 0 {
-			c.spent = max(0, l.Consumed-l.Rolled)
+		if !l.isClosed(to) && l.Session() > 0 {
+			c.spent = max(0, l.Consumed-l.Rolled())
 		}
 	}
 	to = max(from, to)
@@ -211,7 +211,7 @@ func (s *State) idle(p *Params, at int64) int64 {
 			from = last
 		}
 	}
-	l := Limit{Name: p.Name, Tokens: math.MaxInt64, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Windows: p.Windows}
+	l := Limit{Name: p.Name, Tokens: math.MaxInt64, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Rare: &Rare{Windows: p.Windows}}
 	return idle.chain(&l, from, at, 0).ceiling
 }
 

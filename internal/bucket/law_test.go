@@ -78,7 +78,7 @@ func TestLaw(t *testing.T) {
 		s := State{RefilledAt: from, Shard: shard, Shards: shards}
 		most := s.capacity(p.Name, p.rule(), from)
 		tokens := []int64{most, most - random.Int64N(4*most+1)}[random.IntN(2)]
-		l := Limit{Name: p.Name, Tokens: tokens, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Windows: p.Windows}
+		l := Limit{Name: p.Name, Tokens: tokens, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Rare: &Rare{Windows: p.Windows}}
 		got := s.chain(&l, from, to, 0).of(tokens)
 		if whole := s.chain(&l, from, to, math.MaxUint64).of(tokens); whole != got {
 			t.Fatalf("%d where the chain is cut short, and %d where it is not", got, whole)
@@ -97,7 +97,7 @@ func TestIdle(t *testing.T) {
 	for range 400 {
 		p := windowed(t, random)
 		at := instant(random)
-		l := Limit{Name: p.Name, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Windows: p.Windows}
+		l := Limit{Name: p.Name, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Rare: &Rare{Windows: p.Windows}}
 		long := p.rule().slowest(2 * p.rule().most())
 		if long > 30*24*3_600_000 {
 			continue // too slow

@@ -25,11 +25,14 @@ type Limit struct {
 	RefillAmount int64 // tokens that flow in per period, millitokens
 	RefillPeriod int64 // milliseconds
 	Consumed     int64 // net consumption since creation, millitokens, modulo 2^64
-	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
 	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
-	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
 	Life         int64 // differs from that of a former limit of the name, see oneReset; up to oneReset 0 where another program started the limit
+	Rare         *Rare // what few limits have; nil for a limit without it. Images share it, and nothing changes it
+}
 
+// Rare is what few limits have: those whose tokens come otherwise than by an even refill, and those of which others take. The
+// zero value is that of all other limits.
+type Rare struct {
 	Times   *calendar.Times   // of a quota; nil for a limit that refills evenly
 	Windows *calendar.Windows // in which other parameters hold; nil for none
 
@@ -37,21 +40,91 @@ type Limit struct {
 	Since   int64 // when the session began, epoch milliseconds; 0 while none is open
 	Applied int64 // when the session began that the balance is of, epoch milliseconds: earlier than Since where another program began it elsewhere
 	Rolled  int64 // Consumed when another program began the session elsewhere, modulo 2^64
+
+	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
+	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
 }
+
+// usual is the [Rare] of limits that have none.
+var usual Rare
+
+// rare returns what is rare of a limit. It is not to be changed: see [Limit.Change].
+func (l *Limit) rare() *Rare {
+	if l.Rare == nil {
+		return &usual
+	}
+	return l.Rare
+}
+
+// Change changes what is rare of a limit, and of no copy of it.
+func (l *Limit) Change(change func(*Rare)) {
+	next := *l.rare()
+	if change(&next); next == usual {
+		l.Rare = nil
+		return
+	}
+	l.Rare = &next
+}
+
+// Times returns [Rare.Times].
+func (l *Limit) Times() *calendar.Times { return l.rare().Times }
+
+// Windows returns [Rare.Windows].
+func (l *Limit) Windows() *calendar.Windows { return l.rare().Windows }
+
+// Session returns [Rare.Session].
+func (l *Limit) Session() int64 { return l.rare().Session }
+
+// Since returns [Rare.Since].
+func (l *Limit) Since() int64 { return l.rare().Since }
+
+// Applied returns [Rare.Applied].
+func (l *Limit) Applied() int64 { return l.rare().Applied }
+
+// Rolled returns [Rare.Rolled].
+func (l *Limit) Rolled() int64 { return l.rare().Rolled }
+
+// Known returns [Rare.Known].
+func (l *Limit) Known() int64 { return l.rare().Known }
+
+// FromNarrower returns [Rare.FromNarrower].
+func (l *Limit) FromNarrower() int64 { return l.rare().FromNarrower }
+
+// SetSession sets [Rare.Session], as an item holds it. So do the others for theirs.
+func (l *Limit) SetSession(seconds int64) { l.Change(func(r *Rare) { r.Session = seconds }) }
+
+// SetSince sets [Rare.Since].
+func (l *Limit) SetSince(at int64) { l.Change(func(r *Rare) { r.Since = at }) }
+
+// SetApplied sets [Rare.Applied].
+func (l *Limit) SetApplied(at int64) { l.Change(func(r *Rare) { r.Applied = at }) }
+
+// SetRolled sets [Rare.Rolled].
+func (l *Limit) SetRolled(count int64) { l.Change(func(r *Rare) { r.Rolled = count }) }
+
+// SetKnown sets [Rare.Known].
+func (l *Limit) SetKnown(count int64) { l.Change(func(r *Rare) { r.Known = count }) }
+
+// SetFromNarrower sets [Rare.FromNarrower].
+func (l *Limit) SetFromNarrower(count int64) { l.Change(func(r *Rare) { r.FromNarrower = count }) }
 
 // ResetTimes returns the times of a quota in the form in which items hold them, "" for another limit.
 func (l *Limit) ResetTimes() string {
-	if l.Times == nil {
+	if l.Times() == nil {
 		return ""
 	}
-	return l.Times.Compact()
+	return l.Times().Compact()
 }
 
 // SetResetTimes makes the limit a quota with times that an item holds. The zone is another attribute, see [calendar.Times.In].
-func (l *Limit) SetResetTimes(compact string) { l.Times = calendar.Unplaced(compact) }
+func (l *Limit) SetResetTimes(compact string) {
+	l.Change(func(r *Rare) { r.Times = calendar.Unplaced(compact) })
+}
 
 // WindowTexts returns the windows in the form in which items hold them, "" for none.
-func (l *Limit) WindowTexts() string { return l.Windows.Compact() }
+func (l *Limit) WindowTexts() string { return l.Windows().Compact() }
 
 // SetWindowTexts gives the limit windows that an item holds. The zone is another attribute.
-func (l *Limit) SetWindowTexts(compact string) { l.Windows = calendar.UnplacedWindows(compact) }
+func (l *Limit) SetWindowTexts(compact string) {
+	l.Change(func(r *Rare) { r.Windows = calendar.UnplacedWindows(compact) })
+}

@@ -28,7 +28,7 @@ func (s *State) lifetime() int64 {
 	life := lifetime{config: &Config{Lifetime: 1}, now: s.RefilledAt}
 	for i := range s.Limits {
 		p := s.Limits[i].params()
-		life.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since)
+		life.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since())
 	}
 	if life.fill == 0 || life.until > 0 || len(s.Slots) > 0 { // a quota or slots may have set the time
 		return DefaultLifetime

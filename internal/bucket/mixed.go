@@ -36,7 +36,7 @@ func (c *Config) mixed(s *State) bool { return c.Mixed || s.noted() }
 // noted reports whether an item has notes of what is counted.
 func (s *State) noted() bool {
 	for i := range s.Limits {
-		if s.Limits[i].Known != 0 {
+		if s.Limits[i].Known() != 0 {
 			return true
 		}
 	}
@@ -49,7 +49,7 @@ func (s *State) others(l *Limit) int64 {
 	if l.Name == WriteUnits {
 		return 0
 	}
-	return max(0, min(l.Consumed-l.Known, sub(s.capacity(l.Name, l.rule(), s.RefilledAt), l.Tokens)))
+	return max(0, min(l.Consumed-l.Known(), sub(s.capacity(l.Name, l.rule(), s.RefilledAt), l.Tokens)))
 }
 
 // taken reports whether other clients took of an item since the last refill of this program.
@@ -84,11 +84,11 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now 
 			p.Overflows = !renewed
 		}
 	}
-	counted := l.Consumed + amount + Of(d.Ended, l.Name)
+	counted := l.Consumed + amount + Of(d.rest().ended, l.Name)
 	switch difference := sub(level, l.Tokens); {
 	case add(l.Tokens, difference) != level: // out of a debt too deep for a difference
 		p.step(Fill, l.Name, l.Tokens, level)
-	case difference != 0 || counted != l.Known:
+	case difference != 0 || counted != l.Known():
 		p.step(Credit, l.Name, l.Tokens, difference)
 		p.step(Cover, l.Name, l.Tokens)
 	default:
@@ -97,7 +97,7 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now 
 		p.parameters(l, params)
 	}
 	p.count(l.Name, d)
-	if counted != l.Known {
+	if counted != l.Known() {
 		p.step(Know, l.Name, counted)
 	}
 	return level, true

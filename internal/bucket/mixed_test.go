@@ -122,7 +122,7 @@ func TestOthersAreReadOnce(t *testing.T) {
 func TestSplitMixedBucket(t *testing.T) {
 	c := &Config{Params: []Params{{"rpm", 100_000, 100_000, 60_000, nil, nil, 0, ""}}} // the notes alone say that the fleet is mixed
 	s := &State{RefilledAt: 0, Shards: 1, Limits: []Limit{
-		{Name: "rpm", Capacity: 100_000, RefillAmount: 100_000, RefillPeriod: 60_000, Tokens: 19_000, Consumed: 81_000, Known: 1000},
+		{Name: "rpm", Capacity: 100_000, RefillAmount: 100_000, RefillPeriod: 60_000, Tokens: 19_000, Consumed: 81_000, Rare: &Rare{Known: 1000}},
 		{Name: WriteUnits, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000, Tokens: WriteCapacity},
 	}}
 	it, plan := &item{state: s}, &Plan{}

@@ -134,7 +134,7 @@ func (it *item) apply(p *Plan) bool {
 		case Ascribe:
 			l.FromChildren += v[0]
 		case Contain:
-			l.FromNarrower += v[0]
+			l.SetFromNarrower(l.FromNarrower() + v[0])
 		case Configure:
 			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], v[1], v[2]
 		case Renew:
@@ -142,23 +142,25 @@ func (it *item) apply(p *Plan) bool {
 		case Regard:
 			l.Consumed += v[0]
 		case Ration:
-			l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times = v[0], 0, v[1], calendar.Unplaced(s.Text)
+			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], 0, v[1]
+			l.SetResetTimes(s.Text)
 		case Unration:
-			l.Times = nil
+			l.Change(func(r *Rare) { r.Times = nil })
 		case Schedule:
-			l.Windows = calendar.UnplacedWindows(s.Text)
+			l.SetWindowTexts(s.Text)
 		case Unschedule:
-			l.Windows = nil
+			l.Change(func(r *Rare) { r.Windows = nil })
 		case Sit:
-			l.Capacity, l.RefillAmount, l.RefillPeriod, l.Session = v[0], 0, v[1], v[2]
+			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], 0, v[1]
+			l.SetSession(v[2])
 		case Unsit:
-			l.Session, l.Since, l.Applied, l.Rolled = 0, 0, 0, 0
+			l.Change(func(r *Rare) { r.Session, r.Since, r.Applied, r.Rolled = 0, 0, 0, 0 })
 		case Open:
-			l.Since, l.Applied = v[0], v[0]
+			l.Change(func(r *Rare) { r.Since, r.Applied = v[0], v[0] })
 		case Close:
-			l.Since, l.Applied, l.Rolled = 0, 0, 0
+			l.Change(func(r *Rare) { r.Since, r.Applied, r.Rolled = 0, 0, 0 })
 		case Know:
-			l.Known = v[0]
+			l.SetKnown(v[0])
 		case Same:
 			holds = before.Life == v[0]
 		case Begin:
@@ -174,18 +176,19 @@ func (it *item) apply(p *Plan) bool {
 	}
 	for i := range next.Limits {
 		l := &next.Limits[i]
-		if l.Windows != nil {
+		l.Change(func(r *Rare) {
 			var err error
-			if l.Windows, err = calendar.DecodeWindows(l.Windows.Compact(), next.Zone); err != nil {
-				panic(err)
+			if r.Windows != nil {
+				if r.Windows, err = calendar.DecodeWindows(r.Windows.Compact(), next.Zone); err != nil {
+					panic(err)
+				}
 			}
-		}
-		if l.Times != nil {
-			var err error
-			if l.Times, err = l.Times.In(next.Zone); err != nil {
-				panic(err)
+			if r.Times != nil {
+				if r.Times, err = r.Times.In(next.Zone); err != nil {
+					panic(err)
+				}
 			}
-		}
+		})
 	}
 	it.state = &next
 	return true
@@ -333,9 +336,9 @@ func TestExact(t *testing.T) {
 				children, narrower := d.parts(p.Name)
 				b.children += children
 				b.narrower += narrower
-				if l.Consumed != b.consumed || l.FromChildren != b.children || l.FromNarrower != b.narrower {
+				if l.Consumed != b.consumed || l.FromChildren != b.children || l.FromNarrower() != b.narrower {
 					t.Fatalf("%s counts %d, %d of children, %d of narrower resources; consumed were %d, %d, %d",
-						p.Name, l.Consumed, l.FromChildren, l.FromNarrower, b.consumed, b.children, b.narrower)
+						p.Name, l.Consumed, l.FromChildren, l.FromNarrower(), b.consumed, b.children, b.narrower)
 				}
 			}
 		}

@@ -20,10 +20,10 @@ func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
 
 // renews reports whether a quota of the item is full anew at a time, and was not so before.
 func (s *State) renews(l *Limit, at int64) bool {
-	if l.Session > 0 {
+	if l.Session() > 0 {
 		return l.isClosed(at) || s.isRolled(l)
 	}
-	return l.Times.Between(s.mark(), at)
+	return l.Times().Between(s.mark(), at)
 }
 
 // isPast reports whether a quota of the item is full anew at a time, so that the item's figures are not what holds.
@@ -40,13 +40,13 @@ func (s *State) validAt(now int64) int64 {
 
 // period returns the end of the period that a quota is in, 0 for a limit that refills, and for a session that is not open.
 func (s *State) period(l *Limit) int64 {
-	if l.Session > 0 {
+	if l.Session() > 0 {
 		return l.ends()
 	}
-	if l.Times == nil {
+	if l.Times() == nil {
 		return 0
 	}
-	return l.Times.Next(s.mark())
+	return l.Times().Next(s.mark())
 }
 
 // Seen returns [State.ValidUntil] as a write asks for it: that of the item or -1, which no item has.
@@ -131,14 +131,14 @@ func (p *Plan) note(s *State, e edge) {
 func (p *Plan) parameters(l *Limit, params *Params) {
 	switch {
 	case params.Session > 0:
-		if l != nil && l.Times != nil {
+		if l != nil && l.Times() != nil {
 			p.step(Unration, params.Name)
 		}
 		p.step(Sit, params.Name, params.Capacity, params.RefillPeriod, params.Session)
 	case params.Times != nil:
 		p.unsit(l)
 		p.text(Ration, params.Name, params.Times.Compact(), params.Capacity, params.RefillPeriod)
-	case l != nil && l.Times != nil:
+	case l != nil && l.Times() != nil:
 		p.step(Unration, params.Name)
 		fallthrough
 	default:
@@ -146,16 +146,16 @@ func (p *Plan) parameters(l *Limit, params *Params) {
 		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
 	}
 	switch {
-	case params.Windows != nil && (l == nil || !params.Windows.Equal(l.Windows)):
+	case params.Windows != nil && (l == nil || !params.Windows.Equal(l.Windows())):
 		p.text(Schedule, params.Name, params.Windows.Compact())
-	case params.Windows == nil && l != nil && l.Windows != nil:
+	case params.Windows == nil && l != nil && l.Windows() != nil:
 		p.step(Unschedule, params.Name)
 	}
 }
 
 // unsit plans that a limit, which the item may not have, is no session quota.
 func (p *Plan) unsit(l *Limit) {
-	if l != nil && l.Session > 0 {
+	if l != nil && l.Session() > 0 {
 		p.step(Unsit, l.Name)
 	}
 }
@@ -167,11 +167,11 @@ func (p *Plan) apart(s *State) {
 		planned := func(a, b StepKind) bool {
 			return slices.ContainsFunc(p.Steps, func(x Step) bool { return x.Limit == l.Name && (x.Kind == a || x.Kind == b) })
 		}
-		if l.Times != nil && !planned(Ration, Unration) {
-			p.text(Ration, l.Name, l.Times.Compact(), l.Capacity, l.RefillPeriod)
+		if l.Times() != nil && !planned(Ration, Unration) {
+			p.text(Ration, l.Name, l.Times().Compact(), l.Capacity, l.RefillPeriod)
 		}
-		if l.Windows != nil && !planned(Schedule, Unschedule) {
-			p.text(Schedule, l.Name, l.Windows.Compact())
+		if l.Windows() != nil && !planned(Schedule, Unschedule) {
+			p.text(Schedule, l.Name, l.Windows().Compact())
 		}
 	}
 	p.step(Apart, "")

@@ -335,7 +335,7 @@ func TestMergeKeepsMarks(t *testing.T) {
 	shard := func(n int, tokens, crossed int64) *State {
 		return &State{
 			Shard: n, Shards: 2, RefilledAt: edge - 9000, Crossed: crossed, ValidUntil: times.Next(max(edge-9000, crossed)), Zone: "UTC",
-			Limits: []Limit{{Name: "quota", Tokens: tokens, Capacity: 10_000, RefillPeriod: 1000, Times: times}},
+			Limits: []Limit{{Name: "quota", Tokens: tokens, Capacity: 10_000, RefillPeriod: 1000, Rare: &Rare{Times: times}}},
 		}
 	}
 	for _, test := range []struct {
@@ -377,7 +377,7 @@ func TestWaitsForQuotas(t *testing.T) {
 	shard := func(n int, stamp, tokens int64) *State {
 		return &State{
 			Shard: n, Shards: 2, RefilledAt: stamp, ValidUntil: times.Next(stamp), Zone: "Europe/Berlin",
-			Limits: []Limit{{Name: "quota", Tokens: tokens, Capacity: 10_000, RefillPeriod: 1000, Times: times}},
+			Limits: []Limit{{Name: "quota", Tokens: tokens, Capacity: 10_000, RefillPeriod: 1000, Rare: &Rare{Times: times}}},
 		}
 	}
 	for _, test := range []struct {
@@ -432,7 +432,7 @@ func TestQuotasChange(t *testing.T) {
 		{"no quota from now on", quota(10_000, berlin), drip, now, 6000, 0},
 	} {
 		s := &State{RefilledAt: now, Shards: 1, Limits: []Limit{
-			{Name: "quota", Tokens: 6000, Capacity: test.from.Capacity, RefillAmount: test.from.RefillAmount, RefillPeriod: test.from.RefillPeriod, Times: test.from.Times},
+			{Name: "quota", Tokens: 6000, Capacity: test.from.Capacity, RefillAmount: test.from.RefillAmount, RefillPeriod: test.from.RefillPeriod, Rare: &Rare{Times: test.from.Times}},
 			{Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
 		}}
 		if test.from.Times != nil {

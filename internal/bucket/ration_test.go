@@ -43,7 +43,7 @@ func TestQuotasInWindows(t *testing.T) {
 		shards := 1 << random.IntN(3)
 		s := State{RefilledAt: from, Shard: random.IntN(shards), Shards: shards}
 		most := s.capacity(p.Name, p.rule(), from)
-		l := Limit{Name: p.Name, Tokens: most - random.Int64N(2*most+1), Capacity: p.Capacity, RefillPeriod: 1000, Times: p.Times, Windows: p.Windows}
+		l := Limit{Name: p.Name, Tokens: most - random.Int64N(2*most+1), Capacity: p.Capacity, RefillPeriod: 1000, Rare: &Rare{Times: p.Times, Windows: p.Windows}}
 		ch := s.chain(&l, from, to, 0)
 		if got, want := ch.of(l.Tokens), naiveQuota(&s, &p, l.Tokens, from, to); got != want || ch.anew != p.Times.Between(from, to) {
 			t.Fatalf("%d of %+v from %d to %d makes %d, want %d", l.Tokens, p, from, to, got, want)

@@ -21,26 +21,26 @@ func sessionEnd(since, session int64) int64 {
 }
 
 // ends returns when the session of a limit ends, 0 where none is open.
-func (l *Limit) ends() int64 { return sessionEnd(l.Since, l.Session) }
+func (l *Limit) ends() int64 { return sessionEnd(l.Since(), l.Session()) }
 
 // isClosed reports whether a session quota has no session that is open at a time.
-func (l *Limit) isClosed(at int64) bool { return l.Session > 0 && l.ends() <= at }
+func (l *Limit) isClosed(at int64) bool { return l.Session() > 0 && l.ends() <= at }
 
 // isRolled reports whether another program has begun the session on another shard. What the balance is then follows from what was
 // counted since.
 func (s *State) isRolled(l *Limit) bool {
-	applied := l.Applied
+	applied := l.Applied()
 	if applied == 0 {
 		applied = s.RefilledAt
 	}
-	return l.Session > 0 && l.Since > applied
+	return l.Session() > 0 && l.Since() > applied
 }
 
 // isQuota reports whether a limit is full anew at times, and nothing flows in between.
 func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
 
 // isQuota is [Params.isQuota].
-func (l *Limit) isQuota() bool { return l.Times != nil || l.Session > 0 }
+func (l *Limit) isQuota() bool { return l.Times() != nil || l.Session() > 0 }
 
 // renewsAfter returns when a quota of shards is full anew for the first time after another time, or Never. That is no time that comes by
 // itself for a session that is not open.
@@ -51,7 +51,7 @@ func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 	next := int64(Never)
 	for _, s := range shards {
 		if l := s.find(p.Name); l != nil {
-			if end := sessionEnd(l.Since, p.Session); end > at {
+			if end := sessionEnd(l.Since(), p.Session); end > at {
 				next = min(next, end)
 			}
 		}
@@ -68,7 +68,7 @@ func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
 			continue
 		}
 		for _, s := range shards {
-			if l := s.find(p.Name); l == nil || l.Session <= 0 || l.isClosed(c.stamp(s, now)) {
+			if l := s.find(p.Name); l == nil || l.Session() <= 0 || l.isClosed(c.stamp(s, now)) {
 				return true
 			}
 		}
@@ -112,8 +112,8 @@ func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amoun
 		}
 		since := int64(0)
 		for _, s := range shards {
-			if l := s.find(p.Name); l != nil && l.Session > 0 && !l.isClosed(now) {
-				since = max(since, l.Since)
+			if l := s.find(p.Name); l != nil && l.Session() > 0 && !l.isClosed(now) {
+				since = max(since, l.Since())
 			}
 		}
 		if since == 0 {
@@ -131,8 +131,8 @@ func (p *Plan) session(s *State, l *Limit, params *Params, d *Demand) int64 {
 		return 0
 	}
 	var since, had int64
-	if l != nil && l.Session > 0 {
-		had = l.Since
+	if l != nil && l.Session() > 0 {
+		had = l.Since()
 		if !l.isClosed(p.Now) && !d.restarts(l.Name) {
 			since = had
 		}
@@ -152,8 +152,8 @@ func (p *Plan) session(s *State, l *Limit, params *Params, d *Demand) int64 {
 
 // begins returns when a session begins that the demand opens at a time, 0 where it opens none.
 func (d *Demand) begins(limit string, now int64) int64 {
-	if d.part != nil {
-		if since := Of(d.part.sessions, limit); since > 0 {
+	if part := d.rest().part; part != nil {
+		if since := Of(part.sessions, limit); since > 0 {
 			return since
 		}
 	}
@@ -167,18 +167,18 @@ func (d *Demand) begins(limit string, now int64) int64 {
 func (p *Plan) keepSession(s *State, l *Limit, at int64) Limit {
 	next := *l
 	switch {
-	case l.Session <= 0 || l.Since <= 0:
+	case l.Session() <= 0 || l.Since() <= 0:
 	case l.isClosed(at):
 		p.step(Close, l.Name)
-		next.Since, next.Applied, next.Rolled = 0, 0, 0
+		next.Change(func(r *Rare) { r.Since, r.Applied, r.Rolled = 0, 0, 0 })
 	case s.isRolled(l):
-		p.step(Open, l.Name, l.Since)
-		next.Applied = l.Since
+		p.step(Open, l.Name, l.Since())
+		next.SetApplied(l.Since())
 	}
 	return next
 }
 
 // isSessionOf reports whether a session quota is in the same session in two items, as their images show it.
 func (s *State) isSessionOf(l *Limit, other *State, theirs *Limit) bool {
-	return l.Session <= 0 || theirs == nil || l.Since == theirs.Since && !s.isRolled(l) && !other.isRolled(theirs)
+	return l.Session() <= 0 || theirs == nil || l.Since() == theirs.Since() && !s.isRolled(l) && !other.isRolled(theirs)
 }

@@ -246,10 +246,10 @@ func opening(plan *Plan) (since int64) {
 
 // inOneSession checks that all shards are in one session.
 func (p *sessionProgram) inOneSession(parts int) {
-	numbers, since := p.numbers(), p.shards[0].state.find("quota").Since
+	numbers, since := p.numbers(), p.shards[0].state.find("quota").Since()
 	for _, n := range numbers {
-		if l := p.shards[n].state.find("quota"); parts < len(numbers) || l.Since == 0 || l.Since != since && p.clocks[0] < 10_000 {
-			p.Fatalf("%d parts of %d shards; shard %d is in the session of %d, shard 0 in that of %d", parts, len(numbers), n, l.Since, since)
+		if l := p.shards[n].state.find("quota"); parts < len(numbers) || l.Since() == 0 || l.Since() != since && p.clocks[0] < 10_000 {
+			p.Fatalf("%d parts of %d shards; shard %d is in the session of %d, shard 0 in that of %d", parts, len(numbers), n, l.Since(), since)
 		}
 	}
 }
@@ -335,8 +335,8 @@ func (p *sessionProgram) reset() {
 		if p.judge.ends[n] = 0; !p.shards[n].apply(&parts[i].Plan) {
 			p.Fatal("a reset does not hold for the shards that it was planned from")
 		}
-		if l := p.shards[n].state.find("quota"); l.Since != 0 || p.shards[n].state.RefilledAt != p.shards[0].state.RefilledAt {
-			p.Fatalf("shard %d is in the session of %d after a reset", n, l.Since)
+		if l := p.shards[n].state.find("quota"); l.Since() != 0 || p.shards[n].state.RefilledAt != p.shards[0].state.RefilledAt {
+			p.Fatalf("shard %d is in the session of %d after a reset", n, l.Since())
 		}
 	}
 	p.judge.given, p.judge.charged = map[int64]int64{}, map[int64]int64{}
@@ -369,7 +369,10 @@ func TestSessionsOfOthers(t *testing.T) {
 	c := Config{Params: []Params{{Name: "quota", Capacity: 100_000, RefillPeriod: 1000, Session: sessionLength}}}
 	it := &item{&State{
 		Limits: []Limit{
-			{Name: "quota", Tokens: 7000, Consumed: 5000, Capacity: 100_000, RefillPeriod: 1000, Session: sessionLength, Since: since, Applied: since - 900_000, Rolled: 3000},
+			{
+				Name: "quota", Tokens: 7000, Consumed: 5000, Capacity: 100_000, RefillPeriod: 1000,
+				Rare: &Rare{Session: sessionLength, Since: since, Applied: since - 900_000, Rolled: 3000},
+			},
 			wcu(WriteCapacity, 0),
 		},
 		RefilledAt: since - 800_000, Shard: 1, Shards: 2, Changed: true,
@@ -389,12 +392,13 @@ func TestSessionsOfOthers(t *testing.T) {
 		if c.Opens([]*State{it.image()}, &d, since+1000) || !it.apply(&plan) {
 			t.Fatalf("%+v does not hold", plan)
 		}
-		if l := it.state.find("quota"); l.Tokens != test.left || l.Since != since || l.Applied != since || it.state.ValidUntil != l.ends() {
+		if l := it.state.find("quota"); l.Tokens != test.left || l.Since() != since || l.Applied() != since || it.state.ValidUntil != l.ends() {
 			t.Errorf("it is %+v, valid until %d", l, it.state.ValidUntil)
 		}
 	}
 	other := it.image()
-	other.Shard, other.Limits[0].Applied = 0, since-1
+	other.Shard = 0
+	other.Limits[0].SetApplied(since - 1)
 	if it.state.MergesWith(other) || other.MergesWith(it.state) {
 		t.Error("shards merge of which one has yet to take part in the session")
 	}

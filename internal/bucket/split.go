@@ -26,13 +26,16 @@ func (p *Plan) Split(s *State) {
 			if s.noted() {
 				others = s.others(&l)
 			}
-			l.Tokens, l.Consumed, l.FromChildren, l.FromNarrower = p.halve(s, &l, &kept, at), 0, 0, 0
-			l.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
+			l.Tokens, l.Consumed, l.FromChildren = p.halve(s, &l, &kept, at), 0, 0
+			l.Change(func(r *Rare) {
+				r.FromNarrower = 0
+				r.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
+			})
 		}
-		kept := p.keepSession(s, &l, at)
-		l.Since, l.Applied, l.Rolled = kept.Since, kept.Applied, kept.Rolled
+		session := p.keepSession(s, &l, at)
+		l.Rare = session.Rare
 		p.Item.Limits = append(p.Item.Limits, l)
-		next.cover(l.Times, l.Windows, l.Session, l.Since)
+		next.cover(l.Times(), l.Windows(), l.Session(), l.Since())
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	p.note(s, next)
@@ -80,7 +83,8 @@ func (p *Plan) Merge(s, other *State) {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
-		next.cover(l.Times, l.Windows, l.Session, p.keepSession(s, l, next.after).Since)
+		session := p.keepSession(s, l, next.after)
+		next.cover(l.Times(), l.Windows(), l.Session(), session.Since())
 		if l.isQuota() {
 			p.mergeQuota(s, other, l, at, next.after)
 			continue
@@ -125,7 +129,7 @@ func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) {
 	switch {
 	case s.renews(l, mark):
 		p.step(Renew, l.Name, add(s.capacity(l.Name, l.rule(), at), gets))
-	case l.Windows != nil && l.Tokens > most: // a window cut it off
+	case l.Windows() != nil && l.Tokens > most: // a window cut it off
 		p.step(Fill, l.Name, most, add(most, gets))
 	case gets != 0:
 		p.step(Credit, l.Name, most, gets)

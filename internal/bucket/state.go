@@ -220,10 +220,10 @@ func (c *Config) Matches(s *State) bool {
 }
 
 func (l *Limit) params() Params {
-	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times, l.Windows, l.Session, ""}
+	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times(), l.Windows(), l.Session(), ""}
 }
 
 func (l *Limit) has(p *Params) bool {
 	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod &&
-		l.Session == p.Session && l.Times.Equal(p.Times) && l.Windows.Equal(p.Windows)
+		l.Session() == p.Session && l.Times().Equal(p.Times) && l.Windows().Equal(p.Windows)
 }

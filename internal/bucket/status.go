@@ -63,7 +63,7 @@ func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int
 		return nothingTaken.idle(p, now)
 	}
 	available := c.whole(shards, p, now).available()
-	if held := Of(d.Held, p.Name); held > 0 {
+	if held := Of(d.rest().held, p.Name); held > 0 {
 		return min(add(available, held), max(available, p.rule().capacityAt(now)))
 	}
 	return available

@@ -91,7 +91,7 @@ func TestDeepestDebtEnds(t *testing.T) {
 		c, d := s.Own(), &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: asked}}}
 		c.Mixed = rapid.Bool().Draw(t, "mixed")
 		if c.Mixed {
-			s.Limits[0].Known, s.Limits[0].Consumed = 1, 1
+			s.Limits[0].Rare, s.Limits[0].Consumed = &Rare{Known: 1}, 1
 		}
 		seen := begin + rapid.Int64Range(0, 1<<24).Draw(t, "seen")
 		status := c.Statuses(nil, []*State{s}, d, seen)[0]

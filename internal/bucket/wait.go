@@ -11,11 +11,11 @@ import (
 
 // Waits reports whether a write may leave a debt that callers wait for.
 func (d *Demand) Waits() bool {
-	return d.Wait > 0 || slices.ContainsFunc(d.Line, func(one *Demand) bool { return one.Wait > 0 })
+	return d.Wait > 0 || slices.ContainsFunc(d.rest().line, func(one *Demand) bool { return one.Wait > 0 })
 }
 
 // isFloored reports whether a write asks for other balances than what it takes.
-func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len(d.Line) > 0 }
+func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len(d.rest().line) > 0 }
 
 // Join returns the demand of several together, in their order, or an [*OverflowError].
 func Join(demands []*Demand) (whole Demand, err error) {
@@ -28,7 +28,7 @@ func Join(demands []*Demand) (whole Demand, err error) {
 		floored = floored || d.isFloored()
 	}
 	if whole.Wait, whole.Priority = 0, ""; floored {
-		whole.Line = demands
+		whole.beside = &beside{line: demands}
 	}
 	return whole, nil
 }
@@ -38,18 +38,19 @@ func Join(demands []*Demand) (whole Demand, err error) {
 // top. Each of several demands asks for its tokens beside the demands before it. One write thus admits the callers that would be admitted
 // one after another. No balance admits more than the limit can hold.
 func (d *Demand) floor(p *Params, s *State, now int64) int64 {
-	if d.part != nil {
-		for _, a := range d.part.floors {
+	rest := d.rest()
+	if rest.part != nil {
+		for _, a := range rest.part.floors {
 			if a.Limit == p.Name {
 				return a.Tokens
 			}
 		}
 	}
-	if len(d.Line) == 0 {
+	if len(rest.line) == 0 {
 		return d.floorAfter(0, p, s, now)
 	}
 	floor, ahead := int64(math.MinInt64), int64(0)
-	for _, one := range d.Line {
+	for _, one := range rest.line {
 		if amount := Of(one.Amounts, p.Name); amount > 0 {
 			floor = max(floor, one.floorAfter(ahead, p, s, now))
 			ahead = add(ahead, amount)
@@ -159,11 +160,11 @@ func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 		}
 		inflow := sub(is.Tokens, was.Tokens) + (is.Consumed - was.Consumed)
 		if balance := add(add(was.Tokens, Of(after, was.Name)), inflow); balance < 0 {
-			if is.Times != nil { // a quota that was lowered meanwhile, or took the place of a limit that refills
-				due = max(due, is.Times.Next(s.mark()))
+			if is.Times() != nil { // a quota that was lowered meanwhile, or took the place of a limit that refills
+				due = max(due, is.Times().Next(s.mark()))
 				continue
 			}
-			if is.Session > 0 {
+			if is.Session() > 0 {
 				due = max(due, is.ends())
 				continue
 			}

@@ -318,7 +318,7 @@ func TestQuotaTakesTheDebt(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Consumed: 30, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
-	is := &State{RefilledAt: waitNow + 500, Limits: []Limit{{Name: "rpm", Tokens: -15, Consumed: 30, Capacity: 10, RefillPeriod: 1, Times: daily}}}
+	is := &State{RefilledAt: waitNow + 500, Limits: []Limit{{Name: "rpm", Tokens: -15, Consumed: 30, Capacity: 10, RefillPeriod: 1, Rare: &Rare{Times: daily}}}}
 	if due := is.DueSince(was, []Amount{{Limit: "rpm", Tokens: 10}}, nil); due != daily.Next(waitNow) {
 		t.Errorf("due at %d, want %d", due, daily.Next(waitNow))
 	}

@@ -75,7 +75,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 	}
 	for _, n := range it.Narrower {
 		if at := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == n.Name }); at >= 0 {
-			it.Limits[at].FromNarrower = n.Consumed
+			it.Limits[at].SetFromNarrower(n.Consumed)
 		}
 	}
 	return bucket.State{
@@ -111,8 +111,8 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 		if l := &s.Limits[i]; l.FromChildren != 0 {
 			children = append(children, BucketChildren{Name: l.Name, Consumed: l.FromChildren})
 		}
-		if l := &s.Limits[i]; l.FromNarrower != 0 {
-			narrower = append(narrower, BucketNarrower{Name: l.Name, Consumed: l.FromNarrower})
+		if l := &s.Limits[i]; l.FromNarrower() != 0 {
+			narrower = append(narrower, BucketNarrower{Name: l.Name, Consumed: l.FromNarrower()})
 		}
 	}
 	return &Bucket{

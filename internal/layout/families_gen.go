@@ -31,8 +31,8 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	if m.RefillAmount != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)})
 	}
-	if m.Known != 0 {
-		item = append(item, expr.Attribute{Name: prefix + "kc", Value: expr.N(m.Known)})
+	if m.Known() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "kc", Value: expr.N(m.Known())})
 	}
 	if m.WindowTexts() != "" {
 		item = append(item, expr.Attribute{Name: prefix + "sched", Value: expr.S(m.WindowTexts())})
@@ -40,17 +40,17 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	if m.ResetTimes() != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.ResetTimes())})
 	}
-	if m.Session != 0 {
-		item = append(item, expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session)})
+	if m.Session() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session())})
 	}
-	if m.Since != 0 {
-		item = append(item, expr.Attribute{Name: prefix + "ws", Value: expr.N(m.Since)})
+	if m.Since() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "ws", Value: expr.N(m.Since())})
 	}
-	if m.Applied != 0 {
-		item = append(item, expr.Attribute{Name: prefix + "wa", Value: expr.N(m.Applied)})
+	if m.Applied() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wa", Value: expr.N(m.Applied())})
 	}
-	if m.Rolled != 0 {
-		item = append(item, expr.Attribute{Name: prefix + "wtc", Value: expr.N(m.Rolled)})
+	if m.Rolled() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wtc", Value: expr.N(m.Rolled())})
 	}
 	return item
 }
@@ -77,19 +77,19 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 	case "tc":
 		bucketLimitNamed(members, name).Consumed = d.wrapped(a)
 	case "kc":
-		bucketLimitNamed(members, name).Known = d.wrapped(a)
+		bucketLimitNamed(members, name).SetKnown(d.wrapped(a))
 	case "sched":
 		bucketLimitNamed(members, name).SetWindowTexts(d.text(a))
 	case "rsched":
 		bucketLimitNamed(members, name).SetResetTimes(d.text(a))
 	case "rsa":
-		bucketLimitNamed(members, name).Session = d.number(a)
+		bucketLimitNamed(members, name).SetSession(d.number(a))
 	case "ws":
-		bucketLimitNamed(members, name).Since = d.number(a)
+		bucketLimitNamed(members, name).SetSince(d.number(a))
 	case "wa":
-		bucketLimitNamed(members, name).Applied = d.number(a)
+		bucketLimitNamed(members, name).SetApplied(d.number(a))
 	case "wtc":
-		bucketLimitNamed(members, name).Rolled = d.wrapped(a)
+		bucketLimitNamed(members, name).SetRolled(d.wrapped(a))
 	default:
 		return false
 	}

@@ -25,36 +25,38 @@ const disabledAttribute = "disabled"
 func (it *Bucket) place() (err error) {
 	for i := range it.Limits {
 		l := &it.Limits[i]
-		if err := it.placeWindows(l); err != nil {
-			return err
-		}
-		text := l.ResetTimes()
-		if text == "" && l.Name != bucket.WriteUnits {
-			text = it.SharedTimes
-		}
-		if l.Times = nil; text == "" || text == noTimes {
+		times, windows := it.textOf(l, l.ResetTimes(), it.SharedTimes), it.textOf(l, l.WindowTexts(), it.SharedWindows)
+		if l.Rare == nil && times == "" && windows == "" {
 			continue
 		}
-		if l.Times, err = ReadTimes(text, it.Zone); err != nil {
-			return &store.ItemError{Key: it.Key.Key(), Attribute: "b_" + l.Name + "_rsched", Err: err}
+		attribute := ""
+		l.Change(func(r *bucket.Rare) {
+			r.Times, r.Windows = nil, nil
+			if windows != "" {
+				attribute = "sched"
+				r.Windows, err = ReadWindows(windows, it.Zone)
+			}
+			if times != "" && err == nil {
+				attribute = "rsched"
+				r.Times, err = ReadTimes(times, it.Zone)
+			}
+		})
+		if err != nil {
+			return &store.ItemError{Key: it.Key.Key(), Attribute: "b_" + l.Name + "_" + attribute, Err: err}
 		}
 	}
 	return nil
 }
 
-// placeWindows is place for the windows of a limit.
-func (it *Bucket) placeWindows(l *bucket.Limit) (err error) {
-	text := l.WindowTexts()
-	if text == "" && l.Name != bucket.WriteUnits {
-		text = it.SharedWindows
+// textOf returns the text of the times or windows of a limit: its own or, without any, the shared one; "" for none.
+func (it *Bucket) textOf(l *bucket.Limit, own, shared string) string {
+	if own == "" && l.Name != bucket.WriteUnits {
+		own = shared
 	}
-	if l.Windows = nil; text == "" || text == noTimes {
-		return nil
+	if own == noTimes {
+		return ""
 	}
-	if l.Windows, err = ReadWindows(text, it.Zone); err != nil {
-		return &store.ItemError{Key: it.Key.Key(), Attribute: "b_" + l.Name + "_sched", Err: err}
-	}
-	return nil
+	return own
 }
 
 // ReadTimes returns the times of a quota in an item, in the zone named there.
@@ -70,7 +72,7 @@ func ReadWindows(compact, zone string) (*calendar.Windows, error) {
 // isTimed reports whether one of the limits is a quota, of whatever kind, or has windows. Every program notes then until when the item is valid.
 func (it *Bucket) isTimed() bool {
 	for i := range it.Limits {
-		if l := &it.Limits[i]; l.Times != nil || l.Windows != nil || l.Session > 0 {
+		if l := &it.Limits[i]; l.Times() != nil || l.Windows() != nil || l.Session() > 0 {
 			return true
 		}
 	}

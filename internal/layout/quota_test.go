@@ -96,7 +96,7 @@ func TestTimesOfItems(t *testing.T) {
 	timesOf := func(s *bucket.State, name string) *calendar.Times {
 		for _, l := range s.Limits {
 			if l.Name == name {
-				return l.Times
+				return l.Times()
 			}
 		}
 		return nil

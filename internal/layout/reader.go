@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -16,8 +15,9 @@ import (
 type BucketReader struct {
 	key    BucketKey
 	stored store.Key
-	known  atomic.Pointer[places] // nil at first
-	misses atomic.Uint64          // items that had their attributes in other places
+	known  atomic.Pointer[places]         // nil at first
+	rare   atomic.Pointer[[]*bucket.Rare] // of the limits of the image before, where one of them has any; nil at first
+	misses atomic.Uint64                  // items that had their attributes in other places
 }
 
 // Init makes a reader one of the bucket item of a key, whose stored form the caller has.
@@ -30,7 +30,11 @@ func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State
 		p = r.find(item)
 	}
 	if p != nil {
-		if s, ok := p.state(item, r.stored, space); ok {
+		s, ok := p.state(item, r.stored, space)
+		if ok && p.isRare {
+			ok = r.shareRare(p, item, s.Limits)
+		}
+		if ok {
 			s.Shard = r.key.Shard
 			return s, nil
 		}
@@ -67,8 +71,8 @@ type places struct {
 	figures    []int // by their number: where they are; negative for one that the item does not have
 	limits     []string
 	slots      []string
-	times      []*calendar.Times // of the limits, nil for one that refills
-	windows    []*calendar.Windows
+	rare       []bucket.Rare // times and windows of the limits
+	isRare     bool          // one of the limits may have something that is rare
 	harmless   []harmless
 	texts      []text
 	zone       string
@@ -111,13 +115,14 @@ const (
 	refillAmount
 	refillPeriod
 	consumed
-	known
 	life
+	known
 	session
 	since
 	applied
 	rolled
 	perLimit
+	firstRare = known
 )
 
 // The numbers of the figures of slots, from the first one on. They follow those of all limits.
@@ -150,11 +155,11 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation}
 	for i, l := range limits {
 		first := int64(firstLimit + i*perLimit)
-		p.limits, p.times, p.windows = append(p.limits, l.Name), append(p.times, l.Times), append(p.windows, l.Windows)
+		p.limits, p.rare = append(p.limits, l.Name), append(p.rare, bucket.Rare{Times: l.Times(), Windows: l.Windows()})
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
-			RefillPeriod: first + refillPeriod, Consumed: first + consumed, Known: first + known,
-			Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled,
+			RefillPeriod: first + refillPeriod, Consumed: first + consumed,
+			Rare: &bucket.Rare{Known: first + known, Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled},
 		})
 		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
@@ -171,6 +176,10 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		if n, ok := a.Value.Int(); ok {
 			p.figures[n] = item.Index(a.Name)
 		}
+	}
+	for i := range p.rare {
+		of := p.figures[firstLimit+perLimit*i:][:perLimit]
+		p.isRare = p.isRare || p.rare[i] != bucket.Rare{} || slices.Max(of[firstRare:]) >= 0
 	}
 	return p
 }
@@ -216,11 +225,10 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	for i, name := range p.limits {
 		at := p.figures[firstLimit+perLimit*i:][:perLimit]
 		l := &s.Limits[i]
-		l.Name, l.Times, l.Windows = name, p.times[i], p.windows[i]
+		l.Name = name
 		l.Tokens, l.Capacity = r.figure(at[tokens]), r.figure(at[capacity])
 		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
-		l.Consumed, l.Known, l.Life = r.figure(at[consumed]), r.figure(at[known]), r.figure(at[life])
-		l.Session, l.Since, l.Applied, l.Rolled = r.figure(at[session]), r.figure(at[since]), r.figure(at[applied]), r.figure(at[rolled])
+		l.Consumed, l.Life = r.figure(at[consumed]), r.figure(at[life])
 		if l.RefillPeriod <= 0 || l.RefillAmount < 0 {
 			return s, false
 		}
@@ -229,6 +237,35 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 		s.Slots = p.slotsOf(&r)
 	}
 	return s, r.ok
+}
+
+// shareRare gives the limits of an image what is rare of them. It is that of the image before where nothing of it has changed.
+func (r *BucketReader) shareRare(p *places, item expr.Item, limits []bucket.Limit) (ok bool) {
+	var before []*bucket.Rare
+	if b := r.rare.Load(); b != nil {
+		before = *b
+	}
+	figures, changed := figureReader{item: item, ok: true}, len(before) != len(limits)
+	for i := range limits {
+		at, next := p.figures[firstLimit+perLimit*i:][:perLimit], p.rare[i]
+		next.Known, next.Session = figures.figure(at[known]), figures.figure(at[session])
+		next.Since, next.Applied, next.Rolled = figures.figure(at[since]), figures.figure(at[applied]), figures.figure(at[rolled])
+		switch {
+		case i < len(before) && before[i] != nil && *before[i] == next:
+			limits[i].Rare = before[i]
+		case next != bucket.Rare{}:
+			own := next
+			limits[i].Rare, changed = &own, true
+		}
+	}
+	if changed {
+		all := make([]*bucket.Rare, len(limits))
+		for i := range limits {
+			all[i] = limits[i].Rare
+		}
+		r.rare.Store(&all)
+	}
+	return figures.ok
 }
 
 // slotsOf returns the slots of an item in these places.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -152,6 +153,11 @@ func drawItem(t *rapid.T, it reflect.Value) {
 		case readOnly[name] || !field.CanSet() || name == "Life", name == "FromChildren", name == "FromNarrower": // is not written, is not of the schema, or is among Lives, Children or Narrower
 		case field.Kind() == reflect.String:
 			field.SetString(rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name))
+		case field.Type() == reflect.TypeFor[*bucket.Rare]():
+			var rare bucket.Rare
+			if drawItem(t, reflect.ValueOf(&rare).Elem()); rare != (bucket.Rare{}) {
+				field.Set(reflect.ValueOf(&rare))
+			}
 		case field.Type() == reflect.TypeFor[*calendar.Times]():
 			if text := rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name); text != "" {
 				field.Set(reflect.ValueOf(calendar.Unplaced(text)))

@@ -48,7 +48,7 @@ func TestWritesFitExpressions(t *testing.T) {
 	}
 	quotas := func(s *bucket.State) *bucket.State {
 		for i := range s.Limits[1:] {
-			s.Limits[i+1].Times, s.Limits[i+1].RefillAmount = times, 0
+			s.Limits[i+1].Rare, s.Limits[i+1].RefillAmount = &bucket.Rare{Times: times}, 0
 		}
 		s.ValidUntil, s.Zone = times.Next(s.RefilledAt), "Asia/Tokyo"
 		return s

@@ -65,7 +65,7 @@ type Repeat struct {
 
 // due returns what a write of an item is to repeat at a time, nil for nothing. An item that would take more write units repeats nothing.
 func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
-	if r == nil || s.Shard > 0 || now > r.Until || i.exists && !r.Fits(i.size) {
+	if r == nil || s.Shard > 0 || now > r.Until || i.exists && !r.Fits(int(i.size)) {
 		return nil
 	}
 	return &r.Repeated

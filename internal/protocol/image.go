@@ -67,15 +67,14 @@ type shard struct {
 // An image is a bucket item as the store returned it. It is never changed.
 type image struct {
 	bucket.State
-	exists  bool
-	listed  bool          // the item is in the index of its resource, as all are on stores without such a limit
-	missed  int64         // of a missing item: epoch when the look before found it missing, too; 0 when that did not
-	counted int64         // of an item: epoch since when its count of shards is known
-	lives   []bucket.Life // of its limits; images in a row share the list
-	size    int           // bytes, where keys have a limited write rate
-	seenAt  int64         // epoch milliseconds
-	call                  // that returned it
-	arrived int64         // epoch when it was returned
+	exists    bool
+	listed    bool          // the item is in the index of its resource, as all are on stores without such a limit
+	size      int32         // bytes, where keys have a limited write rate
+	sameSince int64         // epoch of an earlier look: since then the count of shards of an item is known; a missing one was missing, too, 0 when it was not
+	lives     []bucket.Life // of its limits; images in a row share the list
+	seenAt    int64         // epoch milliseconds
+	call                    // that returned it
+	arrived   int64         // epoch when it was returned
 
 	limitSpace [3]bucket.Limit // enough for two limits and the count of writes
 }
@@ -160,13 +159,13 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 		s.image.Store(nil) // no later request is decided from what the item was before
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
-	next.exists, next.State, next.counted = true, state, next.arrived
+	next.exists, next.State, next.sameSince = true, state, next.arrived
 	next.Stands = it.hasFixed(s)
 	next.Ahead = it.follow(s, next)
 	s.bucket.meet(next)
 	next.listed = true
 	if it.table.Partitioned() {
-		next.size, next.listed = store.Size(item), layout.IsListed(item)
+		next.size, next.listed = int32(min(store.Size(item), math.MaxInt32)), layout.IsListed(item)
 	}
 	it.compare(s, next)
 	return next, nil
@@ -206,16 +205,16 @@ func (i *image) follow(known *image) {
 	switch {
 	case known == nil || known.exists != i.exists:
 	case !i.exists:
-		i.missed = known.arrived
+		i.sameSince = known.arrived
 	case known.Count() == i.Count():
-		i.counted = known.counted
+		i.sameSince = known.sameSince
 	}
 }
 
 // isLost reports whether a missing shard was missing twice since its origin has the count by which it is there. The look
 // before may be older than the split that made the shard.
 func (i *image) isLost(origin *image) bool {
-	return !i.exists && i.missed > 0 && origin != nil && i.missed > origin.counted
+	return !i.exists && i.sameSince > 0 && origin != nil && (!origin.exists || i.sameSince > origin.sameSince)
 }
 
 // remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's

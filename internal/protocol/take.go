@@ -385,9 +385,7 @@ func (l *level) held() *bucket.Demand {
 	if !l.bucket.owing.owes.Load() {
 		return &l.demand
 	}
-	d := l.demand
-	d.Held = l.bucket.owing.amounts()
-	return &d
+	return l.demand.Holding(l.bucket.owing.amounts())
 }
 
 // takePatiently takes the demand of a level, and waits where the store throttles it. A throttle that lasts while others take what little

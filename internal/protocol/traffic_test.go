@@ -233,7 +233,7 @@ func TestTrafficIsBusy(t *testing.T) {
 				at += 100
 			}
 			next := seen(writes, at)
-			next.size = test.size
+			next.size = int32(test.size)
 			tr.see(next, at)
 		}
 		if got := tr.isBusy(); got != test.want {

@@ -181,8 +181,8 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	if a.Clamp && (a.Type != N || a.Wrap) {
 		l.Errorf(p.Pos, "%s: clamp is for numbers that do not wrap", what)
 	}
-	if a.Method && (a.Type != S || a.Empty != Omit) {
-		l.Errorf(p.Pos, "%s: method is for texts that are omitted where they are empty", what)
+	if a.Method && (a.Type != S && a.Type != N || a.Empty != Omit) {
+		l.Errorf(p.Pos, "%s: method is for texts and numbers that are omitted where they are empty", what)
 	}
 	if a.Scale > 0 && (a.Clamp || a.Type != N || a.Wrap || a.From != nil) {
 		l.Errorf(p.Pos, "%s: scale is for numbers that neither wrap, are clamped, nor follow from the key", what)

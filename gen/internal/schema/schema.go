@@ -195,7 +195,7 @@ type Attribute struct {
 	Wrap   bool // a number of any size is read modulo 2^64
 	Clamp  bool // a number of any size is read as the nearest of 64 bits
 	Scale  int  // decimal places: programs count the last of them
-	Method bool // the type of the members has methods for the text: one of the name, and one that begins with Set
+	Method bool // the type of the members has methods for the value: one of the name, and one that begins with Set
 	Doc    string
 
 	Refuse *Feature // the feature of other programs that the attribute belongs to; nil for an attribute that programs of this module know
