@@ -25,17 +25,18 @@ type Bucket struct {
 	Limits atomic.Pointer[Limits]    // for the Source; nil at first
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
-	shards  atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
-	growth  sync.Mutex                // guards the replacement
-	reading atomic.Pointer[reading]   // of all shards, the last one; nil for none
-	queue   queue[*claim]             // of takes that share a write
-	uneven  atomic.Int64              // when shards could last not be made even, epoch milliseconds
-	aligned atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
-	parted  atomic.Bool               // some shards may have former limits, though others are in line
-	pace    pace                      // of looks
-	tended  tended                    // slots that this process holds
-	line    slotLine                  // of callers that wait for more of them
-	owing   owing                     // what requests that were not admitted have still to give back
+	shards   atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
+	growth   sync.Mutex                // guards the replacement
+	reading  atomic.Pointer[reading]   // of all shards, the last one; nil for none
+	queue    queue[*claim]             // of takes that share a write
+	uneven   atomic.Int64              // when shards could last not be made even, epoch milliseconds
+	aligned  atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
+	parted   atomic.Bool               // some shards may have former limits, though others are in line
+	aligning atomic.Bool               // a goroutine of its own brings them in line
+	pace     pace                      // of looks
+	tended   tended                    // slots that this process holds
+	line     slotLine                  // of callers that wait for more of them
+	owing    owing                     // what requests that were not admitted have still to give back
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
 	generation atomic.Pointer[generation] // of the last change by an operator; nil for none

@@ -25,6 +25,7 @@ type gauge struct {
 	now   atomic.Int64                                       // of the processes, epoch milliseconds
 	write atomic.Pointer[func(writes []store.Write) error]   // before a write; its error takes the place of the call
 	read  atomic.Pointer[func(keys []store.Key, after bool)] // before and after a read, while the reply is on its way
+	blind atomic.Pointer[error]                              // what becomes of each read; nil for a reply
 }
 
 func newGauge(t *testing.T) *gauge {
@@ -66,6 +67,9 @@ func (g *gauge) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 }
 
 func (g *gauge) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if err := g.blind.Load(); err != nil {
+		return nil, *err
+	}
 	f := g.read.Load()
 	if f != nil {
 		(*f)(keys, false)

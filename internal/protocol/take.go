@@ -479,7 +479,11 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		case errors.Is(err, errNoShard):
 		case errors.Is(err, errShort) && attempt < maxDraws && tk.goesByShare(p):
 		case errors.Is(err, errUnaligned), errors.Is(err, errShort) && p.bucket.isSplit():
+			unaligned := errors.Is(err, errUnaligned)
 			err = tk.takeFromShards(ctx, p)
+			if unaligned && err != nil && !errors.Is(err, errShort) {
+				tk.aligner.part(ctx, p.level, err)
+			}
 			if IsThrottled(err) && tk.goesByShare(p) {
 				return p.proof()
 			}

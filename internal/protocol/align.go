@@ -1,0 +1,242 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// An aligner brings the shards of a bucket in line with its limits.
+type aligner struct {
+	*core
+	items *items
+	looks *looks
+}
+
+// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
+func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, error) {
+	if err := al.looks.readStale(ctx, []level{*l}, seen); err != nil {
+		return view{}, err
+	}
+	v := al.looks.view(l.bucket, seen)
+	if err := v.disabled(l.bucket); err != nil {
+		return view{}, err
+	}
+	if l.bucket.outdates(l.limits) {
+		return view{}, errOutdated
+	}
+	return v, al.bringInLine(ctx, l, &v)
+}
+
+// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. A reading that shows
+// them out of line is forgotten: the next view would plan from what is no longer there.
+func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
+	if l.inLine(v.states, al.now()) {
+		return nil
+	}
+	l.bucket.reading.Store(nil)
+	if err := al.alignAll(ctx, l, v); err != nil {
+		al.part(ctx, l, err)
+		return err
+	}
+	if l.limits.Own && !v.isWhole() {
+		l.bucket.aligned.Store(&alignment{&l.limits.Config, al.now()})
+	}
+	return nil
+}
+
+// alignFound brings a bucket in line when a write that was applied, of a shard with some limits, shows that it has others. A
+// write that leaves the stamp alone does not ask for the limits. The process may know those from before, where they were
+// changed and changed back. What was taken stays taken: a failure is left to the next request.
+func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, next *image) {
+	if limits.Config.Matches(&next.State) || limits.Own && (next.Count() == 1 || !l.bucket.alignsAll(limits, al.now())) {
+		return
+	}
+	_, err := al.viewInLine(ctx, l, al.looks.seenSince(al.NextEpoch()))
+	if err != nil && !errors.Is(err, errOutdated) {
+		al.part(ctx, l, err)
+	}
+}
+
+// alignAll brings the shards of a view in line: in one transaction, or one after another when others write them meanwhile. Those that
+// are still out of line after a round have another one. The shards that are done tell their limits to whoever writes them next.
+func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
+	if done, err := al.alignTogether(ctx, l, v); done || err != nil {
+		return err
+	}
+	limits := l.limits
+	return al.table.Optimistic(ctx, func() (done bool, err error) {
+		done = true
+		for at, s := range v.shards {
+			i := v.images[at]
+			if limits.Config.InLine(&i.State, al.now()) {
+				continue
+			}
+			if limits, err = al.confirm(ctx, l, limits, i); err != nil {
+				return false, err
+			}
+			i, applied, err := al.align(ctx, l, limits, s, i)
+			if err != nil {
+				return false, err
+			}
+			v.images[at], v.states[at] = i, &i.State
+			done = done && (applied || limits.Config.InLine(&i.State, al.now()))
+		}
+		return done, nil
+	})
+}
+
+// An alignment says by which limits of its requests this process brought all shards of a bucket in line, and when.
+type alignment struct {
+	config *bucket.Config
+	at     int64 // epoch milliseconds
+}
+
+// alignTime is how soon after an alignment a shard that is out of line again shows another process with other limits.
+const alignTime = time.Second
+
+// alignsAll reports whether a change of limits, found on one shard, is made on all shards before a request is answered. A
+// shard with the former limits would hold tokens, and let in refill, beyond the new ones. Processes whose requests bring
+// different limits would undo each other's alignments without end. Each of them aligns all shards once in alignTime, and
+// in between only the shard that it takes from.
+func (b *Bucket) alignsAll(l *Limits, now int64) bool {
+	last := b.aligned.Load()
+	return !l.Own || last == nil || !last.config.Equal(&l.Config) || now-last.at >= alignTime.Milliseconds() || now < last.at
+}
+
+// alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false
+// when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned one
+// by one, a shard moves its stamp. With it moves the time from which on the refill that full shards could not hold belongs
+// to the others. The bucket would lose tokens that it was told to have.
+func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
+	now, differs := al.now(), false
+	for _, i := range v.images {
+		if l.limits.Config.InLine(&i.State, now) {
+			continue
+		}
+		differs = true
+		if _, err := al.confirm(ctx, l, l.limits, i); err != nil {
+			return false, err
+		}
+	}
+	if !differs || v.isWhole() {
+		return false, nil
+	}
+	parts, ok := l.limits.Config.Gather(v.states, &bucket.Demand{Life: l.demand.Life}, true, now)
+	if !ok || len(parts) < len(v.shards) {
+		return false, nil
+	}
+	var nothing taking
+	if done, err = al.writeParts(ctx, l, v, parts, &nothing); !done || err != nil {
+		return false, err
+	}
+	images, err := al.items.readShards(ctx, v.shards)
+	if err != nil {
+		return false, err
+	}
+	for at, i := range images {
+		if !i.exists {
+			return false, errOutdated // the shards are others now
+		}
+		v.images[at], v.states[at] = i, &i.State
+	}
+	return l.inLine(v.states, al.now()), nil // others may have changed them again
+}
+
+// align brings a shard in line with limits by a write that takes nothing. It returns the image that the write left, or lost to.
+func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard, i *image) (next *image, applied bool, err error) {
+	var plan bucket.Plan
+	now := al.now()
+	if plan.Decide(&i.State, &limits.Config, &bucket.Demand{Life: l.demand.Life}, now); !plan.Writes() {
+		return nil, false, &CrowdedError{s.Entity, s.Resource}
+	}
+	next, applied, err = al.items.write(ctx, s, limits.Owner, i, &plan, now, nil)
+	if err == nil && next == nil {
+		next, err = al.items.readShard(ctx, s)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if !next.exists {
+		return nil, false, errOutdated // the shards are others now
+	}
+	return next, applied, nil
+}
+
+// alignParted brings a bucket in line of which some shards may have former limits. A shard that is in line would not show that.
+func (al *aligner) alignParted(ctx context.Context, l *level) error {
+	if !l.bucket.parted.CompareAndSwap(true, false) {
+		return nil
+	}
+	_, err := al.viewInLine(ctx, l, al.looks.seenSince(al.NextEpoch()))
+	if err != nil {
+		al.part(ctx, l, err)
+	}
+	return err
+}
+
+// part notes that some shards of a bucket may have former limits, since an alignment failed. The next request finishes the change before it
+// takes anything. None may come for long, or all may lose their races, so that the process goes on in the background. It does so for stored
+// limits: those that requests bring may differ from process to process, and none of them holds when no request brings it.
+func (al *aligner) part(ctx context.Context, l *level, failure error) {
+	b := l.bucket
+	b.parted.Store(true)
+	if l.limits.Own || !isPassing(failure) || !b.aligning.CompareAndSwap(false, true) {
+		return
+	}
+	if !al.background.Begin() {
+		b.aligning.Store(false)
+		return
+	}
+	go al.alignOn(context.WithoutCancel(ctx), b)
+}
+
+// isPassing reports whether what failed to bring a bucket in line may succeed later.
+func isPassing(err error) bool {
+	return isRepeatable(err) || errors.Is(err, errOutdated) || errors.Is(err, context.Canceled)
+}
+
+// alignOnTime bounds the time for which a process tries by itself to bring a bucket in line. By then, others know of the change.
+const alignOnTime = time.Minute
+
+// alignOn brings a bucket in line in the background: until a try of its own or a request has done so, or the engine is closed.
+func (al *aligner) alignOn(ctx context.Context, b *Bucket) {
+	defer al.background.End()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(al.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	began := al.sinceStart()
+	for rest := leastRest; ; rest = min(2*rest, mostRest) {
+		al.rest(ctx, &b.pace, rest/2+time.Duration(al.table.IntN(int(rest)))) // others may try as well
+		var err error
+		if ctx.Err() == nil && b.parted.Load() {
+			err = al.alignStored(ctx, b)
+		}
+		gaveUp := ctx.Err() != nil || err != nil && !isPassing(err) || al.sinceStart()-began >= alignOnTime
+		if b.parted.Load() && !gaveUp {
+			continue
+		}
+		if b.aligning.Store(false); gaveUp || !b.parted.Load() || !b.aligning.CompareAndSwap(false, true) {
+			return
+		}
+	}
+}
+
+// alignStored brings a bucket in line with its stored limits.
+func (al *aligner) alignStored(ctx context.Context, b *Bucket) error {
+	ctx, cancel := context.WithTimeout(ctx, al.options.SettleLimit)
+	defer cancel()
+	began := al.NextEpoch()
+	limits, err := al.options.Source.After(ctx, b, began)
+	switch {
+	case err != nil:
+		return err
+	case limits.Config.IsEmpty():
+		return &NoLimitsError{b.Entity, b.Resource}
+	case limits.Disabled:
+		return &DisabledError{b.Entity, b.Resource}
+	}
+	return al.alignParted(ctx, &level{bucket: b, limits: limits, demand: bucket.Demand{Life: al.life(began)}, began: began})
+}
