@@ -1,7 +1,7 @@
 // Package aggregator works on the changes of a table:
-//   - It sums up what entities consumed into snapshots of usage.
-//   - It refills, splits and merges buckets ahead of the limiters.
-//   - It archives audit events that have expired.
+//   - The aggregator sums up the consumption of entities into snapshots of usage.
+//   - The aggregator also refills, splits and merges buckets ahead of the limiters.
+//   - It archives expired audit events.
 //
 // It runs as a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
 package aggregator
@@ -31,7 +31,7 @@ type Aggregator struct {
 	// byHour has a batch write snapshots of hours first. Its writes of days and months follow from the hours that it
 	// finds.
 	byHour bool
-	// carries says that the hours which a batch begins are rolled up when they are over.
+	// carries says that the hours begun by a batch are rolled up when they are over.
 	carries bool
 	// noted has the hours that this process has noted for rolling up.
 	noted notes
@@ -42,7 +42,7 @@ type Aggregator struct {
 	// paces are how often snapshots begin.
 	paces paces
 	made  time.Time
-	// left has buckets of which the log says that they are not tended.
+	// left has buckets that the log names as not tended.
 	left    keySet
 	outages outageLog
 	// repeats are changes that Lambda brings again though they are applied.
@@ -98,7 +98,7 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()
 	b := newBatch(len(changes))
-	counting, cancel := earlier(ctx) // what has begun by then must not be left unexamined
+	counting, cancel := earlier(ctx) // hours begun by then must not be left unexamined
 	defer cancel()
 	if a.byHour {
 		a.countHours(counting, a.fold(changes, b, zlimit.WindowHourly), b)

@@ -54,8 +54,8 @@ func (s s3Sink) Put(ctx context.Context, name string, content []byte) error {
 	return err
 }
 
-// Directory returns a sink that stores objects as files in a directory, which is created as needed. A file exists as a
-// whole or not at all.
+// Directory returns a sink that stores objects as files in a directory. The directory is created as needed. A file
+// exists as a whole or not at all.
 func Directory(path string) Sink { return directory(path) }
 
 type directory string
@@ -96,7 +96,7 @@ func auditEventOf(item expr.Item) (auditEvent, bool) {
 	return auditEvent{key, item, layout.ParseTime(decoded.Timestamp)}, true
 }
 
-// attributes returns what the archive keeps of the item: all but keys and the time of expiry.
+// attributes returns the attributes of an item for the archive: all but keys and the time of expiry.
 func (e *auditEvent) attributes() (kept expr.Item) {
 	for _, a := range e.item {
 		if !layout.IsKeyAttribute(a.Name) && a.Name != layout.Table.TTL {
@@ -106,7 +106,7 @@ func (e *auditEvent) attributes() (kept expr.Item) {
 	return kept
 }
 
-// expired returns the audit events that expired with changes, by the day on which they happened.
+// expired returns the audit events that expired with changes, by the day of the event.
 func (a *Aggregator) expired(changes []store.Change) map[string][]entry {
 	days := map[string][]entry{}
 	if a.options.archive == nil {

@@ -10,14 +10,14 @@ import (
 type Batch struct {
 	Changes    int           `json:"changes"`    // of all items
 	Counted    int           `json:"counted"`    // changes of buckets by which something was consumed, those counted before included
-	Unreadable int           `json:"unreadable"` // changes that are not counted since an item cannot be read, or a limit has a name that is taken
+	Unreadable int           `json:"unreadable"` // changes not counted: of an unreadable item or a reserved name
 	Writes     int           `json:"writes"`     // of snapshots, those that found some of the changes counted included
 	RolledUp   int           `json:"rolled_up"`  // hours whose figures are in their days and months, those that were there before included
 	Archived   int           `json:"archived"`   // audit events
 	Refills    int           `json:"refills"`    // buckets refilled ahead of the limiters
 	Splits     int           `json:"splits"`     // buckets split
 	Merges     int           `json:"merges"`     // buckets merged
-	Left       int           `json:"left"`       // buckets that are counted and not tended, since zae-limiter limits by them in a way that this version does not know
+	Left       int           `json:"left"`       // buckets counted and not tended, limited in an unknown way
 	Failed     int           `json:"failed"`     // changes for which something could not be done; they come again
 	Took       time.Duration `json:"took_nanoseconds"`
 }
@@ -31,7 +31,7 @@ type batch struct {
 	mu sync.Mutex
 	Batch
 	errs    []error     // by the index of the change
-	started []*snapshot // that this batch has begun, or that an earlier try of it may have begun
+	started []*snapshot // begun by this batch, or perhaps by an earlier try of it
 }
 
 func newBatch(changes int) *batch {
@@ -71,7 +71,7 @@ func (b *batch) archived(index int, err error) {
 	b.note(func(r *Batch) { r.Archived++ })
 }
 
-// tended notes what was done for a bucket.
+// tended notes the work done for a bucket.
 func (b *batch) tended(what string) {
 	b.note(func(r *Batch) {
 		switch what {

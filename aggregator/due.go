@@ -13,7 +13,7 @@ import (
 // A record says of each resource and hour that there are snapshots to roll up. The aggregator that begins a snapshot
 // writes the record before the changes count as done. So an hour whose aggregator has crashed is found.
 
-// slots are the partitions that the records are divided into.
+// slots is the number of partitions that the records are spread over.
 const dueSlots = 16
 
 // dueHourOf returns the key of the record of the hour of a snapshot.
@@ -31,7 +31,7 @@ type notes struct {
 	keys map[layout.DueHourKey]bool
 }
 
-// maxNotes bounds what is remembered. A record that is forgotten is written again.
+// maxNotes bounds the number of remembered records. A record that is forgotten is written again.
 const maxNotes = 10_000
 
 func (n *notes) has(k layout.DueHourKey) bool {

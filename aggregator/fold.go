@@ -18,10 +18,10 @@ type event struct {
 	shard    int
 	sequence store.Sequence  // after the name of its stream
 	refilled int64           // when the bucket was refilled before, epoch milliseconds; 0 for a new one
-	consumed []bucket.Amount // net, what is not zero
+	consumed []bucket.Amount // net, without zeros
 }
 
-// A snapshot is what a batch adds to the item of one bucket and window.
+// A snapshot is the addition of a batch to the item of one bucket and window.
 type snapshot struct {
 	bucket layout.BucketKey // of shard 0
 	window zlimit.Window
@@ -94,9 +94,9 @@ func (f *fold) finish() []*snapshot {
 	return f.order
 }
 
-// consumption returns what a change of a bucket item consumed of each limit, without zeros, given the limits before and
-// after it. An item counts what it has consumed since it was created, modulo 2^64. A new item, or a new limit, counts
-// from zero. Consumption by an item or a limit that is gone was counted before.
+// consumption returns the consumption of each limit by a change of a bucket item, without zeros, given the limits
+// before and after it. An item counts its consumption since its creation, modulo 2^64. A new item, or a new limit,
+// counts from zero. Consumption by an item or a limit that is gone was counted before.
 func consumption(before, after []bucket.Limit) []bucket.Amount {
 	var consumed []bucket.Amount
 	for i := range after {

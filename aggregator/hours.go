@@ -19,7 +19,7 @@ import (
 // nothing, and changes in it go to day and month at once. So do changes that come when an hour is closed. These go to the
 // hour last: a change that the hour contains is in the day and the month, or is carried.
 
-// An hour is what a batch does for the snapshot of an hour.
+// An hour is the work of a batch on the snapshot of an hour.
 type hour struct {
 	*snapshot
 	state layout.HourState // as it was last seen
@@ -38,7 +38,7 @@ var (
 func (a *Aggregator) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
 	hours := a.look(ctx, snapshots, b)
 	slices.SortStableFunc(hours, func(g, h *hour) int { return g.order(h.snapshot) })
-	counting, cancel := earlier(ctx) // what has begun by then is noted
+	counting, cancel := earlier(ctx) // hours begun by then are noted
 	defer cancel()
 	inParallel(a.options.concurrency, hours, func(h *hour) {
 		if err := a.countHour(counting, h, b); err != nil {
@@ -58,9 +58,9 @@ func (h *hour) fail(b *batch, events []event, err error) {
 	}
 }
 
-// look reads the hours of a batch as they were moments ago, at a tenth of the price of a write. It reads the day and the
-// month of an hour that is not there yet, too. When a program that writes all three has come to these and no further, the
-// hour has to be whole. A write notices what a read did not find, and a failed read does no harm.
+// look reads the hours of a batch as they were moments ago, at a tenth of the price of a write. It reads the day and
+// the month of an hour that is not there yet, too. When a program that writes all three has come to these and no
+// further, the hour has to be whole. A write notices hours that a read did not find, and a failed read does no harm.
 func (a *Aggregator) look(ctx context.Context, snapshots []*snapshot, b *batch) []*hour {
 	hours := make([]*hour, len(snapshots))
 	for i, s := range snapshots {
@@ -128,7 +128,7 @@ func (h *hour) skip(rest []event, b *batch) {
 }
 
 // countHour adds events to an hour that is not closed: one UpdateItem, and one more whenever the hour is not as it was
-// seen. What a closed hour does not contain is left.
+// seen. Events missing from a closed hour are left.
 func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
 	for lost := 0; len(h.left) > 0 && !h.state.Closed; {
 		u, rest := a.usage(h.snapshot, h.left)

@@ -14,8 +14,8 @@ import (
 )
 
 // Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is
-// the table's stream, with new and old images. The event source must report batch item failures: the function answers
-// with the first change that could not be applied, from which Lambda goes on.
+// the table's stream, with new and old images. The event source must report batch item failures. The function answers
+// with the first change that could not be applied, and Lambda goes on from there.
 //
 // An event of something else than a stream with both images is an error, which is logged: the function counts nothing of it. A function
 // that [Serve] serves refuses those of other tables' streams as well.
@@ -79,7 +79,7 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 }
 
 const (
-	passingPause = time.Minute      // between two looks of a function for what is due
+	passingPause = time.Minute      // between two looks of a function for due work
 	passingTime  = 20 * time.Second // of a look in a call without an end
 )
 

@@ -113,8 +113,8 @@ func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n
 // it sees at work, before the limiters have to; nothing depends on it.
 func WithoutTending() Option { return func(o *options) { o.tending = false } }
 
-// WithMaxShards sets into how many items the bucket of one entity and resource may be split. It should be what the
-// limiters have, see [zlimit.Tuning]. The default is 32.
+// WithMaxShards sets into how many items the bucket of one entity and resource may be split. It should equal the
+// setting of the limiters, see [zlimit.Tuning]. The default is 32.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithName sets the name by which other processes know this one in [Aggregator.Run]; no two may have the same at any

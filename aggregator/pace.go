@@ -49,8 +49,8 @@ func (p *pace) at(now time.Duration) float64 {
 	return rate
 }
 
-// paces are those of the resources whose index throttled a beginning of late. They are safe for concurrent use. Times are since
-// the aggregator was made, whatever clocks are set to.
+// paces are those of the resources whose index throttled a beginning of late. They are safe for concurrent use. Times
+// are since the aggregator was made, and independent of changes of clocks.
 type paces struct {
 	mu  sync.Mutex
 	all map[resource]*pace

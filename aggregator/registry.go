@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// The registry of a table says which clients may use it, and which namespaces it has. Changes lag behind both. Since an
+// The registry of a table has its namespaces, and the oldest client that may use it. Changes lag behind both. Since an
 // item was changed, the table may have been given to later clients, and the namespace may have been purged.
 
 // admit returns a [*zlimit.VersionError] when this client may not use the table. It makes one read at each call, until
@@ -22,10 +22,10 @@ func (a *Aggregator) admit(ctx context.Context) error {
 	return err
 }
 
-// forget deletes the snapshots that a batch has begun in namespaces which are purged, or are being purged. A snapshot
-// that existed before the batch is left to the purge, which deletes it now or later. A purge that begins after this
-// deletes all of them. The cost is one consistent batch read, of the version and of each namespace with new snapshots.
-// A batch without new snapshots costs none. What could not be deleted fails the changes of the snapshots, and is returned.
+// forget deletes the snapshots that a batch has begun in namespaces purged or being purged. The purge deletes snapshots
+// that existed before the batch, now or later. A purge that begins after this deletes all of them. The cost is one
+// consistent batch read, of the version and of each namespace with new snapshots. A batch without new snapshots costs
+// none. What could not be deleted fails the changes of the snapshots, and is returned.
 func (a *Aggregator) forget(ctx context.Context, b *batch) (failed error) {
 	if len(b.started) == 0 {
 		return nil

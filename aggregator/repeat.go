@@ -7,7 +7,7 @@ import (
 )
 
 // Lambda goes on from the first failed change, and repeats the applied ones behind it. Each repeated change would cost
-// a failed write, and a full index would cause ever more of them. A function therefore remembers what it has applied
+// a failed write, and a full index would cause ever more of them. A function therefore remembers the changes applied
 // behind a failed change, while its process lives. Nothing depends on it.
 
 // A memory has changes that were applied and come again. It is safe for concurrent use.
@@ -39,7 +39,7 @@ func (m *memory) unknown(changes []store.Change) (left []store.Change, places []
 	return left, places
 }
 
-// note notes which changes come again, those from the first that failed on, and which of them are applied.
+// note notes the changes that come again, from the first failed one on, and the applied ones among them.
 func (m *memory) note(changes []store.Change, failed map[int]error, first int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

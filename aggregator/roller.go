@@ -25,8 +25,8 @@ const (
 	pageTime   = 20 * time.Second // for a page that is under way when Run is to end
 )
 
-// keepRolling rolls up what is due until the context ends. It then finishes its page, so that another aggregator may go on
-// at once.
+// keepRolling rolls up due hours until the context ends. It then finishes its page, so that another aggregator may go
+// on at once.
 func (a *Aggregator) keepRolling(ctx context.Context) {
 	for wait.For(ctx, lookPause+rand.N(lookPause)) == nil {
 		calls, cancel := outlasting(ctx, pageTime)
@@ -48,8 +48,8 @@ func outlasting(ctx context.Context, d time.Duration) (context.Context, context.
 	}
 }
 
-// rollDue rolls up what is due, until there is no more or working ends. Calls are made with ctx, which may last longer, so
-// that a page is finished. What fails is logged, and is due again later.
+// rollDue rolls up due hours, until there are no more or working ends. Calls are made with ctx, which may last longer,
+// to finish a page. What fails is logged, and is due again later.
 func (a *Aggregator) rollDue(ctx, working context.Context) {
 	if err := a.admit(ctx); err != nil {
 		return // the next changes tell
@@ -65,7 +65,7 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 	}
 }
 
-// rollSlot rolls up what is due in one slot.
+// rollSlot rolls up the due hours of one slot.
 func (a *Aggregator) rollSlot(ctx, working context.Context, slot int) error {
 	q := layout.QueryDueHours(slot)
 	last := a.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
@@ -143,7 +143,7 @@ func (a *Aggregator) rollResource(ctx, working context.Context, record *layout.D
 		}
 		until := a.options.clock().Add(claimTerm)
 		over := working.Err() != nil
-		if over { // whoever comes next may go on
+		if over { // the next aggregator may go on at once
 			until = a.options.clock()
 		}
 		_, after := lastOf(table.Keys(page)).GSI2()

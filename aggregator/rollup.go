@@ -14,14 +14,14 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An hour that carries something is rolled up when it is over. It is closed first: what it carries is final from then
-// on. The day and the month get it with one write each. The write also notes the hour there, on condition that the hour
-// is not noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts
+// An hour that carries something is rolled up when it is over. It is closed first: its figures are final from then on.
+// The day and the month get it with one write each. The write also notes the hour there, on condition that the hour is
+// not noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts
 // once. No clock matters to that.
 
-// lateness is the time after its end in which an hour may still begin without a roll-up at once. dueAfter is the time
-// after its end when a roller looks for it. The time between them must exceed the difference of clocks plus the lag
-// of the index by which hours are found.
+// lateness is the time after an hour's end in which the hour may still begin without a roll-up at once. dueAfter is the
+// time after its end at which a roller looks for it. The time between them must exceed the difference of clocks plus
+// the lag of the index by which hours are found.
 const (
 	maxLateness = 5 * time.Minute
 	dueAfter    = 15 * time.Minute
@@ -32,9 +32,9 @@ func (a *Aggregator) isLate(s *snapshot) bool {
 	return a.options.clock().After(s.window.End(s.start).Add(maxLateness))
 }
 
-// rollUp rolls hours up, and returns those for which that failed. An hour takes three writes: one to close it, and one
-// each for its day and its month. It takes a read of both, at a tenth of a write's price each. An hour that is rolled
-// up already takes the first write and the reads.
+// rollUp rolls hours up, and returns the failed ones. An hour takes three writes: one to close it, and one each for its
+// day and its month. It takes a read of both, at a tenth of a write's price each. An hour that is rolled up already
+// takes the first write and the reads.
 func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*hour]error {
 	var mu sync.Mutex
 	failed := map[*hour]error{}
@@ -54,7 +54,7 @@ func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*h
 	return failed
 }
 
-// closeHour makes what an hour carries final. A missing hour, or a whole one, stays as it is.
+// closeHour makes the figures of an hour final. A missing hour, or a whole one, stays as it is.
 func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 	if h.state.Closed {
 		return nil
@@ -77,11 +77,11 @@ func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 	return nil
 }
 
-// parentWindows are the windows whose snapshots get what an hour carries.
+// parentWindows are the windows whose snapshots get the figures of an hour.
 var parentWindows = []zlimit.Window{zlimit.WindowDaily, zlimit.WindowMonthly}
 
-// hoursSeen returns which hours of their day the days and months of hours had moments ago, by their keys. A write notices
-// what a read did not find, and a failed read does no harm.
+// hoursSeen returns which hours of their day the days and months of hours had moments ago, by their keys. A write
+// notices hours that a read did not find, and a failed read does no harm.
 func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key]expr.Item {
 	seen := map[store.Key]expr.Item{}
 	var keys []store.Key
@@ -106,7 +106,7 @@ func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key
 	return seen
 }
 
-// addHour adds what a closed hour carries to its day and its month, as they were seen.
+// addHour adds the figures of a closed hour to its day and its month, as they were seen.
 func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]expr.Item, b *batch) error {
 	carried, err := layout.ParseCarried(h.state.Carried)
 	if err != nil {

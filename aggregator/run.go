@@ -80,18 +80,18 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Invalid
 }
 
-// Run works on the changes of the table until ctx ends. It then finishes what is under way, for up to 20 seconds, or 30
-// where the store does not answer, and returns nil. Call it once.
+// Run works on the changes of the table until ctx ends. It then finishes the work under way, for up to 20 seconds, or
+// 30 where the store does not answer, and returns nil. Call it once.
 //
 // Run returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when the table has no changes to read. It returns a
 // [*zlimit.VersionError] when this client may not use the table. Other failures are logged, and tried again.
 //
-// Any number of processes may run aggregators of one table. They share the partitions of its stream, and what one
-// leaves behind when it crashes another takes over within 40 seconds. Run starts two goroutines, and two for each
-// partition.
+// Any number of processes may run aggregators of one table. They share the partitions of its stream. Another process
+// takes over the partitions of a crashed one within 40 seconds. Run starts two goroutines, and two for each partition.
 //
 // Every two to four minutes Run looks for hours that are over, and adds them to their days and months, see
-// [WithoutRollUp]. A look costs 16 read units. What it finds is done with as many calls at a time as [WithConcurrency] says.
+// [WithoutRollUp]. A look costs 16 read units. The found hours are added with at most [WithConcurrency] calls at a
+// time.
 //
 // In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log goes off
 // again when no aggregator has run for a day.
@@ -124,9 +124,9 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// outageLog are lines of log that an outage brings again and again, each of which is written once a minute.
+// outageLog has the lines of log that an outage brings again and again. Each is written once a minute.
 type outageLog struct {
-	away    seldom.Line // what an outage of the store stops, whatever that is
+	away    seldom.Line // any work that an outage of the store stops
 	failing seldom.Line // changes that fail for another reason
 	unread  seldom.Line // leases that cannot be read
 	trouble seldom.Line // calls that fail for another reason
@@ -134,7 +134,8 @@ type outageLog struct {
 	tending seldom.Line // buckets that are not tended, for another reason
 }
 
-// log writes what failed and is tried again: on the line of the outage where it is one, and otherwise on a line of its own.
+// log writes a failure that is tried again: on the line of the outage where it is one, and otherwise on a line of its
+// own.
 func (a *Aggregator) log(ctx context.Context, own *seldom.Line, level slog.Level, text string, err error, more ...any) {
 	switch {
 	case isOutage(err):
@@ -145,7 +146,7 @@ func (a *Aggregator) log(ctx context.Context, own *seldom.Line, level slog.Level
 	own.Log(ctx, a.options.logger, level, text, append(more, "error", err)...)
 }
 
-// isOutage reports whether an error is that of a store that is away or overloaded.
+// isOutage reports whether an error comes from a store that is away or overloaded.
 func isOutage(err error) bool {
 	switch store.OutcomeOf(err) {
 	case store.Throttled, store.Unavailable, store.Unknown, store.Ended:
@@ -158,7 +159,7 @@ func isOutage(err error) bool {
 // report logs what happens to the consumer.
 func (a *Aggregator) report(e stream.Event) {
 	level, text := slog.LevelInfo, ""
-	var line *seldom.Line // nil for what is written each time
+	var line *seldom.Line // nil for failures written each time
 	var more []any
 	switch e.Kind {
 	case stream.Claimed:
@@ -216,7 +217,7 @@ type Status struct {
 	Healthy    bool        `json:"healthy"`
 	LookedAt   time.Time   `json:"looked_at"` // when it last read who has which partition
 	Err        string      `json:"error,omitempty"`
-	Partitions []Partition `json:"partitions"` // those that this process has, and those that no process seems to have
+	Partitions []Partition `json:"partitions"` // those of this process, and those that seem to be without a process
 }
 
 // A Partition says how far the aggregator has come in one partition of the stream.

@@ -23,10 +23,10 @@ import (
 const (
 	maxBatchAge = time.Minute              // age of the last change, above which a batch tells nothing of the present
 	scarceUnits = bucket.WriteCapacity / 5 // write units, below which a shard is split
-	supplyTime  = 10 * time.Second         // for which a shard should have tokens, at the rate that the batch shows
+	supplyTime  = 10 * time.Second         // for which a shard should have tokens, at the rate of the batch
 )
 
-// A shift is what a batch shows of one shard.
+// A shift has the changes of one shard in a batch.
 type shift struct {
 	shard       layout.BucketKey
 	state       *bucket.State // after the last change; nil when the item is gone
@@ -64,7 +64,7 @@ func (s *shift) count(at time.Time, before, after *bucket.State) {
 	s.last = at
 }
 
-// shifts returns what changes show of each shard, in the order in which they come last.
+// shifts returns the changes of each shard, in the order of their last ones.
 func (a *Aggregator) shifts(changes []store.Change) []*shift {
 	byShard := map[layout.BucketKey]*shift{}
 	var all []*shift
@@ -147,7 +147,7 @@ func (a *Aggregator) leave(key store.Key, refused error, b *batch) {
 	}
 }
 
-// mostLeft bounds the memory of what was logged.
+// mostLeft bounds the memory of logged buckets.
 const mostLeft = 1000
 
 // A keySet remembers some keys. It is safe for concurrent use.
@@ -170,7 +170,7 @@ func (k *keySet) first(key store.Key) bool {
 	return true
 }
 
-// tendShard does what a shard needs. It returns the need, and whether it was met.
+// tendShard refills, splits or merges a shard as needed. It returns the need, and whether it was met.
 func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
 	switch what := a.need(s, now); what {
 	case refill:
@@ -250,7 +250,8 @@ func (a *Aggregator) need(s *shift, now int64) string {
 	}
 }
 
-// split splits a shard, if it is still one of so many, unless it has recovered: what is busy is split before it is scarce.
+// split splits a shard if the bucket still has the given number of shards, unless the shard has recovered: a busy one
+// is split before it is scarce.
 func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, busy bool, now int64) (bool, error) {
 	return a.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
 		if states[0] == nil || states[0].Changed || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarceUnits {

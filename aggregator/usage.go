@@ -16,8 +16,8 @@ import (
 // is added then. A write whose outcome is unknown can therefore be done again, and several aggregators may do the same
 // work.
 
-// fold sorts the changes of buckets into snapshots of windows. It reports and leaves out what it cannot read. Trying again would
-// not help, and would hold up all that follows.
+// fold sorts the changes of buckets into snapshots of windows. It reports unreadable changes and leaves them out.
+// Trying again would not help, and would hold up all that follows.
 func (a *Aggregator) fold(changes []store.Change, b *batch, windows ...zlimit.Window) []*snapshot {
 	f := fold{windows: windows}
 	for i := range changes {

@@ -1,8 +1,8 @@
 // Command gen writes the files that follow from the schema. They are the keys, codecs and expressions of package
 // layout, the key builders and the table definition of package zlimit, and docs/schema.md. From the schema and the
-// calls it writes the template of package stack, and from the records of older layouts their keys and codecs. When one of
-// these files has mistakes it reports all of them, with file, line and column, and writes nothing. An attribute that its
-// type in package bucket has no field for is a mistake: the generator reads the declarations of that package.
+// calls it writes the template of package stack, and from the records of older layouts their keys and codecs. When one
+// of these files has mistakes it reports all of them, with file, line and column, and writes nothing. An attribute
+// without a field in its type in package bucket is a mistake: the generator reads the declarations of that package.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
 // The package need not exist.

@@ -27,7 +27,7 @@ type amounts [4]int64
 
 func (c costs) amounts() amounts { return amounts{c.requests, c.input + c.output, c.input, c.output} }
 
-// oneRequest is what is known of a call without a reservation.
+// oneRequest counts a call without a reservation.
 var oneRequest = costs{requests: 1}
 
 // calls are the calls of this process to one model, as far as they matter for what its provider
@@ -41,8 +41,7 @@ type calls struct {
 	loose  costs  // of round trips in flight without a reservation
 	closed costs  // of all calls that are over, cancelled ones left out
 	next   uint64 // the next round trip claims the first open entry from this id on
-	// Calls whose round trip is over and closed, and which are still to be
-	// recorded, and those among them that the provider's news already knows.
+	// Calls that are over, closed and still to be recorded, and those of them that the provider's news already knows.
 	unrecorded, known int
 	news              *news // nil: nothing was learned
 }
@@ -202,7 +201,7 @@ func (m *memory) failTrip(t *trip) {
 	}
 }
 
-// endTrip notes the response of a call and learns what it says.
+// endTrip notes the response of a call and learns from it.
 func (m *memory) endTrip(t *trip, n *news) {
 	sh, h := m.models.shard(t.model)
 	sh.lock()

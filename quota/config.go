@@ -74,7 +74,7 @@ type Event struct {
 	Denied  *ExceededError `json:"denied,omitzero"` // the limit that refused, for EventDenied
 }
 
-// EventKind says what an Event is about.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // The events.

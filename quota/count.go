@@ -62,7 +62,7 @@ type CountError struct {
 	Provider Provider `json:"provider"`
 	Model    string   `json:"model"`
 	Status   int      `json:"status"`  // HTTP status
-	Message  string   `json:"message"` // what the provider said, or what is wrong with it
+	Message  string   `json:"message"` // the provider's message, or the mistake in it
 }
 
 // Error names provider, model, status and message.

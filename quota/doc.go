@@ -26,8 +26,7 @@
 //
 // # Cost
 //
-// A decision takes constant time whatever the number of entries in the window, and
-// allocates nothing. Entries are dropped as they age, and a model or key whose
-// windows have emptied is forgotten. Importing the package starts nothing, and the
+// A decision takes constant time for any number of entries in the window, and allocates nothing. Entries are dropped as
+// they age, and a model or key whose windows have emptied is forgotten. Importing the package starts nothing, and the
 // SQLite engine is linked only by programs that import quota/quotasqlite.
 package quota

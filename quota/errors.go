@@ -53,7 +53,7 @@ func (e *UnknownModelError) Error() string {
 type ValidationError struct {
 	Field string `json:"field"` // such as "request.input"
 	Value string `json:"value"` // as given
-	Rule  string `json:"rule"`  // what it must be
+	Rule  string `json:"rule"`  // the rule that it breaks
 }
 
 // Error names the field, the value and the rule.

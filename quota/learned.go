@@ -2,7 +2,7 @@ package quota
 
 import "time"
 
-// Learned is what the provider said in its last responses about one model.
+// Learned is the provider's view of one model, from its last responses.
 type Learned struct {
 	Requests     Remaining `json:"requests"`
 	Tokens       Remaining `json:"tokens"`
@@ -60,7 +60,7 @@ type budget struct {
 	known       int64 // what calls had taken of it, as far as left knows
 }
 
-// leftAfter returns what is left when calls have taken so much in all.
+// leftAfter returns the rest after calls have taken so much in all.
 func (b *budget) leftAfter(taken int64) int64 {
 	return max(0, b.left-max(0, taken-b.known))
 }

@@ -146,8 +146,8 @@ func (l *Limiter) check(ctx context.Context, r *Request) (denied *ExceededError,
 	return denied, err
 }
 
-// RecordUsage records one request with its real token counts, whatever the
-// limits say, and although ctx has ended; a store then has five seconds more.
+// RecordUsage records one request with its real token counts, at any limits, even after ctx has ended; a store then has
+// five seconds more.
 func (l *Limiter) RecordUsage(ctx context.Context, model string, promptTokens, outputTokens int) error {
 	return l.Record(ctx, Request{Model: model, Input: promptTokens, Output: outputTokens})
 }

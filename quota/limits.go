@@ -65,7 +65,7 @@ const (
 	LimitTPM             // tokens per minute
 	LimitInputTPM        // input tokens per minute
 	LimitOutputTPM       // output tokens per minute
-	LimitProvider        // what the provider's last response left over, see [Transport]
+	LimitProvider        // the rest in the provider's last response, see [Transport]
 
 	limitCount = LimitProvider
 )
@@ -94,7 +94,7 @@ func (l Limit) String() string {
 	return "limit(" + strconv.Itoa(int(l)) + ")"
 }
 
-// Usage is what the windows of one model or key hold at one instant.
+// Usage is the content of the windows of one model or key at one instant.
 type Usage struct {
 	Requests     int64 `json:"requests"`      // in the last minute
 	InputTokens  int64 `json:"input_tokens"`  // in the last minute

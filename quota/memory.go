@@ -49,8 +49,8 @@ type place struct {
 	mark
 }
 
-// locked is what a call needs of one table while its shard is locked. For the
-// key of a request without one, sh is nil.
+// locked has the parts of one table that a call needs while its shard is locked. For the key of a request without one,
+// sh is nil.
 type locked struct {
 	sh   *shard
 	hash uint64
@@ -173,8 +173,8 @@ func (m *memory) decide(c *call, r *Request) (*ExceededError, error) {
 	return denied, nil
 }
 
-// reserveCall opens a call whose request a store decides on, unless what is
-// known of the provider refuses it. The place is where to end it.
+// reserveCall opens a call whose request a store decides on, unless the provider's last response refuses it. The place
+// is where to end it.
 func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
 	var c call
 	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
@@ -219,7 +219,7 @@ func (m *memory) recordCall(r *Request) {
 	}
 }
 
-// untilCall returns how long what is known of the provider refuses the request.
+// untilCall returns how long the provider's last response refuses the request.
 func (m *memory) untilCall(r *Request) time.Duration {
 	var c call
 	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
@@ -348,7 +348,7 @@ func (t *table) whenAdmitted(s *subject, name string, now, input, output int64) 
 	return s.whenAdmitted(now, input, output), nil
 }
 
-// stats returns what a name's windows hold now.
+// stats returns the present content of a name's windows.
 func (m *memory) stats(sc Scope, name string) Stats {
 	t := m.table(sc)
 	sh, h := t.shard(name)

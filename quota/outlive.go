@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// recordGrace is how long a store may take to record what has happened, once
-// the caller's context has ended.
+// recordGrace is the time that a store has to record an event after the caller's context has ended.
 const recordGrace = 5 * time.Second
 
 // outlive returns a context that ends recordGrace after ctx does, with the cause of ctx. A finished

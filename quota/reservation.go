@@ -79,14 +79,13 @@ func (l *Limiter) storeReserve(ctx context.Context, r Request) (call place, t Ti
 	return call, t, denied, err
 }
 
-// Request returns what was reserved.
+// Request returns the reserved request.
 func (r *Reservation) Request() Request { return r.req }
 
-// Settle replaces the estimated tokens with the real ones, at the time of the
-// reservation; what has aged out of a window stays out. It checks no limit: the
-// call was made. It happens although ctx has ended; a store then has five seconds
-// more. A second Settle, and one after Cancel, returns ErrClosed. After any other
-// error the reservation is still open.
+// Settle replaces the estimated tokens with the real ones, at the time of the reservation. Entries that have aged out
+// of a window stay out. It checks no limit: the call was made. It happens although ctx has ended; a store then has five
+// seconds more. A second Settle, and one after Cancel, returns ErrClosed. After any other error the reservation is
+// still open.
 func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 	if err := (&Request{Input: input, Output: output}).validateTokens(); err != nil {
 		return err

@@ -44,8 +44,7 @@ func (s *State) usage(sc Scope) map[string]UsageStats {
 	return s.State
 }
 
-// Validate checks every name, quota, count and timestamp. A store calls it on
-// what it has read.
+// Validate checks every name, quota, count and timestamp. A store calls it on a state that it has read.
 func (s *State) Validate() error {
 	for _, sc := range []Scope{ScopeModel, ScopeKey} {
 		for name, q := range s.quotas(sc) {

@@ -22,14 +22,14 @@ type Store interface {
 	Settle(ctx context.Context, t Ticket, input, output int64) error
 	Cancel(ctx context.Context, t Ticket) error
 
-	// History returns what is recorded of a name, aged-out entries perhaps
-	// included, and its stored quota, nil where there is none.
+	// History returns the records of a name, perhaps with aged-out entries, and its stored quota, nil where there is
+	// none.
 	History(ctx context.Context, sc Scope, name string) (UsageStats, *ModelQuota, error)
 	// Quota returns the stored quota of a name, and whether there is one.
 	Quota(ctx context.Context, sc Scope, name string) (ModelQuota, bool, error)
 	// State returns everything stored, validated.
 	State(ctx context.Context) (State, error)
-	// Verify checks the whole of what is stored.
+	// Verify checks the whole store.
 	Verify(ctx context.Context) error
 	// Replace puts a state in place of all stored usage; its quotas are added to
 	// those stored.
@@ -50,7 +50,7 @@ type Charge struct {
 	KeyQuota ModelQuota `json:"key_quota"`
 }
 
-// Ticket is what a store needs to find a reservation again.
+// Ticket identifies a reservation for a store.
 type Ticket any
 
 // Refusal returns the error for a request that passes limit l of q.

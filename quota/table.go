@@ -177,7 +177,7 @@ func (sh *shard) collect(now int64) {
 			continue
 		}
 		s.release()
-		s.due = max(s.window.due(), now+minute) // What is known of calls may outlive the window.
+		s.due = max(s.window.due(), now+minute) // The memory of calls may outlive the window.
 		heap.Fix(&sh.queue, 0)
 	}
 	sh.reschedule()

@@ -13,13 +13,12 @@ import (
 // maxReset bounds how far ahead a provider's reset or retry time is believed.
 const maxReset = 31 * 24 * time.Hour
 
-// Transport is an http.RoundTripper that learns from the rate limit headers of a
-// provider's responses. They say what is left of the provider's own limits until they
-// reset, and when to retry. From then on the limiter also refuses what the provider would
-// refuse, until the reset or the next response. It reads
+// Transport is an http.RoundTripper that learns from the rate limit headers of a provider's responses. The headers have
+// the rest of the provider's own limits until their reset, and the time to retry. From then on the limiter also refuses
+// requests that the provider would refuse, until the reset or the next response. It reads
 // x-ratelimit-{limit,remaining,reset}-{requests,tokens} and
-// anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}.
-// On 429, 503 and 529 it also reads retry-after and retry-after-ms.
+// anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}. On 429, 503 and 529 it also
+// reads retry-after and retry-after-ms.
 //
 // The zero value of every field but Limiter is usable. It is safe for
 // concurrent use.
@@ -99,9 +98,9 @@ func WithModel(ctx context.Context, model string) context.Context {
 	return context.WithValue(ctx, modelKey{}, model)
 }
 
-// WithReservation returns a context that names the reservation, and thereby the model, of HTTP
-// requests made with it. A Transport then knows exactly what the response has counted. Without it
-// the Transport takes requests to be sent in the order in which they were reserved.
+// WithReservation returns a context that names the reservation, and thereby the model, of HTTP requests made with it. A
+// Transport then knows exactly which request the response has counted. Without it the Transport takes requests to be
+// sent in the order in which they were reserved.
 func WithReservation(ctx context.Context, r *Reservation) context.Context {
 	return context.WithValue(ctx, reservationKey{}, r)
 }
@@ -123,8 +122,7 @@ func (l *Limiter) Learn(model string, status int, h http.Header) error {
 	return err
 }
 
-// readNews reads what a response says. The error joins what it cannot
-// understand.
+// readNews reads the limits in a response. The error joins all unreadable headers.
 func readNews(model string, status int, h http.Header, now int64) (*news, error) {
 	p := headerParser{h: h, now: now}
 	n := &news{
@@ -146,7 +144,7 @@ func readNews(model string, status int, h http.Header, now int64) (*news, error)
 	return n, errors.Join(p.errs...)
 }
 
-// A headerParser collects what it cannot understand.
+// A headerParser collects unreadable headers.
 type headerParser struct {
 	h    http.Header
 	now  int64

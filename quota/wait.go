@@ -25,7 +25,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (res Reservation, err err
 		return
 	}
 	p := pair{l.localModel(r.Model), r.Key}
-	if l.waiting.busy(p) { // Those ahead can only make it later.
+	if l.waiting.busy(p) { // Callers ahead can only make it later.
 		if _, err = l.pause(ctx, r, nil); err != nil {
 			return
 		}
@@ -84,7 +84,7 @@ func waitError(model string, cause error, denied *ExceededError) error {
 	return fmt.Errorf("quota: wait for model %q: %w (%w)", model, cause, denied)
 }
 
-// pair is what a line of waiting callers is for.
+// pair identifies a line of waiting callers.
 type pair struct{ model, key string }
 
 // waitQueues lines up the callers of Wait and wakes the first of every line

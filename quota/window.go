@@ -63,8 +63,7 @@ func newWindow(q ModelQuota) window { return window{quota: q, next: never, lates
 
 func (w *window) at(i int) *entry { return &w.buf[(w.head+i)&(len(w.buf)-1)] }
 
-// prune drops what is over at now. It is O(1) amortised: every entry is dropped
-// once.
+// prune drops expired entries. It is O(1) amortised: every entry is dropped once.
 func (w *window) prune(now int64) {
 	if now >= w.next || now < w.latest {
 		w.expire(now)
@@ -106,10 +105,9 @@ func (w *window) forgetPast(now int64) {
 	}
 }
 
-// setBack moves what was recorded after now to now. After the clock was set
-// back, an entry counts for one minute more and a day for 24 hours. Without this
-// they would count until the clock reaches the old time again. Its cost is the
-// entries it moves.
+// setBack moves entries after now to now. After the clock was set back, an entry counts for one minute more and a day
+// for 24 hours. Without this they would count until the clock reaches the old time again. Its cost is the entries it
+// moves.
 func (w *window) setBack(now int64) {
 	for i := w.n - 1; i >= 0 && w.at(i).at > now; i-- {
 		w.at(i).at = now
@@ -237,7 +235,7 @@ func (w *window) find(id uint64) int {
 	return i
 }
 
-// A mark is what a reservation remembers of its entry.
+// A mark is a reservation's memory of its entry.
 type mark struct {
 	id  uint64
 	day uint64
@@ -248,8 +246,7 @@ func (w *window) sameDay(m mark) bool {
 	return w.usage.DayRequests > 0 && w.days == m.day
 }
 
-// settle replaces the tokens of an entry where they still count. before is what
-// was recorded in all.
+// settle replaces the tokens of an entry where they still count. before has all recorded tokens.
 func (w *window) settle(m mark, before, input, output int64) {
 	if i := w.find(m.id); i >= 0 {
 		e := w.at(i)
@@ -326,7 +323,7 @@ func (w *window) whenAdmitted(now, input, output int64) int64 {
 			continue
 		default: // A limit of the last minute: its oldest entry must age out.
 		}
-		if i >= w.n { // Cannot be: an empty log admits what is possible.
+		if i >= w.n { // Cannot be: an empty log admits every possible request.
 			return t
 		}
 		e := w.at(i)

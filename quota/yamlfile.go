@@ -14,9 +14,9 @@ import (
 )
 
 // Persist writes quotas and usage to the YAML file, making its directory where it is missing. The file is replaced as a
-// whole. After a crash it holds the old or the new state, and what a killed process left beside it is removed. One
-// process at a time should write a file; where several do, the last one wins. On SQLite, where usage is always stored,
-// Persist stores the default quotas of models that have none stored.
+// whole. After a crash it holds the old or the new state, and the remains of a killed process beside it are removed.
+// One process at a time should write a file; where several do, the last one wins. On SQLite, where usage is always
+// stored, Persist stores the default quotas of models that have none stored.
 func (l *Limiter) Persist(ctx context.Context) error {
 	if l.store != nil {
 		if err := l.store.SetQuotas(ctx, ScopeModel, l.mem.models.allQuotas(), true); err != nil {

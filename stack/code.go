@@ -54,7 +54,8 @@ func Pack(executable []byte) (*Code, error) {
 	return &Code{Zip: b.Bytes(), Architecture: architecture}, nil
 }
 
-// architectureOf returns what Lambda calls the architecture of an executable, and refuses one that it cannot start.
+// architectureOf returns Lambda's name for the architecture of an executable, and refuses an architecture that it
+// cannot start.
 func architectureOf(executable []byte) (string, error) {
 	file, err := elf.NewFile(bytes.NewReader(executable))
 	if err != nil {
@@ -95,9 +96,9 @@ func Unpack(content []byte) (*Code, error) {
 	return &Code{Zip: content, Architecture: architecture}, nil
 }
 
-// Self returns the code of this version. A release has it inside, for arm64. Another build takes the running executable on
-// Linux, which must be the command zlimit. Elsewhere the go command builds one of the same version, from what is on this
-// machine or in the module cache.
+// Self returns the code of this version. A release has it inside, for arm64. Another build takes the running executable
+// on Linux, which must be the command zlimit. Elsewhere the go command builds a program of the same version, from
+// sources on this machine or in the module cache.
 func Self(ctx context.Context) (*Code, error) { return self(ctx, runtime.GOOS, embedded) }
 
 // self is Self on an operating system, with the zip that a release has inside, nil for none.

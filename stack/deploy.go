@@ -26,7 +26,8 @@ type Hooks struct {
 	Confirm func(*Plan) (bool, error)
 	// Watch is told what CloudFormation does.
 	Watch func(Event)
-	// Join is told that CloudFormation is at work on the stack already, and that the deployment waits for that first.
+	// Join is told that CloudFormation is at work on the stack already, and that the deployment first waits for its
+	// end.
 	Join func(status string)
 }
 
@@ -36,7 +37,7 @@ func (h *Hooks) watch(e Event) {
 	}
 }
 
-// ErrDeclined says that [Hooks.Confirm] did not agree to a plan, which was not executed.
+// ErrDeclined says that [Hooks.Confirm] refused a plan, which was not executed.
 var ErrDeclined = errors.New("stack: the plan was not executed")
 
 // A Deployment is what [Manager.Deploy] has achieved.
@@ -47,10 +48,10 @@ type Deployment struct {
 	Outputs map[string]string `json:"outputs"`
 }
 
-// Deploy brings a stack to what the options say, with the template and, where they have code, the code of this version. It
-// asks CloudFormation for a change set, has it confirmed, executes it and follows what happens. A new stack with an
-// aggregator takes two change sets: the bucket must be there before the code. A table that lacks several indexes takes one for
-// each of them, since DynamoDB adds one at a time; CloudFormation waits until it can be used.
+// Deploy brings a stack to the state of the options: the template and, where they have code, the code of this version.
+// It asks CloudFormation for a change set, has it confirmed, executes it and follows what happens. A new stack with an
+// aggregator takes two change sets: the bucket must be there before the code. A table that lacks several indexes takes
+// one change set for each, since DynamoDB adds one at a time. CloudFormation waits until an index can be used.
 //
 // Every step can be the last one, by an error, a crash or a caller that gives up. The next Deploy begins where this one
 // ended, and waits for what CloudFormation is doing meanwhile. Bad options are [*zlimit.ValidationError]s, joined,
@@ -116,7 +117,7 @@ func (m *Manager) prepare(ctx context.Context, o *Options) (err error) {
 	return err
 }
 
-// deployed sets the table up, and returns what a deployment came to.
+// deployed sets the table up, and returns the result of a deployment.
 func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Deployment, error) {
 	s, err := m.describe(ctx, d.Stack)
 	if err != nil {
@@ -192,7 +193,7 @@ func (m *Manager) settled(ctx context.Context, o *Options, h Hooks) (*types.Stac
 	}
 	switch s.StackStatus {
 	case types.StackStatusReviewInProgress:
-		return nil, nil // a change set that nobody executed
+		return nil, nil // an unexecuted change set
 	case types.StackStatusRollbackComplete, types.StackStatusRollbackFailed, types.StackStatusDeleteFailed:
 		return nil, fmt.Errorf("stack: %s is %s, and can only be deleted; that keeps table and bucket, and a new deployment takes the table over", name, s.StackStatus)
 	case types.StackStatusUpdateRollbackFailed:
@@ -215,7 +216,7 @@ func (m *Manager) newer(ctx context.Context, s *types.Stack, o *Options) error {
 	}
 }
 
-// An aim is what a step of a deployment is after.
+// An aim is the purpose of a step of a deployment.
 type aim struct {
 	parameters []types.Parameter
 	code       *Code           // to be uploaded; nil for none
@@ -230,7 +231,7 @@ func (a *aim) more() bool { return a.twice || len(a.indexes) > 0 }
 // runsCode reports whether the stack is to have a function.
 func (a *aim) runsCode() bool { return a.on["aggregator"] || a.on["provisioner"] }
 
-// aim returns what the next step is after, by the options and the stack as it is.
+// aim returns the purpose of the next step, by the options and the stack as it is.
 func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, error) {
 	had := parameters(s)
 	effective := func(st Setting) string {
@@ -289,7 +290,7 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 	return a, nil
 }
 
-// checkFixed returns a [*zlimit.ValidationError] for a setting that would change the table in a way that DynamoDB cannot.
+// checkFixed returns a [*zlimit.ValidationError] for a setting that would need an impossible change of the table.
 func (m *Manager) checkFixed(ctx context.Context, o *Options, s *types.Stack, effective func(Setting) string) error {
 	fixed, _ := setting("mixed-fleet")
 	next := effective(fixed)
@@ -308,7 +309,7 @@ func (a *aim) set(parameter, value string) {
 	a.parameters = append(a.parameters, types.Parameter{ParameterKey: &parameter, ParameterValue: &value})
 }
 
-// keep keeps the value that a parameter has; in a stack that has none it gets its default.
+// keep keeps the value of a parameter; a new parameter gets its default.
 func (a *aim) keep(parameter string, had map[string]string) {
 	if _, ok := had[parameter]; ok {
 		keep := true
@@ -351,7 +352,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	}
 	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on), Mark: markOf(in, o, s)}
 	if plan.create {
-		// What failed stays, and the next deployment goes on from there: a rollback would leave a table that is in its way.
+		// Failed parts stay, and the next deployment goes on from there: a rollback would leave a table in its way.
 		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
 		in.ImportExistingResources = &adopt // a table that an earlier stack has kept
 	} else if s.StackStatus == types.StackStatusCreateFailed || s.StackStatus == types.StackStatusUpdateFailed {

@@ -21,8 +21,8 @@ type Event struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// A FailedError says that CloudFormation could not do what it was asked, and why. CloudFormation has undone its
-// changes, unless Status says otherwise.
+// A FailedError says that CloudFormation could not do its work, and why. CloudFormation has undone its changes, unless
+// Status says otherwise.
 type FailedError struct {
 	Stack    string `json:"stack"`
 	Status   string `json:"status"`   // that the stack is in now

@@ -19,7 +19,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// A DeadLetter tells of changes that Lambda gave up: where they are in the stream, and not what they say.
+// A DeadLetter tells of changes that Lambda gave up: their place in the stream, without their content.
 type DeadLetter struct {
 	Why     string    `json:"why"` // such as RetryAttemptsExhausted or RecordAgeExceeded
 	Changes int       `json:"changes"`
@@ -42,12 +42,13 @@ const (
 	LetterDiscarded = "discarded" // forgotten, or unreached, and the message is deleted
 )
 
-// A letterAction is what is done with dead letters.
+// A letterAction is a way to treat dead letters.
 type letterAction struct{ redrive, discard bool }
 
-// DeadLetters returns the messages in the queue of changes that Lambda gave up. With redrive it reads their changes from the stream, which has
-// those of a day, and calls the aggregator's function with them again: it counts each change once, whatever it has seen of them before. The
-// message is then deleted. With discard it deletes those whose changes the stream has forgotten.
+// DeadLetters returns the messages in the queue of changes that Lambda gave up. With redrive it reads their changes
+// from the stream, which keeps those of a day, and calls the aggregator's function with them again. The function counts
+// each change once, even when it has seen some of them before. The message is then deleted. With discard it deletes
+// those whose changes the stream has forgotten.
 //
 // Messages are hidden from others while it looks at them, a minute at most. Those that it does not delete are back in the queue when it
 // returns.
@@ -106,14 +107,14 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 func (m *Manager) giveBack(ctx context.Context, queue string, receipts map[string]string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(receipts)), 10) { // which is all that SQS takes
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(receipts)), 10) { // the most that SQS takes
 		in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &queue}
 		for i, id := range ids {
 			in.Entries = append(in.Entries, sqstypes.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(receipts[id])})
 		}
 		_, err := call(ctx, m, func(ctx context.Context) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
 			return m.clients.SQS.ChangeMessageVisibilityBatch(ctx, in)
-		}) // entries that fail are of messages that are visible or deleted by now
+		}) // entries that fail are of messages visible or deleted by now
 		if err != nil {
 			return fmt.Errorf("stack: give dead letters back, which are hidden for a minute: %w", err)
 		}
@@ -121,7 +122,7 @@ func (m *Manager) giveBack(ctx context.Context, queue string, receipts map[strin
 	return nil
 }
 
-// handleLetter reads a message, and does with it what is asked for.
+// handleLetter reads a message, and treats it as the action says.
 func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, message *sqstypes.Message, do letterAction) (DeadLetter, error) {
 	var body struct {
 		RequestContext struct{ Condition string }
@@ -179,7 +180,7 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 	return letter, err
 }
 
-// What keeps a letter from being redriven as a whole.
+// Reasons that keep a letter from being redriven as a whole.
 var (
 	errForgotten = errors.New("the stream has forgotten changes")
 	errUnreached = errors.New("the stream does not reach the last change")

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// A Manager deploys stacks and looks at them. It keeps nothing of its own: whatever it does can be begun anew by another
-// one, on another machine. It is safe for concurrent use.
+// A Manager deploys stacks and looks at them. It keeps no state of its own: another one, on another machine, can begin
+// any of its work anew. It is safe for concurrent use.
 type Manager struct {
 	clients Clients
 	poll    time.Duration
@@ -25,7 +25,7 @@ type Manager struct {
 // An Option changes how a manager works.
 type Option func(*Manager)
 
-// WithPoll sets the pause between two looks at what is under way, and the first pause after a throttled call; the default
+// WithPoll sets the pause between two looks at work under way, and the first pause after a throttled call; the default
 // is two seconds.
 func WithPoll(d time.Duration) Option { return func(m *Manager) { m.poll = d } }
 

@@ -15,17 +15,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 )
 
-// A Plan is what a deployment is about to do.
+// A Plan lists the changes of a deployment.
 type Plan struct {
 	Stack string `json:"stack"`
 	New   bool   `json:"new"` // there is no such stack yet
 	// UpToDate says that there is nothing to do. A plan without changes may have tags and parameters that no resource has.
 	UpToDate bool     `json:"up_to_date"`
 	Changes  []Change `json:"changes"`
-	// Cost is what the stack costs a month whatever is done with it, in cents of a US dollar at the prices of us-east-1.
+	// Cost is the price of the idle stack a month, in cents of a US dollar at the prices of us-east-1.
 	Cost int64 `json:"fixed_cost_cents"`
-	// Mark tells the stack as the plan has seen it, and what it is to become: a hash of the template, the code, all parameters and tags.
-	// JSON leaves it out, since it differs from one version to the next.
+	// Mark identifies the stack as the plan has seen it, and the stack to come. It is a hash of the template, the code,
+	// all parameters and tags. JSON leaves it out, since it differs from one version to the next.
 	Mark string `json:"-"`
 
 	changeSet string // its ARN
@@ -34,10 +34,11 @@ type Plan struct {
 	aim       aim
 }
 
-// ErrStale says that a plan is not what would be planned now: the stack, the options or the version differ.
+// ErrStale says that a plan is out of date: the stack, the options or the version differ.
 var ErrStale = errors.New("the plan is out of date")
 
-// Check returns [ErrStale] when a plan of now is not the one that was saved, with what differs. A plan from JSON will do, with its mark.
+// Check returns [ErrStale], with the differences, when a new plan is not the saved one. A plan from JSON will do, with
+// its mark.
 func (p *Plan) Check(now *Plan) error {
 	for _, c := range now.Changes {
 		if !slices.ContainsFunc(p.Changes, c.same) {
@@ -100,7 +101,7 @@ type Change struct {
 	Later       bool     `json:"later,omitempty"`       // in a second step, once the code is in the bucket
 }
 
-// An Action is what is done to a resource.
+// An Action is the change of a resource.
 type Action string
 
 // The actions.
@@ -112,7 +113,7 @@ const (
 	ActionImport  Action = "import"
 )
 
-// ErrData says that a plan would delete, or make anew, what holds data.
+// ErrData says that a plan would delete or replace a resource with data.
 var ErrData = errors.New("would remove or replace what holds data")
 
 // keepers are the types of resources that hold data.
@@ -157,7 +158,7 @@ const (
 	throttleAlarms = 2 * 5
 )
 
-// fixedCost returns what a stack with these parts costs a month that nobody uses. An alarm about throttles looks at the table
+// fixedCost returns the price of an idle stack with these parts a month. An alarm about throttles looks at the table
 // and at each of its four indexes.
 func fixedCost(on map[string]bool) (cents int64) {
 	if on["alarms"] {

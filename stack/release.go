@@ -20,8 +20,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A release is what a version has deployed to a stack: all that brings the stack back to it. The stack's bucket has one for each of
-// the last versions, so that a way back needs neither an older command nor anything that was kept elsewhere.
+// A release is the deployed state of a version: all that brings the stack back to it. The stack's bucket has one for
+// each of the last versions. A way back needs neither an older command nor files kept elsewhere.
 type release struct {
 	Version      string    `json:"version"`
 	Layout       string    `json:"layout"`
@@ -39,10 +39,10 @@ const (
 	codeAge        = 24 * time.Hour // of code that no release names, before it is deleted: another deployment may be about to use it
 )
 
-// ErrNoRelease says that a stack has never been of a version, or so long ago that the bucket has it no more.
+// ErrNoRelease says that the stack never had a version, or had it so long ago that the bucket no longer keeps it.
 var ErrNoRelease = errors.New("the stack's bucket has no such version")
 
-// errForeign says that somebody else has put an object where releases are.
+// errForeign says that another program has put an object in the place of releases.
 var errForeign = errors.New("is no release")
 
 func releaseKey(version string) string { return releasesPrefix + version + ".json" }
@@ -58,7 +58,7 @@ func (m *Manager) current(s *types.Stack) *release {
 	return r
 }
 
-// keepRelease records what a stack was brought to, and deletes releases and code that no way leads back to any more.
+// keepRelease records the new state of a stack, and deletes releases and code to which no way leads back any more.
 func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
 	ids, err := m.resources(ctx, value(s.StackName))
 	bucket := ids["Bucket"]
@@ -74,7 +74,7 @@ func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
 	case had.Template == next.Template && had.CodeKey == next.CodeKey:
 		return nil
 	}
-	if err := m.forgetReleases(ctx, bucket, next); err != nil { // first: what a crash leaves undone is done by the next deployment
+	if err := m.forgetReleases(ctx, bucket, next); err != nil { // first: the next deployment finishes it after a crash
 		return err
 	}
 	text, err := json.Marshal(next)
@@ -145,7 +145,7 @@ func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *relea
 		}
 		r, err := m.readRelease(ctx, bucket, value(found[i].Key))
 		if errors.Is(err, errForeign) {
-			return nil // and so nobody knows which code is needed
+			return nil // without it the needed code is unknown
 		}
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (m *Manager) fits(ctx context.Context, table, version string) error {
 	return nil
 }
 
-// aimBack is what a step back to a release is after: its template and its code, with all settings as they are.
+// aimBack is a step back to a release: its template and its code, with all settings as they are.
 func aimBack(r *release, s *types.Stack) aim {
 	had := parameters(s)
 	a := aim{on: map[string]bool{}}

@@ -19,11 +19,11 @@ type Setting struct {
 	Kind      Kind
 	Default   string
 	Doc       string // a phrase, with the unit
-	Flag      string // a shorter one for the command, of a switch what the flag other than the default does
+	Flag      string // a shorter one for the command; of a switch, the effect of the flag other than the default
 	check     func(value string) string
 }
 
-// A Kind is what a setting takes.
+// A Kind is the kind of value of a setting.
 type Kind int
 
 // The kinds of settings.
@@ -88,8 +88,8 @@ func setting(name string) (Setting, bool) {
 	return settings[i], true
 }
 
-// Options say how a stack should be. Settings that they do not name keep the value that the stack has, or have their
-// default in a new one.
+// Options say how a stack should be. Settings that they do not name keep the stack's value, or the default in a new
+// one.
 type Options struct {
 	// Name is that of the stack, and of the table unless the setting "table" says otherwise.
 	Name string `json:"name"`
@@ -101,8 +101,9 @@ type Options struct {
 	Tags map[string]string `json:"tags"`
 	// Code is the program of aggregator and provisioner. A stack that has one of them keeps its code without.
 	Code *Code `json:"code,omitzero"`
-	// Version brings the stack back to a version that it had before, with its template and its code as the stack's bucket keeps them, and
-	// with all settings as they are; see [Manager.Versions]. It goes without settings, tags and code. "" is for this version.
+	// Version brings the stack back to an earlier version, with its template and its code from the stack's bucket, and
+	// with all settings as they are. See [Manager.Versions]. It goes without settings, tags and code. "" is for this
+	// version.
 	Version string `json:"version,omitempty"`
 	// AllowDowngrade lets this version take the place of a later one, where the table admits it.
 	AllowDowngrade bool `json:"allow_downgrade,omitempty"`
@@ -185,8 +186,8 @@ func validateName(name string) error {
 	return nil
 }
 
-// functionNames returns the rule that the name of a table breaks which the names of the stack's functions begin with: Lambda takes 64
-// letters, digits, hyphens and underscores. A table without functions may have any name.
+// functionNames returns the rule that the name of a table breaks as the beginning of the functions' names. Lambda takes
+// 64 letters, digits, hyphens and underscores. A table without functions may have any name.
 func functionNames(table string, aggregator, provisioner bool) string {
 	suffix := ""
 	if aggregator {

@@ -33,13 +33,13 @@ type Status struct {
 	Stream   *StreamStatus `json:"stream,omitempty"`       // nil without an aggregator
 	Dead     *int64        `json:"dead_letters,omitempty"` // messages in the queue
 	Alarms   []AlarmStatus `json:"alarms"`
-	Drift    []Drift       `json:"drift"`            // what was changed past CloudFormation; only where it was asked for
+	Drift    []Drift       `json:"drift"`            // changes past CloudFormation; only on request
 	Failed   []string      `json:"failed,omitempty"` // look-ups that failed
 }
 
-// Findings returns what an operator should look at, none where all is well. It finds a stack that is not complete, an
-// inactive table or one without a stream, a disabled mapping, dead letters and raised alarms. It finds drift if the
-// caller asked for it. Look-ups that failed are not among them.
+// Findings returns the points that an operator should look at, none where all is well. It finds a stack that is not
+// complete, an inactive table or one without a stream, a disabled mapping, dead letters and raised alarms. It finds
+// drift if the caller asked for it. Look-ups that failed are not among them.
 func (s *Status) Findings() (all []string) {
 	find := func(when bool, format string, args ...any) {
 		if when {
@@ -103,7 +103,7 @@ type Drift struct {
 	Properties []string `json:"properties,omitempty"`
 }
 
-// Status looks at a stack: a call to each service that it uses, and with drift some more, which may take minutes. The
+// Status looks at a stack: a call to each of its services. With drift it makes some more, which may take minutes. The
 // result tells look-ups that failed. Only a stack that does not exist, or cannot be described, is an error.
 func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status, error) {
 	if err := validateName(name); err != nil {
@@ -225,7 +225,7 @@ func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmSta
 	return all, nil
 }
 
-// drift has CloudFormation look for drift, and returns what it found.
+// drift has CloudFormation look for drift, and returns the result.
 func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
 	all := []Drift{}
 	begun, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DetectStackDriftOutput, error) {
@@ -254,7 +254,7 @@ func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
 	}
 }
 
-// drifted appends the resources that differ from what CloudFormation made.
+// drifted appends the resources that differ from CloudFormation's record.
 func (m *Manager) drifted(ctx context.Context, name string, all []Drift) ([]Drift, error) {
 	var next *string
 	for {

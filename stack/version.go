@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// compareVersions compares versions such as 0.10.2, part by part; what is no number counts as 0.
+// compareVersions compares versions such as 0.10.2, part by part; other text counts as 0.
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(strings.TrimPrefix(a, "v"), "."), strings.Split(strings.TrimPrefix(b, "v"), ".")
 	for i := range max(len(as), len(bs)) {

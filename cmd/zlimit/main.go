@@ -1,5 +1,5 @@
 // Command zlimit keeps rate limits that many processes share. It sets limits, asks them, replays traces against them,
-// and shows in a demo what they do. `zlimit --help` lists its commands.
+// and shows their effect in a demo. `zlimit --help` lists its commands.
 //
 // Under the name bootstrap it is the program of an AWS Lambda function that aggregates; docs/aggregator.md has more.
 package main

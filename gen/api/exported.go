@@ -10,7 +10,7 @@ import (
 // unnamed are the names that the compiler gives to results without one.
 var unnamed = regexp.MustCompile(`#rv\d+ `)
 
-// exported returns what a package exports, in the form of the files in Go's own api directory, but with the names of
+// exported returns the exports of a package, in the form of the files in Go's own api directory, plus the names of
 // parameters.
 func exported(pkg *types.Package) (symbols []string) {
 	show := func(t types.Type) string {

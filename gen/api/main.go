@@ -1,5 +1,5 @@
-// Command api writes docs/api.txt, which lists what the packages for users export, those of all modules, a symbol to a line. A
-// review of a change sees it there.
+// Command api writes docs/api.txt: the exports of the packages for users in all modules, a symbol to a line. A review
+// of a change sees it there.
 package main
 
 import (
@@ -60,7 +60,7 @@ func listing(root string) (string, error) {
 	return strings.Join(lines, ""), nil
 }
 
-// listModule returns what the packages of one module export. The types come from the export data of the go command.
+// listModule returns the exports of the packages of one module. The types come from the export data of the go command.
 func listModule(dir string) (lines []string, err error) {
 	text, err := output(dir, "go", "list", "-deps", "-export", "-json=ImportPath,Name,Dir,Export,DepOnly", "./...")
 	if err != nil {

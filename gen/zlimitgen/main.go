@@ -4,8 +4,8 @@
 //	//go:generate go run github.com/zlimit/zlimit-go/gen/zlimitgen -limits limits.yaml -out limits_gen.go
 //
 // and runs go generate when the declaration has changed; its go.mod names the command as a tool. When anything is wrong
-// with the declaration, the command reports everything that is, with file, line and column, and writes nothing. The
-// grammar and what is written are described in docs/typed.md.
+// with the declaration, the command reports everything that is, with file, line and column, and writes nothing.
+// docs/typed.md describes the grammar and the output.
 package main
 
 import (
@@ -38,7 +38,7 @@ github.com/zlimit/zlimit-go for the grammar.
 
 `
 
-// A command is what the flags ask for.
+// A command holds the flags.
 type command struct {
 	limits, out, pkg string
 	check            bool

@@ -8,7 +8,7 @@ var (
 	decodedWindows = cache[Windows]{entries: map[[2]string]*Windows{}}
 )
 
-// maxDecoded bounds what is kept of each: a deployment has a few.
+// maxDecoded bounds the size of each cache: a deployment has a few entries.
 const maxDecoded = 1024
 
 // A cache is safe for concurrent use.
@@ -17,14 +17,14 @@ type cache[T any] struct {
 	entries map[[2]string]*T // by compact form and zone
 }
 
-// get returns what a key stands for, nil for none.
+// get returns the value of a key, nil for none.
 func (c *cache[T]) get(key [2]string) *T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.entries[key]
 }
 
-// keep returns what is kept of a key. Where that is nothing, the given is kept. A full cache begins anew.
+// keep returns the kept value of a key. Where that is nothing, the given is kept. A full cache begins anew.
 func (c *cache[T]) keep(key [2]string, t *T) *T {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,8 +29,8 @@ func (p *pattern) isAlways() bool {
 		p.sets[dayOfMonth]>>1&(1<<31-1) == 1<<31-1 && p.sets[dayOfWeek] == 1<<7-1
 }
 
-// find returns the first minute from one on that is of the pattern, or is not; the last one up to it when it looks back. Minutes
-// are those of local time, see begins.
+// find returns the first minute from one on that matches the pattern, or does not. When it looks back, it returns the
+// last such minute up to one. Minutes are those of local time, see begins.
 func (p *pattern) find(from int64, within, back bool) (at int64, ok bool) {
 	if !within && p.isAlways() {
 		return 0, false

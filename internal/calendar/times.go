@@ -1,5 +1,6 @@
-// Package calendar tells when quotas begin anew, and when other parameters of limits hold: at the same times of days, weeks, months
-// or years, as clocks of a zone show them. It is pure: the caller says what time it is, in epoch milliseconds.
+// Package calendar tells when quotas begin anew, and when other parameters of limits hold. These are the same times of
+// days, weeks, months or years, as clocks of a zone show them. It is pure: the caller says what time it is, in epoch
+// milliseconds.
 package calendar
 
 import (
@@ -39,7 +40,7 @@ func Parse(patterns, zone string) (*Times, error) {
 	return parse(texts, zone)
 }
 
-// compactVersion is what the compact form begins with.
+// compactVersion is the beginning of the compact form.
 const compactVersion = "1"
 
 // Decode returns the times that items hold, see [Times.Compact], as [Parse] does.

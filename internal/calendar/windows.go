@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Windows say how the parameters of a limit differ from its own ones at some minutes, as clocks of a zone show them. The first
-// window that a minute is of holds for it, and the limit's own parameters where there is none. A minute that clocks skip is never, and
-// one that they show twice is twice. Windows are never changed, and safe for concurrent use. Nil stands for none.
+// Windows say how the parameters of a limit differ from its own ones at some minutes, as clocks of a zone show them.
+// The first window that a minute is of holds for it, and the limit's own parameters where there is none. A minute that
+// clocks skip never comes, and a minute shown twice comes twice. Windows are never changed, and safe for concurrent
+// use. Nil stands for none.
 type Windows struct {
 	patterns []pattern
 	changes  []Change
@@ -31,7 +32,7 @@ type stretch struct {
 	window   int // -1 for none
 }
 
-// A Change is what a window makes of parameters: a multiple of capacity and refill, or others in their place.
+// A Change is the effect of a window on parameters: a multiple of capacity and refill, or others in their place.
 type Change struct {
 	Scale    int64 // thousandths; 0 for other parameters
 	Capacity int64 // tokens; 0 for the limit's own
@@ -46,7 +47,7 @@ const (
 	maxPeriod = 1_000_000_000
 )
 
-// Of returns what the change makes of parameters in millitokens and milliseconds. A multiple is rounded down, and at least one
+// Of returns the changed parameters, in millitokens and milliseconds. A multiple is rounded down, and at least one
 // millitoken. A limit without a refill stays without one.
 func (c *Change) Of(capacity, refill, period int64) (int64, int64, int64) {
 	if c.Scale > 0 {
@@ -82,10 +83,11 @@ func (c *Change) Fits(capacity, refill int64) bool {
 	return c.Scale <= 0 || max(capacity, refill) <= math.MaxInt64/c.Scale
 }
 
-// ParseWindows returns windows in a zone of the IANA database. Each is a pattern in the language of cron and a change, with
-// semicolons between the windows: "* 9-17 * * 1-5 x2; * 0-5 * * * to 20:10/30s". The change x2 is a multiple, with at most
-// three digits after the point. The change to 20:10/30s has other parameters in place of the limit's own: 20 tokens, of which 10 flow
-// in per 30 seconds. To 20/30s is to 20:20/30s, and what is left out stays: to 20:, to :10, to 20.
+// ParseWindows returns windows in a zone of the IANA database. Each is a pattern in the language of cron and a change,
+// with semicolons between the windows: "* 9-17 * * 1-5 x2; * 0-5 * * * to 20:10/30s". The change x2 is a multiple, with
+// at most three digits after the point. The change to 20:10/30s has other parameters in place of the limit's own: 20
+// tokens, of which 10 flow in per 30 seconds. To 20/30s is to 20:20/30s. Omitted parts stay as they are: to 20:, to
+// :10, to 20.
 func ParseWindows(text, zone string) (*Windows, error) {
 	var patterns []string
 	var changes []Change
@@ -288,8 +290,8 @@ func newWindows(texts []string, changes []Change, zone string) (*Windows, error)
 	return decodedWindows.keep([2]string{w.text, w.place}, w), nil
 }
 
-// Compact returns the windows in the form in which items hold them: a version, and for each window the fields of its pattern and its
-// numbers, with a letter before each, such as 1h9-17w1-5s2000.
+// Compact returns the windows in the form of items, such as 1h9-17w1-5s2000. That is a version, and for each window the
+// fields of its pattern and its numbers, with a letter before each.
 func (w *Windows) Compact() string {
 	if w == nil {
 		return ""
@@ -303,7 +305,7 @@ func (w *Windows) Zone() string { return w.place }
 // String returns the windows as [ParseWindows] reads them.
 func (w *Windows) String() string { return w.cron }
 
-// Changes returns what the windows make of parameters, in their order. It is not to be changed.
+// Changes returns the changes of the windows, in their order. It is not to be changed.
 func (w *Windows) Changes() []Change {
 	if w == nil {
 		return nil
@@ -323,7 +325,7 @@ func (w *Windows) Equal(other *Windows) bool {
 	return w == other || w != nil && other != nil && w.text == other.text && w.place == other.place
 }
 
-// UnplacedWindows returns windows that items hold, of a zone that is not known yet. They are for [Windows.Compact] alone.
+// UnplacedWindows returns windows of an item, in a zone that is not known yet. They are for [Windows.Compact] alone.
 func UnplacedWindows(compact string) *Windows { return &Windows{text: compact} }
 
 // At returns what holds at an instant, nil for a limit's own parameters. It holds from an instant on, and before another one, which
@@ -376,8 +378,8 @@ func (w *Windows) windowAt(second int64) int {
 // longestStretch is the time in which one window ends or another one begins, if ever, in seconds.
 const longestStretch = searchDays * secondsOfDay
 
-// nearest returns the minute of local time nearest to another one, itself included, at which a window does not hold that does around it:
-// an earlier one begins, or it ends.
+// nearest returns the minute of local time nearest to another one, itself included, at which the holding window
+// changes: an earlier window matches, or the given one does not.
 func (w *Windows) nearest(minute int64, window int, back bool) (at int64, ok bool) {
 	last := window
 	if window < 0 {

@@ -19,7 +19,7 @@ type Declaration struct {
 	Entities     []*Entity
 }
 
-// A System is the limits of last resort, and settings of the namespace.
+// A System has the default limits of all resources, and settings of the namespace.
 type System struct {
 	Pos           document.Pos
 	Limits        []*Limit
@@ -27,7 +27,7 @@ type System struct {
 	RetentionDays int64  // of audit events; 0 for the default
 }
 
-// A Resource is what an application consumes.
+// A Resource is a thing that an application consumes.
 type Resource struct {
 	Pos           document.Pos
 	Name          string
@@ -65,15 +65,15 @@ type Limit struct {
 	Period   time.Duration
 	Resets   string        // of a quota, which has neither refill nor period: when it is full anew, as patterns of cron
 	Zone     string        // of these times, and of the windows
-	Windows  string        // in which other parameters hold: patterns of cron with what holds
+	Windows  string        // patterns of cron with other parameters, for the minutes that match
 	Floors   string        // of priorities: percents of the capacity
 	Term     time.Duration // of slots, which have neither refill nor period; else 0
 
 	Session time.Duration // length of the sessions of a session quota, which has neither refill nor period; 0 for another limit
 }
 
-// LimitNames returns the limits of all resources by the Go name that they share, each once, in the order in which they
-// occur first.
+// LimitNames returns the limits of all resources by their shared Go names. Each is there once, in the order of first
+// occurrence.
 func (d *Declaration) LimitNames() []*Limit {
 	var names []*Limit
 	seen := map[string]bool{}

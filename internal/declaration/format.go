@@ -53,7 +53,7 @@ func add(to *yaml.Node, key string, value *yaml.Node) {
 	to.Content = append(to.Content, scalar(key), value)
 }
 
-// addLevel adds what a level says: limits, and a failure policy.
+// addLevel adds the content of a level: limits, and a failure policy.
 func addLevel(to *yaml.Node, limits []*Limit, policy string) {
 	if len(limits) > 0 {
 		add(to, "limits", limitsNode(limits))

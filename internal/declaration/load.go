@@ -64,7 +64,7 @@ func (l *loader) load(file string, text []byte, required ...string) *Declaration
 	return d
 }
 
-// entries returns what a mapping holds, which must be something.
+// entries returns the content of a mapping, which must not be empty.
 func (l *loader) entries(n *yaml.Node, what string) []document.Pair {
 	pairs := l.Pairs(n, what)
 	if n = document.Follow(n); n.Kind == yaml.MappingNode && len(n.Content) == 0 {
@@ -184,7 +184,7 @@ func (l *loader) checkWithin(d *Declaration) {
 	}
 }
 
-// resourceLevel reads what a level says of a resource, which must be something, and other keys that it may have.
+// resourceLevel reads the content of a level for a resource, which must not be empty, and other keys that it may have.
 func (l *loader) resourceLevel(p document.Pair, what string, r *Resource, keys document.Keys, required ...string) {
 	keys["limits"] = func(n *yaml.Node) { r.Limits = l.limits(n, what) }
 	keys["on_unavailable"] = func(n *yaml.Node) { r.OnUnavailable = l.policy(n, what) }

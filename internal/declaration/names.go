@@ -77,7 +77,7 @@ func Exported(name string) string {
 	return b.String()
 }
 
-// goName is what a name of the user's own in Go must look like.
+// goName is the pattern of a Go name chosen by the user.
 var goName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // goNames are a set of Go names that must differ.
@@ -102,7 +102,7 @@ func (r *Resource) ResourceConst() string { return "Resource" + r.Go }
 // LimitConst returns the name of the constant that holds the name of the limit.
 func (l *Limit) LimitConst() string { return "Limit" + l.Go }
 
-// checkNames reports names that lead to Go names that are taken.
+// checkNames reports names that lead to reserved Go names.
 func (l *loader) checkNames(d *Declaration) {
 	pkg := &goNames{l, map[string]string{"Declared": "the function that returns the declaration"}}
 	first := map[string]*Limit{}

@@ -15,8 +15,8 @@ const (
 	maxLimitName  = 64
 )
 
-// JSONSchema returns a JSON Schema of declarations, by which editors check and complete a document. What a document may
-// not do beyond that, such as a key twice, is for [Load] to say.
+// JSONSchema returns a JSON Schema of declarations, by which editors check and complete a document. [Load] reports
+// further mistakes, such as a key used twice.
 func JSONSchema() ([]byte, error) {
 	type object = map[string]any
 	closed := func(doc string, properties object, required ...string) object {

@@ -22,8 +22,7 @@ type Pos struct {
 	Line, Column int
 }
 
-// A Reader reads one document and collects what is wrong with it. For a node of the wrong form it returns an empty
-// value.
+// A Reader reads one document and collects its mistakes. For a node of the wrong form it returns an empty value.
 type Reader struct {
 	file  string
 	plain bool
@@ -57,7 +56,7 @@ func (r *Reader) Err() error {
 	return r.errs.sorted()
 }
 
-// Parse returns the top node of the only document, which is called what in messages; nil when there is none.
+// Parse returns the top node of the only document, nil when there is none. Messages call the node what.
 func (r *Reader) Parse(text []byte, what string) *yaml.Node {
 	failed := r.Failed()
 	top := r.ParseOptional(text)
@@ -162,7 +161,7 @@ type Pair struct {
 	Value *yaml.Node
 }
 
-// Pairs returns what a mapping holds.
+// Pairs returns the entries of a mapping.
 func (r *Reader) Pairs(n *yaml.Node, what string) []Pair {
 	n = Follow(n)
 	if n.Kind != yaml.MappingNode {

@@ -34,7 +34,7 @@ func ParseFloors(text string) (string, error) {
 	return strings.Join(floors, " "), nil
 }
 
-// cutFloors divides what follows the name of a limit into what is before its floors, and these.
+// cutFloors splits the text after the name of a limit into the part before its floors, and the floors.
 func cutFloors(text string) (rest, floors string, found bool) { return Cut(text, " floors ") }
 
 // floors returns the floors in the form that ParseRate reads.

@@ -29,7 +29,7 @@ type Limit struct {
 	Resets string // of a quota: patterns of cron, with semicolons between them
 	Zone   string // the IANA name of the zone of times and windows
 
-	Windows string // in which other parameters hold: patterns of cron with what holds, and semicolons between them
+	Windows string // patterns of cron with other parameters, for the minutes that match; semicolons between them
 	Floors  string // of priorities: PRIORITY=PERCENT of the capacity, with spaces between them
 
 	Term    time.Duration // of slots, whose number is Capacity, and which have nothing else
@@ -120,7 +120,7 @@ func parseRate(text string) (Limit, error) {
 	return l, err
 }
 
-// Rate returns what follows the name, in the shortest form that ParseRate reads.
+// Rate returns the text after the name, in the shortest form that ParseRate reads.
 func (l Limit) Rate() string {
 	if l.Term != 0 {
 		return strconv.FormatInt(l.Capacity, 10) + " slots/" + FormatPeriod(l.Term)
@@ -141,7 +141,7 @@ func (l Limit) Rate() string {
 // String returns the limit in the shortest form that ParseLimit reads.
 func (l Limit) String() string { return l.Name + "=" + l.Rate() }
 
-// Cut divides a text at the first separator, without the white space around the parts.
+// Cut splits a text at the first separator, without the white space around the parts.
 func Cut(text, separator string) (before, after string, found bool) {
 	before, after, found = strings.Cut(text, separator)
 	return strings.TrimSpace(before), strings.TrimSpace(after), found
@@ -162,7 +162,7 @@ var periods = []struct {
 // long are the names of periods that may follow a number, beside those of Go durations.
 var long = map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
 
-// cutLong divides a text such as 2d into its number and the length of its period.
+// cutLong splits a text such as 2d into its number and the length of its period.
 func cutLong(text string) (n int64, length time.Duration, ok bool) {
 	if text == "" {
 		return 0, 0, false
@@ -224,8 +224,8 @@ func Seconds(d time.Duration) json.Number {
 // multiples are the letters that may follow a number of tokens.
 var multiples = map[byte]int64{'k': 1000, 'M': 1_000_000, 'G': 1_000_000_000}
 
-// ParseTokens parses a number of tokens in decimal digits, which may be in groups, and of which a letter may stand for the last
-// three, six or nine: 10_000, or 10k.
+// ParseTokens parses a number of tokens in decimal digits: 10_000, or 10k. The digits may be in groups. A letter may
+// stand for the last three, six or nine of them.
 func ParseTokens(text string, least int64) (int64, error) {
 	if text != "" && multiples[text[len(text)-1]] > 0 {
 		times := multiples[text[len(text)-1]]

@@ -28,8 +28,8 @@ func isLetter(b byte) bool { return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// InName reports whether the name of an entity or of a resource may hold a byte. Keys of the table are divided by "#",
-// which is none of them.
+// InName reports whether the name of an entity or of a resource may hold a byte. "#" separates the parts of keys of the
+// table, and is not allowed.
 func InName(b byte) bool { return inName[b] }
 
 // CheckName returns the rule that the name of an entity or of a resource breaks, "" for none.
@@ -70,7 +70,7 @@ func CheckLimitName(name string) string {
 	return ""
 }
 
-// digest stands in a name before the hash of what is too long. No encoded byte looks like it.
+// digest stands in a name before the hash of a text that is too long. No encoded byte looks like it.
 const digest = "%~"
 
 const upperHex = "0123456789ABCDEF"
@@ -104,7 +104,7 @@ func EncodeName(text string, reserved func(string) bool) string {
 }
 
 // DecodeName returns the text that a name stands for. It returns false for a name that EncodeName does not return, and
-// for one that ends in a hash.
+// for a name with a hash at its end.
 func DecodeName(name string, reserved func(string) bool) (text string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {

@@ -11,7 +11,7 @@ import (
 // windowForm is a window after the period of a limit: when "PATTERN"@ZONE CHANGE, perhaps without a zone.
 var windowForm = regexp.MustCompile(`^when\s*"([^"]*)"\s*(?:@\s*(\S+))?\s+(x\S*|to\s.*)$`)
 
-// cutWindows divides what follows the name of a limit into its rate and its windows.
+// cutWindows splits the text after the name of a limit into its rate and its windows.
 func cutWindows(text string) (rate string, windows []string) {
 	parts := strings.Split(text, " when ")
 	for _, part := range parts[1:] {

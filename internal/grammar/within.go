@@ -8,9 +8,9 @@ import (
 // MaxWithin is the most resources of a chain, each of which lies within the next one.
 const MaxWithin = 3
 
-// CheckWithin returns resources each of which lies within the next one, where they make a circle or are more than [MaxWithin]; nil
-// where there are no such ones. wider has the resource that each one lies within, "" for none. Chains without a resource that was
-// changed are left as they are.
+// CheckWithin returns resources, each within the next one, that make a circle or are more than [MaxWithin]; nil where
+// there are none. wider has the wider resource of each, "" for none. Chains without a resource that was changed are
+// left as they are.
 func CheckWithin(wider map[string]string, changed func(resource string) bool) []string {
 	for _, id := range slices.Sorted(maps.Keys(wider)) {
 		chain := []string{id}

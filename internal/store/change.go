@@ -72,12 +72,12 @@ type Streamer interface {
 	// as reading, so that a stream whose consumer stands still stays on.
 	Partitions(ctx context.Context) ([]Partition, error)
 
-	// Children returns the partitions that a partition which has ended handed its items over to, as far as the store tells
-	// them by now. There are none of a partition that the store has forgotten.
+	// Children returns the partitions that got the items of an ended partition, as far as the store tells them by now.
+	// There are none of a partition that the store has forgotten.
 	Children(ctx context.Context, partition string) ([]Partition, error)
 
-	// Changes returns the changes of a partition that follow a position, at most limit of them, which is positive. A
-	// partition that the store has forgotten is a page with End and Gap.
+	// Changes returns the changes of a partition that follow a position: at most limit of them. The limit is positive.
+	// A partition that the store has forgotten is a page with End and Gap.
 	Changes(ctx context.Context, partition string, at Position, limit int) (ChangePage, error)
 }
 

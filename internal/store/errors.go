@@ -25,7 +25,7 @@ type Error struct {
 	// Unavailable marks outages: the store did not answer, or answered that it cannot serve for now. Denied
 	// permission, a missing table and malformed requests are no outages.
 	Unavailable bool
-	// Throttled marks outages in which the store answered that it is asked too often.
+	// Throttled marks outages in which the store answered that it has too many calls.
 	Throttled bool
 	// Throttles says which limits a throttled call met, as far as the store told.
 	Throttles []Throttle
@@ -54,13 +54,13 @@ func (e *Error) Unwrap() error { return e.Err }
 type ItemError struct {
 	Key       Key    // of the item
 	Attribute string // "" where the item as a whole is wrong
-	Err       error  // what is wrong, with the name of the attribute
+	Err       error  // the mistake, with the name of the attribute
 }
 
-// Error returns what is wrong.
+// Error returns the mistake in words.
 func (e *ItemError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the mistake.
 func (e *ItemError) Unwrap() error { return e.Err }
 
 // An Outcome is the meaning of an error of a store: the fate of the call, and the caller's options.
@@ -77,8 +77,8 @@ const (
 	Ended                      // the caller's context ended, and nothing was written
 )
 
-// OutcomeOf returns what an error of a [Store] says about the call. It is the one place where errors of stores are told
-// apart; a failed condition is a [Result], and never an error.
+// OutcomeOf returns the outcome of a call by its error from a [Store]. It is the one place where errors of stores are
+// told apart; a failed condition is a [Result], and never an error.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Done

@@ -16,7 +16,7 @@ func Of(h Handle) Store { return h.impl }
 // IsEmbedded reports whether the store of a handle is set up by the program that opens it.
 func IsEmbedded(h Handle) bool { return h.embedded }
 
-// Close releases what the store opened. The zero Handle has nothing to release.
+// Close releases everything that the store opened. The zero Handle has nothing to release.
 func (h Handle) Close() error {
 	if h.impl == nil {
 		return nil

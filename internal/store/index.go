@@ -13,7 +13,7 @@ type Indexer interface {
 
 // IndexDifferences are the names of indexes in which a table is not as it would be created.
 type IndexDifferences struct {
-	Missing    []string // global ones that it lacks, which can be added
-	Local      []string // local ones that it lacks, which cannot be added to a table
-	Projecting []string // those that project other attributes, which cannot be changed
+	Missing    []string // missing global indexes, which can be added
+	Local      []string // missing local indexes, which cannot be added to a table
+	Projecting []string // indexes that project other attributes, which cannot be changed
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// A Plan is what a write makes of an item.
+// A Plan is the result of a write on an item.
 type Plan struct {
 	// Applied reports whether the condition holds. Nothing else is set when it does not.
 	Applied bool
@@ -62,7 +62,7 @@ func (s *Schema) harmless(b expr.Bound) bool {
 	}
 	for i := range b.Values {
 		switch b.Values[i].Kind() {
-		case expr.KindL, expr.KindM: // may hold what is not valid
+		case expr.KindL, expr.KindM: // may hold invalid values
 			return false
 		default: // Bind has refused an empty set
 		}

@@ -4,13 +4,13 @@ import "fmt"
 
 // TableSettings are settings of a table besides its layout, for a store that creates one on a service.
 type TableSettings struct {
-	WarmReadUnits, WarmWriteUnits int64 // served at once, capacity units a second; 0 for what the service gives
+	WarmReadUnits, WarmWriteUnits int64 // served at once, capacity units a second; 0 for the default of the service
 	MaxReadUnits, MaxWriteUnits   int64 // ceilings, capacity units a second; 0 for none
 	DeletionProtection            bool  // the service refuses to delete the table
 	MixedFleet                    bool  // other clients of the layout use the table: its mixed indexes hold whole items
 }
 
-// What DynamoDB serves at once of a new table on demand, in capacity units a second. It refuses lower settings.
+// The capacity units a second that DynamoDB serves at once of a new table on demand. It refuses lower settings.
 const (
 	LeastWarmReads  = 12_000
 	LeastWarmWrites = 4_000
@@ -19,7 +19,7 @@ const (
 // A ProjectionError reports a table that is not made for a mixed fleet.
 type ProjectionError struct {
 	Table, Index string
-	Projection   string // what the index holds
+	Projection   string // the kind of projection
 }
 
 // Error names the contents of the index, and the remedy.

@@ -43,7 +43,7 @@ const (
 	SK = "SK"
 )
 
-// Kind says what a write does when its condition holds.
+// Kind is the effect of a write when its condition holds.
 type Kind uint8
 
 // The kinds of write.
@@ -83,7 +83,7 @@ func (w *Write) Validate() error {
 	}
 }
 
-// A Result is what one write found.
+// A Result is the answer to one write.
 type Result struct {
 	// Applied reports whether the condition held and the write was done.
 	Applied bool
@@ -103,7 +103,7 @@ func (r *Result) Release() {
 	r.Item, r.Loan = nil, nil
 }
 
-// A Loan counts those who may look at an item. The zero Loan is one of nobody. It is safe for concurrent use.
+// A Loan counts those who may look at an item. The zero Loan has no holders. It is safe for concurrent use.
 type Loan struct{ readers atomic.Int64 }
 
 // Take counts one more.
@@ -112,7 +112,7 @@ func (l *Loan) Take() { l.readers.Add(1) }
 // Return counts one less.
 func (l *Loan) Return() { l.readers.Add(-1) }
 
-// IsReturned reports whether nobody may look at the item any more.
+// IsReturned reports whether the item is out of use.
 func (l *Loan) IsReturned() bool { return l.readers.Load() == 0 }
 
 // A Query asks for the items of one partition of the table or of an index, in the order of their sort key.
@@ -190,9 +190,9 @@ type Store interface {
 	// write whose condition held in a transaction that was not applied has a nil image. Applied writes return no image.
 	Transact(ctx context.Context, writes []Write) ([]Result, error)
 
-	// Delete deletes the existing items at keys, whatever they hold. It is not one write: any of them may be deleted when
-	// it fails. No error of it is Unknown, since doing it again is safe. A repeated key is allowed. It makes one call for
-	// up to MaxDelete keys.
+	// Delete deletes the existing items at keys, with any content. It is not one write: any of them may be deleted when
+	// it fails. No error of it is Unknown, since doing it again is safe. A repeated key is allowed. It makes one call
+	// for up to MaxDelete keys.
 	Delete(ctx context.Context, keys []Key) error
 
 	// Query returns one page. An empty page may have a next one.
@@ -208,6 +208,6 @@ type Store interface {
 	// Partitioned reports whether a single key has a limited write rate, so that hot items are worth splitting.
 	Partitioned() bool
 
-	// Close releases what the store opened itself. Calls after Close fail.
+	// Close releases everything that the store opened itself. Calls after Close fail.
 	Close() error
 }

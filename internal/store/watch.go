@@ -2,8 +2,8 @@ package store
 
 import "context"
 
-// A Watcher is told of the attempts of a call while the call is under way. A store answers some attempts with a throttle, or with a part of
-// what was asked for, and makes another. Such a call is not silent, however long it takes.
+// A Watcher is told of the attempts of a call while the call is under way. A store answers some attempts with a
+// throttle, or with a part of the result, and makes another. Such a call is not silent, however long it takes.
 type Watcher interface {
 	// Sent is called before each attempt, possibly by several goroutines at once.
 	Sent()

@@ -85,7 +85,7 @@ func (c *Consumer) noteUnheld(leases []Lease, now time.Time) {
 }
 
 // open returns the leases of partitions that are to be read. A lease whose partition is not listed any more is among
-// them, since a consumer has to notice what was lost with it. One that cannot be read is not.
+// them, since a consumer has to notice the changes lost with it. One that cannot be read is not.
 func open(leases []Lease) (open []Lease) {
 	for i := range leases {
 		if leases[i].isOpen() {
@@ -153,7 +153,7 @@ func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 	return true, nil
 }
 
-// announce writes a record by which the other consumers know that this one waits for partitions, and leave it some.
+// announce writes a record for the other consumers: this one waits for partitions, and they are to leave it some.
 // Consumers that have partitions are known by their leases.
 //
 // An earlier process of the same name may have left its record, perhaps withdrawn. The first write finds that record,

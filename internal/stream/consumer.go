@@ -26,9 +26,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An Apply does what is to be done with changes, which are in the order of the stream. It returns nil when all were
-// applied, else an error for each change, nil where that one was applied. Changes that were not applied are delivered
-// again. When the context ends, Apply should return soon, since the partition has perhaps gone to another consumer.
+// An Apply applies changes, in the order of the stream. It returns nil when all were applied, else an error for each
+// change, nil where that one was applied. Changes that were not applied are delivered again. When the context ends,
+// Apply should return soon, since the partition has perhaps gone to another consumer.
 type Apply func(ctx context.Context, changes []store.Change) []error
 
 // A Config says what a [Consumer] consumes and how. Zero values stand for the defaults.
@@ -55,8 +55,8 @@ type Config struct {
 	Listing time.Duration
 	// Grace is how long the calls of Apply that are under way may take when the consumer stops; 20 s by default.
 	Grace time.Duration
-	// Patience is the number of times that a change may fail before it counts as stuck; 8 by default, which is some 50 s.
-	Patience int
+	// StuckAfter is the number of tries of a change before it counts as stuck; 8 by default, which is some 50 s.
+	StuckAfter int
 	// Skip is asked about a stuck change each time that it fails, and leaves it out by returning true. By default no
 	// change is left out: the partition waits at the change, which is tried once a minute, and its position does not move.
 	Skip func(c store.Change, failed error) bool
@@ -67,12 +67,12 @@ type Config struct {
 }
 
 const (
-	defaultBatch    = 1000
-	defaultPoll     = time.Second
-	defaultTerm     = 30 * time.Second
-	defaultListing  = 5 * time.Minute
-	defaultGrace    = 20 * time.Second
-	defaultPatience = 8
+	defaultBatch      = 1000
+	defaultPoll       = time.Second
+	defaultTerm       = 30 * time.Second
+	defaultListing    = 5 * time.Minute
+	defaultGrace      = 20 * time.Second
+	defaultStuckAfter = 8
 
 	// Pauses after failures grow from the first to the longest.
 	firstPause   = 200 * time.Millisecond
@@ -89,7 +89,7 @@ type Consumer struct {
 	parents  map[string]int // partitions that have ended, and how often to look for their children yet
 	seen     watch
 	known    knowledge
-	waiting  Lease     // the record that says that this consumer has nothing to do
+	waiting  Lease     // the record of an idle consumer
 	looked   time.Time // when the leases were last read
 	trouble  error     // of the last look; nil when it went well
 
@@ -108,7 +108,7 @@ func New(c Config) *Consumer {
 	setDefault(&c.Term, defaultTerm)
 	setDefault(&c.Listing, defaultListing)
 	setDefault(&c.Grace, defaultGrace)
-	setDefault(&c.Patience, defaultPatience)
+	setDefault(&c.StuckAfter, defaultStuckAfter)
 	if c.Report == nil {
 		c.Report = func(Event) {}
 	}

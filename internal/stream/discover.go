@@ -19,7 +19,7 @@ import (
 // next listing.
 const maxAdoptions = 6
 
-// A knowledge is what a consumer remembers between two looks. Only the goroutine of Run uses it.
+// A knowledge is a consumer's memory between two looks. Only the goroutine of Run uses it.
 type knowledge struct {
 	from   string        // no partition before this one, nor its descendants, was to be read when all leases were last read
 	readAt time.Time     // when that was

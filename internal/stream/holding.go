@@ -121,7 +121,8 @@ func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 
 func keep(*Lease) {}
 
-// forget has the store drop what is applied, where it keeps changes for consumers alone. They share one lease, which tells its position.
+// forget has the store drop applied changes, where it keeps changes for consumers alone. They share one lease, which
+// tells its position.
 func (h *holding) forget(ctx context.Context, upTo store.Sequence) {
 	source, ok := h.c.Source.(store.Forgetter)
 	if !ok || upTo == "" {
@@ -190,7 +191,7 @@ type place struct {
 // maxIdle is how many times a batch gather reads, of changes that are not to be applied, before the position is noted.
 const maxIdle = 8
 
-// gather reads up to a batch of changes. With an error it returns what was read before.
+// gather reads up to a batch of changes. With an error it returns the changes read before.
 func (h *holding) gather(ctx context.Context, at store.Position) (batch []store.Change, to place, err error) {
 	to.at = at
 	for read := 0; len(batch) < h.c.Batch && read < maxIdle*h.c.Batch && !to.end && !to.quiet && !h.releasing(); {
@@ -259,7 +260,7 @@ func (h *holding) settle(batch []store.Change, errs []error, attempt int) (rest 
 	if len(errs) != 0 && len(errs) != len(batch) {
 		errs = slices.Repeat([]error{fmt.Errorf("%d results for %d changes", len(errs), len(batch))}, len(batch))
 	}
-	stuck := attempt >= h.c.Patience
+	stuck := attempt >= h.c.StuckAfter
 	var failure error
 	var applied, skipped int64
 	var last, position *store.Change

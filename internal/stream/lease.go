@@ -10,17 +10,18 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Lease is what consumers have agreed on about one partition: how far its changes are applied, and who applies them.
-// A lease whose partition starts with [waitingMark] belongs to no partition. It says that a consumer waits for one, or who
-// listed the partitions last.
+// A Lease is the agreement of consumers on one partition: how far its changes are applied, and by which consumer.
+// A lease whose partition starts with [waitingMark] belongs to no partition. It says that a consumer waits for one, or names
+// the consumer that listed the partitions last.
 type Lease struct {
 	Partition string
-	Position  store.Sequence // of the last change that was applied; "" for none. Of a consumer that waits it is what [watch.testify] tells
-	Owner     string         // the consumer that has the partition; "" for none
-	Beats     int64          // writes of the record: each counts one on
-	Finished  bool           // the partition has ended, and all of it is applied
-	ExpiresAt time.Time      // when the record may be deleted; zero for never
-	Broken    string         // why the record cannot be read, in which case it has its partition alone; "" for one that can
+	// Position is the last applied change; "" for none. In the record of a waiting consumer it comes from [watch.testify].
+	Position  store.Sequence
+	Owner     string    // the consumer that has the partition; "" for none
+	Beats     int64     // writes of the record: each counts one on
+	Finished  bool      // the partition has ended, and all of it is applied
+	ExpiresAt time.Time // when the record may be deleted; zero for never
+	Broken    string    // why the record cannot be read, and has only its partition; "" for a readable one
 }
 
 // isOpen reports whether the lease is of a partition that is to be read.
@@ -44,7 +45,7 @@ type Leases interface {
 	// returns the record as it is afterwards, or the zero Lease when it does not exist, and whether it wrote.
 	Save(ctx context.Context, next Lease) (found Lease, saved bool, err error)
 
-	// Delete deletes leases, whatever they say.
+	// Delete deletes leases with any content.
 	Delete(ctx context.Context, partitions []string) error
 
 	// Holds reports whether a key is that of a lease. Changes of leases are not applied.

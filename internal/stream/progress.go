@@ -33,7 +33,7 @@ type Event struct {
 	Kind      Kind
 	Partition string        // "" for the whole stream
 	From      string        // for Claimed, the consumer that had the partition and is gone; "" for none
-	Change    *store.Change // the first that fails, or the one that is skipped
+	Change    *store.Change // the first that fails, or the skipped one
 	Failed    int           // changes that failed
 	Attempt   int           // how often they have been tried
 	Err       error
@@ -49,7 +49,7 @@ type Progress struct {
 	LastChange time.Time      // when the last one that is applied was made, by the clock of the store
 	CaughtUp   time.Time      // when there was last nothing more to read, by the consumer's clock
 	Oldest     time.Time      // when the oldest change was made that was read and is not applied; zero for none
-	Lag        time.Duration  // the age of the oldest change that is not applied, or that may not be
+	Lag        time.Duration  // the age of the oldest change that is not applied, or may not be
 	Failing    store.Sequence // the first change that fails; "" for none
 	Stuck      bool           // it has failed for so long that an operator should look
 	Err        error          // of the last call that failed, nil once changes are applied again
@@ -59,7 +59,7 @@ type Progress struct {
 // A Status is the state of a consumer.
 type Status struct {
 	Name       string
-	Partitions []Progress // those that it has, and those that no consumer seems to have, in the order of their names
+	Partitions []Progress // those of this consumer, and those that seem to be without one, in the order of their names
 	LookedAt   time.Time  // when it last read who has what; zero before the first time
 	Err        error      // why it could not, the last time
 

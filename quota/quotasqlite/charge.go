@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/quota"
 )
 
-// A window is what a transaction reads of one name.
+// A window has the entries of one name that a transaction reads.
 type window struct {
 	scope    quota.Scope
 	name     string
@@ -59,7 +59,7 @@ func (d *db) pruneAndCheck(ctx context.Context, c quota.Charge) error {
 		_, err := d.decide(ctx, &c)
 		refused = err
 		if isRefusal(err) {
-			return nil // What was dropped stays dropped.
+			return nil // Dropped entries stay dropped.
 		}
 		return err
 	})
@@ -133,7 +133,7 @@ func (d *db) Reserve(ctx context.Context, c quota.Charge) (quota.Ticket, error) 
 	return t, nil
 }
 
-// Record records whatever the limits say.
+// Record records at any limits.
 func (d *db) Record(ctx context.Context, c quota.Charge) error {
 	return d.write(ctx, "record", func(ctx context.Context) error {
 		windows, err := d.windows(ctx, &c)
@@ -179,7 +179,7 @@ func (w *window) endDay(now int64) {
 	}
 }
 
-// windows drops what has aged out and reads the model's window and the key's.
+// windows drops aged-out entries and reads the model's window and the key's.
 func (d *db) windows(ctx context.Context, c *quota.Charge) ([]window, error) {
 	now := d.now().UnixNano()
 	out := make([]window, 0, 2)

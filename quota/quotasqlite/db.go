@@ -3,8 +3,7 @@
 //
 //	import _ "github.com/zlimit/zlimit-go/quota/quotasqlite"
 //
-// It is a package of its own so that programs that do not use SQLite do not
-// link it.
+// It is a package of its own, so that only programs with SQLite link it.
 //
 // Several processes may share a file. Every decision and its record are one transaction that takes
 // SQLite's write lock first. Together, all processes never exceed a quota. A process that finds the
@@ -42,8 +41,7 @@ const (
 	// A caller that finds the file locked looks again after a random part of this.
 	// Transactions take about a tenth of a millisecond.
 	retryPause = time.Millisecond
-	// Every tidyEvery-th transaction drops the aged-out rows of all names, so that
-	// names which are no longer asked for are forgotten.
+	// Every tidyEvery-th transaction drops the aged-out rows of all names, so that unused names are forgotten.
 	tidyEvery = 4096
 )
 

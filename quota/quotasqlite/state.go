@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/quota"
 )
 
-// History returns what is recorded of a name and its stored quota.
+// History returns the records of a name and its stored quota.
 func (d *db) History(ctx context.Context, sc quota.Scope, name string) (u quota.UsageStats, q *quota.ModelQuota, err error) {
 	err = d.read(ctx, "read", func(ctx context.Context) error {
 		st := quota.State{}

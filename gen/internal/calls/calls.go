@@ -1,5 +1,5 @@
-// Package calls is what the programs of zlimit ask of AWS, as a checked data model. [Load] reads it from YAML and reports
-// everything that is wrong with it at once.
+// Package calls has the calls of AWS of zlimit's programs, as a checked data model. [Load] reads it from YAML and
+// reports everything that is wrong with it at once.
 package calls
 
 import (
@@ -19,7 +19,7 @@ type Calls struct {
 	Programs []*Program
 }
 
-// A Program is a kind of program, and what it does.
+// A Program is a kind of program, with its actions.
 type Program struct {
 	Name    string
 	Doc     string

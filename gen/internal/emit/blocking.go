@@ -34,8 +34,8 @@ func Blocking(f *facade.Facade) (map[string][]byte, error) {
 }
 
 // blocking is a file of package blocking in the making. The hand-written files of the package have callTimeout, whose
-// method context returns the context of a call, and defaultTimeout. They also have collect, which returns what an
-// iterator yields, and steps, which bounds the steps of one.
+// method context returns the context of a call, and defaultTimeout. They also have collect, which returns all elements
+// of an iterator, and steps, which bounds the steps of one.
 type blocking struct {
 	*file
 	core *types.Package
@@ -86,7 +86,7 @@ func (b *blocking) wrap(t *facade.Type, core, timeout Code) *Statement {
 	return Op("&").Id(t.Name()).Values(core, timeout)
 }
 
-// pointer writes the type of pointers to what a type mirrors.
+// pointer writes the type of pointers to the mirrored type.
 func (b *blocking) pointer(t *facade.Type) *Statement { return Op("*").Qual(b.core.Path(), t.Name()) }
 
 // slice writes the method that returns a list as a whole.

@@ -14,7 +14,7 @@ func items(f *file, s *schema.Schema) {
 	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() == "" })
 }
 
-// tableItems writes the records whose key begins with the same text always: what the table holds once.
+// tableItems writes the records whose key always begins with the same text: those that the table holds once.
 func tableItems(f *file, s *schema.Schema) {
 	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() != "" })
 }
@@ -541,7 +541,7 @@ func completeness(g *Group, r *schema.Record) {
 	}
 }
 
-// reserves writes the function that tells which names members cannot have.
+// reserves writes the function that tells the reserved names of members.
 func reserves(f *file, s *schema.Schema, r *schema.Record) {
 	var names []string
 	for _, a := range r.Attributes {

@@ -25,7 +25,7 @@ const callsFile = "spec/calls.yaml"
 const stackFile = "gen/internal/emit/stack.yaml"
 
 // Stack returns the CloudFormation template of a deployment by its path in the module. The schema and the calls decide
-// what the table holds, which of its changes the aggregator gets, and which keys and actions the policies name.
+// the content of the table, the changes for the aggregator, and the keys and actions of the policies.
 func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
 	d := stackData{schema: s, calls: c}
 	parsed, err := template.New("stack.yaml").Delims("[[", "]]").Option("missingkey=error").Parse(stackText)
@@ -69,7 +69,7 @@ func narrow(text []byte) []byte {
 	return b.Bytes()
 }
 
-// stackData is what the template asks for.
+// stackData is the input of the template.
 type stackData struct {
 	schema *schema.Schema
 	calls  *calls.Calls
@@ -245,7 +245,7 @@ func (d *stackData) program(name string) (*calls.Program, error) {
 	return nil, fmt.Errorf("no program %s", name)
 }
 
-// A grant is what a policy allows on the table.
+// A grant is an allowed action on the table.
 type grant struct {
 	Program *calls.Program
 	Table   []string // reads that the table alone takes
@@ -256,7 +256,7 @@ type grant struct {
 	Apart   bool     // whether Keys would allow writes in the registry, of which the program makes none
 }
 
-// Grant returns what a program is allowed.
+// Grant returns the permissions of a program.
 func (d *stackData) Grant(name string) (*grant, error) {
 	p, err := d.program(name)
 	if err != nil {
@@ -368,7 +368,7 @@ func (d *stackData) Roles() []role {
 // An alarm is one of the stack. Its name is also that of its section in docs/operations.md.
 type alarm struct{ ID, Condition, Name, What string }
 
-// Alarm returns an alarm, with what it means in a sentence.
+// Alarm returns an alarm, with its meaning in a sentence.
 func (d *stackData) Alarm(id, condition, name, what string) alarm {
 	if condition != "HasProvisionerAlarms" {
 		d.alarms = append(d.alarms, name)

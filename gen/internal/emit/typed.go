@@ -12,7 +12,7 @@ import (
 )
 
 // Typed returns a Go file of an application's package, generated from a declaration of the name given. The file has a
-// type for what is consumed of each resource, constants for the names, and the limits as they are declared.
+// type for the consumption of each resource, constants for the names, and the declared limits.
 func Typed(d *declaration.Declaration, pkg, source string) ([]byte, error) {
 	f := &file{NewFile(pkg)}
 	f.HeaderComment("// " + headerBy("zlimitgen", source))
@@ -44,7 +44,7 @@ func names(f *file, d *declaration.Declaration) {
 	})
 }
 
-// consumption declares the type of what is consumed of a resource, with its methods.
+// consumption declares the type for the consumption of a resource, with its methods.
 func consumption(f *file, r *declaration.Resource) {
 	about := ""
 	if r.Doc != "" {

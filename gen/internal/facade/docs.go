@@ -18,7 +18,7 @@ var phrases = strings.NewReplacer(
 	"goes on for up to 5 seconds after the context ends", "takes up to 5 seconds, whatever the timeout",
 )
 
-// mention finds what is left of contexts.
+// mention finds remaining words about contexts.
 var mention = regexp.MustCompile(`(?i)\bcontexts?\b|\bctx\b`)
 
 // link finds links to declarations of the core, with the words behind a link to an iterator.
@@ -81,7 +81,7 @@ func (a *analysis) doc(object types.Object, name string) string {
 // unwrap joins the lines of each paragraph and of each item of a list. What else is indented stays as it is.
 func unwrap(text string) string {
 	var lines []string
-	before := "" // what the line before begins with: an item, prose, or neither
+	before := "" // the kind of the line before: an item, prose, or neither
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		begins := ""
 		switch {

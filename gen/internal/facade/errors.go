@@ -38,7 +38,7 @@ func (e Errors) sorted() Errors {
 	return e
 }
 
-// fail notes what is wrong with a declaration.
+// fail notes a mistake in a declaration.
 func (a *analysis) fail(object types.Object, name, format string, args ...any) {
 	a.errs = append(a.errs, &Error{a.Fset.Position(object.Pos()), name, fmt.Sprintf(format, args...)})
 }

@@ -54,7 +54,7 @@ type Func struct {
 	Params  []Param
 	Wraps   *Type        // the core returns a pointer to it, and an error; without a context the pointer alone
 	Element types.Type   // the core returns an iterator that yields it, and an error
-	Results *types.Tuple // what it returns otherwise
+	Results *types.Tuple // the other results
 }
 
 // A Param is a parameter besides the context.
@@ -262,7 +262,7 @@ func (a *analysis) mirror(object *types.Func, prefix string, t *Type) *Func {
 	return f
 }
 
-// results works out what a function returns.
+// results works out the results of a function.
 func (a *analysis) results(f *Func, object *types.Func, name string) {
 	results := slices.Collect(object.Signature().Results().Variables())
 	if f.Context && len(results) == 1 {
@@ -418,7 +418,7 @@ func (a *analysis) unwritableName(name *types.TypeName, args *types.TypeList) st
 	return ""
 }
 
-// show returns a type as the core writes it, and what it stands for.
+// show returns a type as the core writes it, and the type that it stands for.
 func (a *analysis) show(t types.Type) string {
 	text := types.TypeString(t, types.RelativeTo(a.Types))
 	if _, ok := t.(*types.Alias); ok {
@@ -432,7 +432,7 @@ func taken(name, core string) bool {
 	return slices.Contains([]string{"cancel", "context", "core", "ctx", "err", "iter", "time", core}, name)
 }
 
-// takesContext reports whether a parameter is a context, under whatever name.
+// takesContext reports whether a parameter is a context, under any name.
 func takesContext(s *types.Signature) bool {
 	return slices.ContainsFunc(slices.Collect(s.Params().Variables()), func(v *types.Var) bool { return isContext(types.Unalias(v.Type())) })
 }
@@ -441,8 +441,8 @@ func isContext(t types.Type) bool { return isNamed(t, "context", "Context") }
 
 func isIterator(t types.Type) bool { return isNamed(t, "iter", "Seq") || isNamed(t, "iter", "Seq2") }
 
-// iterates reports whether a type is a function to range over, under whatever name. It runs when the call that returned
-// it is over.
+// iterates reports whether a type is a function to range over, under any name. It runs when the call that returned it
+// is over.
 func iterates(t types.Type) bool {
 	f, ok := t.Underlying().(*types.Signature)
 	if !ok || f.Params().Len() != 1 || f.Results().Len() != 0 {

@@ -1,4 +1,4 @@
-// Package gentest keeps the golden files of generators in archives: inputs, and what is generated from them.
+// Package gentest keeps the golden files of generators in archives: the inputs and their outputs.
 package gentest
 
 import (

@@ -14,8 +14,9 @@ var fieldTypes = map[Type]types.Type{
 	BOOL: types.Typ[types.Bool],
 }
 
-// CheckImported reports families whose type the package lacks that declares the types of members, and attributes that
-// such a type has no field or methods for. The generated code would not compile. The file is that of the schema.
+// CheckImported reports families whose types of members are missing in the declaring package. It also reports
+// attributes without a field or methods in such a type. The generated code would not compile. The file is that of the
+// schema.
 func (s *Schema) CheckImported(file string, pkg *types.Package) error {
 	r := document.New(file)
 	for _, m := range s.Members {

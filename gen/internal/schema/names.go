@@ -234,7 +234,7 @@ func (l *loader) checkRecordNames(r *Record) {
 	}
 	parts := l.namespace() // fields and methods of the key type
 	parts.taken["Key"] = "the primary key"
-	builder := l.namespace() // parameters of the function that builds the key, and results of the one that takes it apart
+	builder := l.namespace() // parameters of the key's builder, and results of its parser
 	builder.taken["key"] = "the key"
 	builder.taken["k"] = "the fields of the key"
 	builder.taken["ok"] = "the last result"

@@ -62,7 +62,7 @@ func (l *loader) query(p document.Pair) {
 	l.schema.Queries = append(l.schema.Queries, q)
 }
 
-// scope is what the names in the terms of an operation, or of one of its clauses, stand for.
+// scope has the meanings of the names in the terms of an operation, or of one of its clauses.
 type scope struct {
 	*loader
 	what    string
@@ -332,8 +332,8 @@ func (r *Record) refused(name string) *Refused {
 	return nil
 }
 
-// ref finds an attribute. One of the family comes first, and then one that all records have in the same type, or a key
-// of an index of all records.
+// ref finds an attribute. An attribute of the family comes first. Then comes one that all records have in the same
+// type, or a key of an index of all records.
 func (s *scope) ref(pos document.Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {
@@ -438,7 +438,7 @@ func (op *Operation) does() bool {
 	return slices.ContainsFunc(op.Clauses, func(c *Clause) bool { return len(c.Actions) > 0 })
 }
 
-// checkEffect reports an operation whose kind of write does not go with what it says.
+// checkEffect reports an operation whose kind of write does not go with its effects.
 func (l *loader) checkEffect(op *Operation, what string, asks, does bool) {
 	switch {
 	case op.Write == "":

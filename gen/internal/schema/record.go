@@ -277,7 +277,7 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 			l.Errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
 		}
 		for _, a := range m.Fields {
-			if a.Empty == Null { // which would read as an attribute that is not a member
+			if a.Empty == Null { // it would read as an attribute that is not a member
 				l.Errorf(a.Pos, "%s: pattern %q is for a field that is never NULL", what, m.Pattern)
 			}
 		}
@@ -302,7 +302,7 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 	return m
 }
 
-// checkRefused reports a family that lacks its type, and refused attributes that are no fields of members.
+// checkRefused reports a family without its type, and refused attributes that are no fields of members.
 func (l *loader) checkRefused(m *Members, pos document.Pos, what string, patternPos document.Pos) {
 	alone := len(m.Fields) == 0 && len(m.Refused) > 0
 	switch {
@@ -369,8 +369,8 @@ func (l *loader) checkFamilies(r *Record) {
 	}
 }
 
-// meets reports whether an attribute name may have the forms of both families. One without a prefix reads what no other
-// does, and no name of its members has a "#".
+// meets reports whether an attribute name may have the forms of both families. A family without a prefix reads the
+// attributes that no other reads, and no name of its members has a "#".
 func (m *Members) meets(other *Members) bool {
 	if m.Prefix == "" || other.Prefix == "" {
 		return !strings.HasSuffix(m.Prefix+other.Prefix, "#")

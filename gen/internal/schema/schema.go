@@ -95,7 +95,7 @@ type Record struct {
 	PK, SK     *Template
 	Internal   bool // programs outside the module do not read it
 	Entries    []*Entry
-	Nested     string // attribute with a map that attributes may be in instead; "" for none, as in every layout that is written
+	Nested     string // attribute with a map that attributes may be in instead; "" for none, as in every layout written
 	Attributes []*Attribute
 	Families   []*Family
 	Refused    []*Refused // attributes of other programs, those in the names of members included
@@ -118,7 +118,7 @@ type Entry struct {
 	Pos    document.Pos
 	Index  *Index
 	PK, SK *Template  // PK is the table's in a local index
-	When   *Attribute // attribute that must not be empty for the entry to exist, and that the key is made of; may be nil
+	When   *Attribute // attribute of the key that must not be empty for the entry to exist; may be nil
 }
 
 // Attributes returns the names of the attributes that hold the key.
@@ -198,9 +198,9 @@ type Attribute struct {
 	Method bool // the type of the members has methods for the value: one of the name, and one that begins with Set
 	Doc    string
 
-	Refuse *Feature // the feature of other programs that the attribute belongs to; nil for an attribute that programs of this module know
+	Refuse *Feature // the feature of other programs for the attribute; nil where this module knows it
 	Unless []string // values of a refused attribute that do not matter
-	Noted  bool     // whether a refused attribute has a name for programs, which tells that an item has it
+	Noted  bool     // whether a refused attribute has a name for programs, to tell that an item has it
 }
 
 // A Refused attribute belongs to a feature of other programs. An item that has it is neither obeyed nor written.
@@ -221,7 +221,7 @@ type Members struct {
 	Pos     document.Pos
 	Pattern string
 	Prefix  string // of the attribute names
-	Var     *Field // what a member is called by
+	Var     *Field // the name of a member
 	PerAttr bool   // attribute names end in an underscore and the name of the field; otherwise there is one field alone
 	Type    string // Go type
 	Doc     string

@@ -73,7 +73,7 @@ func (l *loader) checkReadable(t *Template) {
 // symbol is one step of a key form: a character of a set, once or at least once.
 type symbol struct {
 	char  rune
-	field *Field // the set is what the field allows; nil for the single character
+	field *Field // the set is the one of the field; nil for the single character
 }
 
 func (t *Template) symbols() []symbol {

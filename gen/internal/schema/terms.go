@@ -184,7 +184,7 @@ func (t *term) action() *Action {
 	}
 }
 
-// value reads the right side of a set, in which the attribute itself may occur, and a number that is added to it.
+// value reads the right side of a set. The attribute itself may occur in it, and a number may be added to it.
 func (t *term) value(a *Action) {
 	k := t.words[0]
 	switch {

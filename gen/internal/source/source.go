@@ -17,8 +17,8 @@ import (
 	"path/filepath"
 )
 
-// A Package is a package whose declarations have been checked. The bodies of its functions have not: they may call what
-// is still to be generated or adapted.
+// A Package is a package whose declarations have been checked. The bodies of its functions are not checked: they may
+// call functions that are still to be generated or adapted.
 type Package struct {
 	Fset  *token.FileSet
 	Files []*ast.File
@@ -58,7 +58,7 @@ func Load(dir string) (*Package, error) {
 	return p, nil
 }
 
-// listing is what the go command tells of a package.
+// listing is the answer of the go command about a package.
 type listing struct {
 	ImportPath string
 	Export     string // path of the export data

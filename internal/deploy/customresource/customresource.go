@@ -1,5 +1,6 @@
-// Package customresource is Custom::ZlimitLimits, limits as a resource of CloudFormation: a function that AWS Lambda calls
-// when such a resource is created, updated or deleted, and that applies its limits as `zlimit limits apply` applies a file.
+// Package customresource is Custom::ZlimitLimits, limits as a resource of CloudFormation. AWS Lambda calls its function
+// when such a resource is created, updated or deleted. The function applies the limits as `zlimit limits apply` applies
+// a file.
 package customresource
 
 import (
@@ -36,7 +37,7 @@ type Function struct {
 	Table string
 	// Open opens a limiter on the table; each event has one of its own.
 	Open func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error)
-	// Logger is told what is applied; [slog.Default] when nil.
+	// Logger gets the applied changes; [slog.Default] when nil.
 	Logger *slog.Logger
 }
 
@@ -50,13 +51,14 @@ func Serve(ctx context.Context, env func(string) string, logger *slog.Logger) er
 	f := &Function{Table: table, Logger: logger, Open: func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 		return zlimit.Open(ctx, "dynamodb:"+table, opts...)
 	}}
-	slog.SetDefault(logger) // what the Lambda library writes by package log is a line of JSON, too
+	slog.SetDefault(logger) // lines that the Lambda library writes by package log are JSON, too
 	lambda.StartWithOptions(f.Handler(), lambda.WithContext(ctx))
 	return nil
 }
 
-// Handler returns the function that AWS Lambda calls, for lambda.Start. It sends its answer to the URL of the event: FAILED
-// with the reason for an error, SUCCESS otherwise. An answer that cannot be sent is an error, after which Lambda calls again.
+// Handler returns the function that AWS Lambda calls, for lambda.Start. It sends its answer to the URL of the event:
+// FAILED with the reason for an error, SUCCESS otherwise. After an answer that cannot be sent it returns an error, and
+// Lambda calls again.
 func (f *Function) Handler() cfn.CustomResourceLambdaFunction {
 	return cfn.LambdaWrap(func(ctx context.Context, event cfn.Event) (string, map[string]any, error) {
 		if deadline, ok := ctx.Deadline(); ok {
@@ -85,8 +87,8 @@ func reason(err error) string {
 	return text[:cut] + " …"
 }
 
-// Handle does what an event asks for. It returns the physical ID of the resource, and its attributes. All events may come
-// again, and do then what is left to do.
+// Handle carries out an event. It returns the physical ID of the resource, and its attributes. Any event may come
+// again. Then it does the remaining work.
 func (f *Function) Handle(ctx context.Context, event cfn.Event) (id string, data map[string]any, err error) {
 	switch event.RequestType {
 	case cfn.RequestCreate:

@@ -55,8 +55,8 @@ func read(resource string, given map[string]any) (*properties, error) {
 	return p, nil
 }
 
-// declared reads the property Limits: a file of limits as a text, or as a mapping, in which CloudFormation has made all
-// numbers and truth values texts.
+// declared reads the property Limits: a file of limits as a text, or as a mapping. CloudFormation has made all numbers
+// and truth values of the mapping texts.
 func declared(resource string, limits any) (*declaration.Declaration, error) {
 	switch limits := limits.(type) {
 	case nil:

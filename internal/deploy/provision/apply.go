@@ -12,21 +12,22 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// ErrStale says that a plan is not what would be planned now: what is stored, or what is managed, has changed since.
+// ErrStale says that a plan is out of date: the stored levels, or the set of managed ones, have changed since.
 var ErrStale = errors.New("the plan is out of date")
 
-// How long the record of what was done may take, which a run writes also after it was interrupted: a time, and one for each level.
+// recordTimeout and recordOneLevel bound the record of the changes, which a run writes even after an interrupt: a time,
+// and one for each level.
 const (
 	recordTimeout  = 5 * time.Second
 	recordOneLevel = time.Millisecond
 )
 
-// Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. Changes
-// that it did are recorded in any case; a run that could not even do that is finished by the next one.
+// Apply plans and does the changes. It returns the plan, and with an error the changes that were done. The changes done
+// are recorded in any case. If the record fails, the next run finishes this one.
 //
-// While it runs no other run does: that is a [zlimit.LockedError]. If saved is not nil, the plan of now must be the
-// same, or have nothing left to change, as after an apply of the same plan. Otherwise nothing is written and the error is
-// [ErrStale].
+// While it runs no other run does: that is a [zlimit.LockedError]. If saved is not nil, the present plan must be the
+// same, or have nothing left to change, as after an apply of the same plan. Otherwise nothing is written and the error
+// is [ErrStale].
 func (p *Provisioner) Apply(ctx context.Context, declared []zlimit.Stored, saved *Plan) (plan *Plan, done []Change, err error) {
 	err = p.limiter.Managed.Run(ctx, func(ctx context.Context, lock *zlimit.ManagedRun) error {
 		r := &run{Provisioner: p, lock: lock}
@@ -51,12 +52,13 @@ func (p *Provisioner) Apply(ctx context.Context, declared []zlimit.Stored, saved
 type run struct {
 	*Provisioner
 	lock    *zlimit.ManagedRun
-	set     zlimit.ManagedSet     // of what is managed
+	set     zlimit.ManagedSet     // of managed levels
 	managed map[zlimit.Level]bool // the levels of the set, while changes are made
 	done    []Change
 }
 
-// do does the changes of a plan. Before the first it records which levels will be managed, after the last which are.
+// do does the changes of a plan. Before the first change it records the levels that will be managed, and after the last
+// one the managed levels.
 func (r *run) do(ctx context.Context, plan *Plan) error {
 	r.set.Pending, r.set.Manager, r.managed = nil, plan.Manager, map[zlimit.Level]bool{}
 	for _, level := range r.set.Levels {
@@ -111,7 +113,7 @@ func (r *run) change(ctx context.Context, c Change) error {
 	return nil
 }
 
-// check returns ErrStale, with what has changed, unless the plan is the one of now, or is applied already.
+// check returns ErrStale, with the differences, unless the plan is still right, or is applied already.
 func (p *Plan) check(now *Plan) error {
 	if p.ID != now.ID {
 		return fmt.Errorf("%w: it is for namespace %s (%s), not for %s (%s)", ErrStale, p.Namespace, p.ID, now.Namespace, now.ID)

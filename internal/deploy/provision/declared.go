@@ -1,6 +1,5 @@
-// Package provision keeps the stored limits of a namespace as a file declares them. It plans what is to change, applies
-// the plan, and tells what other programs have changed meanwhile. A run that ended in the middle is finished by the
-// next one.
+// Package provision keeps the stored limits of a namespace as a file declares them. It plans the changes, applies the
+// plan, and tells changes of other programs meanwhile. A run that ended in the middle is finished by the next one.
 package provision
 
 import (
@@ -18,8 +17,8 @@ import (
 
 const day = 24 * time.Hour
 
-// Declared returns the levels of a declaration, in the order of [zlimit.Level.Compare], their limits by name. A plan says what becomes of
-// the wider resource of one that declares none.
+// Declared returns the levels of a declaration, in the order of [zlimit.Level.Compare], their limits by name. A plan
+// decides about the wider resource of one that declares none.
 func Declared(d *declaration.Declaration) []zlimit.Stored {
 	var levels []zlimit.Stored
 	add := func(at zlimit.Level, limits []*declaration.Limit, policy string, days int64) *zlimit.Config {

@@ -7,8 +7,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Import returns what is stored in the namespace as a declaration. It reads every level; one that is deleted meanwhile is
-// left out. So are levels that a declaration cannot hold, which come beside it.
+// Import returns the stored levels of the namespace as a declaration. It reads every level; one that is deleted
+// meanwhile is left out. Levels that a declaration cannot hold are left out too, and come beside it.
 func (p *Provisioner) Import(ctx context.Context) (d *declaration.Declaration, unsupported []zlimit.Stored, err error) {
 	var stored []zlimit.Stored
 	for level, err := range p.limiter.Limits.List(ctx, zlimit.LevelQuery{}) {

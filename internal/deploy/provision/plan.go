@@ -23,7 +23,7 @@ const (
 	Forget Action = "forget" // the file has the level no more, and nothing is stored there that it would delete
 )
 
-// A Change is what is to happen to one level.
+// A Change is the change of one level.
 type Change struct {
 	Action Action        `json:"action"`
 	Before zlimit.Stored `json:"before"` // as it is stored
@@ -39,7 +39,7 @@ type Drift struct {
 	At time.Time `json:"at,omitzero"`  // zero when its audit event has expired
 }
 
-// A Plan is what is to change so that the stored limits of a namespace are those of a file.
+// A Plan lists the changes that make the stored limits of a namespace equal to those of a file.
 type Plan struct {
 	Namespace string          `json:"namespace"`
 	ID        string          `json:"namespace_id"`
@@ -48,7 +48,7 @@ type Plan struct {
 	Hash      string          `json:"hash"`                 // of the declaration
 	Declared  []zlimit.Stored `json:"declared"`
 	Changes   []Change        `json:"changes"`
-	// Unmanaged are levels that have limits, and that neither the file nor what was applied before has. They stay.
+	// Unmanaged are levels with limits, found neither in the file nor among those applied before. They stay.
 	Unmanaged []zlimit.Level `json:"unmanaged"`
 }
 
@@ -63,8 +63,8 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Fresh returns the plan for a namespace that is not registered yet: all that is declared is new. Its ID is empty. It returns a
-// [*zlimit.ValidationError] for a wider resource that the file has no limits for.
+// Fresh returns the plan for a namespace that is not registered yet: every declared level is new. Its ID is empty. It
+// returns a [*zlimit.ValidationError] for a wider resource that the file has no limits for.
 func Fresh(namespace, manager string, declared []zlimit.Stored) (*Plan, error) {
 	wider, changed := declaredWithin(declared, nil)
 	for id := range changed {
@@ -88,14 +88,14 @@ type Provisioner struct {
 	limiter *zlimit.RateLimiter
 	name    string // of the namespace
 	now     func() time.Time
-	manager string      // of the levels; "" for one that has no name, which no other one is kept from
+	manager string      // of the levels; "" for a nameless one, which keeps no other manager out
 	take    bool        // the levels of another manager
 	planned func(*Plan) // nil for no report, and so is the next
 	told    func(Change)
 }
 
-// A ManagedError says that the levels of a namespace are those of another manager, which would bring back what is changed here. Its levels
-// are deleted or changed by one alone that takes them over.
+// A ManagedError says that another manager owns the levels of a namespace, and would undo the changes made here. Its
+// levels are deleted or changed by one alone that takes them over.
 type ManagedError struct{ Namespace, Manager, Wanted string }
 
 // Error says who manages the namespace.
@@ -103,8 +103,8 @@ func (e *ManagedError) Error() string {
 	return fmt.Sprintf("the limits of namespace %s are managed by %s, and not by %s, which would delete what it does not have", e.Namespace, e.Manager, e.Wanted)
 }
 
-// ManagedBy names the manager of what a provisioner plans and applies. A namespace has one: a plan for another one is a
-// [ManagedError], unless it takes the levels over.
+// ManagedBy names the manager of the levels that a provisioner plans and applies. A namespace has one: a plan for
+// another one is a [ManagedError], unless it takes the levels over.
 func (p *Provisioner) ManagedBy(manager string, takeOver bool) { p.manager, p.take = manager, takeOver }
 
 // New returns a provisioner of the namespace of a limiter, which has the name given. It goes by a clock.
@@ -112,12 +112,12 @@ func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *P
 	return &Provisioner{limiter: limiter, name: namespace, now: now}
 }
 
-// Tell makes a provisioner report the plan that it is about to apply, and each change when it is done. Levels that are
-// not managed are not listed in that plan. Either function may be nil.
+// Tell makes a provisioner report the plan that it is about to apply, and each change when it is done. Unmanaged levels
+// are not listed in that plan. Either function may be nil.
 func (p *Provisioner) Tell(planned func(*Plan), done func(Change)) { p.planned, p.told = planned, done }
 
-// Plan compares declared levels with what is stored. It reads the record of what is managed, each level of the file and
-// of the record, and the names of all other levels. For a level that other programs have changed it also reads the last
+// Plan compares declared levels with stored ones. It reads the record of managed levels, each level of the file and of
+// the record, and the names of all other levels. For a level that other programs have changed it also reads the last
 // audit event. It writes nothing.
 func (p *Provisioner) Plan(ctx context.Context, declared []zlimit.Stored) (*Plan, error) {
 	plan, _, err := p.plan(ctx, declared, true)
@@ -160,7 +160,7 @@ func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others
 			plan.Changes = append(plan.Changes, *c)
 		}
 	}
-	for _, level := range set.Pending { // of a run that ended before it could record what it had written
+	for _, level := range set.Pending { // of a run that ended before it could record its writes
 		if found := live[level]; !wanted[level] && !managed[level] && found.Managed {
 			managed[level] = true
 			set.Levels = append(set.Levels, level)
@@ -195,7 +195,7 @@ func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others
 	return plan, set, nil
 }
 
-// read returns what is stored at the levels that a plan is about.
+// read returns the stored levels of a plan.
 func (p *Provisioner) read(ctx context.Context, declared []zlimit.Stored, set *zlimit.ManagedSet) (map[zlimit.Level]zlimit.Stored, error) {
 	var levels []zlimit.Level
 	for _, d := range declared {
@@ -214,7 +214,7 @@ func (p *Provisioner) read(ctx context.Context, declared []zlimit.Stored, set *z
 	return live, err
 }
 
-// compare returns the change from what is stored to what is declared, nil for none.
+// compare returns the change from a stored level to the declared one, nil for none.
 func compare(before, after zlimit.Stored, managed bool) *Change {
 	c := &Change{Before: before, After: after}
 	switch {

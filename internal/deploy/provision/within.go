@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// nowhere is the wider resource, in what a file declares, of a resource that is to lie within none. It is no name. A resource of which
-// the file does not say it stays within the stored one: operators put resources within others by hand, too.
+// nowhere marks, in a declared level, a resource that is to lie within none. It is no name. A resource of which the
+// file does not say it stays within the stored one: operators put resources within others by hand, too.
 const nowhere = "#"
 
 // resolve returns a declared level as it is to be stored, where another one is stored.
@@ -23,8 +23,9 @@ func resolve(declared, stored zlimit.Stored) zlimit.Stored {
 	return declared
 }
 
-// checkWithin returns a [*zlimit.ValidationError] where a resource would lie within one that nobody has limits for, in a circle, or in a
-// chain that is too long. It reads what is stored of the resources that the file does not have, where the file changes a wider resource.
+// checkWithin returns a [*zlimit.ValidationError] where a resource would lie within one without limits, in a circle, or
+// in a chain that is too long. Where the file changes a wider resource, it reads the stored levels of resources outside
+// the file.
 func (p *Provisioner) checkWithin(ctx context.Context, declared []zlimit.Stored, live map[zlimit.Level]zlimit.Stored) error {
 	wider, changed := declaredWithin(declared, live)
 	if len(changed) == 0 {
@@ -55,7 +56,7 @@ func (p *Provisioner) checkWithin(ctx context.Context, declared []zlimit.Stored,
 	return checkChains(all, changed)
 }
 
-// declaredWithin returns the wider resources of those that a file has, and which of them it changes to another one.
+// declaredWithin returns the wider resources of those in a file, and the changed ones among them.
 func declaredWithin(declared []zlimit.Stored, live map[zlimit.Level]zlimit.Stored) (wider map[string]string, changed map[string]bool) {
 	wider, changed = map[string]string{}, map[string]bool{}
 	for _, d := range declared {

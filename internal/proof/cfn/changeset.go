@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 )
 
-// An operation is what is to be done with a resource.
+// An operation is a piece of work on a resource.
 type operation struct {
 	id     string
 	action types.ChangeAction
@@ -34,7 +34,7 @@ type changeSet struct {
 	operations      []operation
 }
 
-// CreateChangeSet compares a template with what a stack has.
+// CreateChangeSet compares a template with the resources of a stack.
 func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.CreateChangeSetOutput, err error) {
 	leave, err := s.enter("CreateChangeSet")
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Service) DeleteChangeSet(_ context.Context, in *cloudformation.DeleteCh
 	return &cloudformation.DeleteChangeSetOutput{}, nil
 }
 
-// ExecuteChangeSet begins with what a change set says.
+// ExecuteChangeSet begins with the changes of a change set.
 func (s *Service) ExecuteChangeSet(_ context.Context, in *cloudformation.ExecuteChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.ExecuteChangeSetOutput, err error) {
 	leave, err := s.enter("ExecuteChangeSet")
 	if err != nil {

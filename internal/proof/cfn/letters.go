@@ -16,7 +16,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// A receipt is what a letter was handed out with, which hides it.
+// A receipt is the handle of a letter that was handed out, which hides it.
 type receipt struct {
 	handle string
 	until  time.Time

@@ -33,7 +33,7 @@ type Service struct {
 	Kept map[string][]string
 	// Drifted are logical IDs of resources that were changed past a stack, with the property.
 	Drifted map[string]string
-	// Deleted are tables and buckets that were deleted past a stack, Unprotected tables that may be.
+	// Deleted are tables and buckets that were deleted past a stack. Unprotected are tables that may be deleted.
 	Deleted, Unprotected map[string]bool
 	// Ringing are alarms that are not well.
 	Ringing map[string]bool
@@ -41,9 +41,9 @@ type Service struct {
 	Letters map[string]string
 	// Records are the changes that the stream has, by shard. A shard that is not there is forgotten.
 	Records map[string][]streamtypes.Record
-	// Open are shards that may have changes after their last one, so that pages go on for ever.
+	// Open are shards that may have changes after their last one, so their pages never end.
 	Open map[string]bool
-	// Invoked is what a function answers to an event.
+	// Invoked returns the answer of a function to an event.
 	Invoked func(payload []byte) (answer string)
 	// Replaced counts resources that were made anew, by logical ID.
 	Replaced map[string]int
@@ -72,7 +72,7 @@ type kept struct {
 	status     types.StackStatus
 	parameters map[string]string
 	tags       []types.Tag
-	now        *Stack // what it has
+	now        *Stack // its present state
 	events     []types.StackEvent
 	pending    []operation
 	begun      *changeSet // that is being executed
@@ -113,7 +113,7 @@ func (s *Service) Calls() int {
 	return s.calls
 }
 
-// Stack returns what a stack has, nil when there is none.
+// Stack returns the state of a stack, nil when there is none.
 func (s *Service) Stack(name string) *Stack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,7 +351,7 @@ func (s *Service) DescribeStackEvents(_ context.Context, in *cloudformation.Desc
 	return out, nil
 }
 
-// DescribeStackResources returns what a stack has.
+// DescribeStackResources returns the resources of a stack.
 func (s *Service) DescribeStackResources(_ context.Context, in *cloudformation.DescribeStackResourcesInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackResourcesOutput, err error) {
 	leave, err := s.enter("DescribeStackResources")
 	if err != nil {
@@ -429,7 +429,7 @@ func (s *Service) DetectStackDrift(_ context.Context, in *cloudformation.DetectS
 	return &cloudformation.DetectStackDriftOutput{StackDriftDetectionId: &found.id}, nil
 }
 
-// DescribeStackDriftDetectionStatus returns what a look for drift has found.
+// DescribeStackDriftDetectionStatus returns the result of a look for drift.
 func (s *Service) DescribeStackDriftDetectionStatus(_ context.Context, in *cloudformation.DescribeStackDriftDetectionStatusInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackDriftDetectionStatusOutput, err error) {
 	leave, err := s.enter("DescribeStackDriftDetectionStatus")
 	if err != nil {

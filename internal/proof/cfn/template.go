@@ -100,7 +100,7 @@ func long(n *yaml.Node) {
 	*n = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: name, Tag: "!!str"}, &value}}
 }
 
-// A Stack is what a template comes to.
+// A Stack is an evaluated template.
 type Stack struct {
 	Name      string
 	Template  *Template
@@ -109,8 +109,8 @@ type Stack struct {
 	Outputs   map[string]string
 }
 
-// Evaluate returns what the template comes to under the name of a stack, with parameters. Those that are not given have
-// their default.
+// Evaluate evaluates the template under the name of a stack, with parameters. Those that are not given have their
+// default.
 func (t *Template) Evaluate(name string, given map[string]string) (s *Stack, err error) {
 	s = &Stack{Name: name, Template: t, Given: map[string]string{}, Resources: map[string]Resource{}, Outputs: map[string]string{}}
 	for p, value := range given {
@@ -284,7 +284,7 @@ func (s *Stack) substitute(argument any) string {
 	}
 }
 
-// ref returns what a parameter, a pseudo parameter or a resource comes to.
+// ref returns the value of a parameter, a pseudo parameter or a resource.
 func (s *Stack) ref(name string) any {
 	switch name {
 	case "AWS::NoValue":

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 )
 
-// Kind is what a fault does to a call.
+// Kind is the effect of a fault on a call.
 type Kind string
 
 // Faults before the call is sent: the engine never sees it, and the caller can
@@ -73,8 +73,8 @@ const (
 	ResourceNotFound Kind = "ResourceNotFoundException"
 )
 
-// Fault is what to do to which calls. The zero value of each field but Kind
-// leaves the choice open: Fault{Kind: Throttled} hits every call.
+// Fault is an effect on some calls. The zero value of each field but Kind leaves the choice open: Fault{Kind:
+// Throttled} hits every call.
 type Fault struct {
 	Kind Kind
 
@@ -288,7 +288,7 @@ func (f *Faults) admit(call *Call) *rule {
 	return nil
 }
 
-// forward passes a call on to the engine and counts it and what it consumed.
+// forward passes a call on to the engine and counts it and its units.
 func (f *Faults) forward(request *http.Request, call Call) (*http.Response, error) {
 	sent := request.Clone(request.Context())
 	sent.Body = io.NopCloser(bytes.NewReader(call.Body))
@@ -328,9 +328,8 @@ func (f *Faults) forget(operation string) {
 	f.forwarded[operation]--
 }
 
-// forwardInVain passes a call on, and returns what a fault makes of the reply. A call
-// that a mean engine refused had no effect whose reply could be lost: the fault waits
-// for the next one.
+// forwardInVain passes a call on, and returns the reply as the fault changes it. A call that a mean engine refused had
+// no effect whose reply could be lost: the fault waits for the next one.
 func (f *Faults) forwardInVain(
 	request *http.Request, call Call, hit *rule, lose func(*http.Response) (*http.Response, error),
 ) (*http.Response, error) {

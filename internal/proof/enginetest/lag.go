@@ -15,8 +15,8 @@ type version struct {
 	until time.Time
 }
 
-// forward passes a call on. Before a write it keeps what is there. In a read that may lag, it puts
-// kept versions in the place of later ones.
+// forward passes a call on. Before a write it keeps the present version. In a read that may lag, it puts kept versions
+// in the place of later ones.
 func (m *mean) forward(request *http.Request, call Call, about *subject) (*http.Response, error) {
 	if m.Lag <= 0 {
 		return m.send(request, call.Body)

@@ -44,8 +44,7 @@ type Mean struct {
 // meanDefault, such as "7,lag=20ms,lostwrites=0.01".
 const envMean = "ZLIMIT_MEAN"
 
-// meanDefault is what a suite of tests stands whose tests do not look for it: no
-// outcome is unknown, and reads do not lag.
+// meanDefault is for suites whose tests do not look for meanness: no outcome is unknown, and reads do not lag.
 var meanDefault = Mean{Conflicts: 0.05, Throttles: 0.05, LostReplies: 0.02}
 
 // meanOf reads the environment variable; nil when it is not set.
@@ -220,7 +219,7 @@ func (m *mean) send(request *http.Request, body []byte) (*http.Response, error) 
 	return m.base.RoundTrip(sent)
 }
 
-// A subject is what a call is about.
+// A subject is the item or table that a call is about.
 type subject struct {
 	table       string
 	items       []string // the table and the key of each, in JSON
@@ -231,7 +230,7 @@ type subject struct {
 	expressions []string
 }
 
-// callJSON is what a call, or one of its parts, says.
+// callJSON is the body of a call, or of one of its parts.
 type callJSON struct {
 	TableName                                                                       string
 	Key, Item                                                                       map[string]json.RawMessage
@@ -241,7 +240,7 @@ type callJSON struct {
 	TransactItems                                                                   []map[string]callJSON
 }
 
-// read reads what a call is about.
+// read reads the subjects of a call.
 func (m *mean) read(call Call) (*subject, error) {
 	about := &subject{}
 	switch call.Operation {

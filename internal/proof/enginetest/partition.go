@@ -39,8 +39,8 @@ type Partitions struct {
 	throttled     int
 }
 
-// budget is what a key has left. A call is served while there is anything left,
-// and may leave a debt: what it costs is known when it is done.
+// budget has the remaining units of a key. A call is served while there is anything left, and may leave a debt: its
+// cost is known when it is done.
 type budget struct {
 	units float64
 	at    time.Time
@@ -128,7 +128,7 @@ func (t *throttle) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(sent)
 }
 
-// itemJSON is what a call says of one item.
+// itemJSON is the part of a call about one item.
 type itemJSON struct {
 	Key, Item map[string]struct{ S string }
 }

@@ -56,8 +56,8 @@ func locate() (string, error) {
 	return path, nil
 }
 
-// moduleRoot returns the nearest directory above the working directory, which
-// for a test is its package's, that holds a go.mod.
+// moduleRoot returns the nearest directory with a go.mod, from the working directory upwards. For a test the working
+// directory is its package's.
 func moduleRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -90,7 +90,7 @@ type process struct {
 	address string   // "127.0.0.1:PORT"
 	leash   *os.File // Ends the engine when this test process does.
 	pulse   *os.File // Reads EOF once the engine has ended.
-	log     *os.File // What the engine printed.
+	log     *os.File // The output of the engine.
 }
 
 // start runs the engine on a free port and returns once it answers. A port can
@@ -220,7 +220,7 @@ func (p *process) exited() bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// output returns the end of what the engine printed.
+// output returns the end of the engine's output.
 func (p *process) output() string {
 	const most = 8 << 10
 	info, err := p.log.Stat()

@@ -122,9 +122,8 @@ func reply(request *http.Request, status int, content any, id string) (*http.Res
 	}, nil
 }
 
-// cancellation returns the content of a TransactionCanceledException. Each item
-// has a reason, in order: a code, which is None for those that did not cause it,
-// and a text.
+// cancellation returns the content of a TransactionCanceledException. Each item has a reason, in order: a code and a
+// text. The code is None for items that did not cause it.
 func cancellation(call Call, reason func(i int) (code, message string)) (map[string]any, error) {
 	var transaction struct{ TransactItems []json.RawMessage }
 	if err := json.Unmarshal(call.Body, &transaction); err != nil {

@@ -23,10 +23,9 @@ const (
 	shardLabel = "2026-03-01T12:00:00.000"
 )
 
-// Shards is a transport that answers for a table with a stream of several shards,
-// which engines do not have: DescribeTable, and the calls of DynamoDB Streams. A
-// test makes the shards and their records, and has them split and be trimmed. It
-// is safe for concurrent use.
+// Shards is a transport that answers for a table with a stream of several shards, which engines do not have. It answers
+// DescribeTable, and the calls of DynamoDB Streams. A test makes the shards and their records, and has them split and
+// be trimmed. It is safe for concurrent use.
 //
 //	shards := enginetest.NewShards()
 //	shards.Open("a", "")
@@ -38,7 +37,7 @@ type Shards struct {
 	// PageSize is the number of shards in a page of DescribeStream, and the most
 	// records that GetRecords returns. With 0 the caller's limit is the only one.
 	PageSize int
-	// Filter is what the stream makes of a filter by CHILD_SHARDS: "" to honour it, "ignored" or "refused".
+	// Filter is the stream's treatment of a filter by CHILD_SHARDS: "" to honour it, "ignored" or "refused".
 	Filter string
 
 	mu       sync.Mutex
@@ -47,8 +46,7 @@ type Shards struct {
 	sequence int
 }
 
-// shard is a shard and what it holds. A record's index counts from the first that
-// there ever was.
+// shard is a shard with its records. A record's index counts from the first that there ever was.
 type shard struct {
 	id, parent string
 	records    []record

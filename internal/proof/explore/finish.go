@@ -10,7 +10,7 @@ import (
 )
 
 // finish asks each process for all that the limits of each entity can hold, when all actors are done and all know the
-// limits. It asks all processes first, with what they remember, and then each one again after its told wait.
+// limits. It asks all processes first, from their memories, and then each one again after its told wait.
 func (o *order) finish() {
 	o.await()
 	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
@@ -28,7 +28,7 @@ func (o *order) finish() {
 	}
 }
 
-// await waits until what requests that were not admitted have taken is given back, which limiters do in the background.
+// await waits until limiters have given back, in the background, all tokens taken by requests that were not admitted.
 func (o *order) await() {
 	const enough = 2 * time.Second
 	for _, isOver := range []bool{false, true} {
@@ -62,7 +62,7 @@ func (o *order) entities() []string {
 	return list
 }
 
-// most returns what a request can ask of all limits of an entity.
+// most returns the largest request that all limits of an entity can serve.
 func (o *order) most(entity string) zlimit.Amounts {
 	amounts := zlimit.Amounts{}
 	for _, l := range o.witness.effective(entity) {
@@ -129,7 +129,7 @@ func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
 	return time.Duration(longest) * time.Millisecond
 }
 
-// ask asks once, and gives back what it gets.
+// ask asks once, and gives the tokens back.
 func (o *order) ask(p *port, l *zlimit.RateLimiter, entity string) {
 	if lease, _ := o.try(p, l, entity); lease != nil {
 		o.giveBack(p, lease)
@@ -174,7 +174,7 @@ func (o *order) blameWait(format string, args ...any) {
 	o.witness.blame("wait", format, args...)
 }
 
-// inLine checks that a request was rejected by the configured limits, and that the items have them.
+// inLine checks that the configured limits rejected a request, and that the items have them.
 func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +196,7 @@ func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 	}
 }
 
-// tells checks what a limiter says to be available.
+// tells checks the balances that a limiter tells.
 func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
 	r := o.begin(Op{Kind: Rest}, -1, 4, p)
 	told, err := l.Available(context.WithValue(context.Background(), opKey{}, r), zlimit.AvailableQuery{Entity: entity, Resource: resource})

@@ -18,12 +18,12 @@ type Grammar struct {
 	Words [2][]Op
 	// Shared says that the two actors are of one process, and not of two.
 	Shared bool
-	// Others are what a third actor does, which is of another process; nil for none.
+	// Others are the operations of a third actor, which is of another process; nil for none.
 	Others []Op
 }
 
-// Programs yields, in an order that is always the same, all programs of so many operations altogether, of which each
-// actor has at least one.
+// Programs yields all programs of so many operations altogether, always in the same order. Each actor has at least one
+// operation.
 func (g *Grammar) Programs(operations int) iter.Seq[Program] {
 	same := slices.EqualFunc(g.Warm[0], g.Warm[1], equalOps) && slices.EqualFunc(g.Words[0], g.Words[1], equalOps)
 	return func(yield func(Program) bool) {
@@ -77,7 +77,7 @@ func open(ops []Op) *Op {
 	return nil
 }
 
-// gives reports whether a lease may give back what an operation would.
+// gives reports whether a lease may give back the amounts of an operation.
 func (o *Op) gives(lease *Op) bool {
 	for limit, n := range o.Amounts {
 		if lease.Amounts[limit]+n < 0 {

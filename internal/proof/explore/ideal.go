@@ -11,8 +11,8 @@ type ideal struct {
 	tokens int64 // millitokens
 	at     int64 // epoch milliseconds
 	limit  bucket.Params
-	over   int64 // what the shards may have more: they saw writes in another order, or another limit for a while
-	under  int64 // what the shards may have less: refill that a full one could not hold
+	over   int64 // the shards may have more by this: they saw writes in another order, or another limit for a while
+	under  int64 // the shards may have less by this: refill that a full one could not hold
 	parted bool  // a change of the limit was over, and had not reached all shards
 }
 
@@ -42,7 +42,7 @@ func (i *ideal) change(to bucket.Params) {
 	i.tokens = min(i.tokens, to.Capacity)
 }
 
-// take takes an amount at a time, which is negative for what is given back.
+// take takes an amount at a time; a negative one is given back.
 func (i *ideal) take(now, amount int64) {
 	if now < i.at {
 		i.over += flow(now, i.at, i.limit.RefillAmount, i.limit.RefillPeriod)
@@ -85,7 +85,7 @@ func flow(from, to, amount, period int64) int64 {
 	return total(to) - total(from)
 }
 
-// share returns what a shard has of a total: the first ones have one millitoken more where it does not divide.
+// share returns a shard's part of a total: where it cannot be split evenly, the first ones have one millitoken more.
 func share(total int64, s *bucket.State) int64 {
 	n := int64(max(s.Shards, 1))
 	part := total / n

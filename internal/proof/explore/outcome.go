@@ -121,7 +121,7 @@ func (w *witness) judgeAdmission(r *running) {
 	}
 }
 
-// judgeRejection judges what a rejected request was told.
+// judgeRejection judges the answer to a rejected request.
 func (w *witness) judgeRejection(r *running, e *zlimit.ExceededError) {
 	if len(e.Violations()) == 0 {
 		w.blame("rejection", "%s: %q is rejected by no limit, retry after %v", w.name(r), r.Op, e.RetryAfter())
@@ -138,7 +138,7 @@ func (w *witness) judgeRejection(r *running, e *zlimit.ExceededError) {
 	}
 }
 
-// judgeSettle judges what a commit or a rollback wrote.
+// judgeSettle judges the writes of a commit or a rollback.
 func (w *witness) judgeSettle(r *running) {
 	le := r.lease
 	if le == nil {
@@ -219,8 +219,8 @@ func (w *witness) balance() {
 	}
 }
 
-// owes reports whether a request that was not admitted has still to give something back: the store refused that for now, and
-// may take it later.
+// owes reports whether a rejected or failed request has tokens still to give back: the store refused them for now, and
+// may take them later.
 func (r *running) owes(at account, gone int) bool {
 	return r.judged && r.Kind == Take && r.err != nil && r.returns > 0 && r.unknown == 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
 }

@@ -34,7 +34,7 @@ func (p *port) learn(reply uint64) {
 
 var _ store.Store = (*port)(nil)
 
-// A call is one call of the store that is held, or a moment for which an actor waits.
+// A call is one held call of the store, or a moment for which an actor waits.
 type call struct {
 	port     *port
 	ctx      context.Context //nolint:containedctx // of the call, which lives as long
@@ -47,7 +47,7 @@ type call struct {
 	shards   int  // a read: of a bucket
 	begun    bool // in part, or it is done and not answered
 	writes   []store.Write
-	apply    func(f Fate) (reply uint64, err error) // by the scheduler; reply is a digest of what the process learns
+	apply    func(f Fate) (reply uint64, err error) // by the scheduler; reply is a digest of the answer to the process
 	answer   chan error
 	orphan   bool // no process waits for it any more
 }
@@ -70,9 +70,9 @@ type running struct {
 	cancel   context.CancelFunc
 	begun    int64 // epoch milliseconds
 	ended    bool
-	lease    *leased // that it made, or that it settles
+	lease    *leased // made or settled by it
 	err      error
-	net      map[account]int64 // what the writes on its behalf counted, millitokens
+	net      map[account]int64 // counted by the writes on its behalf, millitokens
 	held     map[account]holding
 	drawn    map[account]int64 // [witness.drawn] when it began
 	outages  int               // faults that were outages
@@ -85,8 +85,8 @@ type running struct {
 	apart    bool // the shards of a bucket fell short at some time, though not the ideal bucket
 	judged   bool
 	degraded bool
-	by       []zlimit.Limit       // of a request that was admitted: the limits of its entity by which it was
-	seen     map[shardOf]sighting // of a request: what its last writes of items left, which no transaction was
+	by       []zlimit.Limit       // of an admitted request: the limits of its entity that admitted it
+	seen     map[shardOf]sighting // of a request: the items after its last writes outside transactions
 }
 
 // A sighting is an item as a write returned it to the process that made the write.
@@ -103,7 +103,7 @@ func (r *running) id() [2]int {
 	return [2]int{r.actor, r.number}
 }
 
-// meanwhile returns how much was taken of a limit since an operation began, by what was taken in all.
+// meanwhile returns the amount taken of a limit since an operation began, given the amount taken in all.
 func (r *running) meanwhile(at account, drawn int64) int64 {
 	if r == nil {
 		return 0
@@ -111,12 +111,12 @@ func (r *running) meanwhile(at account, drawn int64) int64 {
 	return drawn - r.drawn[at]
 }
 
-// completed reports whether an operation is over, and nothing kept it from what it had to do.
+// completed reports whether an operation is over, and did all its work.
 func (r *running) completed() bool {
 	return r != nil && r.judged && r.outages == 0 && r.unknown == 0 && !r.canceled
 }
 
-// An account is what one limit of one entity is counted under.
+// An account identifies the count of one limit of one entity.
 type account struct{ entity, limit string }
 
 type opKey struct{}

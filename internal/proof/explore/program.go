@@ -40,14 +40,14 @@ func (w *Initial) chain(entity string) []string {
 	return []string{entity}
 }
 
-// An Actor is a goroutine of a process, and what it does.
+// An Actor is a goroutine of a process, with its operations.
 type Actor struct {
 	Process int
 	Warm    []Op // one after another before the exploration, so that the process has something to remember
 	Ops     []Op
 }
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind uint8
 
 // The kinds of operation.
@@ -60,7 +60,7 @@ const (
 	Split                // splits the bucket of an entity, as another process would
 	Merge                // merges the two shards of the bucket of an entity, as another process would
 	Delete               // deletes an entity
-	Look                 // asks what is available
+	Look                 // asks for balances
 	Rest                 // lets time pass for all processes
 	Lose                 // has the store refuse calls of the process, until its breaker is open
 )
@@ -78,7 +78,7 @@ type Op struct {
 	For     time.Duration  // of Rest
 }
 
-// String returns what the operation does.
+// String describes the operation.
 func (o Op) String() string {
 	switch o.Kind {
 	case Take:
@@ -142,7 +142,7 @@ func limitsText(limits []zlimit.Limit) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// Faults are what the store may do besides answering: each of the fates at any call, and so many in one order.
+// Faults are the faults of the store: each of the fates at any call, and so many in one order.
 type Faults struct {
 	Fates []Fate
 	Most  int
@@ -159,10 +159,10 @@ const (
 	Late                    // not answered, and done later
 	Throttle                // refused for now
 	Conflict                // refused, since a transaction holds the item
-	Lag                     // a read that need not be consistent sees what was before the last change
+	Lag                     // a read that need not be consistent sees the state before the last change
 	CancelFirst             // not done: the caller has given up
 	CancelAfter             // done, and then the caller gives up
-	Garbled                 // a write that is done, and answered with an item that cannot be decoded
+	Garbled                 // a write done, and answered with an item that cannot be decoded
 	LateReply               // done, and answered later: others of its process go on meanwhile
 	Torn                    // a read of several shards sees the first one now, and the others later
 	TornBack                // a read of several shards sees the last one now, and the others later
@@ -174,7 +174,7 @@ func (f Fate) String() string {
 	return [...]string{"done", "done, reply lost", "lost", "reply lost, done later", "throttled", "conflict", "lagging", "cancelled before", "cancelled after", "garbled", "reply late", "torn", "torn back", "key throttled"}[f]
 }
 
-// goesOn reports whether what has begun goes on later, as another step.
+// goesOn reports whether an operation begun goes on later, as another step.
 func (f Fate) goesOn() bool { return f == LateReply || f == Torn || f == TornBack }
 
 // isOutage reports whether the caller of the store sees an outage.

@@ -29,7 +29,7 @@ func (p *Program) limiterOptions() []zlimit.Option {
 	opts := []zlimit.Option{
 		zlimit.WithConfigTTL(configTTL),
 		zlimit.WithFreshness(0),
-		zlimit.WithRejectionCache(0), // a rejection from memory need not be justified by what the store says
+		zlimit.WithRejectionCache(0), // a rejection from memory need not agree with the store
 		zlimit.WithCallTimeout(1000 * time.Hour),
 		zlimit.WithPrincipal("explorer"),
 	}
@@ -351,7 +351,7 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 // enoughPings open a breaker that is closed, when all of them are refused.
 const enoughPings = 10
 
-// lose opens the breaker of a process. What is under way in it meets an outage.
+// lose opens the breaker of a process. Its calls under way meet an outage.
 func (o *order) lose(ctx context.Context, r *running, l *zlimit.RateLimiter) error {
 	r.port.away.Store(true)
 	for range enoughPings {
@@ -374,7 +374,7 @@ func (o *order) lose(ctx context.Context, r *running, l *zlimit.RateLimiter) err
 	return nil
 }
 
-// acquire acquires what an operation takes.
+// acquire acquires the amounts of an operation.
 func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) (*leased, error) {
 	request := zlimit.Request{Entity: r.Entity, Resource: resource, Consume: r.Amounts, Limits: r.Own, OnUnavailable: zlimit.PolicyBlock}
 	if r.Allow {

@@ -19,7 +19,7 @@ import (
 )
 
 // A sched decides about the calls of all processes, one at a time, when every goroutine of the bubble waits. Its
-// methods are for that goroutine, with the exceptions that say so.
+// methods are for that goroutine, with exceptions that say so.
 type sched struct {
 	table   *table
 	witness *witness
@@ -232,7 +232,7 @@ func (s *sched) note(c *call, f Fate, err error) {
 	s.witness.last = nil
 }
 
-// A line is one of an order's log: a call, and what it changed.
+// A line is one line of an order's log: a call, and its changes.
 type line struct {
 	text    string
 	changes []change

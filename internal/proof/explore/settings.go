@@ -120,7 +120,7 @@ func (w *witness) has(entity, limit string, since int64) (always, sometimes bool
 	return always, sometimes
 }
 
-// see notes what a write of a request left of an item, and returned. A transaction returns nothing.
+// see notes the item left and returned by a write of a request. A transaction returns nothing.
 func (w *witness) see(r *running, c change, transaction bool) {
 	switch at := (shardOf{c.entity, c.shard}); {
 	case r == nil || r.Kind != Take || len(r.Own) > 0:

@@ -73,8 +73,8 @@ func (w *witness) inTree(entity string, shard int) bool {
 	return true
 }
 
-// settled ends changes of limits. When all shards have the new one, what they have is known again: a lowered capacity cuts
-// each of them to its share.
+// settled ends changes of limits. When all shards have the new one, their balances are known again: a lowered capacity
+// cuts each of them to its share.
 func (w *witness) settled(present int64) {
 	for at, r := range w.changes {
 		i, now := w.ideals[at], w.present(at.entity, present)
@@ -94,8 +94,8 @@ func (w *witness) settled(present int64) {
 	}
 }
 
-// after returns a request that was admitted to an entity, and that the same actor made after an operation which failed; nil
-// for none. What that operation left of a change of limits is then complete.
+// after returns an admitted request of an entity that the same actor made after a failed operation; nil for none. That
+// operation's part in a change of limits is then complete.
 func (w *witness) after(failed *running, entity string) *running {
 	if failed == nil || !failed.judged || w.program.Initial.Coalescing {
 		return nil

@@ -18,15 +18,15 @@ type Sweep struct {
 	Operations int    // of each program
 	Faults     Faults
 	Change     func(*Op) // changes each operation first; nil for no change
-	Rounds     int       // the programs are divided into so many rounds, each with some of all grammars
-	Findings   int       // findings that are made small at most; of programs that differ in amounts alone, one is
+	Rounds     int       // the number of rounds that the programs are spread over, each with some of all grammars
+	Findings   int       // the most findings that are made small; of programs that differ in amounts alone, one is
 
 	mu     sync.Mutex
 	shapes map[string]bool
 	Tally
 }
 
-// A Tally is what a sweep has come to.
+// A Tally has the results of a sweep.
 type Tally struct {
 	Programs int
 	Whole    int // programs that ran in every order
@@ -37,7 +37,7 @@ type Tally struct {
 	Smallest []Smallest
 }
 
-// Smallest is a program in which something is wrong, and from which nothing can be taken away.
+// Smallest is a program with a finding, from which nothing can be taken away.
 type Smallest struct {
 	Program Program
 	Finding Finding
@@ -141,7 +141,7 @@ func (s *Sweep) String() string {
 	return b.String()
 }
 
-// shrink takes away from a program what it does not need to break a rule.
+// shrink takes away from a program all parts not needed to break a rule.
 func shrink(t *testing.T, p *Program, f Finding, bounds Bounds) (Program, Finding) {
 	t.Helper()
 	small := *p
@@ -161,7 +161,7 @@ func shrink(t *testing.T, p *Program, f Finding, bounds Bounds) (Program, Findin
 	return small, f
 }
 
-// shape returns what a program does, without amounts.
+// shape returns the operations of a program, without amounts.
 func (p *Program) shape() string {
 	var b strings.Builder
 	for _, a := range p.Actors {

@@ -22,7 +22,7 @@ type table struct {
 	digest  uint64 // of all rows, in no order
 }
 
-// A row is an item and what it was before. A row is never changed.
+// A row is an item with its former version. A row is never changed.
 type row struct {
 	item, was expr.Item // nil where there is none
 	digest    uint64

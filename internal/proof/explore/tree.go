@@ -19,10 +19,10 @@ type node struct {
 	at      int
 }
 
-// A Report is what the exploration of a program came to.
+// A Report has the results of exploring a program.
 type Report struct {
-	Orders int // that were run, those that were cut included
-	Cut    int // orders that came to a state that was seen before
+	Orders int // orders run, including those cut
+	Cut    int // orders that came to a state seen before
 	Events int // decisions, on all orders
 	Whole  bool
 	Found  []Finding // the first of each rule that was broken

@@ -14,35 +14,36 @@ import (
 // A witness compares the limiter with an ideal one. It knows items as the table has them, and the results of the public
 // API. It does not know how a limiter decides. Its rules, by the invariants of the protocol:
 //
-//   - After a write of a bucket item the balance is that of before, with the refill between the two stamps, up to the
+//   - After a write of a bucket item the balance is the former one, with the refill between the two stamps, up to the
 //     capacity. The consumption that the write counts is taken off (I1, I2, I9). Refill stamps never move back (I6). A
 //     bucket or a limit begins full. A split and a merge keep the sum (I7). A transaction may move tokens between its
 //     shards.
-//   - At any time the shards of a bucket together have exactly what the one ideal bucket has. The ideal bucket takes what
-//     writes count. It gets back what an open lease took of that very bucket and limit, and nothing else: a bucket or
-//     limit that was made anew was full without it. Several shards may have less by refill that a full one could not
-//     hold, and by a millitoken or two each by rounding. They may have less also by what found no room when it was given
-//     back, as far as others took that much meanwhile: it may have come before. They may have more by the refill between
-//     writes that arrive out of the order of their stamps. What the ideal bucket admits, several shards admit.
+//   - At any time the shards of a bucket together have exactly the balance of the one ideal bucket. The ideal bucket
+//     takes what writes count. The ideal bucket gets back the tokens that an open lease took of that very bucket and
+//     limit, and nothing else. A bucket or limit made anew was full without them. Several shards may have less by
+//     refill that a full one could not hold, and by a millitoken or two each by rounding. They may also have less by a
+//     return that found no room, as far as others took that much meanwhile: the return may have come before. They may
+//     have more by the refill between writes that arrive out of the order of their stamps. Several shards admit every
+//     request that the ideal bucket admits.
 //   - A change of limits holds for all shards when the operation that writes it first is over. Until then each shard may
 //     be refilled by either. The same goes for the time after an operation that failed or met a fault, until the same
 //     actor is admitted again.
-//   - The writes for an operation count what they should. Those of an admitted request count exactly its amounts, of
-//     its entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
+//   - The writes for an operation count its amounts. Those of an admitted request count exactly its amounts, of its
+//     entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
 //     level whose limits changed within the config TTL may be charged by either. A commit writes exactly the adjustment
-//     where the lease took something. A rollback returns exactly what was taken, and no level gets back more than it
+//     where the lease took something. A rollback returns exactly the tokens taken, and no level gets back more than it
 //     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that a rejected request
-//     fails to give back by a throttle come back within seconds. Where requests share writes, the sum of all operations is compared with
-//     the sum of all writes.
+//     fails to give back by a throttle come back within seconds. Where requests share writes, the sum of all operations
+//     is compared with the sum of all writes.
 //   - Every rejection names a limit that falls short, and a wait if waiting helps. Some limit did fall short at some
 //     time since the request came.
 //   - Every error is of the kind that the fault calls for. Without a fault, or for a conflict, there is none; for an
 //     outage it is an outage. A rejected request is not admitted because giving back failed (I10).
-//   - A write by stored limits gives an item limits that were stored together with those that it has, or later (I8). A
-//     process need not know of a change for the config TTL. It never undoes a change that an item has taken on.
+//   - A write by stored limits gives an item limits that were stored together with its own, or later (I8). A process
+//     need not know of a change for the config TTL. It never undoes a change that an item has taken on.
 //   - At the end nothing else goes on, and the config TTL is past. Each process then asks for all that the limits can
-//     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then those that are
-//     configured (I8), and the limiter tells that exactly what the ideal bucket has is available.
+//     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then the configured
+//     ones (I8), and the limiter tells exactly the balance of the ideal bucket.
 type witness struct {
 	program *Program
 	start   time.Time
@@ -54,10 +55,10 @@ type witness struct {
 	configs map[string][]setting // of each entity, the last one last
 	ops     []*running           // those that have begun
 	counted map[account]int64    // what all writes counted, millitokens
-	drawn   map[account]int64    // what all takes counted, whatever was given back
-	owed    map[account]int64    // what the outcomes of the operations say that they counted, where writes are shared
+	drawn   map[account]int64    // counted by all takes, before any returns
+	owed    map[account]int64    // counted by the operations according to their outcomes, where writes are shared
 	doubt   bool                 // some of it cannot be known
-	last    []change             // what the last write did
+	last    []change             // the changes of the last write
 	wrong   *Violation
 	ignored []string // rules that may be broken
 
@@ -91,7 +92,7 @@ func (w *witness) blame(rule, format string, args ...any) {
 	}
 }
 
-// digest returns a digest of the memory by which the witness judges what comes.
+// digest returns a digest of the memory by which the witness judges later calls.
 func (w *witness) digest() uint64 {
 	sum := uint64(0)
 	for at, i := range w.ideals {
@@ -120,14 +121,14 @@ func (w *witness) digest() uint64 {
 	return sum
 }
 
-// A change is what a write did to a shard.
+// A change is the effect of a write on a shard.
 type change struct {
 	entity    string
 	shard     int
 	old, next *bucket.State
 }
 
-// watch lets a write happen, and judges what it did.
+// watch lets a write happen, and judges its effect.
 func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (applied bool)) {
 	before := make([]expr.Item, len(writes))
 	for i := range writes {

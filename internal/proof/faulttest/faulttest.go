@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Fault does a call of a store, or does not, and says what the caller hears.
+// A Fault does a call of a store, or does not, and chooses the answer to the caller.
 type Fault func(ctx context.Context, call func() error) error
 
 // The faults of a network.
@@ -88,7 +88,7 @@ func New(tb testing.TB, limits []zlimit.Limit, opts ...zlimit.Option) (*zlimit.R
 // Never returns a limit of requests that does not refill during a test.
 func Never() []zlimit.Limit { return []zlimit.Limit{zlimit.PerDay("rpm", 10)} }
 
-// Left returns what an entity has left of the first limit of the resource api.
+// Left returns the balance of an entity, of the first limit of the resource api.
 func Left(tb testing.TB, l *zlimit.RateLimiter, entity string) int64 {
 	tb.Helper()
 	statuses, err := l.Available(context.Background(), zlimit.AvailableQuery{Entity: entity, Resource: "api"})

@@ -36,7 +36,8 @@ func Silent() []Outage {
 	return []Outage{all[2], all[3], all[5]}
 }
 
-// Left returns what is left after a lease was settled, and otherwise when it is given up.
+// Left returns the expected balance: settled where the lease is settled, and otherwise where the settlement is given
+// up.
 func (o Outage) Left(settled, otherwise int64) int64 {
 	if o.Written {
 		return settled
@@ -75,7 +76,7 @@ func (s *Settling) Check(tb testing.TB, log *Log, text string) {
 	s.store.Break(nil)
 }
 
-// A Log is what a logger has written. It is safe for concurrent use, and its zero value is ready.
+// A Log is the output of a logger. It is safe for concurrent use, and its zero value is ready.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

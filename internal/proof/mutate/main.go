@@ -1,11 +1,11 @@
 // Command mutate makes each term of each condition of the schema's operations always true, one at a time. It runs the
-// tests of the packages that use them on each. It prints which test noticed, and fails when none did, or when one that
-// did fails without the mutant too.
+// tests of the packages that use them on each. It prints the test that noticed. It fails when none did, or when the
+// test also fails without the mutant.
 //
-// The tests are built once. The terms of that build are all in place, and the environment of a test says which of them
-// is true. The source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant
-// last. That test is tried first, and then the short tests on the store in memory. All tests run only on mutants
-// missed by both.
+// The tests are built once. In that build all terms are in place, and the environment of a test chooses the one to make
+// true. The source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant
+// last. That test is tried first, and then the short tests on the store in memory. All tests run only on mutants missed
+// by both.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// config is what the flags say.
+// config holds the flags.
 type config struct {
 	file, noticed, only string
 	budget              time.Duration

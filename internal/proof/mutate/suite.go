@@ -18,7 +18,7 @@ import (
 // users are the packages whose tests use the operations.
 var users = []string{"./internal/layout", "./internal/protocol", "./zlimit", "./aggregator", "./internal/stream", "./cmd/zlimit/internal/migrate"}
 
-// env names the variable that says which mutant is alive, by its number.
+// env names the variable with the number of the living mutant.
 const env = "ZLIMIT_MUTANT"
 
 // instrument returns source whose terms are arguments of a function mutant, with the numbers of the terms.
@@ -96,7 +96,7 @@ func build(ctx context.Context, dir, file string, source []byte) (suites, error)
 		if output, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", s.program, user).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build the tests of %s: %w\n%s", user, err, output)
 		}
-		// What fails needs no smaller program, and must not leave one behind.
+		// A failing test needs no smaller program, and must not leave one behind.
 		rapid := []string{"-rapid.nofailfile", "-rapid.shrinktime=0s"}
 		if _, err := s.run(ctx, -1, false, "^$", rapid...); err == nil {
 			s.flags = rapid

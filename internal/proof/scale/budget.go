@@ -64,7 +64,7 @@ type partition struct {
 	count             int
 }
 
-// A space is a table or an index, divided into partitions.
+// A space is a table or an index, split into partitions.
 type space struct {
 	name       string
 	partitions []*partition // in the order of their positions

@@ -98,7 +98,7 @@ func (t *Table) apply(ctx context.Context, w *store.Write, op string) (store.Res
 	return t.items.Write(context.WithoutCancel(ctx), *w)
 }
 
-// plan returns what a write would do to an item. mu is held.
+// plan returns the effect of a write on an item. mu is held.
 func (t *Table) plan(ctx context.Context, w *store.Write) (old expr.Item, plan store.Plan, entries []entry, err error) {
 	found, err := t.items.Read(context.WithoutCancel(ctx), []store.Key{w.Key}, true)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// A Client is what one process has of a table: it repeats attempts as the store on DynamoDB does, within the same budget. It
-// is safe for concurrent use.
+// A Client is the view that one process has of a table: it repeats attempts as the store on DynamoDB does, within the
+// same budget. It is safe for concurrent use.
 type Client struct {
 	*Table
 	attempts attemptBudget

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Figures are what the cases came to: as the code was once, and as it is now.
+// Figures are the results of the cases: as the code was once, and as it is now.
 type Figures struct {
 	Before map[string]*Figure `json:"before"`
 	Now    map[string]*Figure `json:"now"`
 }
 
-// A Figure is what one case came to.
+// A Figure is the result of one case.
 type Figure struct {
 	Tally
 	Seconds     float64           `json:"seconds"`
@@ -164,7 +164,7 @@ func slowPart(t *Tally) int { return t.Slow }
 // uncounted returns the requests that the failure policy decided about.
 func uncounted(t *Tally) int { return t.Unavailable + t.Degraded }
 
-// failures returns the requests that got an error which is no rejection.
+// failures returns the requests with an error other than a rejection.
 func (t *Tally) failures() int { return t.Unavailable + t.Contended + t.Other }
 
 // price returns the dollars for a million requests.

@@ -17,7 +17,7 @@ import (
 // up their usage. The requests begin with the hour.
 type FullHour struct {
 	Entities, Aggregators int
-	Longest               time.Duration // after which what is not counted is left
+	Longest               time.Duration // after this time, uncounted changes are left
 }
 
 // Usage is what became of the snapshots of a FullHour.

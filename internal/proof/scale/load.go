@@ -59,13 +59,13 @@ type Tally struct {
 	Degraded    int `json:"degraded,omitempty"`  // admitted uncounted
 	Contended   int `json:"contended,omitempty"` // gave up after lost races
 	Other       int `json:"other,omitempty"`
-	Slow        int `json:"slow,omitempty"` // that took longer than slow, whatever became of them
+	Slow        int `json:"slow,omitempty"` // slower than slow, with any outcome
 }
 
 // slow is the time of requests that wait for something.
 const slow = 200 * time.Millisecond
 
-// An Outcome is what a load came to.
+// An Outcome is the result of a load.
 type Outcome struct {
 	Tally
 	Groups   map[string]*Tally
@@ -259,7 +259,7 @@ func (f *fleet) close() {
 	}
 }
 
-// offer makes the requests, and returns what was used before they were measured.
+// offer makes the requests, and returns the usage before they were measured.
 func (f *fleet) offer(ctx context.Context) (before Used) {
 	measured := f.Settle == 0
 	if measured {
@@ -294,7 +294,7 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 func (f *fleet) next(since float64) float64 {
 	gap := f.random.ExpFloat64() / f.Rate
 	if f.Ramp {
-		return math.Sqrt(since*since + 2*f.For.Seconds()*gap) // the rate is that part of Rate which the time is of For
+		return math.Sqrt(since*since + 2*f.For.Seconds()*gap) // the rate is the part of Rate that the time is of For
 	}
 	return since + gap
 }
@@ -395,7 +395,7 @@ func (f *fleet) percentile(part float64) time.Duration {
 	return 0
 }
 
-// since returns what was used after another look.
+// since returns the usage since another look.
 func (u Used) since(before Used) Used {
 	u.Calls -= before.Calls
 	u.Writes -= before.Writes

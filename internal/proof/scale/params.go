@@ -14,11 +14,11 @@ type Params struct {
 	// Partitions is how many the table has at first. A new on-demand table serves 4,000 writes and 12,000 reads a second,
 	// which is four. (Documentation)
 	Partitions int
-	// PartitionWrites and PartitionReads are the units that a partition, of an index as well, serves in a second. They are
-	// 1,000 and 3,000, whatever its keys. (Documentation)
+	// PartitionWrites and PartitionReads are the units that a partition, of an index as well, serves in a second. They
+	// are 1,000 and 3,000, for any keys. (Documentation)
 	PartitionWrites, PartitionReads float64
-	// Burst is the time whose unused units a partition keeps. AWS keeps up to 300 s of them for the table, and none beyond
-	// what the partition serves; a second is judgement.
+	// Burst is the time whose unused units a partition keeps. AWS keeps up to 300 s of them for the table, and none
+	// beyond the capacity of the partition. A second is judgement.
 	Burst time.Duration
 	// SplitAfter is for how long a partition throttles before it splits. AWS says several minutes. It never splits within
 	// one key of the table, and in an index by the sort key.
@@ -50,13 +50,13 @@ type Params struct {
 	Outage Outage
 }
 
-// Pressure is which writes of the table a full partition of an index throttles. AWS documents that it throttles some, and
-// not which.
+// Pressure is which writes of the table a full partition of an index throttles. AWS documents that it throttles some,
+// without naming them.
 type Pressure uint8
 
 // The variants of back-pressure.
 const (
-	PressureOnTouching  Pressure = iota // those that change an entry of that partition: variant A
+	PressureOnTouching  Pressure = iota // writes that change an entry of that partition: variant A
 	PressureOnPartition                 // for a second, all of the table's partition that such a write went to: variant B
 )
 

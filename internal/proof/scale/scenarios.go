@@ -15,7 +15,7 @@ import (
 // A Scenario is cases that are shown in one table.
 type Scenario struct {
 	Name, Title string
-	Text        string // what is asked, and what to look at
+	Text        string // the load, and the figures to look at
 	Metrics     []Metric
 	Cases       []Case
 	Plot        func(f *Figures, s *Scenario) []Chart
@@ -93,8 +93,9 @@ func fleetCase(processes int, rate float64) Case {
 	}
 }
 
-// deployments are fleets of several sizes with their usage. Requests of a bucket come as often as in the whole deployment,
-// from as many processes. There are fewer buckets, each process gets fewer requests, and what it reads for all of them counts more.
+// deployments are fleets of several sizes with their usage. Requests of a bucket come as often as in the whole
+// deployment, from as many processes. There are fewer buckets and each process gets fewer requests, so its reads for
+// all of them count more.
 func deployments() Scenario {
 	s := Scenario{
 		Name: "deployment", Title: "What a deployment pays",

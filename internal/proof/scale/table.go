@@ -31,7 +31,7 @@ type Table struct {
 	base    *space
 	indexes []*space                // by the place of the index in the schema; nil for local ones
 	held    map[store.Key]int       // items that transactions hold
-	past    map[store.Key][]version // what items were, for reads that lag
+	past    map[store.Key][]version // former items, for reads that lag
 	peak    peak
 	used    Used
 }
@@ -48,13 +48,13 @@ type Used struct {
 		Units             float64
 		Throttled, Failed uint64
 		Begun             int // that did not exist
-	} // of that, what writes of snapshots of usage used
+	} // the part of writes of snapshots of usage
 }
 
 // isSnapshot reports whether a key is that of a snapshot of usage.
 func isSnapshot(key store.Key) bool { return strings.HasPrefix(key.SK, "#USAGE#") }
 
-// A version is what an item was until a time.
+// A version is an item until a time.
 type version struct {
 	item  expr.Item
 	until time.Time
@@ -90,7 +90,7 @@ func NewTable(p Params) (*Table, error) {
 	return t, items.Setup(context.Background())
 }
 
-// Used returns what was used so far.
+// Used returns the usage so far.
 func (t *Table) Used() Used {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -281,7 +281,7 @@ type entry struct {
 	units float64
 }
 
-// entries returns what a change of an item changes in the indexes.
+// entries returns the changes in the indexes by a change of an item.
 func (t *Table) entries(old, next expr.Item) (all []entry) {
 	for i := range t.schema.Indexes {
 		x := &t.schema.Indexes[i]

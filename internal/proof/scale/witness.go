@@ -32,7 +32,7 @@ func newWitness(ceilings map[string]Ceiling) *witness {
 	return w
 }
 
-// admitted takes what was admitted of an entity.
+// admitted takes the admitted amounts of an entity.
 func (w *witness) admitted(entity string, tokens float64, now time.Time) {
 	b := w.ceilings[entity]
 	if b == nil {

@@ -90,7 +90,7 @@ func testExpireIndexes(t *testing.T, s store.Store) {
 	}
 }
 
-// testExpireTimes tries times of expiry at the edge, and what is none.
+// testExpireTimes tries times of expiry at the edge, and values that are no times.
 func testExpireTimes(t *testing.T, s store.Store) {
 	for name, test := range map[string]struct {
 		ttl     any

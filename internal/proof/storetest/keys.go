@@ -42,7 +42,7 @@ func testCursor(t *testing.T, s store.Store) {
 	expectOrder(t, all(t, s, q), q, []string{"#A#3"})
 }
 
-// testConsistent reads what was just written; a global index refuses to.
+// testConsistent reads the item just written; a global index refuses to.
 func testConsistent(t *testing.T, s store.Store) {
 	for i := range 20 {
 		k := store.Key{PK: "p", SK: fmt.Sprintf("s%02d", i)}

@@ -231,8 +231,8 @@ func testReadingKeepsOn(t *testing.T, l *log) {
 	}
 }
 
-// testStuck looks at the partitions for more than a day, as a consumer does that stands at a change which it cannot
-// apply. When it goes on, it finds what was changed within the last day.
+// testStuck looks at the partitions for more than a day, like a consumer that stands at a change which it cannot apply.
+// When it goes on, it finds the changes of the last day.
 func testStuck(t *testing.T, l *log) {
 	l.start(t)
 	l.count(t, 1)

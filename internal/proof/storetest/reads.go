@@ -100,7 +100,7 @@ func all(t *testing.T, s store.Store, q store.Query) []expr.Item {
 }
 
 func testQuery(t *testing.T, s store.Store) {
-	// In the order of their bytes, which is not that of UTF-16 code units, nor of any language.
+	// In the order of their bytes, not in that of UTF-16 code units, nor of any language.
 	sorted := []string{
 		"#A", "#META", "#USAGE#", "#USAGE#2024", "#USAGE#2024-01", "#USAGE#2024-01\x00", "#USAGE#2024-02", "#USAGE#2025",
 		"#USAGE$", "#Z", "A", "AB", "ABC", "Z", "aB", "ab", "abc", "ab\U0010FFFF", "ab\U0010FFFFz", "b", "é", "\uFFFD", "\U0001F40E",

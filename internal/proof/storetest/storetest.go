@@ -63,7 +63,7 @@ func Bind(tb testing.TB, where []expr.Condition, update []expr.Action, values ..
 	return b
 }
 
-// Equal makes cmp compare items by their attributes, whatever their order, and results whether they are lent or not.
+// Equal makes cmp compare items by their attributes in any order, and results whether they are lent or not.
 var Equal = cmp.Options{cmp.FilterPath(isLoan, cmp.Ignore()), cmp.Transformer("attributes", func(item expr.Item) map[string]string {
 	if item == nil {
 		return nil

@@ -30,7 +30,7 @@ type ClientConfig struct {
 	Profile  string // of the shared configuration files; "" for the environment's
 	// Idle is how long a connection is kept that nothing uses; 0 for the default.
 	Idle time.Duration
-	// Logger is where the SDK reports what it finds odd; nil for nowhere.
+	// Logger gets the warnings of the SDK; nil for none.
 	Logger *slog.Logger
 }
 
@@ -57,7 +57,7 @@ func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
 	return c.client(ctx, cfg)
 }
 
-// load returns the SDK's configuration, without the endpoint, which is that of DynamoDB alone.
+// load returns the SDK's configuration, without the endpoint, which DynamoDB alone has.
 func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{config.WithLogger(sdkLogger{cmp.Or(c.Logger, slog.New(slog.DiscardHandler))})}
 	if c.Region != "" {
@@ -88,7 +88,7 @@ func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
 	return cfg, nil
 }
 
-// An sdkLogger reports what the SDK says, which would go to the standard error otherwise.
+// An sdkLogger reports the messages of the SDK, which would go to the standard error otherwise.
 type sdkLogger struct{ *slog.Logger }
 
 // Logf implements [logging.Logger].

@@ -24,8 +24,8 @@ const (
 	// firstReplies is the number of replies in a row that agree before the first offset counts. A limiter reads twice
 	// before it writes.
 	firstReplies = 2
-	// stepReplies is the number of replies in a row, over stepTime at least, that move an offset which they contradict. No
-	// server or proxy with a wrong clock answers as many in a row among others.
+	// stepReplies is the least number of replies in a row, over stepTime at least, that move an offset contradicted by
+	// them. No server or proxy with a wrong clock answers as many in a row among others.
 	stepReplies = 16
 	stepTime    = 5 * time.Second
 	// stepGap is the least time between two such moves. A move may let one capacity more through, see [bucket.Config.Lead].
@@ -47,13 +47,13 @@ type clock struct {
 	latest atomic.Pointer[told] // nil until it is known
 }
 
-// A told is what the bounds were when a reply had come.
+// A told has the bounds at the time of a reply.
 type told struct {
 	span
 	at time.Time
 }
 
-// A span is what the offset may be; the zero value stands for no span.
+// A span is a range of possible offsets; the zero value stands for no span.
 type span struct {
 	least, most time.Duration
 	set         bool
@@ -66,7 +66,7 @@ type doubt struct {
 	since   time.Time
 }
 
-// and returns what is in both spans, and false if nothing is.
+// and returns the intersection of two spans, and false if it is empty.
 func (s span) and(other span) (span, bool) {
 	both := span{max(s.least, other.least), min(s.most, other.most), true}
 	return both, s.set && other.set && both.least <= both.most

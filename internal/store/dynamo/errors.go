@@ -18,7 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// outcome is what a failed attempt tells about its write.
+// outcome is the result of a write according to a failed attempt.
 type outcome uint8
 
 const (

@@ -66,7 +66,7 @@ type retryer struct {
 	budget *ratelimit.TokenRateLimit
 	earn   func(error) error // takes the outcome of an attempt
 
-	// repeatable says that an attempt may be repeated whose outcome is unknown: it reads, or carries a token by which
+	// repeatable says that an attempt with an unknown outcome may be repeated: it reads, or carries a token by which
 	// DynamoDB recognises the repetition.
 	repeatable bool
 	// doubt says that the outcome of an attempt was unknown.
@@ -90,7 +90,7 @@ func (r *retryer) IsErrorRetryable(err error) bool {
 		}
 		return r.repeatable
 	case refused:
-		// The SDK marks answers that reject the time of the signature, after which it corrects its clock.
+		// The SDK marks answers that reject the time of the signature, and then corrects its clock.
 		var skewed interface{ RetryableError() bool }
 		return errors.As(err, &skewed) && skewed.RetryableError()
 	default:

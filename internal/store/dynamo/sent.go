@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A trail is what is known about the requests of one call of a write.
+// A trail has the known facts about the requests of one call of a write.
 //
-// They were certainly not sent when the transport was asked for a connection and had none to give. A transport that does
-// not tell leaves both counts at 0, and so leaves the question open.
+// They were certainly not sent when the transport was asked for a connection and had none. A transport that does not
+// tell leaves both counts at 0, and so leaves the question open.
 type trail struct {
 	start      time.Time
 	asked, got atomic.Int32

@@ -26,7 +26,7 @@ const (
 	readInterval = 200 * time.Millisecond
 	// describeInterval keeps a process below the ten DescribeStream calls per second that DynamoDB takes.
 	describeInterval = 150 * time.Millisecond
-	// maxRecords is what a GetRecords takes.
+	// maxRecords is the most that a GetRecords takes.
 	maxRecords = 1000
 	// maxIterators is how often one reading asks for an iterator: the first, and in place of those that cannot be used.
 	maxIterators = 4
@@ -52,7 +52,7 @@ func Streams(client StreamsClient) Option { return func(s *Store) { s.stream.cli
 // reads per second.
 func ReadInterval(d time.Duration) Option { return func(s *Store) { s.stream.interval = d } }
 
-// A stream is what a store knows of its table's stream.
+// A stream is a store's knowledge of its table's stream.
 type stream struct {
 	client   StreamsClient
 	interval time.Duration
@@ -184,8 +184,8 @@ func (s *Store) listShards(ctx context.Context, in *dynamodbstreams.DescribeStre
 }
 
 // Changes makes one GetRecords call, and a GetShardIterator call where the position has no iterator or one that is too
-// old. A GetRecords call costs a streams read unit, a quarter of the price of a read unit or less, whatever it
-// finds.
+// old. A GetRecords call costs a streams read unit, a quarter of the price of a read unit or less, for any number of
+// records.
 func (s *Store) Changes(ctx context.Context, partition string, at store.Position, limit int) (store.ChangePage, error) {
 	const op = "GetRecords"
 	if err := s.begin(ctx, op); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Transact makes one TransactWriteItems call, which costs two units where a plain write costs one, for Checks as well. A
-// transaction of one write is done as a plain one. The SDK gives each call a token by which DynamoDB recognises a
-// repetition, so that attempts whose outcome is unknown are tried again too.
+// Transact makes one TransactWriteItems call, which costs two units where a plain write costs one, for Checks as well.
+// A transaction of one write is done as a plain one. The SDK gives each call a token by which DynamoDB recognises a
+// repetition. Attempts with an unknown outcome are therefore tried again, too.
 func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
 	const op = "TransactWriteItems"
 	switch len(writes) {

@@ -163,7 +163,7 @@ type oneItem struct {
 	err   error // an attribute cannot be read; the others are in the item
 }
 
-// newItem returns what the SDK has read.
+// newItem returns an item read by the SDK.
 func newItem(m map[string]types.AttributeValue, units *types.ConsumedCapacity) (o oneItem) {
 	o.item, o.err = decodeItem(m)
 	o.empty, o.units = m != nil && len(m) == 0, unitsOfOne(units)

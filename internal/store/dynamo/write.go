@@ -13,8 +13,8 @@ import (
 )
 
 // Write makes one UpdateItem, PutItem or DeleteItem call, and for a Check one consistent GetItem. A write costs one
-// unit per KB of the larger of the old and the new item, whether its condition held or not. Each index in which the
-// item's entry changes costs that again. A Check costs one read unit per 4 KB.
+// unit per KB of the larger of the old and the new item, whether its condition held or not. Each index with a changed
+// entry of the item costs as much again. A Check costs one read unit per 4 KB.
 //
 // An applied Update has no item in its result where DynamoDB returned one that cannot be read.
 func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) {

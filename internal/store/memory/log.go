@@ -15,7 +15,8 @@ import (
 // lock of the item's shard. The log therefore has the changes of an item in their order, and has every write that
 // begins after StartStream.
 //
-// A reader has the log forget what is applied. Writers trim what is left as they go, and turn it off when it was not read for as long as changes are kept.
+// A reader has the log forget applied changes. Writers trim the rest as they go. They turn the log off when it was not
+// read for as long as changes are kept.
 const (
 	partitionID = "log"
 
@@ -25,7 +26,7 @@ const (
 	trimEvery = 256
 	trimMost  = 2 * trimEvery
 	// The log holds two items a change in memory, so it keeps less than a day of many changes. mostRead is the bound of
-	// the read changes; a reader that starts again needs them. The bound of all changes is most.
+	// the read changes, which a reader that starts again needs. The bound of all changes is most.
 	mostRead = 1 << 16
 	most     = 1 << 20
 )
@@ -94,7 +95,7 @@ func (l *changeLog) trim(now time.Time) {
 	oldest := now.Add(-retention)
 	if l.readAt.Before(oldest) {
 		l.on.Store(false)
-		l.last++ // a reader at the last change will miss those that are not logged, which count as one more
+		l.last++ // a reader at the last change will miss the unlogged ones, which count as one more
 		l.lost, l.blocks = l.last, nil
 		return
 	}
@@ -155,7 +156,7 @@ func (s *Store) StartStream(ctx context.Context) error {
 }
 
 // Partitions returns the one partition of the log, and notes that it is being read. A consumer that stands at a change
-// which it cannot apply reads no others, and must find them when it goes on.
+// which it cannot apply reads no others, and must find the later changes when it goes on.
 func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	const op = "partitions"
 	t, err := s.begin(ctx)

@@ -2,8 +2,8 @@
 // queries.
 //
 // Package expr evaluates conditions and updates on the stored item, as it does for SQLite. A write puts a new version
-// in the place of the stored one, so a returned image stays what it was. A caller that releases the result of a write
-// gives the memory of its image back, for a version to come.
+// in the place of the stored one, so a returned image never changes. A caller that releases the result of a write gives
+// the memory of its image back, for a version to come.
 //
 // A call locks the shards of the keys that it names, out of a few hundred, and calls on other shards go on beside it.
 // No call waits for anything but these locks, and the package starts no goroutine.

@@ -31,7 +31,7 @@ type shard struct {
 	mu         sync.Mutex
 	partitions map[string]*partition // by partition key; none is empty
 	records    []*record             // all of them, in no order, for Expire
-	spare      *version              // that nobody looks at any more, for the next write
+	spare      *version              // no longer in use by callers, for the next write
 
 	_ [72]byte // keeps the locks of neighbors out of one pair of cache lines
 }
@@ -53,7 +53,7 @@ type record struct {
 }
 
 // A version is an item as a write left it. The next write puts another one in its place. The item is not changed while
-// somebody may look at it: a call that returned it, or the log. After that, its memory serves a later write.
+// it may be in use: by a call that returned it, or by the log. After that, its memory serves a later write.
 type version struct {
 	item expr.Item
 	loan store.Loan
@@ -121,7 +121,7 @@ func (sh *shard) fresh() *version {
 	return v
 }
 
-// reuse keeps a version for a later write, unless somebody may look at its item.
+// reuse keeps a version for a later write, unless its item may be in use.
 func (sh *shard) reuse(v *version) {
 	if v.loan.IsReturned() {
 		sh.spare = v

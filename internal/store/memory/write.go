@@ -76,7 +76,7 @@ func (t *table) decide(sh *shard, w *store.Write) (change, error) {
 	return c, err
 }
 
-// apply makes the item what the change says.
+// apply applies a change to the item.
 func (s *Store) apply(t *table, c *change) {
 	r := c.record
 	if c.kind == store.Check || r == nil && c.next == nil {

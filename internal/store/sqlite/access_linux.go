@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// What faccessat is asked, see the manual page access(2).
+// The modes of faccessat, see the manual page access(2).
 const (
 	atWorkingDirectory = -0x64
 	asEffectiveUser    = 0x200

@@ -9,7 +9,7 @@ import (
 )
 
 // The encoding of an item without its key: the version, the number of attributes, and for each its name and its value.
-// A value is a tag and what the tag calls for. Counts and lengths are uvarints, integers zigzag varints, strings their
+// A value is a tag and the bytes for the tag. Counts and lengths are uvarints, integers zigzag varints, strings their
 // length and their bytes. A reader refuses versions and tags that it does not know.
 const codecVersion = 1
 

@@ -15,8 +15,8 @@ import (
 // A conn is a connection with its prepared statements. One goroutine uses it at a time, through the driver itself. The
 // package database/sql would add its pool and its conversions to every statement.
 //
-// The contexts of its methods must not end. Local statements are short, and watching a context would cost each of
-// them a goroutine. Calls look at their own contexts while they wait for their turn, which is what takes long.
+// The contexts of its methods must not end. Local statements are short, and watching a context would cost each of them
+// a goroutine. Calls look at their own contexts while they wait for their turn, the only long part.
 type conn struct {
 	db    driver.Conn
 	ready bool // the schema was there, and the statements are prepared

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lookEvery is the time after which a store looks again whether the file at its path is the one that it has open.
+// lookEvery is the time after which a store looks again whether the file at its path is still the open one.
 const lookEvery = time.Second
 
 // An identity is which file a store has open. The zero value is of none. It is safe for concurrent use.

@@ -90,7 +90,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 // DynamoDB does.
 //
 // The text has at most one bound from below and one from above. Of several bounds, SQLite seeks to the first and tests
-// the rest on every row. A continued query would then read again what the pages before it returned.
+// the rest on every row. A continued query would then read again the rows that the pages before it returned.
 func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	pk, sk := l.column(x.PK), l.column(x.SK)
 	columns := sk + ", item"

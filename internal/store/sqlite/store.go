@@ -2,7 +2,7 @@
 // process.
 //
 // Package expr evaluates conditions and updates on the stored item, in a transaction that no other writer runs beside.
-// So a write here does what the same write does on DynamoDB.
+// So a write has the same effect here as on DynamoDB.
 //
 // A file is in WAL mode with synchronous=NORMAL. A crash loses no write. A power failure, or a crash of the operating
 // system, may lose the last writes, back to the last checkpoint in the worst case. It never loses part of a write, and
@@ -78,8 +78,8 @@ type Option func(*Store)
 // Clock sets the clock that tells the time of a change, and its age. It is time.Now by default.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// Open returns a store on a database file. It does not create the file, nor open it before it is needed: [Store.Setup]
-// creates it with its schema, and until then calls fail with [store.ErrTableNotFound].
+// Open returns a store on a database file. It does not create the file, and opens it only when needed. [Store.Setup]
+// creates the file with its schema; until then calls fail with [store.ErrTableNotFound].
 func Open(path string, table store.Table, options ...Option) (*Store, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: no path")
@@ -138,9 +138,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, "ping", func(ctx context.Context, c *conn) error { return c.check(ctx) })
 }
 
-// Close waits for the calls under way and closes the database. It writes what the store wrote to the file itself. A
-// file that no other process has open is then whole without its write-ahead log. A second Close does nothing; other
-// calls fail with [store.ErrClosed].
+// Close waits for the calls under way and closes the database. It moves the store's writes from the log to the file
+// itself. A file that no other process has open is then whole without its write-ahead log. A second Close does nothing;
+// other calls fail with [store.ErrClosed].
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -256,7 +256,7 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 	return c, nil
 }
 
-// mistake returns what is wrong with the path, nil where nothing is: SQLite does not tell a missing directory or a denied
+// mistake returns a mistake in the path, nil where there is none: SQLite does not tell a missing directory or a denied
 // permission from an outage.
 func (s *Store) mistake() error {
 	if _, err := os.Stat(filepath.Dir(s.path)); errors.Is(err, fs.ErrNotExist) {

@@ -18,11 +18,11 @@ const (
 	// walStep is the size in bytes that the log may have. A reader may not end in time, such as the shell of an operator.
 	// The log may then grow by as much again before the next try.
 	walStep = 16 << 20
-	// walPatience bounds the wait for readers, in milliseconds.
-	walPatience = "500"
+	// walWaitMS bounds the wait for readers, in milliseconds.
+	walWaitMS = "500"
 )
 
-// A walBound is what the writer remembers of the write-ahead log.
+// A walBound is the writer's memory of the write-ahead log.
 type walBound struct {
 	commits int   // since the last look
 	limit   int64 // of the size, in bytes; 0 stands for walStep
@@ -50,7 +50,7 @@ func (s *Store) boundWAL(ctx context.Context, c *conn) {
 
 // emptyWAL waits for readers, moves the log to the file and truncates it. It reports whether it could.
 func (s *Store) emptyWAL(ctx context.Context, c *conn) (emptied bool, err error) {
-	if err := c.run(ctx, "PRAGMA busy_timeout = "+walPatience); err != nil {
+	if err := c.run(ctx, "PRAGMA busy_timeout = "+walWaitMS); err != nil {
 		return false, err
 	}
 	emptied, err = c.checkpoint(ctx, "TRUNCATE")

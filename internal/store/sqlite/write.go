@@ -128,7 +128,7 @@ func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error)
 	return p, nil
 }
 
-// save makes the item what the plan says.
+// save stores the item of the plan.
 func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	switch {
 	case p.write.Kind == store.Check || p.old == nil && p.Next == nil:

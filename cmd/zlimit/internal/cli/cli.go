@@ -192,7 +192,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// hideFlags leaves "[flags]" out of the lines of use, which name what is required.
+// hideFlags leaves "[flags]" out of the lines of use, which name the required flags.
 func hideFlags(cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true
 	for _, c := range cmd.Commands() {

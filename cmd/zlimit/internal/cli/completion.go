@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Bounds of what a shell is offered: it waits for each word.
+// Bounds of the completions for a shell: it waits for each word.
 const (
 	completionTimeout = 2 * time.Second
 	maxCompletions    = 100

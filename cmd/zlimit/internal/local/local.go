@@ -28,7 +28,7 @@ import (
 // Supported is nil where a deployment can run on this machine.
 var Supported error
 
-// A State is what a running deployment says about itself, in the file state.json of its directory.
+// A State describes a running deployment, in the file state.json of its directory.
 type State struct {
 	PID      int       `json:"pid"`
 	Started  string    `json:"process_start"` // as the system tells it, so that another process with the number is told apart
@@ -111,8 +111,8 @@ func processStat(pid int) (status, began string) {
 	return fields[state], fields[start]
 }
 
-// Stands returns why a deployment that is there serves nothing, "" for one that does. Its process is stopped, or its engine does not answer
-// within two seconds.
+// Stands returns the reason why an existing deployment serves nothing, "" for one that serves. Its process is stopped,
+// or its engine does not answer within two seconds.
 func (s *State) Stands(ctx context.Context) string {
 	if status, _ := processStat(s.PID); status == "T" || status == "t" { // by a signal, or by a debugger
 		return fmt.Sprintf("process %d is stopped, and serves nothing: kill -CONT %d lets it go on, zlimit local down ends it", s.PID, s.PID)
@@ -122,7 +122,7 @@ func (s *State) Stands(ctx context.Context) string {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint, http.NoBody)
 	if err == nil {
 		var reply *http.Response
-		if reply, err = http.DefaultClient.Do(request); err == nil { // whatever it says to that
+		if reply, err = http.DefaultClient.Do(request); err == nil { // with any answer
 			err = reply.Body.Close()
 		}
 	}
@@ -171,7 +171,7 @@ func Up(ctx context.Context, dir string, command []string) (s *State, started bo
 			}
 			return nil, false, fmt.Errorf("it ended before it was ready: %s", Tail(dir))
 		case <-ctx.Done():
-			_ = cmd.Process.Signal(syscall.SIGTERM) // our own child, which nobody has waited for
+			_ = cmd.Process.Signal(syscall.SIGTERM) // our own child, not waited for
 			<-ended
 			return nil, false, fmt.Errorf("it is not ready: %w\n%s", ctx.Err(), Tail(dir))
 		case <-time.After(20 * time.Millisecond):
@@ -225,7 +225,7 @@ func Down(ctx context.Context, dir string) (*State, error) {
 	return s, removeState(dir)
 }
 
-// DeleteData deletes what the engine has stored in a directory in which nothing runs.
+// DeleteData deletes the data of the engine in a directory in which nothing runs.
 func DeleteData(dir string) error {
 	if s, err := Find(dir); err != nil || s != nil {
 		return errors.Join(err, fmt.Errorf("a deployment runs in %s", dir))

@@ -13,7 +13,7 @@ import (
 // Supported says why a deployment cannot run on this machine.
 var Supported = errors.New("zlimit local runs on Linux, not on " + runtime.GOOS + "; a store in a file needs nothing: --store sqlite:limits.db")
 
-// A State is what a running deployment says about itself.
+// A State describes a running deployment.
 type State struct {
 	PID      int       `json:"pid"`
 	Endpoint string    `json:"endpoint"`

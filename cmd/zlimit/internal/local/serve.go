@@ -123,7 +123,7 @@ func portOf(ctx context.Context, c *Config) (port int, err error) {
 	path := filepath.Join(c.Dir, "port")
 	if c.Port == 0 {
 		if last, err := os.ReadFile(path); err == nil {
-			port, _ = strconv.Atoi(string(last)) // 0 for what is none
+			port, _ = strconv.Atoi(string(last)) // 0 for any other text
 		}
 	}
 	if port, err = freePort(ctx, cmp.Or(c.Port, port)); err != nil && c.Port == 0 {

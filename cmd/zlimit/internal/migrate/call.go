@@ -18,7 +18,7 @@ type pace struct {
 	sleep func(context.Context, time.Duration) error
 
 	mu   sync.Mutex
-	free time.Time // when what was spent is paid for
+	free time.Time // when the spent units are paid for
 }
 
 // owe notes the units of a call, and returns the time until the units before them are paid for.
@@ -153,7 +153,7 @@ func (m *Migration) scan(ctx context.Context, s store.Scan, counts Counts) (page
 	return page, err
 }
 
-// scanPage returns a page of the source, whatever is in it.
+// scanPage returns a page of the source with any content.
 func (m *Migration) scanPage(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
 	err = m.call(ctx, m.source, counts, func(ctx context.Context) (err error) {
 		page, err = m.scanner.Scan(ctx, s)

@@ -113,7 +113,7 @@ func (m *Migration) copyPage(ctx context.Context, part layout.MigrationPartKey, 
 type inserts struct {
 	items []Item
 	from  map[store.Key]store.Key // items of the source from which they follow, by their own keys
-	stale work                    // what follows from items of the source is not what the target has
+	stale work                    // the target lacks items that follow from the source, or has wrong ones
 }
 
 func (f *inserts) add(it Item, from store.Key) {
@@ -206,7 +206,7 @@ const (
 	maxBytes  = 3 << 20
 )
 
-// chunks divides what is written into transactions.
+// chunks splits writes into transactions.
 func chunks[T any](all []T, size func(T) int) (out [][]T) {
 	first, bytes := 0, 0
 	for i := range all {
@@ -223,7 +223,8 @@ func chunks[T any](all []T, size func(T) int) (out [][]T) {
 	return out
 }
 
-// transact does writes in a transaction that checks that a record is still of this run, and returns their results.
+// transact does writes in a transaction, and returns their results. The transaction checks that a record is still of
+// this run.
 func (m *Migration) transact(ctx context.Context, record store.Key, writes []store.Write, counts Counts) (results []store.Result, err error) {
 	check, err := m.fence(record)
 	if err != nil {
@@ -254,7 +255,7 @@ func preparation(writes []store.Write) (units float64) {
 	return units
 }
 
-// work is what is to be derived again from the source, as it is now.
+// work lists items to be derived again from the source, as it is now.
 type work struct {
 	groups   map[string]store.Query // by partition key
 	singles  map[store.Key]bool
@@ -271,7 +272,7 @@ func (w *work) add(key store.Key) {
 		return
 	}
 	w.singles[key] = true
-	if k, ok := layout.ParseBucketKey(key); ok { // which stands for one that an earlier release left
+	if k, ok := layout.ParseBucketKey(key); ok { // this stands for a bucket of an earlier release
 		old := layout.OldNamespacedBucketKey{NS: k.NS, Entity: k.Entity, Resource: k.Resource}.Key()
 		if q, ok := group(old); ok {
 			w.groups[old.PK] = q
@@ -279,7 +280,7 @@ func (w *work) add(key store.Key) {
 	}
 }
 
-// addRemoved notes that an item which a migration in place had added is gone.
+// addRemoved notes that an item added by a migration in place is gone.
 func (w *work) addRemoved(key store.Key) {
 	entity := layout.EntityKey{}
 	if k, ok := layout.ParseBucketKey(key); ok {

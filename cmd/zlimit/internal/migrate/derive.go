@@ -16,13 +16,13 @@ import (
 // Windows are the windows of usage that an aggregator of zae-limiter counts unless it is told otherwise.
 var Windows = []string{"hourly", "daily"}
 
-// Rules say what the items of a source do not say themselves.
+// Rules hold facts that the items of a source do not hold themselves.
 type Rules struct {
 	// NS is the id of the namespace that items without one go to.
 	NS string
 	// Cascade has entities with a parent charge it, where the release kept no such flag: up to 0.5 the caller said so.
 	Cascade bool
-	// Windows are the windows of usage that the aggregator of the source counted, in the order in which it did.
+	// Windows are the windows of usage that the aggregator of the source counted, in its order.
 	Windows []string
 }
 
@@ -121,7 +121,7 @@ func withoutKey(item expr.Item) expr.Item {
 	return slices.DeleteFunc(item.Clone(), func(a expr.Attribute) bool { return a.Name == store.PK || a.Name == store.SK })
 }
 
-// decode decodes an item and notes what is lost of it; false when it cannot be read.
+// decode decodes an item and notes its losses; false when it cannot be read.
 func decode[T any, P interface {
 	*T
 	unknown
@@ -201,8 +201,8 @@ func begins(window string, at time.Time) bool {
 	}
 }
 
-// Group returns what follows from the items of a partition that depend on each other, as [group] asks for them. supersedes
-// reports whether the source has a bucket of this layout already, which a later release has made from the given one.
+// Group returns the target items of a partition whose items depend on each other, as [group] asks for them. supersedes
+// reports whether a later release has already made a bucket of this layout from the given one.
 func (rules *Rules) Group(items []expr.Item, superseded func(layout.BucketKey) bool) (r Result) {
 	g := parts{rules: rules, Result: &r, superseded: superseded}
 	for _, item := range items {
@@ -214,7 +214,7 @@ func (rules *Rules) Group(items []expr.Item, superseded func(layout.BucketKey) b
 	return r
 }
 
-// parts are the items of a group by what they are.
+// parts are the items of a group by their kinds.
 type parts struct {
 	rules      *Rules
 	superseded func(layout.BucketKey) bool
@@ -475,8 +475,8 @@ func (g *parts) config(source store.Key, of level, limits []layout.OldConfigLimi
 	g.stored = append(g.stored, c)
 }
 
-// configs adds the limits of each level. An item with limits stands for those that are items of their own, which an
-// earlier release left.
+// configs adds the limits of each level. An item with limits stands for the items of an earlier release that had one
+// limit each.
 func (g *parts) configs() {
 	whole := map[level]bool{}
 	for i := range g.stored {

@@ -42,7 +42,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 			return nil, err
 		}
 		if m.Counts()[CountChanges] != before {
-			continue // what was verified is out of date
+			continue // the verified copies are out of date
 		}
 		if !v.Exact() {
 			return v, ErrDiffers
@@ -82,9 +82,9 @@ func (m *Migration) open(ctx context.Context, v *Verification) error {
 	}, more...)
 }
 
-// Abort deletes what the migration has written, and the record of the migration last. It returns the number of items. The
-// source is left as it is, and so is the version of the target, which is open again. In place it takes back what the
-// migration has registered.
+// Abort deletes the items written by the migration, and the record of the migration last. It returns the number of
+// items. The source is left as it is, and so is the version of the target, which is open again. In place it takes back
+// the registrations of the migration.
 func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	switch m.Phase() {
 	case Finished:

@@ -12,8 +12,8 @@ import (
 
 const (
 	streamPrefix = "stream/"
-	// clockMargin is how far the clock of the source and what is known of it may be apart. Changes so long before the
-	// start are in the copies.
+	// clockMargin bounds the error of the known difference to the source's clock. Changes so long before the start are
+	// in the copies.
 	clockMargin  = 30 * time.Second
 	batchChanges = 500 // changes that are read at once
 	maxSkipped   = 10 * batchChanges
@@ -22,8 +22,8 @@ const (
 // CatchUp applies every change of the source since the start that there is by now. It returns [ErrGap] when changes were
 // lost; the copy then begins again.
 //
-// What follows from a change is derived from the source as it is now, not from the image of the change. A change that is
-// read twice therefore does no harm.
+// The items that follow from a change are derived from the source as it is now, not from the image of the change. A
+// change that is read twice therefore does no harm.
 func (m *Migration) CatchUp(ctx context.Context) error { return m.follow(ctx, 0, 0) }
 
 // Follow is [Migration.CatchUp], again and again until the context ends, whose error it returns.
@@ -34,7 +34,7 @@ const endless = time.Duration(1<<63 - 1)
 
 // follow reads the change stream until the source was not written for a time, during which all changes were read. It
 // returns [ErrBusy] when that does not happen in time.
-func (m *Migration) follow(ctx context.Context, quiet, patience time.Duration) error {
+func (m *Migration) follow(ctx context.Context, quiet, timeout time.Duration) error {
 	if m.config.Offline || m.Phase() != Following {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (m *Migration) follow(ctx context.Context, quiet, patience time.Duration) e
 			return err
 		case now.Sub(last) >= quiet:
 			return nil
-		case now.Sub(began) > patience:
+		case now.Sub(began) > timeout:
 			return ErrBusy
 		case changed:
 			continue
@@ -218,7 +218,7 @@ func (m *Migration) restart(ctx context.Context) error {
 	for _, name := range names {
 		part := m.part(name)
 		if strings.HasPrefix(name, streamPrefix) {
-			part.Position = "" // of what was forgotten
+			part.Position = "" // of forgotten changes
 		}
 		part.AfterPK, part.AfterSK, part.Done = "", "", false
 		if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {

@@ -64,8 +64,8 @@ func (m *Migration) added(r Result) Result {
 // one returns the results of an item that stands by itself.
 func (m *Migration) one(item expr.Item) Result { return m.added(m.rules.One(item)) }
 
-// A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have one key in the
-// target, and limits, entities and registries of the two would be taken for those of one program.
+// A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have one key
+// in the target. Limits, entities and registries of the two would then be taken for those of one program.
 type Mix struct {
 	Namespace  string // its name
 	Bare, With store.Key
@@ -122,8 +122,8 @@ func CheckMixed(ctx context.Context, c Config) error {
 }
 
 // survey reads the whole table before a migration in place, and chooses the namespace for items without one. It returns
-// the name under which that is to be registered, "" where it is, or where no item needs one. It returns [ErrNotEmpty] or
-// [ErrMixed] where items that it would add could not be told from others.
+// the name under which the namespace is to be registered. The name is "" where it is registered, or no item needs one.
+// It returns [ErrNotEmpty] or [ErrMixed] where items that it would add could not be told from others.
 func (m *Migration) survey(ctx context.Context) (register string, err error) {
 	name := m.config.Namespace
 	found, err := m.readOwn(ctx, layout.NamespaceKey{Name: name}.Key())

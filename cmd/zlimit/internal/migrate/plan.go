@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Plan says what a migration would do, by a sample of the source.
+// A Plan estimates a migration from a sample of the source.
 type Plan struct {
 	Items    int64 // items of the source: counted where Exact, else as the store estimates them
 	Bytes    int64
@@ -26,13 +26,13 @@ type Plan struct {
 	Losses   []LossCount
 	Targets  int64         // items that follow
 	Copy     store.Units   // what copying takes
-	Verify   store.Units   // what a comparison takes, which finishing does once at least
-	Spent    store.Units   // what the plan took
+	Verify   store.Units   // units of a comparison, which finishing makes at least once
+	Spent    store.Units   // units of the plan itself
 	Mix      *Mix          // why the migration is not possible with this namespace; nil where the sample shows nothing
 	Refused  *RefusedError // why the migration is not possible at all, by the sample; nil where it shows nothing
 	InPlace  bool
 	Delete   store.Units            // in place: what deleting the old items takes
-	Indexes  store.IndexDifferences // in place: indexes that are to be added, and that cannot be
+	Indexes  store.IndexDifferences // in place: indexes to be added, and indexes that cannot be
 }
 
 // A ShapeCount is a number of items of one shape.
@@ -127,7 +127,8 @@ func (e *estimate) add(more estimate, times float64) {
 	e.reading += more.reading * times
 }
 
-// A share is what one item of a group takes and becomes. A sample may end within a group, and has that many shares of it.
+// A share is one item of a group, with its cost and its results. A sample may end within a group, and has that many
+// shares of it.
 type share struct {
 	pk  string
 	one estimate
@@ -169,7 +170,7 @@ func (s *sampler) run(ctx context.Context, sample int64) error {
 	return nil
 }
 
-// page adds what a page of the source takes and becomes.
+// page adds a page of the source, with its cost and its results.
 func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) error {
 	p := s.plan
 	for _, item := range items {
@@ -234,7 +235,7 @@ func (s *sampler) estimate(items []Item) (e estimate) {
 	return e
 }
 
-// extrapolate scales what the sample showed to the whole source, and adds the scans.
+// extrapolate scales the sample to the whole source, and adds the scans.
 func (s *sampler) extrapolate() {
 	p := s.plan
 	if p.Exact || p.Items < p.Sampled { // DynamoDB counts every few hours alone
@@ -274,7 +275,7 @@ func (s *sampler) extrapolate() {
 // blocks returns how many blocks a size takes.
 func blocks(size, block int) float64 { return float64((size + block - 1) / block) }
 
-// wholeEntries returns the units of the entries that an item has in global indexes which project whole items.
+// wholeEntries returns the units of an item's entries in global indexes that project whole items.
 func wholeEntries(item expr.Item) (units float64) {
 	for i := range layout.Table.Indexes {
 		x := &layout.Table.Indexes[i]

@@ -28,7 +28,7 @@ type FeatureCount struct {
 	Attribute string // of the example
 }
 
-// Error lists what was found, with numbers.
+// Error lists the findings, with numbers.
 func (e *RefusedError) Error() string {
 	var found []string
 	if e.ClientMin != "" {

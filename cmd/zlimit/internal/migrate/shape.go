@@ -1,8 +1,8 @@
 // Package migrate brings a table of zae-limiter, the Python predecessor of this module, to the layout of package layout.
 //
-// A migration reads the items of a source and derives from them the items of a target, which is a pure function: [Rules].
-// A source is recognised by the form of its keys, item by item, since releases with different keys recorded the same
-// version. docs/migrate.md lists the forms.
+// A migration reads the items of a source and derives from them the items of a target, which is a pure function:
+// [Rules]. A source is recognised by the form of its keys, item by item, since releases with different keys recorded
+// the same version. docs/migrate.md lists the forms.
 package migrate
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // A Shape is the form of an item, as its key tells it.
 type Shape struct {
-	Record string // what the item is
+	Record string // the kind of the item
 	Nested bool   // its attributes are in a map, as up to release 0.5
 }
 
@@ -113,7 +113,7 @@ var forms = []struct {
 	{ownRecord, parses(layout.ParseMigrationPartKey)},
 }
 
-// recordOf returns what the item of a key is.
+// recordOf returns the kind of the item with a key.
 func recordOf(key store.Key) string {
 	for i := range forms {
 		if forms[i].matches(key) {
@@ -123,8 +123,8 @@ func recordOf(key store.Key) string {
 	return unknownRecord
 }
 
-// Releases returns which releases of zae-limiter wrote items of the given shapes: the latest of them, since a table keeps
-// what earlier releases left. It is "" where no shape belongs to a release.
+// Releases returns the release of zae-limiter that wrote items of the given shapes. It is the latest of several, since
+// a table keeps items of earlier releases. It is "" where no shape belongs to a release.
 func Releases(shapes []Shape) string {
 	has := func(nested bool, records ...string) bool {
 		return slices.ContainsFunc(shapes, func(s Shape) bool { return s.Nested == nested && slices.Contains(records, s.Record) })
@@ -160,14 +160,14 @@ func (s Shape) IsCurrent() bool {
 // Sort keys of the items of an entity that depend on each other are up to this one. Usage comes after it.
 const lastOfEntity = "#META"
 
-// group returns the query for the items on which a key depends, and false for an item that stands by itself.
+// group returns the query for the items on which a key depends, and false for an independent item.
 func group(key store.Key) (store.Query, bool) {
 	switch recordOf(key) {
 	case entityRecord, limitBucketRecord, bucketRecord, namespacedBucketRecord, entityLimitRecord, entityConfigRecord:
 		return store.Query{PK: key.PK, UpTo: lastOfEntity, Consistent: true}, true
 	case resourceLimitRecord, systemLimitRecord, resourceConfigRecord, systemConfigRecord:
 		return store.Query{PK: key.PK, Consistent: true}, true
-	case currentRecord: // an entity, of which a record beside that of its parent follows
+	case currentRecord: // an entity; a record beside that of its parent follows from it
 		return store.Query{PK: key.PK, UpTo: lastOfEntity, Consistent: true}, key.SK == lastOfEntity || strings.HasPrefix(key.SK, "#CONFIG#")
 	default:
 		return store.Query{}, false

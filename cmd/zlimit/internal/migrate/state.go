@@ -47,7 +47,7 @@ var (
 	ErrBusy = errors.New("the source is still written: stop what writes it")
 )
 
-// A Config says what is migrated, and how. Zero values stand for the defaults, except the stores.
+// A Config has the stores and options of a migration. Zero values stand for the defaults, except the stores.
 type Config struct {
 	Source     store.Store // a [store.Scanner], and unless Offline a [store.Streamer]
 	Target     store.Store
@@ -266,7 +266,7 @@ func Start(ctx context.Context, c Config) (*Migration, error) {
 	return m, m.resume(ctx, found)
 }
 
-// Resume goes on with the migration to a target, whatever its phase. The source is given, as the record names it.
+// Resume goes on with the migration to a target, in any phase. The source is given, as the record names it.
 func Resume(ctx context.Context, c Config) (*Migration, error) {
 	m, err := newMigration(c)
 	if err != nil {
@@ -421,7 +421,7 @@ func (m *Migration) checkEmpty(ctx context.Context) error {
 	})
 }
 
-// ownPartition holds what is about the whole table.
+// ownPartition holds records about the whole table.
 var ownPartition = layout.VersionKey{}.Key().PK
 
 // resume takes a migration over.
@@ -536,8 +536,8 @@ func (m *Migration) patientlyOwn(ctx context.Context, do func(context.Context) e
 	return m.book(ctx, func(ctx context.Context) error { return m.target.Patiently(ctx, do) })
 }
 
-// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps. What
-// is no run, such as a plan, has nothing to tell.
+// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps.
+// A plan is no run, and has nothing to tell.
 func (m *Migration) beat(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

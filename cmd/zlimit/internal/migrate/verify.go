@@ -18,7 +18,7 @@ type Verification struct {
 	Extra       int64            // items of the target that follow from none
 	Differences []string         // the first of them
 	Different   int64            // items that are missing, or not as they should be
-	Losses      map[string]int64 // what has no place in the target, by reason
+	Losses      map[string]int64 // items and fields without a place in the target, by reason
 	Clients     string           // the version of the oldest client that obeys all of the target; "" for every one
 	Moving      int64            // groups that changed while they were compared, and were compared again
 
@@ -198,7 +198,7 @@ func describe(want, have expr.Item) string {
 	return "it differs"
 }
 
-// take adds what was compared.
+// take adds compared items.
 func (v *Verification) take(m *Migration, r Result, differences []string, missing int64) {
 	v.Different += int64(len(differences))
 	v.missing += missing

@@ -1,6 +1,6 @@
-// Command release builds the programs of a release: the command zlimit for each platform, with the function of Lambda inside.
-// Beside them are a list of the modules that they are built of, SHA256SUMS with the hashes of all, and a signature of it where cosign is
-// installed. The same source and the same Go give the same bytes, wherever the source is.
+// Command release builds the programs of a release: the command zlimit for each platform, with the function of Lambda
+// inside. Beside them it writes a list of the modules in them, and SHA256SUMS with the hashes of all. The sums are
+// signed where cosign is installed. The same source and the same Go give the same bytes, wherever the source is.
 package main
 
 import (
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// A release is what the flags ask for.
+// A release holds the flags.
 type release struct {
 	out, tag  string
 	platforms []string
@@ -176,7 +176,7 @@ func build(ctx context.Context, path, system, architecture string, flags ...stri
 	return err
 }
 
-// goTool runs the go command, and returns what it prints.
+// goTool runs the go command, and returns its output.
 func goTool(ctx context.Context, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), env...)

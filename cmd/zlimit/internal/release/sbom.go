@@ -24,7 +24,7 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// billOfMaterials lists the modules that programs are built of, by what the linker has noted in them, as a document of CycloneDX.
+// billOfMaterials lists the modules of programs, as noted in them by the linker, as a document of CycloneDX.
 func billOfMaterials(programs []string) ([]byte, error) {
 	modules := map[string]component{}
 	goVersion := ""

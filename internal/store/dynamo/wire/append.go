@@ -12,7 +12,7 @@ import (
 func AppendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
-	start := 0 // of what is copied as it is
+	start := 0 // of text copied as it is
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
@@ -60,7 +60,7 @@ func appendKeyAttributes(b []byte, k store.Key) []byte {
 	return append(b, '}')
 }
 
-// AppendItem appends an item with the key k, which replaces the key attributes that the item may have.
+// AppendItem appends an item with the key k, which replaces key attributes of the item.
 func AppendItem(b []byte, k store.Key, item expr.Item) []byte {
 	b = appendKeyAttributes(append(b, '{'), k)
 	for i := range item {
@@ -76,7 +76,7 @@ func appendAttribute(b []byte, a expr.Attribute) []byte {
 	return AppendValue(b, a.Value)
 }
 
-// AppendExpression appends what a bound template adds to a request, each member after a comma: the condition, the update,
+// AppendExpression appends the members of a bound template to a request, each after a comma: the condition, the update,
 // the names and the values.
 func AppendExpression(b []byte, e expr.Bound) []byte {
 	if e.Template == nil {

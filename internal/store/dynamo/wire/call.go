@@ -25,7 +25,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// An Output takes what a successful reply says.
+// An Output takes the body of a successful reply.
 type Output interface {
 	// Scan reads the body. It returns false where the SDK's deserializer is to read it, and for a reply that DynamoDB would
 	// not give.
@@ -34,16 +34,16 @@ type Output interface {
 	smithy.Deserializable
 }
 
-// A Reply is what is known of a successful call besides its output.
+// A Reply has the facts about a successful call besides its output.
 type Reply struct {
 	Received time.Time
 	Date     time.Time // by the server's clock; zero where it did not tell
 }
 
-// Do makes one call with a body, of which it sends a copy: the transport may read what it sends after the reply came.
-// Its errors are those of the SDK for the same outcome. A reply with a wrong checksum is an error as well, unless the
-// client turns the check off. So is a reply of another server, see [Careful]. It returns ErrUnused, and nothing was
-// sent, where the SDK is to make the call.
+// Do makes one call with a copy of a body: the transport may read its copy after the reply came. Its errors are those
+// of the SDK for the same outcome. A reply with a wrong checksum is an error as well, unless the client turns the check
+// off. So is a reply of another server, see [Careful]. It returns ErrUnused, and nothing was sent, where the SDK is to
+// make the call.
 func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Retryer, out Output) (Reply, error) {
 	if !p.Open() {
 		return Reply{}, ErrUnused
@@ -240,11 +240,11 @@ func responseError(response *http.Response, err error) error {
 	}
 }
 
-// An exchange is one request, and what it points to.
+// An exchange is one request, with all that it points to.
 type exchange struct {
 	request http.Request
 	url     url.URL
-	body    bytes.Reader // a type of which net/http knows that it can be sent with the headers, in one piece
+	body    bytes.Reader // a type that net/http can send with the headers in one piece
 	values  [6][1]string // of headers
 	model   *prototype
 
@@ -291,7 +291,7 @@ func newInvocation() string {
 	return string(text[:])
 }
 
-// attemptHeader returns what an attempt tells of itself.
+// attemptHeader returns the header with the number of an attempt.
 func attemptHeader(ctx context.Context, number, most int, skew time.Duration) string {
 	text := "attempt=1; max=3"
 	if number != 1 || most != 3 {

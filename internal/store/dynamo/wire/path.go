@@ -46,8 +46,9 @@ type date struct {
 	time time.Time
 }
 
-// A Resender is the transport of a client that follows no redirect. It may have the body of a request once more, which net/http asks
-// for where a connection that was idle took none of the request. Other clients might follow a redirect with such a body.
+// A Resender is the transport of a client that follows no redirect. It may have the body of a request once more:
+// net/http asks for it when an idle connection took none of the request. Other clients might follow a redirect with
+// such a body.
 type Resender interface {
 	http.RoundTripper
 	Resends()
@@ -85,7 +86,7 @@ func (p *Path) refuse(reason string) {
 // Open reports whether the path makes calls, as far as it knows yet.
 func (p *Path) Open() bool { return p != nil && p.refusal.Load() == nil }
 
-// traceID returns the header by which AWS Lambda finds that functions call one another in circles, "" for none. It is
+// traceID returns the header by which AWS Lambda finds functions that call one another in circles, "" for none. It is
 // false for a value that would have to be escaped.
 func (p *Path) traceID() (string, bool) {
 	if !p.lambda {

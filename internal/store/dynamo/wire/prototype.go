@@ -20,8 +20,8 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// specs hold what tells the operations apart. Each has the schema by which the SDK reads a reply, and the call by which
-// the client builds a request on a table.
+// specs hold what tells the operations apart. Each has the schema for the SDK's reading of a reply, and the call by
+// which the client builds a request on a table.
 var specs = [operations]struct {
 	name   string
 	schema *smithy.OperationSchema
@@ -75,7 +75,8 @@ type header struct {
 	value []string
 }
 
-// An identity is what a request shows of the credentials besides its signature. The endpoint may depend on it.
+// An identity has the parts of the credentials that a request shows besides its signature. The endpoint may depend on
+// it.
 type identity struct {
 	account string
 	session bool
@@ -83,7 +84,7 @@ type identity struct {
 
 func identityOf(c *aws.Credentials) identity { return identity{c.AccountID, c.SessionToken != ""} }
 
-// A scope is what a signature holds for.
+// A scope is the set of values that a signature holds for.
 type scope struct{ region, service string }
 
 // Headers that differ from request to request.

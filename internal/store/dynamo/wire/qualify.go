@@ -16,12 +16,12 @@ type Constant interface {
 	Constant()
 }
 
-// A rule says what a field of the options may hold.
+// A rule decides which values a field of the options may hold.
 type rule uint8
 
 const (
-	asReference rule = iota // what the reference client has; also the rule of a field that is not listed
-	honored                 // anything: a [Path] does what it says, or it does not matter for the calls of a Path
+	asReference rule = iota // the value of the reference client; also the rule of a field that is not listed
+	honored                 // anything: a [Path] honours it, or it does not matter for the calls of a Path
 	sameType                // a value, or values, of the types that the reference client has
 	zero                    // nothing
 )
@@ -83,7 +83,7 @@ func unsuited(options dynamodb.Options) string {
 	return ""
 }
 
-// suits reports whether a field of the options may hold what it does.
+// suits reports whether the value of a field of the options is allowed.
 func suits(name string, actual, reference reflect.Value) bool {
 	switch name {
 	case "EndpointDiscovery":
@@ -123,7 +123,7 @@ func typesIn(field reflect.Value) string {
 	for _, scheme := range schemes {
 		signer := scheme.Signer()
 		types += fmt.Sprintf("%T %T", scheme, signer)
-		// The SDK's adapter, which is internal to it, keeps the signer that the client was first made with.
+		// The SDK's adapter, which is internal to it, keeps the client's first signer.
 		if v := reflect.Indirect(reflect.ValueOf(signer)); v.Kind() == reflect.Struct {
 			if inner := v.FieldByName("Signer"); inner.IsValid() && inner.CanInterface() {
 				types += fmt.Sprintf(" %T", inner.Interface())

@@ -17,13 +17,13 @@ const (
 	maxSkew = 4 * time.Minute
 )
 
-// A sighting is what a reply shows of the server's clock.
+// A sighting is the server's clock as a reply shows it.
 type sighting struct {
 	skew  time.Duration // of the server's clock from this machine's
 	known bool
 }
 
-// sightingOf returns what a reply shows, which is nothing where it came from a cache.
+// sightingOf returns the sighting of a reply, which is empty where the reply came from a cache.
 func sightingOf(sent time.Time, reply Reply, header http.Header) sighting {
 	trip := reply.Received.Sub(sent)
 	if reply.Date.IsZero() || header.Get("Age") != "" || trip > maxTrusted {
@@ -57,7 +57,7 @@ func (p *Path) correction() time.Duration {
 	return time.Duration(p.skew.Load())
 }
 
-// learnSkew keeps what the last reply to a call shows.
+// learnSkew keeps the sighting of the last reply to a call.
 func (p *Path) learnSkew(seen sighting) {
 	if seen.known && !p.options.DisableClockSkewCorrection {
 		p.skew.Store(int64(seen.skew))

@@ -19,7 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A load is what a benchmark asks of a store. All of it is bounded.
+// A load is the traffic of a benchmark. All of it is bounded.
 type load struct {
 	keys        int
 	skew        float64 // exponent of Zipf's law; 0 asks for all keys alike
@@ -204,7 +204,7 @@ func sleepUntil(ctx context.Context, now func() time.Time, due time.Time) bool {
 	}
 }
 
-// ask makes one request, and settles what it gets.
+// ask makes one request, and settles its lease.
 func (b *load) ask(ctx context.Context, l *zlimit.RateLimiter, entity string) zlimit.Result {
 	lease, err := l.Acquire(ctx, zlimit.Request{
 		Entity: entity, Resource: b.resource, Consume: zlimit.Amounts{b.limit.Name: b.cost}, Limits: []zlimit.Limit{b.limit},

@@ -69,7 +69,7 @@ admits it uncounted.`,
 			case wait%time.Millisecond != 0:
 				return shell.Usagef("acquire: --wait %v: must be whole milliseconds", wait)
 			}
-			return acquire(cmd.Context(), sh, r, patience{wait, cmd.Flags().Changed("wait")})
+			return acquire(cmd.Context(), sh, r, waitFlag{wait, cmd.Flags().Changed("wait")})
 		},
 	}
 	cmd.Flags().StringArrayVar(&consume, "consume", nil, "`NAME=N`, tokens to consume of a limit; repeatable")
@@ -128,8 +128,8 @@ func (r refusal) String() string {
 	return text + ", its " + r.Level
 }
 
-// A patience is how long a request may wait, and whether the caller said so.
-type patience struct {
+// A waitFlag is the longest wait of a request, and whether the caller gave one.
+type waitFlag struct {
 	longest time.Duration
 	given   bool
 }
@@ -140,7 +140,7 @@ type granted struct {
 	waited time.Duration
 }
 
-func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait patience) error {
+func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFlag) error {
 	got, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (granted, error) {
 		if wait.given {
 			return waitFor(ctx, sh, l, r, wait.longest)
@@ -159,7 +159,7 @@ func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait patien
 }
 
 // reject prints the result of a request that was rejected.
-func reject(sh *shell.Shell, e *zlimit.ExceededError, wait patience) error {
+func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
 	told := rejection{Possible: e.Possible(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
 	after := e.RetryAfter()
 	if after < zlimit.Never {
@@ -180,7 +180,7 @@ func reject(sh *shell.Shell, e *zlimit.ExceededError, wait patience) error {
 }
 
 // admit prints the result of a request that was admitted.
-func admit(sh *shell.Shell, got granted, wait patience) error {
+func admit(sh *shell.Shell, got granted, wait waitFlag) error {
 	lease := got.lease
 	told := admission{Admitted: true, Degraded: lease.Degraded(), Consumed: lease.Consumed()}
 	if wait.given {
@@ -204,7 +204,8 @@ func admit(sh *shell.Shell, got granted, wait patience) error {
 	})
 }
 
-// waitFor takes what a request asks, and sleeps until it is there. On a terminal it tells before what it waits for.
+// waitFor takes the tokens of a request, and sleeps until they are there. On a terminal it first names the limit that
+// it waits for.
 func waitFor(ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, r zlimit.Request, longest time.Duration) (granted, error) {
 	start := sh.Now()
 	reservation, err := l.Reserve(ctx, r, zlimit.MaxWait(longest))
@@ -229,8 +230,8 @@ func waitFor(ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, r zlim
 	return granted{lease, sh.Now().Sub(start)}, err
 }
 
-// queueOf returns the limit with the longest queue of those that a request asks for. It returns none where that cannot be read, which is no
-// reason to end the wait.
+// queueOf returns the limit with the longest queue of those that a request asks for. It returns none when the bucket
+// cannot be read. The wait goes on all the same.
 func queueOf(ctx context.Context, l *zlimit.RateLimiter, r zlimit.Request) (by []refusal) {
 	q := zlimit.AvailableQuery{Entity: r.Entity, Resource: r.Resource, Limits: r.Limits, Parents: true}
 	statuses, _ := l.Available(ctx, q)
@@ -269,7 +270,7 @@ type availability struct {
 	Least    []least         `json:"least"` // of each limit
 }
 
-// A least is the level that has least of a limit, which is the first to refuse.
+// A least is the level with the least of a limit: it would refuse first.
 type least struct {
 	refusal
 	Available int64 `json:"available"`
@@ -325,7 +326,7 @@ itself: that is the one to refuse. It consumes nothing.`,
 	return cmd
 }
 
-// available looks at what is left.
+// available looks at the balances.
 func available(ctx context.Context, l *zlimit.RateLimiter, q zlimit.AvailableQuery) (found availability, err error) {
 	found = availability{Entity: q.Entity, Resource: q.Resource, Source: "request"}
 	if found.Limits, err = l.Available(ctx, q); err != nil {
@@ -340,7 +341,7 @@ func available(ctx context.Context, l *zlimit.RateLimiter, q zlimit.AvailableQue
 	return found, err
 }
 
-// write writes what is left for people.
+// write writes the balances for people.
 func (a *availability) write(p *show.Page) {
 	p.Linef("%s/%s, limits of the level %s", a.Entity, a.Resource, a.Source)
 	p.Statuses(a.Limits, false)

@@ -83,7 +83,8 @@ have failed can be repeated. An audit event tells who did it.`,
 	return cmd
 }
 
-// change does an operation by hand, whose input breaks no rule as far as another one tells, and prints what it made of the bucket.
+// change checks an operation by hand, does it, and prints the new bucket. The input breaks no rule, as far as another
+// one tells.
 func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlimit.BucketChange]) error {
 	dsn, err := sh.Lasting()
 	if err != nil {

@@ -118,10 +118,10 @@ type top struct {
 // A topKey is one limit of a bucket.
 type topKey struct{ entity, resource, limit string }
 
-// A taken is what was consumed of one limit of a bucket since the bucket was made.
+// A taken is the consumption of one limit of a bucket since the bucket was made.
 type taken struct{ own, children zlimit.Quantity }
 
-// A topRow is what a look tells of one limit of a bucket.
+// A topRow has the figures of one limit of a bucket from one look.
 type topRow struct {
 	Entity    string          `json:"entity"`
 	Resource  string          `json:"resource"`
@@ -203,7 +203,7 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 	return look, nil
 }
 
-// since notes what was consumed between two looks, some seconds apart.
+// since notes the consumption between two looks, some seconds apart.
 func (r *topRow) since(now, before taken, seconds float64) {
 	r.Consumed, r.FromChildren = max(now.own-before.own, 0), max(now.children-before.children, 0)
 	r.PerSecond, r.ChildrenRate = float64(r.Consumed)/1000/seconds, float64(r.FromChildren)/1000/seconds
@@ -212,7 +212,7 @@ func (r *topRow) since(now, before taken, seconds float64) {
 // left returns the part of the capacity that is left, from 0 to 1.
 func (r *topRow) left() float64 { return float64(max(r.Available, 0)) / float64(max(r.Capacity, 1)) }
 
-// order puts first what was asked for.
+// order sorts the rows as the flags ask.
 func (t *top) order(a, b topRow) int {
 	if t.sort == byWhatIsLeft {
 		return cmp.Or(cmp.Compare(a.left(), b.left()), cmp.Compare(a.Available, b.Available))
@@ -310,7 +310,7 @@ func (t *top) cells(r *topRow) []string {
 	return append(cells, strconv.Itoa(r.Shards))
 }
 
-// about names what is watched.
+// about names the buckets watched.
 func (t *top) about() string {
 	if len(t.resources) == 0 {
 		return "every resource with limits of its own"

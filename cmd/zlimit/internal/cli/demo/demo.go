@@ -90,7 +90,7 @@ func demo(ctx context.Context, sh *shell.Shell, seed uint64, length time.Duratio
 	return nil
 }
 
-// A stage is what the demo plays on: a store, limiters on it, and who uses them.
+// A stage holds the parts of the demo: a store, limiters on it, and their users.
 type stage struct {
 	seed     uint64
 	length   time.Duration
@@ -98,7 +98,7 @@ type stage struct {
 	clock    simulate.VirtualClock
 	store    zlimit.Store
 	limiters []*zlimit.RateLimiter
-	observer *zlimit.RateLimiter // the last of them: shows what is left, and takes nothing
+	observer *zlimit.RateLimiter // the last limiter: shows balances, and takes nothing
 	lanes    []*lane
 }
 
@@ -119,9 +119,10 @@ func open(ctx context.Context, seed uint64, length time.Duration) (*stage, error
 // open makes limiters on the store, configures it, and brings in the personas.
 func (r *stage) open(ctx context.Context) error {
 	for range replicaCount + 1 {
-		// With a freshness of 0 the limiter is exact, and what is admitted does not hang on who comes first.
+		// With a freshness of 0 the limiter is exact, and the number of admissions does not depend on the order of
+		// arrival.
 		l, err := zlimit.New(ctx, r.store,
-			zlimit.WithClock(r.clock.Now(nil)), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0), zlimit.WithCallTimeout(simulate.Patience))
+			zlimit.WithClock(r.clock.Now(nil)), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0), zlimit.WithCallTimeout(simulate.CallTimeout))
 		if err != nil {
 			return err
 		}
@@ -196,7 +197,7 @@ func (r *stage) total() tally {
 	return t
 }
 
-// intro says what is about to be seen.
+// intro announces the demo.
 func (r *stage) intro(p *show.Page) {
 	p.Linef("zlimit demo: %d API keys call a model through %d replicas that share one store", len(r.lanes), replicaCount)
 	p.Linef("")

@@ -4,21 +4,21 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An event is one change of what was consumed of a limit, as the one who made the request saw it.
+// An event is one change of the consumption of a limit, as the maker of the request saw it.
 type event struct {
 	at        int64 // epoch milliseconds
 	tokens    int64 // negative when they were given back
 	admission bool  // of a request; otherwise its settlement, which is never refused
 }
 
-// A finding is the interval in which consumption came closest to what its limit allows, or exceeded it most. Intervals
-// start at any event and end with an admission. The tokens spent in between, less those given back, may be at most the
-// capacity and the inflow meanwhile.
+// A finding is the interval in which consumption came closest to the allowance of its limit, or exceeded it most.
+// Intervals start at any event and end with an admission. The tokens spent in between, less those given back, may be at
+// most the capacity and the inflow meanwhile.
 type finding struct {
 	intervals int64 // that were compared
 	from, to  int64 // epoch milliseconds
 	spent     int64 // in the interval, net, tokens
-	excess    int64 // spent beyond what was allowed, in tokens × the refill period in milliseconds; negative below it
+	excess    int64 // spent beyond the allowance, in tokens × the refill period in milliseconds; negative below it
 }
 
 // audit compares all intervals of a record, in one pass. Take all intervals that end at an event. The one with the

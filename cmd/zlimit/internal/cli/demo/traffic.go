@@ -81,9 +81,8 @@ type tally struct {
 	Longest   time.Duration // wait that a rejection named
 }
 
-// A lane makes the requests of one key, and records what it sees. Its requests at one instant are alike, so the
-// order in which they reach the store does not change the number of admissions. All else in a lane happens in
-// order.
+// A lane makes the requests of one key, and records the results. Its requests at one instant are alike, so the order in
+// which they reach the store does not change the number of admissions. All else in a lane happens in order.
 type lane struct {
 	persona
 	random   *rand.Rand

@@ -118,7 +118,7 @@ func parseMetadata(cmd *cobra.Command, given []string) (map[string]string, error
 	return metadata, nil
 }
 
-// updateTries is how often an update begins anew, since somebody else has changed the entity meanwhile.
+// updateTries is the number of times that an update begins anew after another change of the entity.
 const updateTries = 10
 
 func updateCommand(sh *shell.Shell) *cobra.Command {
@@ -273,7 +273,7 @@ type inventory struct {
 	Buckets []string       `json:"buckets"` // their resources
 }
 
-// inventoryOf looks at what an entity has.
+// inventoryOf looks at the items of an entity.
 func inventoryOf(ctx context.Context, l *zlimit.RateLimiter, id string) (inventory, error) {
 	inv := inventory{Entity: id, Limits: []zlimit.Level{}, Buckets: []string{}}
 	_, err := l.Entities.Get(ctx, id)
@@ -330,7 +330,7 @@ it again: the record goes last.`,
 	return cmd
 }
 
-// describe says in a line what an entity has.
+// describe describes the items of an entity in a line.
 func (inv *inventory) describe() string {
 	parts := []string{"no record"}
 	if inv.Record {

@@ -63,7 +63,7 @@ stays in the directory until it is deleted.`,
 // errNotUp ends a command about a deployment that does not run.
 var errNotUp = errors.New("nothing runs here; zlimit local up starts it")
 
-// standing returns why a deployment that is there serves nothing, nil for one that does.
+// standing returns the reason why an existing deployment serves nothing, nil for one that serves.
 func standing(ctx context.Context, s *local.State) error {
 	if why := s.Stands(ctx); why != "" {
 		return errors.New(why)

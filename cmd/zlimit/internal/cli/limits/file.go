@@ -102,7 +102,7 @@ func (f *limitsFile) explain(err error) error {
 	return f.errorf("namespace %q is not registered; zlimit limits apply --create-namespace registers it", f.declared.Namespace)
 }
 
-// readFile returns what is in a file, or on the standard input.
+// readFile returns the content of a file, or of the standard input.
 func readFile(sh *shell.Shell, path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(sh.Stdin)
@@ -117,7 +117,7 @@ func readFile(sh *shell.Shell, path string) ([]byte, error) {
 	return text, err
 }
 
-// provisioning is what a command does on the limits of a namespace.
+// provisioning is the work of a command on the limits of a namespace.
 func provisioning[T any](sh *shell.Shell, do func(context.Context, *provision.Provisioner) (T, error)) shell.Operation[T] {
 	return func(ctx context.Context, l *zlimit.RateLimiter) (T, error) {
 		return do(ctx, provision.New(l, sh.Namespace, sh.Now))
@@ -256,7 +256,7 @@ func applyCommand(sh *shell.Shell) *cobra.Command {
 	var file limitsFile
 	var planned string
 	var yes, create bool
-	var patience time.Duration
+	var lockTimeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "apply {-f FILE | --plan PLAN} [--yes]",
 		Short: "Make the stored limits those of a file",
@@ -284,8 +284,8 @@ is recorded; where it was killed, its lock expires after a minute.`,
 				return shell.Usagef("limits apply: --file or --plan is missing; see %s --help", cmd.CommandPath())
 			case planned != "" && (file.manager != "" || file.take):
 				return shell.Usagef("limits apply: --plan excludes --manager and --take-over: the plan has what they said")
-			case patience < 0:
-				return shell.Usagef("--lock-timeout %v: must not be negative", patience)
+			case lockTimeout < 0:
+				return shell.Usagef("--lock-timeout %v: must not be negative", lockTimeout)
 			}
 			var plan *provision.Plan
 			var err error
@@ -307,13 +307,13 @@ is recorded; where it was killed, its lock expires after a minute.`,
 					return err
 				}
 			}
-			waited, err := apply(cmd.Context(), sh, plan, create, patience)
+			waited, err := apply(cmd.Context(), sh, plan, create, lockTimeout)
 			for waited && yes && planned == "" && errors.Is(err, provision.ErrStale) {
 				// The other apply has changed the levels of the plan, and no one has agreed to a plan of the new ones.
 				if plan, err = planAgain(cmd.Context(), sh, &file); err != nil {
 					return err
 				}
-				waited, err = apply(cmd.Context(), sh, plan, create, patience)
+				waited, err = apply(cmd.Context(), sh, plan, create, lockTimeout)
 			}
 			return file.explain(err)
 		},
@@ -323,7 +323,7 @@ is recorded; where it was killed, its lock expires after a minute.`,
 	cmd.Flags().StringVar(&planned, "plan", "", "apply the plan in a `file`")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&create, "create-namespace", false, "register the namespace if it is not")
-	cmd.Flags().DurationVar(&patience, "lock-timeout", 0, "`time` to wait while another apply runs")
+	cmd.Flags().DurationVar(&lockTimeout, "lock-timeout", 0, "`time` to wait while another apply runs")
 	return cmd
 }
 
@@ -355,8 +355,8 @@ func adoptNamespace(sh *shell.Shell, cmd *cobra.Command, plan *provision.Plan, p
 	return nil
 }
 
-// apply applies a plan, and prints what was done. It also returns whether it has waited for another apply.
-func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bool, patience time.Duration) (waited bool, err error) {
+// apply applies a plan, and prints the changes. It also returns whether it has waited for another apply.
+func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bool, lockTimeout time.Duration) (waited bool, err error) {
 	dsn, err := sh.Lasting()
 	if err != nil {
 		return false, err
@@ -378,7 +378,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 		p.ManagedBy(plan.Manager, plan.From != "")
 		for start := sh.Now(); ; {
 			_, done, err := p.Apply(ctx, plan.Declared, saved)
-			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= patience {
+			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= lockTimeout {
 				return result{append([]provision.Change{}, done...)}, err
 			}
 			waited = true

@@ -73,7 +73,7 @@ func (f *levelFlag) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// A level is a level with what is stored there.
+// A level is a level with its stored configuration.
 type level struct {
 	zlimit.Level
 	config zlimit.Config // its limits are nil where it was not read
@@ -81,7 +81,7 @@ type level struct {
 	unsupported []zlimit.UnsupportedFeature // in place of the config
 }
 
-// MarshalJSON returns the level as an object. What was not read is left out.
+// MarshalJSON returns the level as an object. Fields that were not read are left out.
 func (l level) MarshalJSON() ([]byte, error) {
 	type body struct {
 		Level         zlimit.Source  `json:"level"`

@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// maxUnmanaged is the number of levels that are not managed of which a plan for people tells the names.
+// maxUnmanaged is the number of unmanaged levels that a plan for people names.
 const maxUnmanaged = 10
 
 func printPlan(p *show.Page, plan *provision.Plan) {
@@ -119,7 +119,7 @@ func valueOf(all []setting, name string) string {
 	return ""
 }
 
-// summary counts changes by what they do.
+// summary counts changes by kind.
 func summary(changes []provision.Change) string {
 	var parts []string
 	for _, kind := range []struct {

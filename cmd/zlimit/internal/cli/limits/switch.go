@@ -16,7 +16,7 @@ import (
 // A turn is a change of the switch of a level.
 type turn func(*zlimit.LimitService, context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error)
 
-// A switched is what a level says of serving requests, after a change.
+// A switched is the state of a level's switch after a change.
 type switched struct {
 	Level    zlimit.Source `json:"level"`
 	Resource string        `json:"resource,omitempty"`
@@ -26,7 +26,7 @@ type switched struct {
 	*zlimit.SwitchReport
 }
 
-// switchCommands returns the commands that have requests of a level refused and served again, and the one that lists such levels.
+// switchCommands returns the commands that switch a level off and on again, and the one that lists such levels.
 func switchCommands(sh *shell.Shell) []*cobra.Command {
 	return []*cobra.Command{
 		switchCommand(sh, "disable", zlimit.SwitchDisabled, (*zlimit.LimitService).Disable, "Have all requests of a level refused", `Disable suspends an entity, a resource, or an entity for one resource. Limits
@@ -88,7 +88,7 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 	return cmd
 }
 
-// says tells in words what a switch has a level say.
+// says tells the position of a level's switch in words.
 func says(s zlimit.Switch) string {
 	switch s {
 	case zlimit.SwitchDisabled:

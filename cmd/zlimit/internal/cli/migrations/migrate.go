@@ -52,7 +52,7 @@ Each command may be interrupted and run again, and goes on where it was.`,
 	return cmd
 }
 
-// A migration is what the flags of the migrate commands say.
+// A migration holds the flags of the migrate commands.
 type migration struct {
 	from    string
 	windows []string

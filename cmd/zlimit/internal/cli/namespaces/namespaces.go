@@ -64,7 +64,7 @@ func printNamespace(sh *shell.Shell, ns zlimit.Namespace) error {
 	return sh.Print(ns, func(p *show.Page) { p.Linef("%s", describeNamespace(ns)) })
 }
 
-// describeNamespace says in a line what a namespace is.
+// describeNamespace describes a namespace in a line.
 func describeNamespace(ns zlimit.Namespace) string {
 	line := fmt.Sprintf("namespace %s, ID %s, %s", ns.Name, ns.ID, ns.Status)
 	if !ns.DeletedAt.IsZero() {
@@ -157,7 +157,7 @@ brings it back, and purge deletes the items.`,
 	return cmd
 }
 
-// purgeCost says what the reads of a purge cost, "" where they cost nothing.
+// purgeCost returns the cost of the reads of a purge in words, "" where they cost nothing.
 func purgeCost(ctx context.Context, sh *shell.Shell) string {
 	cost, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.PurgeCost, error) {
 		return l.Namespaces.PurgeCost(ctx)

@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/quota"
 )
 
-// maxCountText bounds what is read to be counted, in bytes. No model takes as much.
+// maxCountText bounds the text to be counted, in bytes. No model takes as much.
 const maxCountText = 32 << 20
 
 func countCommand(sh *shell.Shell) *cobra.Command {

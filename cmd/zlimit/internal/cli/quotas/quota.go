@@ -66,7 +66,7 @@ func stateFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "state", "", "`PATH` of the state file (default ~/.core/ratelimits.yaml)")
 }
 
-// A subject is what a quota is of: a model or a key.
+// A subject is the owner of a quota: a model or a key.
 type subject struct {
 	scope quota.Scope
 	name  string
@@ -92,7 +92,7 @@ func named(cmd *cobra.Command, args []string, key string) (*subject, error) {
 	return s, badInput(quota.ValidateName(s.scope.String(), s.name))
 }
 
-// badInput marks what package quota finds wrong with arguments. What it finds wrong in a file is no bad input.
+// badInput marks what package quota finds wrong with arguments. A mistake in a file is no bad input.
 func badInput(err error) error {
 	var invalid *quota.ValidationError
 	if errors.As(err, &invalid) {
@@ -323,7 +323,7 @@ func (s subject) reset(ctx context.Context, l *quota.Limiter) error {
 	return l.Reset(ctx, s.name)
 }
 
-// footnotes writes what a result does not show.
+// footnotes writes notes on the limits of a result.
 func footnotes(p *show.Page, notes []string) {
 	for _, note := range notes {
 		p.Linef("note: %s", note)

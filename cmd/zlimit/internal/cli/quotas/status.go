@@ -55,7 +55,7 @@ A YAML file is not touched. SQLite drops what has aged out when it is opened.`,
 	return cmd
 }
 
-// A quotaStatus is what a state file says.
+// A quotaStatus is the content of a state file.
 type quotaStatus struct {
 	State     string        `json:"state"`
 	Format    string        `json:"format"`
@@ -68,7 +68,7 @@ type quotaStatus struct {
 	age       time.Duration // since the last write
 }
 
-// A quotaUsage is what is used of the quota of one model or key.
+// A quotaUsage is the used part of the quota of one model or key.
 type quotaUsage struct {
 	Name        string       `json:"name"`
 	QuotaStored bool         `json:"quota_stored"` // the file has a quota of the name
@@ -76,7 +76,7 @@ type quotaUsage struct {
 	Limits      []limitUsage `json:"limits"`
 }
 
-// A limitUsage is what is used of one limit.
+// A limitUsage is the used part of one limit.
 type limitUsage struct {
 	Limit string       `json:"limit"`
 	Used  int64        `json:"used"`
@@ -128,7 +128,7 @@ func (f *stateFile) status(ctx context.Context, now time.Time, only *subject) (q
 	return s, nil
 }
 
-// notes says what the status cannot know.
+// notes names facts unknown to the status.
 func (s *quotaStatus) notes() []string {
 	notes := []string{"what running processes have counted since the last write is not in the file"}
 	if s.Complete {
@@ -153,7 +153,7 @@ func (f *stateFile) copy(ctx context.Context, now time.Time) (*quota.Limiter, er
 	return quota.NewWithStore(ctx, &snapshot{state: st}, f.config(now))
 }
 
-// read returns what an SQLite file holds.
+// read returns the content of an SQLite file.
 func (f *stateFile) read(ctx context.Context, now time.Time) (st quota.State, err error) {
 	if err := f.refuseStranger(ctx); err != nil {
 		return st, err
@@ -166,7 +166,7 @@ func (f *stateFile) read(ctx context.Context, now time.Time) (st quota.State, er
 	return store.State(ctx)
 }
 
-// A snapshot is a store of what a file held once. It answers questions, and only that.
+// A snapshot is a store with the former content of a file. It answers questions, and only that.
 type snapshot struct {
 	quota.Store // nil
 
@@ -207,8 +207,8 @@ func (s *snapshot) quotas(scope quota.Scope) *map[string]quota.ModelQuota {
 	return &s.state.Quotas
 }
 
-// usage returns what is used of each limit of a subject. It changes the subject's quota in the limiter, which must be a
-// copy.
+// usage returns the used part of each limit of a subject. It changes the subject's quota in the limiter, which must be
+// a copy.
 func (s subject) usage(ctx context.Context, l *quota.Limiter, stats quota.Stats) (quotaUsage, error) {
 	used, allowed := split(stats)
 	u := quotaUsage{Name: s.name, QuotaStored: allowed != notStored, Limits: []limitUsage{}}

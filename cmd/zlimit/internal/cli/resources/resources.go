@@ -61,7 +61,7 @@ when they start, from the first wider resource on.`,
 			if within == "" && !alone {
 				return shell.Usagef("resource put: --within must not be empty")
 			}
-			dsn, err := sh.Lasting() // no rehearsal: what is stored decides whether the input is valid
+			dsn, err := sh.Lasting() // no rehearsal: the stored resources decide whether the input is valid
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 var ErrDeclined = errors.New("nothing was changed")
 
 // Confirm asks whether to go on, unless yes says so already. Where the input is no terminal it returns an error of bad
-// input, which names the flag. The command shows before what is about to happen.
+// input, which names the flag. The command first shows the work that it asks about.
 func (sh *Shell) Confirm(question string, yes bool) error {
 	if yes {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ofDuration finds what the parser of durations says.
+// ofDuration finds the message of the parser of durations.
 var ofDuration = regexp.MustCompile(`^(invalid argument .* for ".*--[a-z0-9-]+" flag): time: `)
 
 // ofFlag finds the name of the flag in an error of the parser of flags.

@@ -35,7 +35,7 @@ func (o *Output) Set(name string) error {
 	return nil
 }
 
-// Type returns what the flag takes.
+// Type returns the kind of value of the flag.
 func (o *Output) Type() string { return "form" }
 
 // listOutput is the form of a list.

@@ -17,10 +17,10 @@ import (
 // Exit codes.
 const (
 	ExitOK       = 0
-	ExitFailure  = 1 // the command did not get to do what it was asked
+	ExitFailure  = 1 // the command could not do its work
 	ExitUsage    = 2 // bad input; nothing was written
 	ExitRejected = 3 // a limit was exceeded
-	ExitDiffers  = 4 // what was compared is not the same
+	ExitDiffers  = 4 // the compared sides differ
 	ExitUpgrade  = 4 // there is a later version
 )
 
@@ -39,7 +39,7 @@ type Shell struct {
 
 	Store     string
 	Namespace string
-	Principal string // who makes changes; "" for what the environment or the store says
+	Principal string // the author of changes; "" for the one of the environment or the store
 	Output    Output
 
 	noted bool // that the store does not last

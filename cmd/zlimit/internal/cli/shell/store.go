@@ -36,7 +36,7 @@ func (sh *Shell) Lasting() (string, error) {
 	return dsn, err
 }
 
-// An Operation is what a command does on a limiter.
+// An Operation is the work of a command on a limiter.
 type Operation[T any] func(context.Context, *zlimit.RateLimiter) (T, error)
 
 // Do does an operation on the store, once it is known that none of its input breaks a rule.

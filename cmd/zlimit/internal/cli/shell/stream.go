@@ -157,7 +157,7 @@ func (s *Stream[T]) printCSV(sh *Shell, p *show.Page, columns []show.Column[T], 
 	return s.each(sh, p, rows, func(row T) error { return line(func(c show.Column[T]) string { return show.Inert(c.Plain(row)) }) })
 }
 
-// measured is what a table has to know of its rows before it is written.
+// measured has the columns, widths and first rows of a table, found before it is written.
 type measured[T any] struct {
 	columns []show.Column[T]
 	widths  map[string]int // of the columns, by their names

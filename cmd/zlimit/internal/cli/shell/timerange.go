@@ -62,7 +62,7 @@ func (r *TimeRange) Parse(cmd *cobra.Command, now time.Time) (from, to time.Time
 // momentForms are the forms of a TIME. Those without a zone are in UTC.
 var momentForms = []string{"2006-01", time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
-// parseMoment parses a TIME; false for what is none.
+// parseMoment parses a TIME; false for any other text.
 func parseMoment(text string, now time.Time) (time.Time, bool) {
 	today := now.UTC().Truncate(24 * time.Hour)
 	switch text {
@@ -92,7 +92,7 @@ var ageUnits = []struct {
 // maxAge is the greatest number of one unit of an AGE.
 const maxAge = 9999
 
-// parseAge parses an AGE; false for what is none.
+// parseAge parses an AGE; false for any other text.
 func parseAge(text string) (age time.Duration, ok bool) {
 	for _, unit := range ageUnits {
 		digits := len(text) - len(strings.TrimLeft(text, "0123456789"))

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Column is what a list shows of each of its elements.
+// A Column is one property of the elements of a list.
 type Column[T any] struct {
 	Name  string         // in CSV; in a table its underscores are spaces
 	Right bool           // it is aligned to the right

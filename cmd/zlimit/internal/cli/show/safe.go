@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Text of other authors, such as names and metadata, may hold commands of a terminal or a spreadsheet. It is shown as
-// what it is.
+// Text of other authors, such as names and metadata, may hold commands of a terminal or a spreadsheet. It is shown with
+// those characters escaped.
 
 // Printable returns text with what does not print as escapes of Go, such as \x1b. Newlines are escaped, too.
 func Printable(text string) string {
@@ -26,8 +26,7 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// isHidden reports a character that does not print: a control, a mark that changes the direction of text, or an invalid
-// byte.
+// isHidden reports a character that does not print: a control, a mark of text direction, or an invalid byte.
 func isHidden(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 
 // Inert returns the text of a cell of CSV that no spreadsheet takes for a formula. An apostrophe comes before text that

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// A cost is what a row of a trace consumes of one limit: a sum of columns and numbers.
+// A cost is the consumption of one limit by a row of a trace: a sum of columns and numbers.
 type cost struct {
 	limit   string
 	columns []string // as often as they count

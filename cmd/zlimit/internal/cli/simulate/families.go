@@ -112,7 +112,7 @@ func (s *simulation) acquire(ctx context.Context, l *zlimit.RateLimiter, r zlimi
 	return lease, nil
 }
 
-// A settlement is a lease with what was used in the end, which is known from a time on.
+// A settlement is a lease with its real cost, which is known from a time on.
 type settlement struct {
 	at    time.Time
 	lease *zlimit.Lease
@@ -137,7 +137,7 @@ func (s *settlements) Pop() any {
 	return last
 }
 
-// settleLater notes what a request used in the end. A request that was not admitted has no lease.
+// settleLater notes the real cost of a request. A request that was not admitted has no lease.
 func (s *simulation) settleLater(lease *zlimit.Lease, at time.Time, used []int64) {
 	if lease == nil {
 		return
@@ -149,7 +149,7 @@ func (s *simulation) settleLater(lease *zlimit.Lease, at time.Time, used []int64
 	heap.Push(&s.open, settlement{at, lease, amounts})
 }
 
-// settle settles what is due by a time, at its own time.
+// settle settles the leases due by a time, at its own time.
 func (s *simulation) settle(ctx context.Context, by time.Time, out *Outcome) error {
 	for len(s.open) > 0 && !s.open[0].at.After(by) {
 		next := heap.Pop(&s.open).(settlement) //nolint:forcetypeassert // nothing else is pushed

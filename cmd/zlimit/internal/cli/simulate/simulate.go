@@ -74,7 +74,7 @@ a trace is never written to a table by accident.`,
 				zlimit.WithClock(s.clock.Now(sh.Now)),
 				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock. A trace may go back.
 				zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1, ClockSkew: anySkew}),
-				zlimit.WithCallTimeout(Patience),
+				zlimit.WithCallTimeout(CallTimeout),
 			}
 			if cmd.Flags().Changed("freshness") {
 				if freshness < 0 {
@@ -136,9 +136,9 @@ func openTrace(sh *shell.Shell, file string, costs []cost, more columns) (*trace
 // A simulation replays a trace.
 type simulation struct {
 	trace    *trace
-	request  zlimit.Request // of every row, except what it consumes
+	request  zlimit.Request // of every row, except its amounts
 	costs    []cost         // of the limits, in their order
-	actual   []cost         // the same of what is settled; nil where costs are no estimates
+	actual   []cost         // the real costs to settle; nil where costs are no estimates
 	parents  []zlimit.Limit // of each parent
 	families *families      // nil where all requests are of one key
 	open     settlements    // of estimates
@@ -194,7 +194,7 @@ func (c *VirtualClock) Now(wall func() time.Time) func() time.Time {
 	}
 }
 
-// An Outcome is what became of the requests of a trace. Rejected does not count what is impossible.
+// An Outcome is what became of the requests of a trace. Rejected does not count impossible requests.
 type Outcome struct {
 	Requests        int              `json:"requests"`
 	Keys            int              `json:"keys,omitempty"`          // with --key
@@ -351,5 +351,5 @@ func progress(sh *shell.Shell) func(done, of int) {
 // anySkew is a clock skew that no trace exceeds.
 const anySkew = 100 * 365 * 24 * time.Hour
 
-// Patience bounds a call of the store in a replay. Its clock is virtual, so a busy or sleeping machine is no outage.
-const Patience = time.Minute
+// CallTimeout bounds a call of the store in a replay. Its clock is virtual, so a busy or sleeping machine is no outage.
+const CallTimeout = time.Minute

@@ -93,7 +93,7 @@ type traceReader struct {
 	record  []string
 }
 
-// failf returns what is wrong with a field of the current row.
+// failf returns an error about a field of the current row.
 func (t *traceReader) failf(field int, format string, args ...any) error {
 	line, _ := t.csv.FieldPos(field)
 	return shell.Usagef("%s:%d: %s %q %s", t.name, line, t.columns[field], t.record[field], fmt.Sprintf(format, args...))

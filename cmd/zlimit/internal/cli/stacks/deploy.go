@@ -57,13 +57,13 @@ func (f *stackFlags) where(cmd *cobra.Command) {
 	flags.StringVar(&f.endpoint, "endpoint", "", "`URL` that serves all of AWS")
 }
 
-// named adds the flags that say which stack it is, and where.
+// named adds the flags for the name and place of a stack.
 func (f *stackFlags) named(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the stack")
 	f.where(cmd)
 }
 
-// existing adds the same flags to a command on a stack that is there, which it must name.
+// existing adds the same flags to a command on an existing stack, which must name it.
 func (f *stackFlags) existing(cmd *cobra.Command) {
 	f.named(cmd)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -262,7 +262,7 @@ func runsCode(o *stack.Options) bool {
 
 // An execution is how far a deployment goes.
 type execution struct {
-	yes   bool        // nobody is asked
+	yes   bool        // the command does not ask
 	plan  bool        // the plan is shown, and no more
 	out   string      // a file for the plan, "" for none
 	saved *stack.Plan // that must be the plan of now; nil for any

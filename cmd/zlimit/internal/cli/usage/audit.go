@@ -107,7 +107,7 @@ func auditEvents() *shell.Stream[zlimit.AuditEvent] {
 // plainDetails returns the details of an event as JSON.
 func plainDetails(e zlimit.AuditEvent) string {
 	details, err := json.Marshal(e.Details)
-	if err != nil { // of what JSON cannot hold, which no item can either
+	if err != nil { // of values that JSON cannot hold; an item cannot hold them either
 		return err.Error()
 	}
 	return string(details)

@@ -64,7 +64,7 @@ may be.`,
 	return cmd
 }
 
-// noteCoverage tells which part of the buckets is shown, unless that is all.
+// noteCoverage tells the share of the buckets shown, unless all are.
 func noteCoverage(sh *shell.Shell, c zlimit.Coverage) {
 	if !c.Complete && (c.Unlisted > 0 || !c.Known()) {
 		sh.Note(c.String())

@@ -55,7 +55,7 @@ Whose usage and what range it is, zlimit usage --help explains.`,
 // maxWindows bounds the windows of a plot: a year of hours, and some.
 const maxWindows = 10_000
 
-// A plot is what was consumed in each window of a range.
+// A plot is the consumption in each window of a range.
 type plot struct {
 	Window zlimit.Window `json:"window"`
 	From   time.Time     `json:"from"`
@@ -67,7 +67,7 @@ type plot struct {
 	limits []string // that are drawn alone; none for all
 }
 
-// A curve is what was consumed of one limit, in each window.
+// A curve is the consumption of one limit, in each window.
 type curve struct {
 	Name     string            `json:"name"`
 	Consumed []zlimit.Quantity `json:"consumed"`
@@ -108,7 +108,7 @@ func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, ch
 	return p, nil
 }
 
-// add adds what was consumed in a window to curves.
+// add adds the consumption in a window to curves.
 func (p *plot) add(curves map[string][]zlimit.Quantity, at int, consumed map[string]zlimit.Quantity) {
 	for name, q := range consumed {
 		if curves[name] == nil {

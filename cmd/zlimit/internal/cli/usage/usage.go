@@ -97,7 +97,7 @@ func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQue
 	return q, nil
 }
 
-// describeUsage says what a query asks for.
+// describeUsage describes a query in words.
 func describeUsage(q zlimit.UsageQuery, limits ...string) string {
 	var of []string
 	if q.Entity != "" {
