@@ -403,3 +403,39 @@ func TestSessionsOfOthers(t *testing.T) {
 		t.Error("shards merge of which one has yet to take part in the session")
 	}
 }
+
+// TestOneShardPaysForASession takes of two shards what one of them has, and opens a session: it is open on both then.
+func TestOneShardPaysForASession(t *testing.T) {
+	const now = 1 << 40
+	c := Config{Params: []Params{{Name: "quota", Capacity: 100_000, RefillPeriod: 1000, Session: sessionLength}}}
+	items := make([]*item, 2)
+	for n := range items {
+		items[n] = &item{&State{
+			Limits: []Limit{
+				{Name: "quota", Tokens: 50_000, Capacity: 100_000, RefillPeriod: 1000, Rare: &Rare{Session: sessionLength}},
+				wcu(WriteCapacity, 0),
+			},
+			RefilledAt: now - 1000, ValidUntil: 1, Shard: n, Shards: 2,
+		}}
+	}
+	d := Demand{Amounts: []Amount{{Limit: "quota", Tokens: 1}}}
+	parts, ok := c.Gather([]*State{items[0].image(), items[1].image()}, &d, false, now)
+	if !ok {
+		t.Fatal("the shards do not give one token of 100,000")
+	}
+	paid := 0
+	for i := range parts {
+		paid += min(len(parts[i].Amounts), 1)
+		if !items[parts[i].At].apply(&parts[i].Plan) {
+			t.Errorf("%+v does not hold", parts[i].Plan)
+		}
+	}
+	for n, it := range items {
+		if since := it.state.Limits[0].Since(); since != now {
+			t.Errorf("the session of shard %d began at %d, want %d", n, since, int64(now))
+		}
+	}
+	if paid != 1 {
+		t.Errorf("%d shards paid, want one", paid)
+	}
+}

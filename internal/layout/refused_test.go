@@ -104,3 +104,34 @@ func TestResizesAskForMarks(t *testing.T) {
 		}
 	}
 }
+
+// TestTimedItemsWithoutTheirMark reads items whose limits follow the time, from which another program has taken the note until when they
+// are valid: they count as changed. Other items without the note do not.
+func TestTimedItemsWithoutTheirMark(t *testing.T) {
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	for name, test := range map[string]struct {
+		attribute expr.Attribute
+		changed   bool
+	}{
+		"a session quota":        {expr.Attribute{Name: "b_rpm_rsa", Value: expr.N(300)}, true},
+		"a quota with times":     {expr.Attribute{Name: "b_rpm_rsched", Value: expr.S("1m0h0")}, true},
+		"a limit with windows":   {expr.Attribute{Name: "b_rpm_sched", Value: expr.S("1h9-17s500")}, true},
+		"a limit that is simple": {expr.Attribute{Name: "b_rpm_fc", Value: expr.N(1)}, false},
+	} {
+		item := k.Key().Join(expr.Item{
+			{Name: "rf", Value: expr.N(1)},
+			{Name: "b_rpm_tk", Value: expr.N(1)},
+			{Name: "b_rpm_cp", Value: expr.N(1)},
+			{Name: "b_rpm_ra", Value: expr.N(1)},
+			{Name: "b_rpm_rp", Value: expr.N(1)},
+			test.attribute,
+		})
+		var r BucketReader
+		r.Init(k, k.Key())
+		read, err := r.State(item, nil)
+		whole, wholeErr := ReadState(item)
+		if err != nil || wholeErr != nil || read.Changed != test.changed || whole.Changed != test.changed {
+			t.Errorf("%s: changed %t by the reader, %t by the decoder, want %t; %v, %v", name, read.Changed, whole.Changed, test.changed, err, wholeErr)
+		}
+	}
+}
