@@ -35,7 +35,7 @@ func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true
 // is not sent yet.
 func WithMaxWait(d time.Duration) Option { return func(i *rpc.Interceptor) { i.MaxWait = d } }
 
-// WithLogger sets where leases are reported that cannot be settled; by default nowhere.
+// WithLogger sets where leases are reported that cannot be settled, once a minute at most; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
 
 // Skip lets calls through that a function chooses by their procedure, such as /library.Books/Get, without a limit. Each Skip

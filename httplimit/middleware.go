@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
+	"github.com/zlimit/zlimit-go/internal/edge/unsettled"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -73,7 +74,7 @@ func WithErrorHandler(handle func(http.ResponseWriter, *http.Request, error)) Op
 }
 
 // WithLogger sets where leases are reported that cannot be settled, and errors that are answered with status 500; by
-// default nowhere.
+// default nowhere. There is a line a minute of each at most, with the number of those left out.
 func WithLogger(l *slog.Logger) Option {
 	return func(m *middleware) {
 		if l == nil {
@@ -97,8 +98,10 @@ type middleware struct {
 	skips        []func(*http.Request) bool
 	refundPanics bool
 
-	refuse func(http.ResponseWriter, *http.Request, error)
-	logger *slog.Logger
+	refuse    func(http.ResponseWriter, *http.Request, error)
+	logger    *slog.Logger
+	unsettled unsettled.Log
+	faulty    unsettled.Log // requests that could not be limited
 }
 
 // New returns middleware that acquires what a request consumes before it calls the handler, and settles when the
@@ -174,7 +177,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 			settle, op = lease.Rollback, "roll back"
 		}
 		if err := settle(s.Context); err != nil && !isClosed(err) { // by the handler itself
-			m.logger.ErrorContext(s.Context, notSettled, "op", op, "error", err)
+			m.unsettled.Error(s.Context, m.logger, notSettled, err, "op", op)
 		}
 	}()
 	next.ServeHTTP(w, r.WithContext(s)) //nolint:contextcheck // it is made from the request's

@@ -136,7 +136,7 @@ func (m *middleware) reject(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if ProblemOf(err).Status == http.StatusInternalServerError {
-		m.logger.ErrorContext(r.Context(), "httplimit: a request could not be limited", "error", err)
+		m.faulty.Error(r.Context(), m.logger, "httplimit: a request could not be limited", err)
 	}
 	Refuse(w, r, err)
 }

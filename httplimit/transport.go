@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/sent"
+	"github.com/zlimit/zlimit-go/internal/edge/unsettled"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -36,8 +37,10 @@ type Transport struct {
 	MaxWait time.Duration
 	// Base sends the requests; nil stands for [http.DefaultTransport].
 	Base http.RoundTripper
-	// Logger is told of leases that cannot be settled; nil tells nobody.
+	// Logger is told of leases that cannot be settled, once a minute at most; nil tells nobody.
 	Logger *slog.Logger
+
+	unsettled unsettled.Log
 }
 
 // RoundTrip implements [http.RoundTripper]. The lease is in the context of the request that Base gets, and in that of the
@@ -85,7 +88,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // settle commits a lease, or rolls it back, and logs a failure. A lease that the caller has settled stays as it is.
 func (t *Transport) settle(ctx context.Context, op string, settle func(context.Context) error) {
 	if err := settle(ctx); err != nil && !isClosed(err) && t.Logger != nil {
-		t.Logger.ErrorContext(ctx, notSettled, "op", op, "error", err)
+		t.unsettled.Error(ctx, t.Logger, notSettled, err, "op", op)
 	}
 }
 

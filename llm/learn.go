@@ -57,7 +57,7 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 		defer cancel()
 		if err := t.lower(ctx, resource, told); err != nil {
-			t.config.logger.Warn("llm: the limits that a provider tells were not learned", "account", t.config.account, "resource", resource, "error", err)
+			t.unlearned.Warn(ctx, t.config.logger, "llm: the limits that a provider tells were not learned", err, "account", t.config.account, "resource", resource)
 		}
 	}()
 }

@@ -269,7 +269,7 @@ func WithObserver(observe func(context.Context, Report)) Option {
 	return func(c *config) { c.observe = observe }
 }
 
-// WithLogger sets where a lease is reported that cannot be settled, and what cannot be learned; by default nowhere.
+// WithLogger sets where leases are reported that cannot be settled, and what cannot be learned, once a minute at most; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 // WithClock sets the time by which [WithLearning] goes; the default is [time.Now].

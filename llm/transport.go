@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
+	"github.com/zlimit/zlimit-go/internal/edge/unsettled"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -35,6 +36,8 @@ type Transport struct {
 	learner learner
 	behind  background
 	unknown atomic.Int64
+
+	unsettled, unlearned unsettled.Log
 }
 
 // A Report says what became of a call that was admitted.
@@ -400,7 +403,7 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	report.Duration, report.FirstByte = time.Since(x.sent), time.Duration(x.first.Load())
 	report.Charged, report.Err = x.correct(ctx, o)
 	if report.Err != nil {
-		c.logger.Error("llm: a call could not be settled", "entity", x.entity, "resource", x.resource, "error", report.Err)
+		x.transport.unsettled.Error(ctx, c.logger, "llm: a call could not be settled", report.Err, "entity", x.entity, "resource", x.resource)
 	}
 	if o.response != nil {
 		report.Status = o.response.StatusCode

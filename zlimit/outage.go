@@ -62,7 +62,8 @@ func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
 	}
 	silence := timeout / 4
 	if decision > 0 {
-		silence = min(max(decision, timeout/8), silence)
+		// Once it is noticed, no request has to wait until the end of its time.
+		silence = min(max(decision*4/5, timeout/10), silence)
 	}
 	return table.NewBreaker(table.BreakerOptions{
 		Timeout: timeout, Silence: silence, Ping: s.Ping, IntN: o.hooks.Random, Changed: log.changed,

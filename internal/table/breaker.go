@@ -24,6 +24,7 @@ const (
 	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
 	firstTrials = 4  // calls under way at once when the store answers again; each answer allows one more
 	lastTrials  = 64 // that many are allowed when the breaker closes
+	doubtPings  = 3  // questions before it opens, since a question may be of a part that is silent, too
 
 	firstProbe, longestProbe = 500 * time.Millisecond, 700 * time.Millisecond // the pauses before probes, less up to a fifth
 )
@@ -36,7 +37,7 @@ const (
 // several keys are silent, one call that is not answered shows that another one is.
 //
 // It is closed, open, or half open. What opens it:
-//   - silence: no call is answered while several are under way for much longer than calls took of late;
+//   - silence: no call is answered for much longer than calls took of late, while several have been under way for half of that time;
 //   - outages in a row without an answer between them: refused connections, errors of the server, and timeouts;
 //   - throttles of several keys in a row that are not those of a single key.
 //
@@ -53,6 +54,7 @@ type Breaker struct {
 	// nanoseconds since the start, none of which is answered. It is negative while the breaker is not closed.
 	watch  atomic.Int64
 	begun  atomic.Int64 // calls sent since the store answered last
+	first  atomic.Int64 // when the first one of them was sent, as watch tells it
 	flying atomic.Int64 // calls under way
 	last   atomic.Int64 // when a call was sent last, as watch tells it
 	ill    atomic.Bool  // failures were counted since the store answered last
@@ -73,6 +75,8 @@ type Breaker struct {
 	heardOf  time.Duration // when the last one was sent of the trials that were answered
 	unheard  time.Duration // since when no trial was answered while some were sent; 0 where none was sent since the last answer
 	doubt    *time.Timer   // of the time of silence since then
+	doubted  int64         // the value of watch for which the store was asked
+	vouched  bool          // the store answered that, and no call since
 	pause    time.Duration
 	probes   int
 	timer    *time.Timer   // of the next probe
@@ -99,7 +103,7 @@ const (
 type BreakerOptions struct {
 	Timeout time.Duration // of one call
 	// Silence is the time without an answer after which the store is silent, where calls are usually much faster; 0 for a quarter of
-	// the timeout.
+	// the timeout. It runs from the first call that is not answered.
 	Silence time.Duration
 	Ping    func(context.Context) error                // asks whether the store answers
 	Ask     func(ctx context.Context, pk string) error // asks whether it answers for a partition key; nil if no part is watched
@@ -173,7 +177,7 @@ func (b *Breaker) refusalOf(ctx context.Context, pk string) error {
 // isWatched reports whether a call has to be judged.
 func (b *Breaker) isWatched() bool {
 	since := b.watch.Load()
-	return since < 0 || since > 0 && b.now()-time.Duration(since) >= b.options.Silence
+	return since < 0 || since > 0 && b.now()-time.Duration(since) >= b.options.Silence/4
 }
 
 // judge returns the error of a call that is refused, and otherwise whether it is a trial, which is counted if it is sent.
@@ -192,6 +196,7 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 	if b.state == isClosed {
 		silence := b.silence()
 		if !b.isSilentFor(silence) {
+			b.doubts(silence) //nolint:contextcheck // as below
 			return false, nil
 		}
 		changed = b.opens(fmt.Errorf("no call was answered for %v", silence))
@@ -214,7 +219,40 @@ func (b *Breaker) isSilentFor(d time.Duration) bool {
 		b.watch.Store(0)
 		return false
 	}
-	return since > 0 && b.now()-since >= d && b.begun.Load() >= b.enough()
+	now := b.now()
+	return since > 0 && now-since >= d/2 && now-time.Duration(b.first.Load()) >= d && b.begun.Load() >= b.enough()
+}
+
+// doubts has the store asked when no call is answered for half of the time of silence, once in each silence. Where the calls are all of a part that is
+// silent, or were lost, the answer shows it before the breaker opens. It gives calls the time of silence once more, and not again before one
+// of them is answered: a store may answer nothing but questions. The breaker is locked.
+func (b *Breaker) doubts(silence time.Duration) {
+	since := b.watch.Load()
+	if since <= 0 || since == b.doubted || b.vouched || b.now()-time.Duration(b.first.Load()) < silence/2 {
+		return
+	}
+	b.doubted = since
+	for range doubtPings {
+		b.after(0, func() {
+			ctx, cancel := context.WithTimeout(b.life, silence)
+			defer cancel()
+			if isAnswer(b.options.Ping(ctx)) && b.life.Err() == nil {
+				b.vouch(since)
+			}
+		})
+	}
+}
+
+// vouch notes that the store answers questions, which were asked when calls were not answered since a time.
+func (b *Breaker) vouch(since int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != isClosed || !b.watch.CompareAndSwap(since, 0) {
+		return
+	}
+	b.begun.Store(0)
+	b.vouched = true
+	b.ill.Store(true) // so that the next answer takes it back
 }
 
 // enough returns the number of calls one after the other that are not answered where the store is silent. Where a part of it is, some
@@ -275,7 +313,10 @@ func (b *Breaker) sends(ctx context.Context, pk string) (s sending, err error) {
 	b.flying.Add(1)
 	b.last.Store(int64(s.at))
 	b.sentTo(s.cell, s.at)
-	if b.begun.Add(1) == silentCalls {
+	switch b.begun.Add(1) {
+	case 1:
+		b.first.Store(int64(s.at))
+	case silentCalls:
 		b.watch.CompareAndSwap(0, int64(s.at))
 	}
 	return s, nil
@@ -383,9 +424,7 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 		if s.cell.silent.Load() != nil {
 			return // one of a key that is known to be silent
 		}
-		if b.hush(s.cell.cell, pk); b.quiet.Load() >= cellCalls {
-			s.cell.watch.CompareAndSwap(0, int64(s.at)) // one of several such keys, which need not be asked for again
-		}
+		b.hush(s.cell.cell, pk)
 	}
 	switch {
 	case s.trial:
@@ -423,7 +462,7 @@ func withoutNumber(pk string) string {
 
 // recovers forgets failures. The breaker is locked, as for all that follow.
 func (b *Breaker) recovers() {
-	b.hard, b.throttle, b.keys = 0, 0, b.keys[:0]
+	b.hard, b.throttle, b.keys, b.vouched = 0, 0, b.keys[:0], false
 	b.ill.Store(false)
 }
 

@@ -225,6 +225,118 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// TestSilenceRunsFromTheFirstCall has calls swallowed one after the other. The time of silence runs from the first, so that few calls a
+// second are enough, and the last one of those that must be under way has half of it.
+func TestSilenceRunsFromTheFirstCall(t *testing.T) {
+	const silence = 500 * time.Millisecond
+	for _, test := range []struct {
+		first, apart time.Duration // from the first call to the second, and between the others
+		opens        time.Duration
+	}{
+		{0, 0, silence},
+		{50 * time.Millisecond, 50 * time.Millisecond, silence},
+		{60 * time.Millisecond, 60 * time.Millisecond, silence},
+		{100 * time.Millisecond, 100 * time.Millisecond, 400*time.Millisecond + silence/2},
+		{480 * time.Millisecond, 0, 480*time.Millisecond + silence/2},
+	} {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			g.set(true, nil)
+			began := time.Now()
+			go func() {
+				for i := range silentCalls {
+					go func() { _ = table.Call(t.Context(), g.call) }()
+					if time.Sleep(test.apart); i == 0 {
+						time.Sleep(test.first - test.apart)
+					}
+				}
+			}()
+			for len(g.changes()) == 0 && time.Since(began) < time.Minute {
+				_ = table.Refusal(t.Context())
+				time.Sleep(time.Millisecond)
+			}
+			if took := time.Since(began); took < test.opens || took > test.opens+2*time.Millisecond {
+				t.Errorf("calls %v and then %v apart: the breaker opens after %v, want %v", test.first, test.apart, took, test.opens)
+			}
+		})
+	}
+}
+
+// TestDoubt has several calls in a row be lost while the store answers. The breaker asks before it opens, and stays closed. Lost calls
+// that follow another answer have it ask again, once for each silence.
+func TestDoubt(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		var all sync.WaitGroup
+		for range 3 {
+			if err := table.Call(t.Context(), g.call); err != nil {
+				t.Error(err)
+			}
+			for range 2 * silentCalls {
+				all.Go(func() { _ = table.Call(t.Context(), func(ctx context.Context) error { return wait.For(ctx, 1900*time.Millisecond) }) })
+			}
+			for range 200 {
+				if err := table.Refusal(t.Context()); err != nil {
+					t.Fatalf("Refusal() while the store answers = %v", err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		all.Wait()
+		if _, pings := g.counts(); pings != 3*doubtPings || len(g.changes()) > 0 {
+			t.Errorf("%d questions, and the breaker told %v", pings, g.changes())
+		}
+	})
+}
+
+// TestAStoreThatAnswersQuestionsAlone has the calls of a store swallowed, and its pings answered. One of them gives calls more time, and no
+// second one.
+func TestAStoreThatAnswersQuestionsAlone(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		began := time.Now()
+		for len(g.changes()) == 0 && time.Since(began) < time.Minute {
+			go func() { _ = table.Call(t.Context(), func(ctx context.Context) error { return wait.For(ctx, time.Minute) }) }()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took < 500*time.Millisecond || took > 800*time.Millisecond {
+			t.Errorf("the breaker opens after %v", took)
+		}
+	})
+}
+
+// TestKeysWithoutAnAnswer has the calls of some keys swallowed while others are answered, one of each. Once those of several keys are
+// silent, the second call of each is refused. One or two are lost replies, and refuse nothing.
+func TestKeysWithoutAnAnswer(t *testing.T) {
+	for silent := range 5 {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			var keys []string
+			for i := range silent {
+				keys = append(keys, fmt.Sprint("k", i))
+			}
+			g.hush(keys...)
+			var all sync.WaitGroup
+			call := func(pk string, refused bool) {
+				all.Go(func() {
+					if err := table.call(t.Context(), pk, g.callOf(pk)); errors.Is(err, errOpen) != refused {
+						t.Errorf("%d silent keys: call() of %s = %v, want it refused: %v", silent, pk, err, refused)
+					}
+				})
+			}
+			for round := range 2 {
+				for _, pk := range keys {
+					call(pk, round > 0 && silent >= cellCalls)
+				}
+				for range 6 { // more than the time of silence
+					call("other", false)
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+			all.Wait()
+			if len(g.changes()) > 0 {
+				t.Errorf("%d silent keys: the breaker told %v", silent, g.changes())
+			}
+		})
+	}
+}
+
 // TestTrials sends a crowd to a store that has come back: a few calls at first, more with every answer, and none when a trial fails.
 func TestTrials(t *testing.T) {
 	for name, healthy := range map[string]bool{"healthy": true, "writes fail": false} {
@@ -461,8 +573,7 @@ func TestCallsOfBeforeTheReturn(t *testing.T) {
 	})
 }
 
-// TestSilentKeysThatAreSeldomUsed makes a call of each key every four seconds. The first one waits, and the others are refused except
-// those of the first two keys, which must wait once more.
+// TestSilentKeysThatAreSeldomUsed makes a call of each key every four seconds. The first one waits, and the others are refused.
 func TestSilentKeysThatAreSeldomUsed(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var keys []string
@@ -480,7 +591,7 @@ func TestSilentKeysThatAreSeldomUsed(t *testing.T) {
 			if at := i % 40; at < len(keys) {
 				all.Go(func() {
 					err := table.call(t.Context(), keys[at], g.callOf(keys[at]))
-					if refused := i >= 80 || i >= 40+cellCalls-1; errors.Is(err, errOpen) != refused {
+					if refused := i >= 40; errors.Is(err, errOpen) != refused {
 						t.Errorf("call %d of silent key %d = %v", i/40+1, at, err)
 					}
 				})
@@ -542,7 +653,7 @@ func TestSilentKeys(t *testing.T) {
 		}
 		g.hush("a")
 		refused, waited := traffic(2*time.Second, "a", "b")
-		want("a is silent", refused, map[string]int{"a": 200 - 52, "b": 0})
+		want("a is silent", refused, map[string]int{"a": 200 - 50, "b": 0})
 		if waited > 0 {
 			t.Errorf("refused calls wait %v", waited)
 		}

@@ -11,7 +11,7 @@ import (
 
 // How a silent part of the store is known by its keys.
 const (
-	cellCalls   = 3             // calls of a key one after the other that are not answered for the time of silence
+	cellCalls   = 3             // calls of a key one after the other that are not answered, or keys of which one is not
 	nearCells   = 4             // that a key may have
 	cellPause   = time.Second   // between questions for silent keys, less up to a fifth
 	cellForgets = 5 * cellPause // calls that were not answered, where none came later
@@ -22,8 +22,9 @@ const (
 type cell struct {
 	key    atomic.Uint64          // hashed
 	begun  atomic.Int64           // calls sent since one was answered last
-	watch  atomic.Int64           // when so many were sent that the key may be silent, none of which is answered; 0 while calls are answered
-	silent atomic.Pointer[string] // the key, once its calls are refused
+	first  atomic.Int64           // when the first of them was sent
+	watch  atomic.Int64           // when the last one of cellCalls was sent; 0 while there are fewer
+	silent atomic.Pointer[string] // the key, once a call of it is not answered; its calls are refused, unless it is alone with one
 }
 
 // A cellKey is a partition key, hashed, and its cell, which is nil for calls that have none.
@@ -57,27 +58,55 @@ func (c cellKey) isKnown() bool {
 	return c.cell != nil && c.key.Load() == c.hash && c.begun.Load() != 0
 }
 
-// refuses reports whether a key is silent. Calls of long ago tell nothing of now, and are forgotten.
+// refuses reports whether a key is silent: several calls of it are not answered, or one, while those of other keys are not either. Calls of
+// long ago tell nothing of now, and are forgotten.
 func (b *Breaker) refuses(ctx context.Context, c cellKey, pk string) bool {
 	if !c.isKnown() {
 		return false
 	}
-	since, silent := c.watch.Load(), c.silent.Load() != nil
-	if since == 0 || ctx.Value(insistKey{}) != nil {
+	first, past := c.first.Load(), b.now()-time.Duration(c.first.Load())
+	if first == 0 || past < b.options.Silence || ctx.Value(insistKey{}) != nil {
 		return false
 	}
-	past := b.now() - time.Duration(since)
-	if silent || past < b.silence() {
-		return silent
+	third := c.watch.Load()
+	if c.silent.Load() != nil && (third != 0 || b.quiet.Load() >= cellCalls) {
+		return true
+	}
+	silence := b.silence()
+	if past < silence {
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if past > cellForgets || time.Duration(since) < b.back {
+	if b.now()-time.Duration(max(first, third)) > cellForgets || time.Duration(first) < b.back {
 		b.forget(c.cell)
+		return false
+	}
+	if (third == 0 || b.now()-time.Duration(third) < silence/2) && !b.arePart(silence) {
 		return false
 	}
 	b.hush(c.cell, pk) //nolint:contextcheck // questions outlive the call
 	return true
+}
+
+// arePart reports whether several keys have calls that are not answered for the time of silence. The breaker is locked.
+func (b *Breaker) arePart(silence time.Duration) bool {
+	if b.quiet.Load() >= cellCalls {
+		return true
+	}
+	now, keys := b.now(), 0
+	for i := range b.cells {
+		c := &b.cells[i]
+		if first := time.Duration(c.first.Load()); first == 0 || c.begun.Load() == 0 || first < b.back {
+			continue
+		} else if past := now - first; past < silence || past > cellForgets {
+			continue
+		}
+		if keys++; keys >= cellCalls {
+			return true
+		}
+	}
+	return false
 }
 
 // sentTo notes a call with a key.
@@ -88,11 +117,10 @@ func (b *Breaker) sentTo(c cellKey, at time.Duration) {
 	if before := c.key.Load(); before != c.hash && (c.begun.Load() != 0 || !c.key.CompareAndSwap(before, c.hash)) {
 		return
 	}
-	enough := int64(cellCalls)
-	if b.quiet.Load() >= cellCalls {
-		enough = 1
-	}
-	if c.begun.Add(1) >= enough {
+	switch c.begun.Add(1) {
+	case 1:
+		c.first.Store(int64(at))
+	case cellCalls:
 		c.watch.CompareAndSwap(0, int64(at))
 	}
 }
@@ -106,6 +134,7 @@ func (b *Breaker) heard(c cellKey) {
 
 func (b *Breaker) forget(c *cell) {
 	c.begun.Store(0)
+	c.first.Store(0)
 	c.watch.Store(0)
 	if c.silent.Load() != nil && c.silent.Swap(nil) != nil {
 		b.quiet.Add(-1)

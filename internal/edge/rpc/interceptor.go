@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
+	"github.com/zlimit/zlimit-go/internal/edge/unsettled"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -28,6 +29,7 @@ type Interceptor struct {
 	skips  []func(ctx context.Context, procedure string) bool
 	name   string // of the package, which its panics and log lines begin with
 	logger *slog.Logger
+	failed *unsettled.Log
 }
 
 // New returns an interceptor of a package. It panics for a limiter or option that is nil.
@@ -35,7 +37,7 @@ func New[O ~func(*Interceptor)](name string, l *zlimit.RateLimiter, opts []O) In
 	if l == nil {
 		panic(name + ": the limiter is nil")
 	}
-	i := Interceptor{Limiter: l, name: name, logger: slog.New(slog.DiscardHandler)}
+	i := Interceptor{Limiter: l, name: name, logger: slog.New(slog.DiscardHandler), failed: new(unsettled.Log)}
 	for _, opt := range opts {
 		if opt == nil {
 			panic(name + ": an option is nil")
@@ -103,7 +105,7 @@ func (i *Interceptor) Settle(ctx context.Context, lease *zlimit.Lease, keep bool
 		settle = lease.Rollback
 	}
 	if err := settle(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-		i.logger.ErrorContext(ctx, i.name+": a lease could not be settled", "error", err)
+		i.failed.Error(ctx, i.logger, i.name+": a lease could not be settled", err)
 	}
 }
 

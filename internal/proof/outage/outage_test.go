@@ -42,7 +42,10 @@ const (
 	beforeFile = "testdata/before.json" // of the last commit without a breaker, 79bf295, at 50 and 400 requests a second, written by -outage.save
 	latency    = 4 * time.Millisecond   // of a call
 	names      = 200                    // entities that are asked for in turn
+	turns      = 400                    // a second at most; of more requests several in a row are for one entity, and share its writes
 	atOnce     = time.Millisecond       // a decision that takes less made no call
+
+	decisionTimeout = 250 * time.Millisecond // the default under PolicyAllow
 
 	together = 5 * time.Millisecond // requests that come within come at once
 
@@ -284,11 +287,12 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 	var mu sync.Mutex
 	var decisions []decision
 	var requests sync.WaitGroup
-	began, sent := time.Now(), 0
+	began, sent, inRow := time.Now(), 0, max(rate/turns, 1)
+	every := time.Duration(names*inRow) * time.Second / time.Duration(rate)
 	load := func(until time.Duration) (calls int64) {
 		before := n.calls.Load()
 		for ; time.Since(began) < until; sent++ {
-			entity := fmt.Sprintf("e%d", sent%names)
+			entity := fmt.Sprintf("e%d", sent/inRow%names)
 			requests.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 				defer cancel()
@@ -305,7 +309,7 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 		}
 		return n.calls.Load() - before
 	}
-	from := max(steady, 2*names*time.Second/time.Duration(rate))
+	from := max(steady, 2*every)
 	until := from + outage
 	load(from - time.Second)
 	usual := load(from)
@@ -320,15 +324,17 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	r.add(t, decisions, from, until, strings.Count(log.String(), "\n"), float64(burst)/float64(usual))
+	r.add(t, decisions, from, until, every, strings.Count(log.String(), "\n"), float64(burst)/float64(usual))
 }
 
 // add takes the outcomes of a load into a row, and checks them by the rules of all modes.
-func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration, lines int, burst float64) {
+// Each entity has a request every so often.
+func (r *row) add(t *testing.T, decisions []decision, from, until, every time.Duration, lines int, burst float64) {
 	slices.SortFunc(decisions, func(a, b decision) int { return cmp.Compare(a.at, b.at) })
 	var took, all []time.Duration // of what the policy decides, once the outage is noticed, and of all requests during it
-	noticed, first, last := time.Duration(0), time.Duration(-1), time.Duration(0)
-	known := map[string]bool{} // what is noticed: the outage, or that of a key
+	noticed, first, last, longest := time.Duration(0), time.Duration(-1), time.Duration(0), time.Duration(0)
+	known := map[string]bool{}          // what is noticed: the outage, or that of a key
+	asked := map[string]time.Duration{} // for what may be noticed: when first
 	var during, byPolicy int
 	for _, d := range decisions {
 		var away *zlimit.UnavailableError
@@ -349,12 +355,15 @@ func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration,
 			if decided {
 				byPolicy++
 			}
-			part := d.entity
+			part, since := d.entity, d.at
 			if r.mode.hits == nil {
-				part = ""
+				part, since = "", from
 			}
-			if !known[part] && d.took < atOnce {
-				known[part], noticed = true, d.at-from
+			if asked[part] == 0 {
+				asked[part] = since
+			}
+			if longest = max(longest, d.took); !known[part] && d.took < atOnce {
+				known[part], noticed = true, max(noticed, d.at-asked[part])
 			}
 			if known[part] {
 				took = append(took, d.took)
@@ -385,6 +394,16 @@ func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration,
 	}
 	if r.mode.call == nil {
 		return // the time is real, and what the machine has besides takes of it
+	}
+	silence, bound := 500*time.Millisecond, 550*time.Millisecond // and what five calls take to come
+	if r.policy == zlimit.PolicyAllow {
+		silence, bound = 200*time.Millisecond, decisionTimeout
+	}
+	if r.mode.hits != nil {
+		bound = silence + every // until the next request of the key
+	}
+	if noticed > bound || r.policy == zlimit.PolicyAllow && longest > decisionTimeout {
+		t.Errorf("the outage is noticed after %v, want %v; a request waited for %v", noticed, bound, longest)
 	}
 	if p99 > 5*time.Millisecond || lines > 10 || last > 2*time.Second || burst > 2 {
 		t.Errorf("the policy decides in %v, %d lines are logged, all is counted after %v, and calls are %.1f of the usual", p99, lines, last, burst)
@@ -431,7 +450,7 @@ func tableOf(t *testing.T, loads []string, rows []*row) string {
 	if text, err := os.ReadFile(beforeFile); err != nil || json.Unmarshal(text, &before) != nil {
 		t.Fatalf("%s cannot be read: %v", beforeFile, err)
 	}
-	table, rule := "Requests for 200 keys, "+strings.Join(loads, " and ")+" of them a second:\n\n| DynamoDB | Policy |", "|---|---|"
+	table, rule := "Requests for 200 keys, "+strings.Join(loads, ", ")+" of them a second:\n\n| DynamoDB | Policy |", "|---|---|"
 	for _, c := range columns {
 		if c.hasBefore {
 			table, rule = table+" "+c.head+", before | now |", rule+"---|---|"
@@ -483,6 +502,9 @@ func save(t *testing.T, rows []*row) {
 // run runs one load.
 func (r *row) run(t *testing.T, engine *enginetest.Engine, rate int) {
 	if r.mode.call != nil {
+		if *rates != "" {
+			engine = enginetest.Fresh(t) // its calls take longer, the more it has carried out
+		}
 		n, table := newNetwork(t, engine), engine.Table(t)
 		client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: n} })
 		synctest.Test(t, func(t *testing.T) { r.measure(t, rate, n, client, table, func(bool) {}) })
