@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -215,4 +216,64 @@ func lambdaEvent(t *testing.T, changes []store.Change) (event events.DynamoDBEve
 		t.Fatal(err)
 	}
 	return event
+}
+
+// TestReplayBehindADeletion applies changes of two hours of a day that were counted before their entity was deleted. In their order they
+// make the same of each window, however often. Where a newer one comes first, the day contains the older one then. Its hour alone counts
+// that once more: it cannot tell them from those of a program that wrote the day and no hour.
+func TestReplayBehindADeletion(t *testing.T) {
+	for name, test := range map[string]struct {
+		replays     [][]int
+		hours, days int64
+	}{
+		"in order":                     {[][]int{{0, 1, 2}}, 3, 3},
+		"in order, one by one, twice":  {[][]int{{0}, {1}, {2}, {0}, {1}, {2}}, 3, 3},
+		"in any order within a batch":  {[][]int{{2, 0, 1}}, 3, 3},
+		"the newest one first":         {[][]int{{2}, {0, 1}}, 3, 1},
+		"the newest one alone, thrice": {[][]int{{2}, {2}, {2}}, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newMemory(t)
+			_, ns, all := doomed(t, s)
+			var changes []store.Change
+			for _, c := range all {
+				if _, ok := layout.ParseBucketKey(c.Key); ok {
+					changes = append(changes, c)
+				}
+			}
+			day := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
+			for i := range changes {
+				changes[i].At = day.Add(time.Duration(8+i/2) * time.Hour)
+			}
+			a := newAggregator(t, s, WithoutTending())
+			mustApply(t, a, changes...)
+			forgetUsage(t, s, ns.ID)
+			for _, replay := range test.replays {
+				var some []store.Change
+				for _, i := range replay {
+					some = append(some, changes[i])
+				}
+				mustApply(t, a, some...)
+			}
+			total := map[string]int64{}
+			for _, k := range itemsOf(t, s, ns.ID) {
+				pk, sk, _ := strings.Cut(k, " ")
+				if !strings.HasPrefix(sk, "#USAGE#") {
+					continue
+				}
+				items, err := store.Of(s).Read(t.Context(), []store.Key{{PK: pk, SK: sk}}, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				u, err := layout.DecodeUsage(items[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				total[u.Window] += u.TotalEvents
+			}
+			if total["hourly"] != test.hours || total["daily"] != test.days || total["monthly"] != test.days {
+				t.Errorf("the windows have %v changes, want %d in hours and %d in the day and the month", total, test.hours, test.days)
+			}
+		})
+	}
 }

@@ -85,6 +85,40 @@ func handleInOutage(t *testing.T, b faulttest.Outage, panics bool, end string) {
 	}
 }
 
+// TestLeasesThatCannotBeSettledAreALineAMinute has the store go away beneath each of many handlers, and of many answers.
+func TestLeasesThatCannotBeSettledAreALineAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, store := faulttest.New(t, faulttest.Never())
+		var log, sent faulttest.Log
+		h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
+				t.Error(err)
+			}
+			store.Break(faulttest.Down)
+		}))
+		transport := &httplimit.Transport{Limiter: limiter, Request: byKey, Logger: sent.Logger(), Base: faulttest.RoundTripper(
+			func(r *http.Request) (*http.Response, error) {
+				if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
+					t.Error(err)
+				}
+				store.Break(faulttest.Down)
+				return nil, errors.New("broken")
+			})}
+		for range 3 {
+			h.ServeHTTP(httptest.NewRecorder(), keyed(t))
+			store.Break(nil)
+			_, _ = transport.RoundTrip(keyed(t)) //nolint:bodyclose // there is none
+			store.Break(nil)
+		}
+		time.Sleep(time.Minute)
+		h.ServeHTTP(httptest.NewRecorder(), keyed(t))
+		store.Break(nil)
+		if log.Count(notSettled) != 2 || log.Count("left_out=2") != 1 || sent.Count(notSettled) != 1 {
+			t.Errorf("of four handlers the log is %q, and of three calls %q", &log, &sent)
+		}
+	})
+}
+
 // TestClosedWhileAHandlerRuns closes the limiter. A lease without a correction has nothing left to write.
 func TestClosedWhileAHandlerRuns(t *testing.T) {
 	for more, logged := range map[int64]int{0: 0, 2: 1} {

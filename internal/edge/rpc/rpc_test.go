@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/edge/rpc"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -198,5 +199,29 @@ func TestLease(t *testing.T) {
 	defer func() { _ = lease.Commit(context.Background()) }()
 	if rpc.Lease(t.Context()) != nil || rpc.Lease(rpc.WithLease(t.Context(), lease)) != lease {
 		t.Error("Lease() is not the one of the context")
+	}
+}
+
+// TestLeasesThatCannotBeSettled closes a limiter before its leases are settled: one line tells of them.
+func TestLeasesThatCannotBeSettled(t *testing.T) {
+	limiter, _ := faulttest.New(t, faulttest.Never())
+	var log bytes.Buffer
+	i := rpc.New("pkg", limiter, []option{func(i *rpc.Interceptor) { i.LogTo(slog.New(slog.NewTextHandler(&log, nil))) }})
+	var leases []*zlimit.Lease
+	for range 3 {
+		lease := acquire(t, limiter)
+		if err := lease.Release(zlimit.Amounts{"rpm": 1}); err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	if err := limiter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, lease := range leases {
+		i.Settle(t.Context(), lease, true)
+	}
+	if n := strings.Count(log.String(), "pkg: a lease could not be settled"); n != 1 {
+		t.Errorf("three leases make %d lines:\n%s", n, &log)
 	}
 }

@@ -56,29 +56,30 @@ const (
 type mode struct {
 	name string
 	hits func(body string) bool // which calls; nil for all
+	most int                    // requests a second, of those whose calls are carried out during the outage; 0 for any number
 	// call takes the place of a call. It is nil for a stopped process, which is one in real time.
 	call func(n *network, r *http.Request, body []byte) (*http.Response, error)
 }
 
 var modes = []mode{
-	{"the process is stopped (real time)", nil, nil},
-	{"calls are carried out, and not answered", nil, func(n *network, r *http.Request, body []byte) (*http.Response, error) {
+	{"the process is stopped (real time)", nil, 200, nil},
+	{"calls are carried out, and not answered", nil, 0, func(n *network, r *http.Request, body []byte) (*http.Response, error) {
 		_, _ = n.pass(r, body)
 		return silent(n, r, body)
 	}},
-	{"connections swallow calls (half-open)", nil, silent},
-	{"connections are refused", nil, func(*network, *http.Request, []byte) (*http.Response, error) {
+	{"connections swallow calls (half-open)", nil, 0, silent},
+	{"connections are refused", nil, 0, func(*network, *http.Request, []byte) (*http.Response, error) {
 		time.Sleep(time.Millisecond)
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}},
-	{"the name is not resolved", nil, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+	{"the name is not resolved", nil, 0, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
 		time.Sleep(10 * time.Millisecond)
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", Name: r.URL.Host, IsTemporary: true}}
 	}},
-	{"errors of the server (500)", nil, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+	{"errors of the server (500)", nil, 0, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
 		return answer(r, http.StatusInternalServerError, `{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}`)
 	}},
-	{"replies take 3 s", nil, func(n *network, r *http.Request, body []byte) (*http.Response, error) {
+	{"replies take 3 s", nil, 0, func(n *network, r *http.Request, body []byte) (*http.Response, error) {
 		select {
 		case <-time.After(3 * time.Second):
 			return n.pass(r, body)
@@ -86,14 +87,14 @@ var modes = []mode{
 			return nil, r.Context().Err()
 		}
 	}},
-	{"throttles of the table", nil, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+	{"throttles of the table", nil, 0, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
 		return answer(r, http.StatusBadRequest, `{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","throttlingReasons":[`+
 			`{"reason":"TableWriteMaxOnDemandThroughputExceeded","resource":"arn:aws:dynamodb:us-east-1:000000000000:table/t"}]}`)
 	}},
 	{"a quarter of the keys is silent", func(body string) bool {
 		entity := regexp.MustCompile(`BUCKET#(e\d+)#`).FindStringSubmatch(body)
 		return entity != nil && inQuarter(entity[1])
-	}, silent},
+	}, 400, silent},
 }
 
 // silent is a call that is not carried out, and not answered.
@@ -427,6 +428,7 @@ func TestOutage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				rate = min(rate, cmp.Or(modes[i].most, rate))
 				if *rates != "" || i%3 == 2 && i%2 == int(policy)%2 {
 					t.Run(fmt.Sprintf("%s, %v, %d", r.mode.name, policy, rate), func(t *testing.T) { r.run(t, engine, rate) })
 				}
@@ -513,7 +515,7 @@ func (r *row) run(t *testing.T, engine *enginetest.Engine, rate int) {
 	engine = enginetest.Fresh(t)
 	n := &network{through: engine.Transport()}
 	client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: n} })
-	r.measure(t, min(rate, 200), n, client, engine.Table(t), func(stopped bool) {
+	r.measure(t, rate, n, client, engine.Table(t), func(stopped bool) {
 		signal := syscall.SIGCONT
 		if stopped {
 			signal = syscall.SIGSTOP
