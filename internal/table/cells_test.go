@@ -328,3 +328,24 @@ func TestAPartByChance(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestAKeyThatIsSilentAlone loses a call of a key, and two more just before the time of silence is over. These have half of it.
+func TestAKeyThatIsSilentAlone(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		g.hush("a")
+		var all sync.WaitGroup
+		lose := func() { all.Go(func() { _ = table.call(t.Context(), "a", g.callOf("a")) }) }
+		lose()
+		time.Sleep(480 * time.Millisecond)
+		lose()
+		lose()
+		began := time.Now()
+		for table.breaker.refusalOf(t.Context(), "a") == nil && time.Since(began) < time.Minute {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took != 250*time.Millisecond {
+			t.Errorf("calls of the key are refused %v after the last ones, want half of the time of silence", took)
+		}
+		all.Wait()
+	})
+}
