@@ -169,7 +169,8 @@ func (e *ExceededError) Error() string {
 // wait of its limits. It is [Never] when the request is not [ExceededError.Possible].
 //
 // Each limit is told by itself. Where one has windows, another may be short again when the longest wait ends, and the request then hears
-// another time. The time of a limit whose windows never let in the amount is that of the last window that was looked at.
+// another time. Where windows never let in the amount, the time is [Never] if the times of day and the days of the week show that. Otherwise
+// it is that of the last window that was looked at.
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return Never
@@ -202,7 +203,8 @@ func (e *ExceededError) Violations() Statuses {
 	return violations
 }
 
-// Possible reports whether the request can succeed at some time: no amount is above the capacity of its limit.
+// Possible reports whether the request can succeed at some time: no amount is above the capacity of its limit, or more than its windows
+// let in, see [ExceededError.RetryAfter].
 func (e *ExceededError) Possible() bool {
 	for _, s := range e.Statuses {
 		if s.Exceeded && !s.Possible() {

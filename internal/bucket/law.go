@@ -77,6 +77,74 @@ func (r rule) slowest(tokens int64) (longest int64) {
 	return longest
 }
 
+// mayReach reports whether a limit that has so much at the beginning of a stretch may have at some time what is needed, which is a function
+// of the capacity. It returns false where stretches are provably too short: one that ends takes away what the next one does not hold.
+func (r rule) mayReach(needs func(capacity int64) int64, available int64) bool {
+	if r.windows == nil {
+		return true
+	}
+	changes := r.windows.Changes()
+	most := make([]int64, len(changes)+1) // in each window, and at last outside of all
+	longest := make([]int64, len(most))   // of their stretches
+	for i := range most {
+		window := i
+		if i == len(changes) {
+			window = -1
+		}
+		most[i], longest[i] = available, r.windows.Longest(window)
+	}
+	grows := true
+	for round := 0; grows; round++ {
+		if grows = false; round == maxRounds {
+			return true
+		}
+		for i := range most {
+			is, start := r.as(nil), available
+			if i < len(changes) {
+				is = r.as(&changes[i])
+			}
+			for before := range most {
+				if before != i {
+					start = max(start, most[before])
+				}
+			}
+			reached := is.capacity
+			if is.refill <= 0 {
+				reached = min(reached, start)
+			} else if longest[i] != calendar.Never {
+				reached = min(reached, raised(start, plus(flow(0, longest[i], is.refill, is.period), 1)))
+			}
+			if tokens := needs(is.capacity); tokens <= is.capacity && tokens <= reached {
+				return true
+			}
+			grows = grows || reached > most[i]
+			most[i] = max(most[i], reached)
+		}
+	}
+	return false
+}
+
+// maxRounds bounds how many stretches in a row mayReach follows. What grows for longer may grow for ever.
+const maxRounds = 64
+
+// mayRenew reports whether a quota may be full anew at a time at which it holds what is needed.
+func (r rule) mayRenew(needs func(capacity int64) int64, times *calendar.Times) bool {
+	if r.windows == nil {
+		return true
+	}
+	changes := r.windows.Changes()
+	for i := range len(changes) + 1 {
+		is, window := r.as(nil), -1
+		if i < len(changes) {
+			is, window = r.as(&changes[i]), i
+		}
+		if needs(is.capacity) <= is.capacity && r.windows.MayHold(window, times) {
+			return true
+		}
+	}
+	return false
+}
+
 // capacityAt returns the capacity of the whole bucket that holds at a time.
 func (r rule) capacityAt(t int64) int64 {
 	now, _, _ := r.at(t)
@@ -167,8 +235,7 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 		from = to
 		switch {
 		case l.Windows() == nil:
-		case l.Session() > 0:
-			from = min(max(l.ends(), s.RefilledAt), to)
+		case l.Session() > 0: // while none is open, it is full at whatever capacity holds
 		default:
 			if last, ok := l.Times().Last(to); ok {
 				from = last

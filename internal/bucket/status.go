@@ -253,18 +253,30 @@ func (c *Config) until(shards []*State, p *Params, available int64, needs func(c
 		available = min(raised(available, c.inflow(shards, p, at, end)), is.capacity)
 		at = end
 	}
+	if !r.mayReach(needs, min(available, r.capacityAt(at))) {
+		return Never
+	}
 	return at - now
 }
 
-// untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then.
+// untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then. While no session is open, a
+// session quota is full at whatever capacity holds.
 func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64) int64, now int64) int64 {
-	at := now
+	at, r := now, p.rule()
 	for range maxStretches {
-		if at = p.renewsAfter(shards, at); at == Never || c.available(shards, p, &Demand{}, at) >= needs(p.rule().capacityAt(at)) {
-			break
+		next := p.renewsAfter(shards, at)
+		if p.Session > 0 {
+			_, _, end := r.at(at)
+			next = min(next, end)
+		}
+		if next == Never {
+			return Never
+		}
+		if at = next; c.available(shards, p, &Demand{}, at) >= needs(r.capacityAt(at)) {
+			return at - now
 		}
 	}
-	if at == Never {
+	if p.Times != nil && !r.mayRenew(needs, p.Times) {
 		return Never
 	}
 	return at - now
