@@ -65,7 +65,7 @@ func TestSessions(t *testing.T) {
 		}
 		setBack, opened, over = setBack+p.setBack, opened+p.opened, over+p.over
 	})
-	if setBack == 0 || opened == 0 || over == 0 {
+	if opened == 0 || !testing.Short() && (setBack == 0 || over == 0) { // in a few programs, chance leaves some out
 		t.Errorf("%d stamps were set back, %d sessions opened, and %d leases settled after theirs", setBack, opened, over)
 	}
 }
