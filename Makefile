@@ -128,8 +128,9 @@ mean: engine ## run the suites against a DynamoDB that conflicts, throttles and 
 mean-quick: engine ## run what of mean takes less than a minute, on the engine alone
 	ZLIMIT_MEAN='1,lag=20ms' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(MEAN_QUICK) ./zlimit ./aggregator
 
-soak: engine ## run random programs against the witness for long, and the ledger of usage; PROGRAMS says how many
+soak: engine ## run random programs against the witness for long, the ledger of usage, and 10,000 chaotic answers of models; PROGRAMS says how many
 	$(GO) test ./aggregator -run Ledger -timeout 0 $(TESTFLAGS) -ledger.requests 100000
+	$(GO) test -C llm -race -run Chaos -timeout 0 $(TESTFLAGS) . -chaos.streams 10000
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
 
 explore: ## run small programs in every order of their calls, for BUDGET (10m), and say how far it is; 0 goes through all of them
@@ -141,10 +142,11 @@ scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE 
 outage: engine ## take DynamoDB away in all ways, with RATES of requests a second, and draw the table of docs/failures.md
 	$(WITH_ENGINE) $(GO) test ./internal/proof/outage -run Outage -v -timeout 0 $(TESTFLAGS) -outage.rates $(RATES)
 
-bench: engine ## compare with the bare SDK, and memory and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
+bench: engine ## compare with the bare SDK, memory and quota with other limiters, and the gateway with a bare proxy; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
 	$(GO) test -C zlimit/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 	$(GO) test -C llm -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m ./...
+	$(GO) test -C examples -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m ./gateway
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 
 size: ## print the size of programs on DynamoDB and SQLite beside one with the bare SDK

@@ -41,29 +41,53 @@ type usageFilter struct {
 const filterMost = 64 << 10
 
 func newUsageFilter(body io.ReadCloser) io.ReadCloser {
-	return &usageFilter{Closer: body, source: bufio.NewReader(body)}
+	return &usageFilter{Closer: body, source: bufio.NewReaderSize(body, 16<<10)}
 }
 
-// Read returns events, whole or in parts.
-func (f *usageFilter) Read(p []byte) (int, error) {
-	for len(f.event) == 0 && f.err == nil {
-		f.event, f.err = f.next()
-		if f.dropped = isUsageChunk(f.event); f.dropped {
-			f.event = nil
+// Read returns events, whole or in parts: the next one, and others that have come already.
+func (f *usageFilter) Read(p []byte) (n int, err error) {
+	for n < len(p) && f.err == nil && (n == 0 || len(f.event) > 0 || f.hasEvent()) {
+		if len(f.event) == 0 {
+			f.event, f.err = f.next()
+			if f.dropped = isUsageChunk(f.event); f.dropped {
+				f.event = nil
+			}
+		}
+		n += f.take(p[n:])
+	}
+	if n == 0 && len(p) > 0 {
+		if n = f.take(p); n == 0 {
+			return 0, f.err
 		}
 	}
-	if len(f.event) == 0 {
-		return 0, f.err
-	}
+	return n, nil
+}
+
+// take hands over what fits of an event.
+func (f *usageFilter) take(p []byte) int {
 	n := copy(p, f.event)
 	f.event = f.event[n:]
-	return n, nil
+	return n
+}
+
+// hasEvent reports whether the next event need not be waited for.
+func (f *usageFilter) hasEvent() bool {
+	come, _ := f.source.Peek(f.source.Buffered())
+	if f.afterCR && !f.dropped && bytes.HasPrefix(come, []byte("\n")) {
+		return true // the end of the last one
+	}
+	return bytes.Contains(come, []byte("\n\n")) || bytes.Contains(come, []byte("\r\n\r\n")) || bytes.Contains(come, []byte("\r\r"))
 }
 
 // next returns the lines up to an empty one, or as much as is looked at.
 func (f *usageFilter) next() (event []byte, err error) {
 	event = f.buffer[:0]
 	defer func() { f.buffer = event[:0] }()
+	if whole := f.whole(); whole != nil {
+		event = append(event, whole...)
+		_, _ = f.source.Discard(len(whole))
+		return event, nil
+	}
 	empty := true // the line is, so far
 	for len(event) < filterMost {
 		if text := f.text(filterMost - len(event)); len(text) > 0 {
@@ -95,6 +119,19 @@ func (f *usageFilter) next() (event []byte, err error) {
 		}
 	}
 	return event, nil
+}
+
+// whole returns the next event where it has come to its end, and its lines end with line feeds; nil otherwise.
+func (f *usageFilter) whole() []byte {
+	come, _ := f.source.Peek(f.source.Buffered())
+	if f.afterCR || bytes.HasPrefix(come, []byte{'\n'}) {
+		return nil
+	}
+	end := bytes.Index(come, []byte("\n\n"))
+	if end < 0 || bytes.IndexByte(come[:end], '\r') >= 0 {
+		return nil
+	}
+	return come[:end+2]
 }
 
 // text returns what is buffered before the next end of a line, and not more than most bytes.

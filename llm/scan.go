@@ -93,7 +93,7 @@ func (s *scanner) write(p []byte) {
 
 // string scans the inside of a string up to its end or an escape.
 func (s *scanner) string(p []byte) []byte {
-	n := bytes.IndexAny(p, "\"\\")
+	n := endOfText(p)
 	rest := []byte(nil)
 	if n < 0 {
 		n = len(p)
@@ -111,6 +111,26 @@ func (s *scanner) string(p []byte) []byte {
 		s.end()
 	}
 	return rest
+}
+
+// endOfText returns where the first quote or backslash is; -1 for none. It looks at few bytes at once, so that a text full of
+// backslashes is not searched for its quote over and over.
+func endOfText(p []byte) int {
+	const window = 512
+	for at := 0; at < len(p); at += window {
+		piece := p[at:min(at+window, len(p))]
+		quote := bytes.IndexByte(piece, '"')
+		if quote >= 0 {
+			piece = piece[:quote]
+		}
+		if escape := bytes.IndexByte(piece, '\\'); escape >= 0 {
+			return at + escape
+		}
+		if quote >= 0 {
+			return at + quote
+		}
+	}
+	return -1
 }
 
 // take notes a piece of a string, and how many bytes of text it is.
@@ -272,21 +292,27 @@ func (s *scanner) name() {
 	if len(s.path) > 0 {
 		s.path = append(s.path, '.')
 	}
-	name := s.key
-	switch text := ""; {
+	var name []byte
+	switch {
 	case s.tooLong:
-		name = nil
-	case !s.escaped:
-		name = s.key[1 : len(s.key)-1]
-	case json.Unmarshal(s.key, &text) != nil:
-		s.state = scanBroken
+	case s.escaped:
+		name = s.unescape()
 	default:
-		name = []byte(text)
+		name = s.key[1 : len(s.key)-1]
 	}
 	if len(name) == 0 || bytes.IndexByte(name, '.') >= 0 { // it would make the path of another place
 		name = noName
 	}
 	s.path = append(s.path, name...)
+}
+
+// unescape returns the name that a key with an escape is.
+func (s *scanner) unescape() []byte {
+	var text string
+	if json.Unmarshal(s.key, &text) != nil {
+		s.state = scanBroken
+	}
+	return []byte(text)
 }
 
 // noName stands for a name that is not asked for.

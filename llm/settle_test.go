@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,57 +170,6 @@ func TestForgotten(t *testing.T) {
 	cancel()
 	if got := <-settled; got.Err != nil || got.Charged["tpm"] != 0 {
 		t.Errorf("Report = %+v, want one without tokens", got)
-	}
-}
-
-// TestRaces ends calls in all ways at once; each settles once.
-func TestRaces(t *testing.T) {
-	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 100_000), zlimit.PerMinute("tpm", 10_000_000))
-	var settlements, total atomic.Int64
-	for _, a := range answers(t)[:4] {
-		for _, opt := range []llm.Option{llm.WithDrain(1<<20, time.Minute), llm.WithBodies(1<<20, 1<<20)} {
-			base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
-				body := &pieces{rest: a.body, lengths: func(int) int { return 50 }}
-				return respond(200, http.Header{"Content-Type": {a.contentType}}, body)(r)
-			})
-			transport, _ := newTransport(t, limiter, base, opt, llm.WithModels(llm.Rule{Pattern: "*", Resource: "m"}),
-				llm.WithObserver(func(_ context.Context, r llm.Report) {
-					settlements.Add(1)
-					total.Add(r.Charged["tpm"])
-					if r.Err != nil {
-						t.Error(r.Err)
-					}
-				}))
-			var group sync.WaitGroup
-			for i := range 50 {
-				group.Go(func() {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					path := map[llm.API]string{llm.APIOpenAIChat: chatPath, llm.APIOpenAIResponses: "/responses", llm.APIAnthropicMessages: "/messages", llm.APIGeminiContent: "/models/m:streamGenerateContent"}[a.call.API]
-					response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`).WithContext(ctx))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					var ends sync.WaitGroup
-					ends.Go(func() { _, _ = io.CopyN(io.Discard, response.Body, int64(40*i)) })
-					ends.Go(func() { cancel() })
-					ends.Go(func() { _ = response.Body.Close() })
-					ends.Wait()
-				})
-			}
-			group.Wait()
-			if err := transport.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	eventually(t, func() bool { return settlements.Load() >= 400 })
-	if got := settlements.Load(); got != 400 {
-		t.Errorf("%d settlements of 400 calls", got)
-	}
-	if got := left(t, limiter, "m"); got["tpm"] != 10_000_000-total.Load() || got["rpm"] != 100_000-400 {
-		t.Errorf("left are %v, and %d tokens are reported", got, total.Load())
 	}
 }
 

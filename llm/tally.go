@@ -36,6 +36,9 @@ type tally struct {
 	pendingService string
 	pendingFailure bool
 	bad            bool // it has a number that cannot be true
+
+	lastRaw  []byte // a string as it was written last, and what it says
+	lastText string
 }
 
 // maxReported is the most tokens that are believed of one call.
@@ -69,10 +72,10 @@ func (t *tally) scalar(path, raw []byte) {
 		t.pendingEnd = true
 	}
 	if t.format.model[string(path)] {
-		_ = json.Unmarshal(raw, &t.pendingModel) // what is no string names no model
+		t.pendingModel = t.text(raw) // what is no string names no model
 	}
 	if t.format.service[string(path)] {
-		_ = json.Unmarshal(raw, &t.pendingService)
+		t.pendingService = t.text(raw)
 	}
 	f, ok := t.format.Usage[string(path)]
 	if !ok {
@@ -84,6 +87,15 @@ func (t *tally) scalar(path, raw []byte) {
 		return
 	}
 	t.pending[f], t.hasPending[f] = n, true
+}
+
+// text returns the string that is written as raw, which most events repeat.
+func (t *tally) text(raw []byte) string {
+	if !bytes.Equal(raw, t.lastRaw) {
+		t.lastRaw, t.lastText = append(t.lastRaw[:0], raw...), ""
+		_ = json.Unmarshal(raw, &t.lastText)
+	}
+	return t.lastText
 }
 
 // document takes over what a whole document says. One with a number that cannot be true reports nothing.

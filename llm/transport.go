@@ -357,6 +357,7 @@ func (x *exchange) answer(ctx context.Context, response *http.Response, cancel c
 	a := &answer{ReadCloser: body, settle: settle}
 	a.stop = context.AfterFunc(ctx, func() {
 		defer t.behind.begin()()
+		meter.stop() // who cancels need not close
 		settle()
 	})
 	return a

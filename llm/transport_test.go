@@ -90,17 +90,6 @@ func left(t testing.TB, l *zlimit.RateLimiter, resource string) map[string]int64
 	return balances
 }
 
-// eventually waits for what the ends of contexts start.
-func eventually(t *testing.T, done func() bool) {
-	t.Helper()
-	for range 1000 {
-		if done() {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // A closer notes that a body was closed.
 type closer struct {
 	io.Reader
@@ -398,6 +387,34 @@ func TestIncludeUsage(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestIncludeUsageDoesNotWait reads a stream with a large buffer: events that have come are returned together, and no event waits for the rest of
+// the next one.
+func TestIncludeUsageDoesNotWait(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+	for _, end := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
+		r, w := io.Pipe()
+		transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r), llm.WithIncludeUsage())
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		event := `data: {"choices":[{"delta":{"content":"a"}}],"usage":null}` + end
+		usage := `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}` + end
+		go func() {
+			_, _ = io.WriteString(w, event+usage+event+event[:20])
+			_, _ = io.WriteString(w, event[20:]+event)
+		}()
+		buffer := make([]byte, 1<<10)
+		for _, want := range []string{event + event, event + event} {
+			if n, err := response.Body.Read(buffer); err != nil || string(buffer[:n]) != want {
+				t.Errorf("Read() = %q, %v, want %q", buffer[:n], err, want)
+			}
+		}
+		_ = w.Close()
+		_ = response.Body.Close()
 	}
 }
 

@@ -213,7 +213,7 @@ func (u *upstream) providerOf(r *http.Request) *provider {
 }
 
 // openGateway returns a gateway whose providers are one upstream, with limits that no call reaches.
-func openGateway(t *testing.T, base string) *testbed {
+func openGateway(t testing.TB, base string) *testbed {
 	t.Helper()
 	w := &testbed{}
 	meters, metrics, err := newMetrics()
