@@ -238,13 +238,22 @@ func TestCosts(t *testing.T) {
 	}
 	measure("first use of a bucket that does not exist", holder, hold(slot))
 	measure("take a slot of a known bucket", holder, hold(slot))
-	measure("the same beside tokens, which take a write of their own", holder, hold(ask(zlimit.Amounts{"slots": 1, "rpm": 1})))
+	both := ask(zlimit.Amounts{"slots": 1, "rpm": 1})
+	measure("the same beside tokens, by one write", holder, hold(both))
 	measure("refused from memory", holder, refuse(holder, slot))
 	c.sleep(time.Second)
 	measure("refused otherwise", holder, refuse(holder, slot))
 	measure("give a slot back", holder, func() error { return held[0].Commit(ctx) })
 	c.sleep(time.Hour)
 	measure("the first of a term that takes a slot", holder, hold(slot))
+	if err := held[len(held)-1].Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	beside := acquire(t, holder, both)
+	measure("give a slot back and return tokens: `Rollback`, or `Commit` of less", holder, func() error { return beside.Rollback(ctx) })
+	elsewhere := both
+	elsewhere.Entity = "key-2"
+	measure("first use, beside tokens", holder, hold(elsewhere))
 
 	page.WriteString("\n")
 	section("A child and its parent")

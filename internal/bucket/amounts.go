@@ -150,6 +150,9 @@ type beside struct {
 	ended []Amount  // of what is over: given back to no balance, and counted; the amounts have none of these limits
 	line  []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
 	part  *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
+
+	slots  []Amount // that the write takes, in slots; an item of a divided bucket gives not both
+	takers int64    // among whom the slots are divided, each with a fencing number; 0 for one
 }
 
 // alone is what a demand has that has nothing beside its amounts.

@@ -71,6 +71,8 @@ const (
 	Unsit                      // none
 	Open                       // since
 	Close                      // none
+	HoldSlots                  // slots, epoch, takers, when the counters began
+	GiveSlots                  // slots, epoch in which the holder was last heard of, when the counters began
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -106,6 +108,9 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 		return
 	}
 	p.decide(s, c, d, s.led(now))
+	if len(d.Slots()) > 0 && p.Writes() && !p.holdSlots(s, d) {
+		p.reset(Reject, s, s.RefilledAt, now)
+	}
 }
 
 // decide is Decide at the time by which the item is judged.
@@ -221,12 +226,13 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels()) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return
 	}
-	if d.isFloored() && s.Shards == 0 {
+	if d.isFloored() && s.Shards == 0 || d.prolongs(s, now) {
 		return
 	}
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
 	p.admit(d)
+	p.holdSlots(s, d)
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.of(l.Name)
@@ -265,7 +271,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
 	p.admit(d)
-	if s.Changed || s.isPast(now) || d.isFloored() && s.Shards == 0 || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
+	if s.Changed || s.isPast(now) || d.isFloored() && s.Shards == 0 || d.prolongs(s, now) || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
 		return false
 	}
 	period, unmoved := false, false // they are asked for

@@ -256,6 +256,7 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	now = led(shards, now)
 	fits := make([]bool, len(demands))
+	free := c.free(shards, demands)
 	available := make([]int64, len(c.Params))
 	for i := range c.Params {
 		available[i] = nothingTaken.idle(&c.Params[i], now)
@@ -269,6 +270,14 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 			p := &c.Params[i]
 			_, checked := d.of(p.Name)
 			fits[at] = fits[at] && (!checked || d.floor(p, only(shards), now) <= available[i])
+		}
+		for _, a := range d.Slots() {
+			fits[at] = fits[at] && a.Tokens <= Of(free, a.Limit)
+		}
+		for i := range free {
+			if fits[at] {
+				free[i].Tokens -= Of(d.Slots(), free[i].Limit)
+			}
 		}
 		for i := range c.Params {
 			if amount, checked := d.of(c.Params[i].Name); fits[at] && checked {

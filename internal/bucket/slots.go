@@ -99,15 +99,110 @@ func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 	return expiry, true
 }
 
-// Enrol returns new slots of which some are held at once. Their fencing numbers are greater than those of any former slots, as long as
-// fewer than a thousand are taken in a millisecond.
-func (p *SlotParams) Enrol(held, now int64) Slots {
+// Enrol returns new slots of which some are held at once, by a number of takers. Their fencing numbers are greater than those of any former
+// slots, as long as fewer than a thousand are taken in a millisecond.
+func (p *SlotParams) Enrol(held, takers, now int64) Slots {
 	s := Slots{Name: p.Name, Capacity: p.Slots, Free: p.Slots - held, Epoch: now / p.Term, Term: p.Term, Fence: mul(now, 1000), Enrolled: now}
 	if held > 0 {
-		s.Fence++
+		s.Fence += takers
 	}
 	*s.counter(s.Epoch) = held
 	return s
+}
+
+// Holders returns among how many callers the slots of a demand are divided.
+func (d *Demand) Holders() int64 { return max(d.rest().takers, 1) }
+
+// Slots returns what the write takes of slots beside the amounts, in slots; nil for none.
+func (d *Demand) Slots() []Amount { return d.rest().slots }
+
+// TakingSlots returns the demand with other slots, nil for none.
+func (d *Demand) TakingSlots(slots []Amount) Demand {
+	next := *d
+	if len(slots) > 0 || len(d.Slots()) > 0 {
+		rest := *d.rest()
+		rest.slots = slots
+		next.beside = &rest
+	}
+	return next
+}
+
+// prolongs reports whether an item has to be kept for longer for the slots of a demand.
+func (d *Demand) prolongs(s *State, now int64) bool {
+	if len(d.Slots()) == 0 {
+		return false
+	}
+	_, prolongs := s.SlotsUntil(now)
+	return prolongs
+}
+
+// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false where fewer are free.
+func (p *Plan) holdSlots(s *State, d *Demand) bool {
+	for i := range d.Slots() {
+		of := s.FindSlots(d.Slots()[i].Limit)
+		if of == nil || of.Free < d.Slots()[i].Tokens {
+			return false
+		}
+		p.step(HoldSlots, of.Name, d.Slots()[i].Tokens, of.Epoch, d.Holders(), of.Enrolled)
+	}
+	return true
+}
+
+// EnrolSlots plans that a new item has slots, and that the demand holds some of them at once, at a time by the clock of slots. It returns false
+// where there are fewer.
+func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
+	for i := range d.Slots() {
+		of := c.FindSlots(d.Slots()[i].Limit)
+		if of == nil || d.Slots()[i].Tokens > of.Slots {
+			return false
+		}
+		p.Item.Slots = append(p.Item.Slots, of.Enrol(d.Slots()[i].Tokens, d.Holders(), now))
+	}
+	return true
+}
+
+// CoversSlots reports whether so many slots are free at a time in the items of a bucket, also those that are so by the next write.
+func (c *Config) CoversSlots(shards []*State, asked []Amount, now int64) bool {
+	for i := range asked {
+		p := c.FindSlots(asked[i].Limit)
+		if p == nil || asked[i].Tokens > p.freeIn(shards, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// freeIn returns how many slots are free in the items of a bucket at a time, with the configured number of them.
+func (p *SlotParams) freeIn(shards []*State, now int64) int64 {
+	free := p.Slots
+	for _, s := range shards {
+		if of := s.FindSlots(p.Name); of != nil {
+			free = of.FreeAt(now) + p.Slots - of.Capacity
+		}
+	}
+	return free
+}
+
+// free returns how many slots are free of each limit that demands ask for.
+func (c *Config) free(shards []*State, demands []*Demand) (free []Amount) {
+	if !slices.ContainsFunc(demands, func(d *Demand) bool { return len(d.Slots()) > 0 }) {
+		return nil
+	}
+	for i := range c.Slots {
+		there := c.Slots[i].Slots
+		for _, s := range shards {
+			if of := s.FindSlots(c.Slots[i].Name); of != nil {
+				there = of.Free
+			}
+		}
+		free = append(free, Amount{Limit: c.Slots[i].Name, Tokens: there})
+	}
+	return free
+}
+
+// GiveSlotsBack plans to give slots back beside what the plan writes, whose holder was last heard of in an epoch.
+func (p *Plan) GiveSlotsBack(limit string, slots, epoch, enrolled int64) {
+	p.step(GiveSlots, limit, slots, epoch, enrolled)
 }
 
 // counter returns the counter of an epoch.
@@ -177,13 +272,7 @@ func (c *Config) SlotStatuses(to []Status, shards []*State, asked []Amount, now 
 	}
 	for i := range c.Slots {
 		p := &c.Slots[i]
-		free := p.Slots
-		for _, s := range shards {
-			if of := s.FindSlots(p.Name); of != nil {
-				free = of.FreeAt(now) + p.Slots - of.Capacity
-			}
-		}
-		amount := Of(asked, p.Name)
+		free, amount := p.freeIn(shards, now), Of(asked, p.Name)
 		s := Status{
 			Params: Params{Name: p.Name, Capacity: mul(p.Slots, Slot), RefillPeriod: 1}, Term: p.Term,
 			Available: signedMul(free, Slot), Requested: mul(amount, Slot), Short: amount > 0 && amount > free,

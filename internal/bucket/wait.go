@@ -20,15 +20,24 @@ func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len
 // Join returns the demand of several together, in their order, or an [*OverflowError].
 func Join(demands []*Demand) (whole Demand, err error) {
 	whole = *demands[0]
-	floored := whole.isFloored()
+	floored, rest := whole.isFloored(), beside{slots: whole.Slots(), takers: whole.Holders()}
 	for _, d := range demands[1:] {
 		if whole.Amounts, err = Sum(whole.Amounts, d.Amounts); err != nil {
 			return Demand{}, err
 		}
+		if len(d.Slots()) > 0 {
+			if rest.slots, err = Sum(rest.slots, d.Slots()); err != nil {
+				return Demand{}, err
+			}
+			rest.takers += d.Holders()
+		}
 		floored = floored || d.isFloored()
 	}
 	if whole.Wait, whole.Priority = 0, ""; floored {
-		whole.beside = &beside{line: demands}
+		rest.line = demands
+	}
+	if floored || len(rest.slots) > 0 {
+		whole.beside = &rest
 	}
 	return whole, nil
 }

@@ -190,11 +190,37 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 			call.Period(s.Values[0])
 		case bucket.Regard:
 			call.Regard(s.Limit, s.Values[0])
+		case bucket.HoldSlots, bucket.GiveSlots:
+			bindSlots(call, s)
 		default: // bucket.Refund
 			call.Refund(s.Limit, s.Values[0], s.Values[1], s.Values[2], s.Values[3])
 		}
 	}
 	return call.Bind()
+}
+
+// A slotsCall is a call that can take slots and give them back.
+type slotsCall interface {
+	HoldEven(limit string, amount, epoch, takers, enrolled int64)
+	HoldOdd(limit string, amount, epoch, takers, enrolled int64)
+	ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64)
+	ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64)
+}
+
+// bindSlots adds the clause of a step of slots, by the parity of its epoch.
+func bindSlots[C slotsCall](call C, s *bucket.Step) {
+	v := s.Values
+	isEven := v[1]%2 == 0
+	switch {
+	case s.Kind == bucket.HoldSlots && isEven:
+		call.HoldEven(s.Limit, v[0], v[1], v[2], v[3])
+	case s.Kind == bucket.HoldSlots:
+		call.HoldOdd(s.Limit, v[0], v[1], v[2], v[3])
+	case isEven:
+		call.ReleaseEven(s.Limit, v[0], v[1], v[1]+2, v[2])
+	default:
+		call.ReleaseOdd(s.Limit, v[0], v[1], v[1]+2, v[2])
+	}
 }
 
 // bindAdvance binds a plan that moves the refill stamp.
@@ -297,6 +323,8 @@ func (k BucketKey) advanceItem(call *AdvanceCall, s *bucket.Step) {
 		call.Persist(k.GSI4())
 	case bucket.Outdate:
 		call.Outdate(v[0])
+	case bucket.HoldSlots, bucket.GiveSlots:
+		bindSlots(*call, s)
 	default: // bucket.Resize
 		call.Share(v[0], v[1])
 	}

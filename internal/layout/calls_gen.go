@@ -114,6 +114,44 @@ func (c SpendCall) Regard(limit string, amount int64) {
 	c.Pick(spendRegard, limit, expr.N(amount))
 }
 
+// HoldEven takes slots that must be free, in an even epoch.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - takers: leases among which they are divided
+//   - enrolled: en as it was seen
+func (c SpendCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
+	c.Pick(spendHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+}
+
+// HoldOdd takes slots that must be free, in an odd epoch.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - takers: leases among which they are divided
+//   - enrolled: en as it was seen
+func (c SpendCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
+	c.Pick(spendHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+}
+
+// ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
+// later.
+//   - amount: slots, positive
+//   - epoch: the one of the holder
+//   - lapsed: the one in which they are free by themselves
+//   - enrolled: en as it was seen
+func (c SpendCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
+	c.Pick(spendReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
+}
+
+// ReleaseOdd gives slots back whose holder was last heard of in an odd epoch. They are free by themselves two epochs
+// later.
+//   - amount: slots, positive
+//   - epoch: the one of the holder
+//   - lapsed: the one in which they are free by themselves
+//   - enrolled: en as it was seen
+func (c SpendCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
+	c.Pick(spendReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
+}
+
 // AdvanceCall collects the clauses of a call of Advance. Bind ends it.
 type AdvanceCall struct {
 	*expr.Call
@@ -351,6 +389,44 @@ func (c AdvanceCall) Outdate(next int64) {
 //   - next: shards from now on
 func (c AdvanceCall) Share(shards, next int64) {
 	c.Pick(advanceShare, "", expr.N(shards), expr.N(next))
+}
+
+// HoldEven takes slots that must be free, in an even epoch.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - takers: leases among which they are divided
+//   - enrolled: en as it was seen
+func (c AdvanceCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
+	c.Pick(advanceHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+}
+
+// HoldOdd takes slots that must be free, in an odd epoch.
+//   - amount: slots, positive
+//   - epoch: the present one
+//   - takers: leases among which they are divided
+//   - enrolled: en as it was seen
+func (c AdvanceCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
+	c.Pick(advanceHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+}
+
+// ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
+// later.
+//   - amount: slots, positive
+//   - epoch: the one of the holder
+//   - lapsed: the one in which they are free by themselves
+//   - enrolled: en as it was seen
+func (c AdvanceCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
+	c.Pick(advanceReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
+}
+
+// ReleaseOdd gives slots back whose holder was last heard of in an odd epoch. They are free by themselves two epochs
+// later.
+//   - amount: slots, positive
+//   - epoch: the one of the holder
+//   - lapsed: the one in which they are free by themselves
+//   - enrolled: en as it was seen
+func (c AdvanceCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
+	c.Pick(advanceReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
 // KeepCall collects the clauses of a call of Keep. Bind ends it.

@@ -24,6 +24,10 @@ const (
 	spendContain
 	spendPeriod
 	spendRegard
+	spendHoldEven
+	spendHoldOdd
+	spendReleaseEven
+	spendReleaseOdd
 )
 
 var spendOperation = expr.Operation{
@@ -109,6 +113,54 @@ var spendOperation = expr.Operation{
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
+		spendHoldEven: {
+			Name:  "hold_even",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_fr"), 0),
+				expr.EQ(expr.Of("s_", "_he"), 1),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{
+				expr.Minus(expr.Of("s_", "_fr"), 0),
+				expr.Plus(expr.Of("s_", "_h0"), 0),
+				expr.Add(expr.Of("s_", "_fn"), 2),
+			},
+		},
+		spendHoldOdd: {
+			Name:  "hold_odd",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_fr"), 0),
+				expr.EQ(expr.Of("s_", "_he"), 1),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{
+				expr.Minus(expr.Of("s_", "_fr"), 0),
+				expr.Plus(expr.Of("s_", "_h1"), 0),
+				expr.Add(expr.Of("s_", "_fn"), 2),
+			},
+		},
+		spendReleaseEven: {
+			Name:  "release_even",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_he"), 1),
+				expr.LT(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h0"), 0)},
+		},
+		spendReleaseOdd: {
+			Name:  "release_odd",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_he"), 1),
+				expr.LT(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h1"), 0)},
+		},
 	},
 }
 
@@ -150,6 +202,10 @@ const (
 	advanceRepeatNone
 	advanceOutdate
 	advanceShare
+	advanceHoldEven
+	advanceHoldOdd
+	advanceReleaseEven
+	advanceReleaseOdd
 )
 
 var advanceOperation = expr.Operation{
@@ -368,6 +424,54 @@ var advanceOperation = expr.Operation{
 				expr.Any(expr.Absent(expr.Attr("shard_count")), expr.EQ(expr.Attr("shard_count"), 0)),
 			},
 			Update: []expr.Action{expr.Set(expr.Attr("shard_count"), 1)},
+		},
+		advanceHoldEven: {
+			Name:  "hold_even",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_fr"), 0),
+				expr.EQ(expr.Of("s_", "_he"), 1),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{
+				expr.Minus(expr.Of("s_", "_fr"), 0),
+				expr.Plus(expr.Of("s_", "_h0"), 0),
+				expr.Add(expr.Of("s_", "_fn"), 2),
+			},
+		},
+		advanceHoldOdd: {
+			Name:  "hold_odd",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_fr"), 0),
+				expr.EQ(expr.Of("s_", "_he"), 1),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{
+				expr.Minus(expr.Of("s_", "_fr"), 0),
+				expr.Plus(expr.Of("s_", "_h1"), 0),
+				expr.Add(expr.Of("s_", "_fn"), 2),
+			},
+		},
+		advanceReleaseEven: {
+			Name:  "release_even",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_he"), 1),
+				expr.LT(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h0"), 0)},
+		},
+		advanceReleaseOdd: {
+			Name:  "release_odd",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.GE(expr.Of("s_", "_he"), 1),
+				expr.LT(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 3),
+			},
+			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h1"), 0)},
 		},
 	},
 }

@@ -174,6 +174,26 @@ var calls = []operationCall{
 		c.Regard("m", 1)
 		return c.Bind()
 	}},
+	{"Spend HoldEven", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.HoldEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Spend HoldOdd", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.HoldOdd("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Spend ReleaseEven", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.ReleaseEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Spend ReleaseOdd", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.ReleaseOdd("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
 	{"Advance", func() (expr.Bound, error) {
 		return Advance(1, 1, 1, 1).Bind()
 	}},
@@ -355,6 +375,26 @@ var calls = []operationCall{
 	{"Advance Share", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Share(1, 1)
+		return c.Bind()
+	}},
+	{"Advance HoldEven", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.HoldEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Advance HoldOdd", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.HoldOdd("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Advance ReleaseEven", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.ReleaseEven("m", 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Advance ReleaseOdd", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.ReleaseOdd("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Keep", func() (expr.Bound, error) {

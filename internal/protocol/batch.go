@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A claim is what a caller wants taken of a level.
@@ -16,8 +15,10 @@ type claim struct {
 
 func (c *claim) came() int64 { return c.level.began }
 
-// isLike reports whether two claims are by equal limits.
-func (c *claim) isLike(other *claim) bool { return c.level.limits.sameAs(other.level.limits) }
+// isLike reports whether two claims are by equal limits. Those with slots share no writes with others, which need no clock.
+func (c *claim) isLike(other *claim) bool {
+	return c.level.limits.sameAs(other.level.limits) && (len(c.level.demand.Slots()) > 0) == (len(other.level.demand.Slots()) > 0)
+}
 
 // A payment is a correction of what was taken of a shard.
 type payment struct {
@@ -53,7 +54,12 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 		switch {
 		case err == nil:
 			p.portion()
-			tk.shared.deliver(ctx, q, p.leave(), nil)
+			if err = tk.tender.handOut(ctx, &p); err != nil {
+				for _, w := range p.fit {
+					tk.debts.giveBack(ctx, w.job.to)
+				}
+			}
+			tk.shared.deliver(ctx, q, p.leave(), err)
 		case IsUnknown(err), IsThrottled(err) && tk.goesByShare(&p):
 			tk.shared.deliver(ctx, q, p.leave(), err)
 		default:
@@ -65,5 +71,5 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 
 // undo implements [writer]: it gives back what was taken for a caller that gave up.
 func (tk *taker) undo(ctx context.Context, c *claim) {
-	tk.debts.giveBack(table.Insist(context.WithoutCancel(ctx)), c.to)
+	tk.debts.giveBack(ctx, c.to)
 }

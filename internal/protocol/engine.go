@@ -139,10 +139,11 @@ func New(o Options) *Engine {
 		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 	})}
 	e.families = families{c, &e.buckets}
-	e.tender = tender{c, &e.items, &e.looks, &e.lister, &e.buckets}
+	e.tender = tender{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, buckets: &e.buckets}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.buckets}
 	writes := o.Table.Sharing()
 	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, buckets: &e.buckets, tender: &e.tender}
+	e.tender.shared = sharing[*claim]{core: c, writer: &e.tender, late: writes.Late}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: writes.Late}
 	e.debts = debts{core: c, settler: &e.settler, buckets: &e.buckets}
 	e.taker = taker{

@@ -111,7 +111,8 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 		return level{}, err
 	}
 	demand := r.demand(limits, limits.only(r.Amounts), fs.life(began))
-	return level{bucket: b, limits: limits, demand: demand, slots: limits.slotsOf(r.Amounts), began: began}, nil
+	demand = demand.TakingSlots(limits.slotsOf(r.Amounts))
+	return level{bucket: b, limits: limits, demand: demand, began: began}, nil
 }
 
 // level returns the level of a bucket that goes by its stored limits.
@@ -121,7 +122,8 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *c
 		return level{}, err
 	}
 	demand := r.demand(limits, limits.only(charges.of(r.Amounts, at)), fs.life(began))
-	return level{b, limits, demand, limits.slotsOf(r.Amounts), began, at}, nil
+	demand = demand.TakingSlots(limits.slotsOf(r.Amounts))
+	return level{b, limits, demand, began, at}, nil
 }
 
 // widen appends the levels of the wider resources to that of an entity for the resource of a request, which is the last. A resource that

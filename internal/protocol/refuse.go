@@ -29,7 +29,7 @@ func (ju *judge) foreseen(levels []level) bool {
 		}
 		var space [1]*bucket.State
 		states, complete := l.bucket.states(space[:0])
-		if complete && len(states) > 0 && l.inLine(states, now) && !l.limits.Config.Covers(states, &l.demand, now) {
+		if complete && len(states) > 0 && l.inLine(states, now) && (!l.limits.Config.Covers(states, &l.demand, now) || !ju.coversSlots(l, states)) {
 			return true
 		}
 	}
@@ -54,7 +54,12 @@ func (l *level) inLine(states []*bucket.State, now int64) bool {
 // covered reports whether the shards of a level, as a view has them, have its demand. Tokens that requests of this
 // process have still to give back count as there. A request is thus never rejected for its own charge.
 func (ju *judge) covered(l *level, v *view) bool {
-	return l.demand.Empty() || l.limits.Config.Covers(v.states, l.held(), ju.now())
+	return (l.demand.Empty() || l.limits.Config.Covers(v.states, l.held(), ju.now())) && ju.coversSlots(l, v.states)
+}
+
+// coversSlots reports whether a bucket has the slots that a level asks for.
+func (c *core) coversSlots(l *level, states []*bucket.State) bool {
+	return len(l.demand.Slots()) == 0 || l.limits.Config.CoversSlots(states, l.demand.Slots(), c.slotNow())
 }
 
 // views returns a view of each level.
@@ -168,7 +173,7 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	for i := range levels {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
-		statuses = l.limits.Config.SlotStatuses(statuses, views[i].states, l.slots, ju.slotNow())
+		statuses = l.limits.Config.SlotStatuses(statuses, views[i].states, l.demand.Slots(), ju.slotNow())
 		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
 	return told

@@ -184,6 +184,7 @@ type correction struct {
 	shard   *shard // nil for any
 	amounts []bucket.Amount
 	lives   []bucket.Life // of the limits that the amounts are given back to; nil for any
+	holds   []*Hold       // slots of the same item that the same write gives back
 }
 
 // Done reports whether nothing is due any more.
@@ -211,7 +212,7 @@ func (r *Receipt) Holds() (holds []*Hold) {
 func (t *taking) returns(due []correction) []correction {
 	for _, p := range t.parts {
 		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
-			due = append(due, correction{t.bucket, t.limits, p.shard, bucket.Negated(p.amounts), p.lives})
+			due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: bucket.Negated(p.amounts), lives: p.lives})
 		}
 	}
 	return due
@@ -241,7 +242,7 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 				return
 			}
 		}
-		due = append(due, correction{t.bucket, t.limits, p.shard, []bucket.Amount{a}, p.lives})
+		due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: []bucket.Amount{a}, lives: p.lives})
 	}
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
@@ -266,18 +267,57 @@ func (st *settler) settleAll(ctx context.Context, s *Settlement) error {
 	if len(s.holds) == 0 {
 		return st.settleTokens(ctx, s)
 	}
-	errs := [2]error{}
+	return errors.Join(st.settleBoth(ctx, s))
+}
+
+// settleBoth is settleAll with the errors of tokens and of slots apart. Slots go along with tokens of the same item, and take a write of
+// their own elsewhere.
+func (st *settler) settleBoth(ctx context.Context, s *Settlement) (tokens, slots error) {
+	holds := carry(s)
 	var group errgroup.Group
 	group.Go(func() error {
-		errs[0] = st.settleTokens(ctx, s)
+		tokens = st.settleTokens(ctx, s)
 		return nil
 	})
-	errs[1] = st.withinLimit(ctx, func(ctx context.Context) (err error) {
-		s.holds, err = st.tender.release(ctx, s.holds)
+	kept, slots := st.leave(ctx, holds)
+	_ = group.Wait() // the error is in tokens
+	for i := range s.due {
+		s.due[i].holds = nil
+	}
+	if tokens != nil {
+		s.holds = heldOf(s.holds, nil)
+		return tokens, slots
+	}
+	rest, err := st.leave(ctx, heldOf(s.holds, kept)) // which did not go along after all
+	s.holds = slices.Concat(kept, rest)
+	return tokens, errors.Join(slots, err)
+}
+
+// carry has corrections carry those slots of a settlement that are given back by the same write. It returns the others.
+func carry(s *Settlement) (others []*Hold) {
+	for _, h := range s.holds {
+		at := slices.IndexFunc(s.due, func(c correction) bool {
+			return c.bucket == h.bucket && !h.bucket.isSplit() && (c.shard == nil || c.shard.Shard == 0)
+		})
+		if at < 0 {
+			others = append(others, h)
+			continue
+		}
+		s.due[at].holds = append(s.due[at].holds, h)
+	}
+	return others
+}
+
+// leave gives slots back, and returns those that provably were not given back.
+func (st *settler) leave(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
+	if len(holds) == 0 {
+		return nil, nil
+	}
+	err = st.withinLimit(ctx, func(ctx context.Context) (err error) {
+		kept, err = st.tender.release(ctx, holds)
 		return err
 	})
-	_ = group.Wait() // the errors are in errs
-	return errors.Join(errs[:]...)
+	return kept, err
 }
 
 // settleTokens is settleAll for the tokens.
@@ -316,7 +356,7 @@ func (st *settler) settle(ctx context.Context, c *correction) error {
 	}
 	s := c.shard
 	if b := st.buckets.current(c.bucket); b != c.bucket {
-		c = &correction{b, c.limits, nil, c.amounts, c.lives}
+		c = &correction{bucket: b, limits: c.limits, amounts: c.amounts, lives: c.lives}
 		if s != nil {
 			s = b.shard(s.Shard)
 		}
@@ -343,18 +383,25 @@ func (st *settler) settleInTurn(ctx context.Context, c *correction, s *shard) er
 		if err := st.table.Sleep(ctx, q.pace.rest(st.core)); err != nil {
 			return err
 		}
-		return st.settleDirect(ctx, c, s, c.amounts)
+		return st.settleDirect(ctx, c, s, c.amounts, c.holds)
 	}
 	if round, ok := q.begin(st.core); ok {
 		defer st.shared.finish(ctx, q, round)
-		return st.settleDirect(ctx, c, s, c.amounts)
+		return st.settleDirect(ctx, c, s, c.amounts, c.holds)
 	}
 	return st.shared.await(ctx, q, &payment{c, s})
 }
 
-// settleDirect writes a correction, and notes how the store takes the writes of the shard.
-func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
-	err := st.settleAnywhere(ctx, c, s, amounts)
+// settleDirect writes a correction, and notes how the store takes the writes of the shard. Slots go along where one write can have them.
+func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) error {
+	var err error
+	if len(holds) == 0 {
+		_, err = st.settleAnywhere(ctx, c, s, amounts, nil)
+	} else {
+		err = st.tender.leaveAlong(ctx, s.bucket, holds, func(ctx context.Context, round []*Hold) (bool, error) {
+			return st.settleAnywhere(ctx, c, s, amounts, round)
+		})
+	}
 	s.queue.ended(st.core, err)
 	return err
 }
@@ -363,13 +410,13 @@ var _ writer[*payment] = (*settler)(nil)
 
 // write implements [writer].
 func (st *settler) write(ctx context.Context, p *payment) error {
-	return st.settleDirect(ctx, p.correction, p.on, p.amounts)
+	return st.settleDirect(ctx, p.correction, p.on, p.amounts, p.holds)
 }
 
 // writeTogether writes the corrections of waiters on one shard in one write. All of them hear what became of it.
 func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiters []*waiter[*payment]) {
 	first := waiters[0].job
-	total := first.amounts
+	total, holds := first.amounts, slices.Clone(first.holds)
 	for i, w := range waiters[1:] {
 		next, err := bucket.Sum(total, w.job.amounts)
 		if err != nil { // more than can be counted at once
@@ -377,12 +424,12 @@ func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiter
 			waiters = waiters[:i+1]
 			break
 		}
-		total = next
+		total, holds = next, append(holds, w.job.holds...)
 	}
 	var err error
 	if d := (bucket.Demand{Amounts: total}); !d.Empty() {
 		err = st.withinLimit(ctx, func(ctx context.Context) error {
-			return st.settleDirect(ctx, first.correction, first.on, total)
+			return st.settleDirect(ctx, first.correction, first.on, total, holds)
 		})
 	}
 	st.shared.deliver(ctx, q, waiters, err)
@@ -393,17 +440,17 @@ func (*settler) undo(context.Context, *payment) {}
 
 // settleAnywhere writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a
 // shard of a split bucket falls short, all of them pay, since a debt of one alone would not hold the others back. Where it
-// has no room for what is given back, the others get the rest.
-func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+// has no room for what is given back, the others get the rest. It reports whether slots were given back along with the correction.
+func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	for {
-		err := st.settleOnShard(ctx, c, s, amounts)
+		left, err := st.settleOnShard(ctx, c, s, amounts, holds)
 		switch {
 		case errors.Is(err, errNoShard):
 			s = c.bucket.shard(bucket.Origin(s.Shard))
 		case errors.Is(err, errShort):
-			return st.settleAcrossShards(ctx, c, s, amounts)
+			return false, st.settleAcrossShards(ctx, c, s, amounts)
 		default:
-			return err
+			return left, err
 		}
 	}
 }
@@ -411,7 +458,7 @@ func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, 
 // settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for what a shard
 // of a split bucket cannot bear: a debt, or tokens that it has no room for. A bucket that is gone, or a limit that was
 // started anew, has a full one in its place. Tokens given back to the former are part of that one.
-func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	image := s.image.Load()
@@ -420,26 +467,26 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 		if image == nil {
 			var err error
 			if image, err = st.looks.loadShard(ctx, c.bucket, s, attempt > 0); err != nil {
-				return err
+				return false, err
 			}
 		}
 		d := bucket.Demand{Amounts: amounts, Unchecked: true, Settles: true, Life: st.life(epoch)}
 		config := &c.limits.Config
 		switch {
 		case !image.exists && s.Shard > 0:
-			return st.looks.shardMissing(ctx, c.bucket, s)
+			return false, st.looks.shardMissing(ctx, c.bucket, s)
 		case image.exists:
 			config = st.items.keep(&image.State)
 			if d.GiveBack(amounts, c.lives, &image.State); d.Empty() {
-				return nil
+				return false, nil
 			}
 			d.Unchecked = image.Count() == 1
 		case d.Returns() && (attempt > 0 || image.asked > 0):
-			return nil
+			return false, nil
 		case d.Returns(): // as far as a read that may be moments behind tells
 			next, err := st.items.readShard(ctx, s)
 			if err != nil {
-				return err
+				return false, err
 			}
 			image = next
 			continue
@@ -451,24 +498,22 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			plan.Decide(image.state(), config, &d, now)
 		}
 		if !plan.Writes() || image.Count() > 1 && (plan.Overflows || config.Opens([]*bucket.State{&image.State}, &d, now)) {
-			return errShort
+			return false, errShort
 		}
+		left := image.exists && s.Shard == 0 && image.giveBack(plan, holds)
 		next, applied, err := st.items.write(ctx, s, c.limits.Owner, image, plan, st.now(), nil)
-		switch {
-		case err != nil:
-			return err
-		case applied && next != nil:
+		if applied && next != nil {
 			st.lister.listWritten(ctx, s, next, plan.Kind)
-			return nil
-		case applied:
-			return nil
+		}
+		if applied || err != nil {
+			return left, err
 		}
 		image = next
 		if err := st.table.Pause(ctx, attempt); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return ErrContended
+	return false, ErrContended
 }
 
 // settleAcrossShards charges a correction to all shards of a bucket, or gives it back to them, in one transaction.
@@ -481,7 +526,7 @@ func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *sha
 		}
 		v := st.looks.view(c.bucket, seen)
 		if v.isWhole() {
-			err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
+			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil)
 			return err == nil, unlessMoved(err)
 		}
 		home := max(slices.Index(v.shards, s), 0)

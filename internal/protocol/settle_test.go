@@ -233,8 +233,8 @@ func TestReturnToRefilledShard(t *testing.T) {
 		takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 		split(t, e, "hot", 0)
 		s := e.Bucket("hot", "model").shard(0)
-		fill := correction{r.takings[0].bucket, r.takings[0].limits, s, amountsOf(map[string]int64{"rpm": -1000}), nil}
-		if err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts); err != nil { // shard 0 is full, shard 1 is empty
+		fill := correction{bucket: r.takings[0].bucket, limits: r.takings[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
+		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil); err != nil { // shard 0 is full, shard 1 is empty
 			t.Fatal(err)
 		}
 		giveAllBack(t, e, r)

@@ -25,21 +25,13 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 	defer plans.Put(t.plan)
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
-		if image == nil {
-			var err error
-			if image, err = tk.looks.loadShard(ctx, p.bucket, s, t.attempt > 0); err != nil {
-				return err
-			}
-		}
 		var err error
-		if image, err = tk.looks.unlessDisabled(ctx, s, image, p.began); err != nil {
+		var ready bool
+		if image, ready, err = t.latest(ctx, image); err != nil {
 			return err
 		}
-		if !image.exists && s.Shard > 0 {
-			return tk.looks.shardMissing(ctx, p.bucket, s)
-		}
-		if p.bucket.outdates(t.limits) {
-			return errOutdated
+		if !ready {
+			continue
 		}
 		contested, err := t.decide(ctx, image)
 		switch {
@@ -61,6 +53,11 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			askedAt = tk.now()
 		}
 		next, applied, err := tk.items.write(ctx, s, t.limits.Owner, image, t.plan, askedAt, t.limits.Repeat.due(s, image, askedAt))
+		if applied && err == nil && t.slots != nil {
+			if err := t.grantSlots(ctx, image, next); err != nil {
+				return err
+			}
+		}
 		switch {
 		case err != nil:
 			if image, err = t.afterThrottle(ctx, image, err); err != nil {
@@ -100,6 +97,31 @@ type take struct {
 	asOf      int64 // time for which the image shows who fits
 	attempt   int
 	throttles int
+	slots     *slotTake // of the attempt; nil for a request without slots
+}
+
+// latest returns the image to decide by: the one that it was given, or that of a look where there is none. It returns false for one that is to
+// be looked at again, since slots were made ready first.
+func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
+	if i == nil {
+		if i, err = t.looks.loadShard(ctx, t.bucket, t.s, t.attempt > 0); err != nil {
+			return nil, false, err
+		}
+	}
+	if i, err = t.looks.unlessDisabled(ctx, t.s, i, t.began); err != nil {
+		return nil, false, err
+	}
+	if !i.exists && t.s.Shard > 0 {
+		return nil, false, t.looks.shardMissing(ctx, t.bucket, t.s)
+	}
+	if t.bucket.outdates(t.limits) {
+		return nil, false, errOutdated
+	}
+	if len(t.demand.Slots()) == 0 {
+		return i, true, nil
+	}
+	next, err := t.readySlots(ctx, i)
+	return next, next == i, err
 }
 
 // decide makes the plan from an image. It reports whether the write of the plan is bound to fail, since others have
@@ -156,6 +178,37 @@ func (t *take) makePlan(i *image) {
 	if t.asOf != t.at && t.plan.Kind != bucket.Reject {
 		t.plan.Decide(state, &t.limits.Config, &t.demand, t.at)
 	}
+	if t.slots != nil && t.plan.Kind == bucket.Create && !t.plan.EnrolSlots(&t.limits.Config, &t.demand, t.slots.now) {
+		t.plan.Kind = bucket.Reject
+	}
+}
+
+// readySlots makes the slots ready that the party asks for beside tokens. It returns the image to decide by: the one that it was given
+// where they are. The slots of a bucket that was divided meanwhile are taken apart.
+func (t *take) readySlots(ctx context.Context, i *image) (*image, error) {
+	if i.Count() > 1 {
+		return nil, errOutdated
+	}
+	t.slots = &slotTake{tender: t.tender, party: t.party, shard: t.s, image: i}
+	return t.slots.makeReady(ctx)
+}
+
+// grantSlots notes the slots that the write of the plan took. Where they are not known, the tokens are given back, too.
+func (t *take) grantSlots(ctx context.Context, from, left *image) error {
+	g := grant{now: t.slots.now, sent: t.slots.sent}
+	for _, a := range t.demand.Slots() {
+		of := from.FindSlots(a.Limit)
+		if t.plan.Kind == bucket.Create {
+			of = t.plan.Item.FindSlots(a.Limit)
+		}
+		g.of = append(g.of, *of)
+	}
+	err := t.granted(&g, left)
+	if err != nil {
+		t.took(t.s, nil)
+		t.debts.giveBack(ctx, t.to)
+	}
+	return err
 }
 
 // judgedAt returns the time by which a call that began at a time judges an image. That is the time it began, unless the

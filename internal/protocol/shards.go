@@ -174,6 +174,9 @@ func unlessMoved(err error) error {
 
 // writeParts takes parts from shards in one transaction.
 func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bucket.Part, to *taking) (done bool, err error) {
+	if len(l.demand.Slots()) > 0 { // it was divided meanwhile: the slots are taken apart then
+		return false, errOutdated
+	}
 	writes := make([]store.Write, len(parts))
 	for i := range parts {
 		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, l.limits.Owner); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
@@ -163,31 +164,19 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 			}
 		}
 		call := layout.Keep()
-		for at, h := range rest {
-			if slices.ContainsFunc(rest[:at], func(o *Hold) bool { return o.limit == h.limit }) {
-				continue
-			}
-			amount := int64(0)
-			for _, o := range rest {
-				if o.limit == h.limit {
-					amount += o.amount
-				}
-			}
+		eachLimit(rest, func(h *Hold, amount int64) {
 			give := call.ReleaseEven
 			if h.epoch%2 != 0 {
 				give = call.ReleaseOdd
 			}
 			give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)
-		}
+		})
 		next, applied, err := td.keep(ctx, s, i, &call, td.now())
 		if applied || err != nil {
 			return err
 		}
 		if i = next; i != nil {
-			rest = slices.DeleteFunc(rest, func(h *Hold) bool {
-				s := i.FindSlots(h.limit)
-				return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
-			})
+			rest = slices.DeleteFunc(rest, i.isFree)
 		}
 		if len(rest) == 0 {
 			return nil
@@ -197,6 +186,81 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 		}
 	}
 	return ErrContended
+}
+
+// eachLimit calls a function for each limit of holds that one write gives back, with one of them and the slots of all.
+func eachLimit(round []*Hold, give func(h *Hold, amount int64)) {
+	for at, h := range round {
+		isSame := func(o *Hold) bool { return o.limit == h.limit }
+		if slices.ContainsFunc(round[:at], isSame) {
+			continue
+		}
+		amount := int64(0)
+		for _, o := range round {
+			if isSame(o) {
+				amount += o.amount
+			}
+		}
+		give(h, amount)
+	}
+}
+
+// isFree reports whether an image shows that the slots of a hold are free by themselves.
+func (i *image) isFree(h *Hold) bool {
+	s := i.FindSlots(h.limit)
+	return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
+}
+
+// giveBack has a plan for an item give slots back that one write can give back, except those that are free by themselves. It returns false
+// where there are none.
+func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
+	rest := slices.DeleteFunc(slices.Clone(round), i.isFree)
+	eachLimit(rest, func(h *Hold, amount int64) { plan.GiveSlotsBack(h.limit, amount, h.epoch, h.enrolled) })
+	return len(round) > 0
+}
+
+// leaveAlong gives slots of one bucket back by a write that a function makes for another reason. The function gets those that one write can
+// give back, and reports whether it gave them back, or tried to. It may have done so where its error leaves that open. The others are held on.
+func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, write func(ctx context.Context, round []*Hold) (left bool, err error)) error {
+	d := &b.tended
+	end, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	d.mu.Lock()
+	round := firstRound(slices.DeleteFunc(slices.Clone(holds), func(h *Hold) bool { return h.phase != held }))
+	for _, h := range round {
+		h.phase = leaving
+	}
+	d.mu.Unlock()
+	left, err := write(ctx, round)
+	defer b.line.free() // after the lock
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, h := range round {
+		if left && (err == nil || IsUnknown(err)) { // never repeated: a lost one comes back in two terms
+			h.end()
+		} else {
+			h.phase = held
+		}
+	}
+	d.awake()
+	return err
+}
+
+// heldOf returns those of holds that are held, without some.
+func heldOf(holds, without []*Hold) (left []*Hold) {
+	for _, h := range holds {
+		d := &h.bucket.tended
+		d.mu.Lock()
+		isHeld := h.phase == held
+		d.mu.Unlock()
+		if isHeld && !slices.Contains(without, h) {
+			left = append(left, h)
+		}
+	}
+	return left
 }
 
 // leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Whoever holds them is told.
@@ -236,12 +300,17 @@ func (td *tender) giveSlotsBack(ctx context.Context, holds []*Hold) {
 	ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), td.options.SettleLimit)
 	defer cancel()
 	kept, err := td.release(ctx, holds)
+	td.giveUp(holds[0].bucket, kept, err)
+}
+
+// giveUp has this process not hold slots of a bucket any more that could not be given back, and logs why.
+func (td *tender) giveUp(b *Bucket, kept []*Hold, err error) {
 	for _, h := range kept {
 		td.drop(h)
 	}
 	if err != nil {
 		td.options.Logger.Warn("zlimit: slots of a request that was not admitted could not be given back; they are free again within two terms",
-			"entity", holds[0].bucket.Entity, "resource", holds[0].bucket.Resource, "error", err)
+			"entity", b.Entity, "resource", b.Resource, "error", err)
 	}
 }
 

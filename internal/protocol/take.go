@@ -40,8 +40,7 @@ type level struct {
 	bucket *Bucket
 	limits *Limits
 	demand bucket.Demand
-	slots  []bucket.Amount // asked of the slots of the bucket, in slots; nil for none
-	began  int64           // epoch when the request came
+	began  int64 // epoch when the request came
 	rung
 }
 
@@ -215,54 +214,78 @@ func (tk *taker) failure(ctx context.Context, levels []level, errs []error) erro
 // asksSlots reports whether a request asks for slots of one of its levels.
 func asksSlots(levels []level) bool {
 	for i := range levels {
-		if len(levels[i].slots) > 0 {
+		if len(levels[i].demand.Slots()) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// takeWithSlots takes slots and tokens side by side. Slots come first where tokens may have to be waited for, or where their item may be
-// missing, which both would create.
+// takeWithSlots takes what a request asks that asks for slots. Slots of a bucket that is not divided go along with its tokens. Others are taken
+// side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their item may be missing,
+// which both would create.
 func (tk *taker) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
 	if tk.tender.slotsForeseen(levels) {
 		return tk.judge.rejectSlots(ctx, levels)
 	}
-	holds, errs := make([][]*Hold, len(levels)), make([]error, len(levels))
+	alone, rest := apart(levels)
+	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
 	var group errgroup.Group // the zero group cancels no other goroutine
-	asksTokens, isNew := false, false
-	for i := range levels {
-		l := &levels[i]
-		asksTokens = asksTokens || !l.demand.Empty()
-		if len(l.slots) == 0 {
+	isNew := false
+	for i := range alone {
+		l := &alone[i]
+		if len(l.demand.Slots()) == 0 {
 			continue
 		}
 		first := l.bucket.shard(0).image.Load()
 		isNew = isNew || first == nil || !first.exists
 		group.Go(func() error {
-			holds[i], errs[i] = tk.tender.takeSlots(ctx, l)
+			errs[i] = tk.tender.takeSlots(ctx, l, &holds[i])
 			return errs[i]
 		})
 	}
 	var failure error
-	if asksTokens && (isNew || r.Wait > 0) {
+	if isNew || r.Wait > 0 {
 		failure = group.Wait()
 	}
 	tokens := failure
 	if failure == nil {
-		tokens = tk.takeLevels(ctx, levels, takings)
+		tokens = tk.takeLevels(ctx, rest, takings)
 	}
 	if failure = group.Wait(); failure == nil && tokens == nil {
 		for i := range takings {
-			takings[i].holds = holds[i]
+			takings[i].holds = append(takings[i].holds, holds[i].holds...)
 		}
 		return nil
 	}
 	if tokens == nil {
 		tk.compensate(ctx, takings, make([]error, len(takings)))
 	}
-	tk.tender.giveSlotsBack(ctx, slices.Concat(holds...))
+	for i := range holds {
+		tk.tender.giveSlotsBack(ctx, holds[i].holds)
+	}
 	return tk.slotFailure(ctx, levels, errs, tokens)
+}
+
+// apart parts the levels of a request: those whose slots are taken alone, with nothing else, and all of them with the rest. The levels are
+// the latter where no slots are.
+func apart(levels []level) (alone, rest []level) {
+	rest = levels
+	for i := range levels {
+		d := &levels[i].demand
+		if len(d.Slots()) == 0 || !d.Empty() && !levels[i].bucket.isSplit() {
+			continue
+		}
+		if alone == nil {
+			alone, rest = slices.Clone(levels), slices.Clone(levels)
+			for at := range alone {
+				alone[at].demand = bucket.Demand{}
+			}
+		}
+		alone[i].demand = (&bucket.Demand{Life: d.Life}).TakingSlots(d.Slots())
+		rest[i].demand = d.TakingSlots(nil)
+	}
+	return alone, rest
 }
 
 // slotFailure returns why a request with slots was not admitted. A level that falls short counts more than an outage.
@@ -289,13 +312,10 @@ func (tk *taker) slotFailure(ctx context.Context, levels []level, errs []error, 
 // giveAllBack gives back what was taken of all levels.
 func (tk *taker) giveAllBack(ctx context.Context, takings []taking) {
 	tk.compensate(ctx, takings, make([]error, len(takings)))
-	r := Receipt{takings: takings}
-	tk.tender.giveSlotsBack(ctx, r.Holds())
 }
 
-// compensate gives back the tokens of the levels that did not fail. It outlives the caller's context.
+// compensate gives back what was taken of the levels that did not fail.
 func (tk *taker) compensate(ctx context.Context, takings []taking, errs []error) {
-	ctx = table.Insist(context.WithoutCancel(ctx))
 	var group errgroup.Group
 	for i := range takings {
 		if errs[i] == nil {
@@ -308,20 +328,23 @@ func (tk *taker) compensate(ctx context.Context, takings []taking, errs []error)
 	_ = group.Wait() // the functions return no error
 }
 
-// giveBack returns what was taken of one level. It changes nothing for the request: what the store does not take is given back
+// giveBack returns what was taken of one level. It outlives the caller's context, and changes nothing for the request: what the store does not take is given back
 // later. What cannot be given back is counted and logged.
 func (ds *debts) giveBack(ctx context.Context, t *taking) {
-	s := Settlement{due: t.returns(nil)}
-	if err := ds.settler.settleAll(ctx, &s); err != nil && (s.Done() || !ds.owe(ctx, t.bucket, s.due, err)) {
+	ctx = table.Insist(context.WithoutCancel(ctx))
+	s := Settlement{due: t.returns(nil), holds: t.holds}
+	err, slots := ds.settler.settleBoth(ctx, &s)
+	if err != nil && (len(s.due) == 0 || !ds.owe(ctx, t.bucket, s.due, err)) {
 		ds.tell(ctx, t.bucket, 1, err)
 	}
+	ds.settler.tender.giveUp(t.bucket, s.holds, slots)
 }
 
 // createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has
 // one.
 func (tk *taker) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
 	now := tk.now()
-	writes, plans := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels))
+	writes, plans, parties := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels)), make([]party, len(levels))
 	for i := range levels {
 		l := &levels[i]
 		first := l.bucket.shard(0)
@@ -329,7 +352,7 @@ func (tk *taker) createLevels(ctx context.Context, levels []level, takings []tak
 			return false, nil
 		}
 		plans[i].Decide(nil, &l.limits.Config, &l.demand, now)
-		if plans[i].Kind != bucket.Create {
+		if plans[i].Kind != bucket.Create || !tk.enrol(l, &plans[i], &parties[i]) {
 			return false, nil
 		}
 		repeat := l.limits.Repeat.due(first, first.image.Load(), now)
@@ -354,8 +377,26 @@ func (tk *taker) createLevels(ctx context.Context, levels []level, takings []tak
 		}, nil)
 		tk.lister.list(ctx, first, first.image.Load(), true)
 		takings[i].took(&levels[i], first, levels[i].demand.Amounts, lives)
+		parties[i].to = &takings[i]
+		err = errors.Join(err, tk.tender.handOut(ctx, &parties[i]))
 	}
-	return true, nil
+	if err != nil {
+		tk.giveAllBack(ctx, takings)
+	}
+	return true, err
+}
+
+// enrol has a new item begin with the slots that a level asks for. It returns false where that cannot be.
+func (tk *taker) enrol(l *level, plan *bucket.Plan, p *party) bool {
+	p.level = l
+	if len(l.demand.Slots()) == 0 {
+		return true
+	}
+	t := slotTake{tender: tk.tender, party: p, image: new(image)}
+	if t.clock() != nil || !plan.EnrolSlots(&l.limits.Config, &l.demand, t.now) {
+		return false
+	}
+	return p.granted(&grant{of: plan.Item.Slots, now: t.now, sent: t.sent}, &image{State: plan.Item}) == nil
 }
 
 // take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
@@ -371,7 +412,7 @@ func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 	if !errors.Is(err, errShort) || !l.bucket.owing.owes.Load() {
 		return err
 	}
-	if states, _ := l.bucket.states(nil); !l.limits.Config.Covers(states, l.held(), tk.now()) {
+	if states, _ := l.bucket.states(nil); !l.limits.Config.Covers(states, l.held(), tk.now()) || !tk.coversSlots(l, states) {
 		return err
 	}
 	if err := tk.debts.returnDue(ctx, l.bucket); err != nil {
@@ -441,7 +482,14 @@ func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
 		parties.Put(p)
 	}()
 	p.level, p.to = l, to
-	return tk.takeDirect(ctx, p)
+	if err := tk.takeDirect(ctx, p); err != nil || p.grant == nil {
+		return err
+	}
+	err := tk.tender.handOut(ctx, p)
+	if err != nil {
+		tk.debts.giveBack(ctx, to)
+	}
+	return err
 }
 
 // takeDirect takes for a party by one write, and notes how the store takes the writes of the bucket.

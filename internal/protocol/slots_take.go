@@ -1,0 +1,397 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// Slots are taken by the write that takes the tokens of a request, where the bucket is not divided. Elsewhere, and where a request asks for
+// no tokens of a bucket, they take a write of their own. In both cases callers of a process share writes. Before either, the slots are made
+// ready: they begin, take on a configured number or term, or an epoch begins. That is a write of its own.
+
+// takeSlots takes the slots that a level asks for, and no tokens, by a write of its own or one that it shares with other callers. It returns
+// errShort where too few of them are free.
+func (td *tender) takeSlots(ctx context.Context, l *level, to *taking) error {
+	if td.options.WritesAtOnce == 0 {
+		return td.write(ctx, &claim{l, to})
+	}
+	q := l.bucket.tended.slotQueue(l.bucket)
+	return td.shared.patiently(ctx, q, func() error {
+		if round, ok := q.begin(td.core); ok {
+			defer td.shared.finish(ctx, q, round)
+			return td.write(ctx, &claim{l, to})
+		}
+		return td.shared.await(ctx, q, &claim{l, to})
+	})
+}
+
+// slotQueue returns the queue of those who take slots alone.
+func (d *tended) slotQueue(b *Bucket) *queue[*claim] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.queue == nil {
+		q := newQueue[*claim](b, false)
+		d.queue = &q
+	}
+	return d.queue
+}
+
+var _ writer[*claim] = (*tender)(nil)
+
+// write implements [writer].
+func (td *tender) write(ctx context.Context, c *claim) error {
+	p := party{level: c.level, to: c.to}
+	p.to.took(c.level, nil, nil, nil)
+	if err := td.takeSlotsDirect(ctx, &p); err != nil {
+		return err
+	}
+	return td.handOut(ctx, &p)
+}
+
+// writeTogether implements [writer]: each write is for those for whom slots are free, first come first served.
+func (td *tender) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
+	var to taking
+	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
+		err := td.takeSlotsDirect(ctx, &p)
+		switch {
+		case err == nil:
+			p.portion()
+			err = td.handOut(ctx, &p)
+			td.shared.deliver(ctx, q, p.leave(), err)
+		case IsUnknown(err):
+			td.shared.deliver(ctx, q, p.leave(), err)
+		default:
+			td.shared.deliver(ctx, q, p.waiters, err)
+			return
+		}
+	}
+}
+
+// undo implements [writer]: it gives slots back of a caller that gave up.
+func (td *tender) undo(ctx context.Context, c *claim) { td.giveSlotsBack(ctx, c.to.holds) }
+
+// takeSlotsDirect takes slots for a party by one write, and notes how the store takes those writes.
+func (td *tender) takeSlotsDirect(ctx context.Context, p *party) error {
+	err := td.takeSlotsFor(ctx, p)
+	p.bucket.tended.slotQueue(p.bucket).ended(td.core, err)
+	return err
+}
+
+// takeSlotsFor takes slots for a party. It decides from the last image and sends the write. On a failed condition it decides again from the
+// image that came back.
+func (td *tender) takeSlotsFor(ctx context.Context, p *party) error {
+	s := p.bucket.shard(0)
+	image := s.image.Load()
+	for attempt := range table.MaxAttempts {
+		var err error
+		if image == nil {
+			if image, err = td.looks.loadShard(ctx, p.bucket, s, attempt > 0); err != nil {
+				return err
+			}
+		}
+		if image, err = td.looks.unlessDisabled(ctx, s, image, p.began); err != nil {
+			return err
+		}
+		if p.bucket.outdates(p.limits) {
+			return errOutdated
+		}
+		t := slotTake{tender: td, party: p, shard: s, image: image}
+		next, err := t.makeReady(ctx)
+		if err != nil {
+			return err
+		}
+		if next != image {
+			image = next
+			continue
+		}
+		if t.choose(); t.isShort() {
+			if image.since(p.began) || td.items.isRecent(s, image, td.now()) {
+				p.find(s, image, t.now)
+				return errShort
+			}
+			if image, err = td.looks.lookSince(ctx, s, p.began); err != nil {
+				return err
+			}
+			continue
+		}
+		next, applied, err := t.writeSlots(ctx)
+		if applied || err != nil {
+			return err
+		}
+		image = next
+		if err := td.table.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// A slotTake is one try of a take of slots.
+type slotTake struct {
+	*tender
+	*party
+	shard *shard
+	image *image
+
+	now      int64         // by the clock of slots, epoch milliseconds
+	sent     time.Duration // by core.elapsed, no later than now
+	prepares bool          // a write has to make slots ready first
+	looks    bool          // a read is to come before that: others have probably written the item since
+	call     layout.KeepCall
+}
+
+// asked returns the slots that the callers of the party ask for, of each limit the fewest.
+func (p *party) asked() (asked []bucket.Amount) {
+	if len(p.waiters) == 0 {
+		return p.demand.Slots()
+	}
+	for _, w := range p.waiters {
+	next:
+		for _, a := range w.job.level.demand.Slots() {
+			for i := range asked {
+				if asked[i].Limit == a.Limit {
+					asked[i].Tokens = min(asked[i].Tokens, a.Tokens)
+					continue next
+				}
+			}
+			asked = append(asked, a)
+		}
+	}
+	return asked
+}
+
+// choose has the write take for the callers for whom slots are free.
+func (t *slotTake) choose() {
+	var shards []*bucket.State
+	if t.image.exists {
+		shards = []*bucket.State{&t.image.State}
+	}
+	t.party.choose(&t.limits.Config, shards, t.now)
+}
+
+// isShort reports whether the image has too few slots for the party.
+func (t *slotTake) isShort() bool {
+	for _, a := range t.demand.Slots() {
+		free := t.limits.Config.FindSlots(a.Limit).Slots
+		if t.image.exists {
+			free = t.image.FindSlots(a.Limit).Free
+		}
+		if free < a.Tokens {
+			return true
+		}
+	}
+	return false
+}
+
+// makeReady makes the slots ready that the party asks for, where a write has to come first. It returns the image to decide by: the one that
+// it was given where the slots are ready.
+func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
+	if err := t.clock(); err != nil || !t.image.exists {
+		return t.image, err
+	}
+	t.call = layout.Keep()
+	t.call.Admit()
+	t.call.Current(t.image.Generation)
+	for _, a := range t.asked() {
+		if err := t.prepare(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case t.looks:
+		return t.tender.looks.lookSince(ctx, t.shard, t.began)
+	case !t.prepares:
+		return t.image, nil
+	}
+	next, _, err := t.keep(ctx, t.shard, t.image, &t.call, t.now)
+	return next, err
+}
+
+// clock notes the time. It returns an outage where it is not known as exactly as the slots need it.
+func (t *slotTake) clock() (err error) {
+	shortest := int64(math.MaxInt64)
+	for _, a := range t.asked() {
+		shortest = min(shortest, t.limits.Config.FindSlots(a.Limit).Term)
+		if s := t.image.FindSlots(a.Limit); s != nil && s.Term > 0 {
+			shortest = min(shortest, s.Term)
+		}
+	}
+	t.sent = t.elapsed()
+	t.now, err = t.slotTime(shortest)
+	return err
+}
+
+// prepare decides what has to be written before slots of a limit can be taken.
+func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
+	p, s := t.limits.Config.FindSlots(a.Limit), t.image.FindSlots(a.Limit)
+	if s == nil || !s.Fits(p) {
+		if err := t.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s == nil:
+		n := p.Enrol(0, 0, t.now)
+		t.call.Enrol(a.Limit, n.Capacity, 0, n.Epoch, n.Term, n.Fence, n.Enrolled)
+		t.prepares = true
+	case s.Term <= 0:
+		return &store.ItemError{Key: t.shard.key, Attribute: "s_" + a.Limit + "_tm", Err: errors.New("is not the length of an epoch")}
+	case s.Term != p.Term && s.ChangesTerm():
+		t.call.ChangeTerm(a.Limit, p.Term, t.now/p.Term, s.Epoch, 0, s.Enrolled, max(t.now, s.Enrolled+1))
+		t.prepares = true
+	case s.Strays(t.now):
+		return &store.Error{Op: "hold slots", Unavailable: true, Err: fmt.Errorf(
+			"the slots of limit %q have epoch %d of %v, which begins %v after the time by the clock of this process",
+			a.Limit, s.Epoch, milliseconds(s.Term), milliseconds(s.Epoch*s.Term-t.now))}
+	case s.Capacity != p.Slots:
+		t.call.Resize(a.Limit, p.Slots-s.Capacity, p.Slots, s.Capacity)
+		t.prepares = true
+	case max(s.Free, s.FreeAt(t.now)) < a.Tokens: // nor would they be free in the next epoch
+	default:
+		if epoch, ok := s.Opens(t.now); ok {
+			t.looks = t.looks || !t.image.since(t.began) && t.shard.traffic.isOutdated(t.now)
+			open(&t.call, s, epoch, 0)
+			t.prepares = true
+		}
+	}
+	return nil
+}
+
+// open adds that an epoch begins, in which the caller goes on holding slots.
+func open(call *layout.KeepCall, s *bucket.Slots, epoch, kept int64) {
+	if epoch%2 == 0 {
+		call.OpenEven(s.Name, s.Epoch, epoch, kept, s.Enrolled)
+	} else {
+		call.OpenOdd(s.Name, s.Epoch, epoch, kept, s.Enrolled)
+	}
+}
+
+// confirm makes sure that the limits were read after the image arrived, as [aligner.confirm] does: another process may have known of a
+// change first.
+func (t *slotTake) confirm(ctx context.Context) error {
+	known := t.limits
+	if known.Own || known.Epoch > t.image.arrived {
+		return nil
+	}
+	latest, err := t.options.Source.After(ctx, t.bucket, t.image.arrived)
+	if err == nil && (!latest.Config.Equal(&known.Config) || latest.Owner != known.Owner) {
+		err = errOutdated
+	}
+	return err
+}
+
+// writeSlots takes the slots of an item, or creates the item. It returns the image to decide by again where the write was not applied.
+func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
+	if !t.image.exists {
+		return t.create(ctx)
+	}
+	t.call = layout.Keep()
+	t.call.Admit()
+	t.call.Current(t.image.Generation)
+	g := grant{now: t.now, sent: t.sent}
+	for _, a := range t.demand.Slots() {
+		s := t.image.FindSlots(a.Limit)
+		hold := t.call.HoldEven
+		if s.Epoch%2 != 0 {
+			hold = t.call.HoldOdd
+		}
+		hold(a.Limit, a.Tokens, s.Epoch, t.demand.Holders(), s.Enrolled)
+		g.of = append(g.of, *s)
+	}
+	next, applied, err := t.keep(ctx, t.shard, t.image, &t.call, t.now)
+	if applied && err == nil {
+		err = t.granted(&g, next)
+	}
+	return next, applied, err
+}
+
+// create creates the item with slots of which some are held.
+func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
+	plan := plans.Get().(*bucket.Plan)
+	defer plans.Put(plan)
+	plan.Decide(nil, &t.limits.Config, &bucket.Demand{Life: t.demand.Life}, t.core.now())
+	if plan.Item.Slots = nil; !plan.EnrolSlots(&t.limits.Config, &t.demand, t.now) {
+		return nil, false, errShort
+	}
+	g := grant{now: t.now, sent: t.sent, of: plan.Item.Slots}
+	next, applied, err := t.items.write(ctx, t.shard, t.limits.Owner, t.image, plan, t.core.now(), nil)
+	if !applied || err != nil {
+		return next, false, err
+	}
+	if err := t.granted(&g, next); err != nil {
+		return nil, true, err
+	}
+	t.items.expire(ctx)
+	t.lister.listWritten(ctx, t.shard, next, plan.Kind)
+	return next, true, nil
+}
+
+// A grant is what a write took of slots, which is still to be handed out to those who asked for them.
+type grant struct {
+	of     []bucket.Slots // as the write asked for them
+	fences []int64        // of those that were handed out last
+	now    int64          // when the write was sent, by the clock of slots, epoch milliseconds
+	sent   time.Duration  // and by core.elapsed
+}
+
+// granted notes what a write took that left an image, nil for one that cannot be read.
+func (p *party) granted(g *grant, left *image) error {
+	if left == nil {
+		return errLostSlots
+	}
+	for i := range g.of {
+		fence := g.of[i].Fence
+		if now := left.FindSlots(g.of[i].Name); now != nil {
+			fence = now.Fence
+		}
+		g.fences = append(g.fences, fence)
+	}
+	p.grant = g
+	return nil
+}
+
+// handOut gives the callers for whom the last write was what it took of slots, and has this process go on holding them. Where the engine is
+// closed, they are given back.
+func (td *tender) handOut(ctx context.Context, p *party) error {
+	g := p.grant
+	if p.grant = nil; g == nil {
+		return nil
+	}
+	var all []*Hold
+	if len(p.waiters) == 0 {
+		p.to.holds = td.holdsOf(g, p.level, 0)
+		all = p.to.holds
+	}
+	for i, w := range p.fit {
+		w.job.to.holds = td.holdsOf(g, w.job.level, int64(len(p.fit)-1-i))
+		all = append(all, w.job.to.holds...)
+	}
+	return td.startTending(ctx, p.bucket, all)
+}
+
+// holdsOf returns what a level has of a grant, before a number of others.
+func (td *tender) holdsOf(g *grant, l *level, others int64) []*Hold {
+	holds := make([]*Hold, 0, len(l.demand.Slots()))
+	for i := range g.of {
+		s := &g.of[i]
+		amount := bucket.Of(l.demand.Slots(), s.Name)
+		if amount == 0 {
+			continue
+		}
+		h := &Hold{
+			bucket: l.bucket, limit: s.Name, amount: amount, term: s.Term, enrolled: s.Enrolled, fence: g.fences[i] - others,
+			lost: make(chan struct{}), done: make(chan struct{}),
+		}
+		h.heard(td.core, s.Epoch, g.now, g.sent)
+		holds = append(holds, h)
+	}
+	return holds
+}
