@@ -500,7 +500,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 		if !plan.Writes() || image.Count() > 1 && (plan.Overflows || config.Opens([]*bucket.State{&image.State}, &d, now)) {
 			return false, errShort
 		}
-		left := image.exists && s.Shard == 0 && image.giveBack(plan, holds)
+		left := image.giveBack(plan, holds)
 		next, applied, err := st.items.write(ctx, s, c.limits.Owner, image, plan, st.now(), nil)
 		if applied && next != nil {
 			st.lister.listWritten(ctx, s, next, plan.Kind)

@@ -212,11 +212,14 @@ func (i *image) isFree(h *Hold) bool {
 }
 
 // giveBack has a plan for an item give slots back that one write can give back, except those that are free by themselves. It returns false
-// where there are none.
+// where there are none, or it is not the item that has slots.
 func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
+	if len(round) == 0 || !i.exists || i.Shard > 0 {
+		return false
+	}
 	rest := slices.DeleteFunc(slices.Clone(round), i.isFree)
 	eachLimit(rest, func(h *Hold, amount int64) { plan.GiveSlotsBack(h.limit, amount, h.epoch, h.enrolled) })
-	return len(round) > 0
+	return true
 }
 
 // leaveAlong gives slots of one bucket back by a write that a function makes for another reason. The function gets those that one write can

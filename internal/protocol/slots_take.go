@@ -21,13 +21,13 @@ import (
 // errShort where too few of them are free.
 func (td *tender) takeSlots(ctx context.Context, l *level, to *taking) error {
 	if td.options.WritesAtOnce == 0 {
-		return td.write(ctx, &claim{l, to})
+		return td.takeSlotsAlone(ctx, l, to)
 	}
 	q := l.bucket.tended.slotQueue(l.bucket)
 	return td.shared.patiently(ctx, q, func() error {
 		if round, ok := q.begin(td.core); ok {
 			defer td.shared.finish(ctx, q, round)
-			return td.write(ctx, &claim{l, to})
+			return td.takeSlotsAlone(ctx, l, to)
 		}
 		return td.shared.await(ctx, q, &claim{l, to})
 	})
@@ -47,9 +47,12 @@ func (d *tended) slotQueue(b *Bucket) *queue[*claim] {
 var _ writer[*claim] = (*tender)(nil)
 
 // write implements [writer].
-func (td *tender) write(ctx context.Context, c *claim) error {
-	p := party{level: c.level, to: c.to}
-	p.to.took(c.level, nil, nil, nil)
+func (td *tender) write(ctx context.Context, c *claim) error { return td.takeSlotsAlone(ctx, c.level, c.to) }
+
+// takeSlotsAlone takes slots for a single caller.
+func (td *tender) takeSlotsAlone(ctx context.Context, l *level, to *taking) error {
+	p := party{level: l, to: to}
+	p.to.took(l, nil, nil, nil)
 	if err := td.takeSlotsDirect(ctx, &p); err != nil {
 		return err
 	}
