@@ -35,8 +35,11 @@ type slotFleet struct {
 	store store.Store
 	slots int64
 	term  time.Duration
-	lost  float64       // of replies
-	delay time.Duration // of a message, at most
+	lost  float64        // of replies, and as many of calls, and of those that come late
+	ask   zlimit.Request // of its processes
+	delay time.Duration  // of a message, at most
+
+	late sync.WaitGroup // calls that nobody waits for
 
 	mu       sync.Mutex // guards what follows
 	random   *rand.Rand
@@ -52,7 +55,7 @@ func newSlotFleet(tb testing.TB, seed uint64, n int64) *slotFleet {
 		tb.Fatal(err)
 	}
 	return &slotFleet{
-		tb: tb, store: s, slots: n, term: 10 * time.Second, random: rand.New(rand.NewPCG(seed, 1)), working: map[*zlimit.Lease]*slotProcess{},
+		tb: tb, store: s, slots: n, term: 10 * time.Second, ask: oneSlot, random: rand.New(rand.NewPCG(seed, 1)), working: map[*zlimit.Lease]*slotProcess{},
 	}
 }
 
@@ -87,8 +90,9 @@ func (p *slotProcess) end() {
 	}
 }
 
-// travel has a call travel to the store and back. The reply may be lost, and so may the call of a process that is dead or cut off.
-func (p *slotProcess) travel(ctx context.Context, call func() error) error {
+// travel has a call travel to the store and back. The reply may be lost, and so may the call, which may also come late, when nobody waits for it
+// any more.
+func (p *slotProcess) travel(ctx context.Context, call func() error, late func()) error {
 	f := p.fleet
 	gone := func(unknown bool) error {
 		return &store.Error{Op: "call", Unavailable: true, Unknown: unknown, Err: errors.New("connection reset")}
@@ -103,6 +107,15 @@ func (p *slotProcess) travel(ctx context.Context, call func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if f.float() < f.lost {
+		if f.float() < 0.5 {
+			f.late.Go(func() {
+				time.Sleep(f.between(0, 3*f.term))
+				late()
+			})
+		}
+		return gone(true)
+	}
 	err := call()
 	time.Sleep(f.between(0, f.delay))
 	if p.dead.Load() || p.cut.Load() || f.float() < f.lost {
@@ -115,7 +128,7 @@ func (p *slotProcess) Write(ctx context.Context, w store.Write) (r store.Result,
 	err = p.travel(ctx, func() (err error) {
 		r, err = p.Store.Write(ctx, w)
 		return err
-	})
+	}, func() { _, _ = p.Store.Write(context.WithoutCancel(ctx), w) })
 	return r, err
 }
 
@@ -123,7 +136,7 @@ func (p *slotProcess) Read(ctx context.Context, keys []store.Key, consistent boo
 	err = p.travel(ctx, func() (err error) {
 		items, err = p.Store.Read(ctx, keys, consistent)
 		return err
-	})
+	}, func() {})
 	var failed *store.Error
 	if errors.As(err, &failed) {
 		failed.Unknown = false
@@ -134,7 +147,7 @@ func (p *slotProcess) Read(ctx context.Context, keys []store.Key, consistent boo
 // acquire takes slots, and has the observer count them.
 func (p *slotProcess) acquire() *zlimit.Lease {
 	f := p.fleet
-	lease, err := p.limiter.Acquire(context.Background(), oneSlot)
+	lease, err := p.limiter.Acquire(context.Background(), f.ask)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil || p.dead.Load() {
@@ -162,6 +175,10 @@ func (p *slotProcess) release(lease *zlimit.Lease) {
 	p.fleet.mu.Lock()
 	delete(p.fleet.working, lease)
 	p.fleet.mu.Unlock()
+	if p.fleet.float() < 0.5 {
+		_ = lease.Rollback(context.Background()) // the tokens go back by the same write
+		return
+	}
 	_ = lease.Commit(context.Background()) // a reply may be lost
 }
 
@@ -190,8 +207,8 @@ func (p *slotProcess) work(until time.Time) {
 	}
 }
 
-// TestSlotsOfAFleet has processes with clocks that differ, and networks that lose replies, take slots and give them back, while some of
-// them are killed and others are cut off. An outside observer never sees more at work than there are slots.
+// TestSlotsOfAFleet has processes with clocks that differ, and networks that lose calls and replies, take slots and give them back, alone or beside
+// tokens, while some of them are killed and others are cut off. An outside observer never sees more at work than there are slots.
 func TestSlotsOfAFleet(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -219,8 +236,11 @@ func TestSlotsOfAFleet(t *testing.T) {
 func runSlotFleet(t *testing.T, seed uint64, skew float64) *slotFleet {
 	f := newSlotFleet(t, seed, int64(1+seed%4))
 	setup := f.start(0)
-	slots(t, setup.limiter, f.slots)
+	slots(t, setup.limiter, f.slots, zlimit.PerDay("rpd", 1_000_000))
 	setup.end()
+	if seed%2 == 1 {
+		f.ask = ask(zlimit.Amounts{"slots": 1, "rpd": 3})
+	}
 	f.lost, f.delay = []float64{0, 0.05, 0.2}[seed%3], []time.Duration{20 * time.Millisecond, f.term / 10}[seed/3%2]
 	until := time.Now().Add(40 * f.term)
 	var group sync.WaitGroup
@@ -248,6 +268,7 @@ func runSlotFleet(t *testing.T, seed uint64, skew float64) *slotFleet {
 		})
 	}
 	group.Wait()
+	f.late.Wait()
 	return f
 }
 

@@ -47,7 +47,9 @@ func (d *tended) slotQueue(b *Bucket) *queue[*claim] {
 var _ writer[*claim] = (*tender)(nil)
 
 // write implements [writer].
-func (td *tender) write(ctx context.Context, c *claim) error { return td.takeSlotsAlone(ctx, c.level, c.to) }
+func (td *tender) write(ctx context.Context, c *claim) error {
+	return td.takeSlotsAlone(ctx, c.level, c.to)
+}
 
 // takeSlotsAlone takes slots for a single caller.
 func (td *tender) takeSlotsAlone(ctx context.Context, l *level, to *taking) error {
