@@ -33,11 +33,12 @@ func (c *cause) Unwrap() error { return c.err }
 //	the end of a context                         canceled or deadline_exceeded
 //	anything else                                internal
 //
-// An error that is a [*connect.Error] stays as it is, and nil is nil. The error on the wire names no entity and no
+// An error that is a [*connect.Error] stays as it is, except one of code 0, which becomes internal: gRPC would take it for a success. Nil is
+// nil. The error on the wire names no entity and no
 // cause.
 func Error(err error) error {
 	var known *connect.Error
-	if err == nil || errors.As(err, &known) {
+	if err == nil || errors.As(err, &known) && known.Code() != 0 {
 		return err
 	}
 	code, text := rpc.Classify(err)

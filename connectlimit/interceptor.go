@@ -134,8 +134,12 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 		}
 		keep := !i.RefundPanics
 		defer func() { i.Settle(ctx, lease, keep) }()
-		err = next(rpc.WithLease(ctx, lease), &tellingConn{conn, i, lease})
+		telling := &tellingConn{conn, i, lease}
+		err = next(rpc.WithLease(ctx, lease), telling)
 		keep = true
+		if err == nil {
+			telling.tell() // of a stream without a message
+		}
 		return err
 	}
 }
@@ -147,12 +151,17 @@ type tellingConn struct {
 	lease       *zlimit.Lease // nil once it is told
 }
 
-// Send sends a message, and the header before the first.
-func (c *tellingConn) Send(m any) error {
+// tell adds where the limits stand to the header, once.
+func (c *tellingConn) tell() {
 	if c.lease != nil {
 		c.interceptor.Fields(c.lease, c.ResponseHeader().Set)
 		c.lease = nil
 	}
+}
+
+// Send sends a message, and the header before the first.
+func (c *tellingConn) Send(m any) error {
+	c.tell()
 	return c.StreamingHandlerConn.Send(m)
 }
 

@@ -2,6 +2,10 @@ package connectlimit_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -72,5 +76,49 @@ func TestPanicsAreCharged(t *testing.T) {
 	}
 	if ran != 4 {
 		t.Errorf("the handler ran %d times, want 4", ran)
+	}
+}
+
+// TestRefusalsAreNoSuccess refuses calls with an error whose code is that of a success. No client takes it for one.
+func TestRefusalsAreNoSuccess(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
+	refuse := func(context.Context, connect.Spec, http.Header) (zlimit.Request, error) {
+		return zlimit.Request{}, fmt.Errorf("ask the other service: %w", connect.NewError(0, errors.New("no answer")))
+	}
+	for name, protocol := range map[string][]connect.ClientOption{"connect": nil, "grpc-web": {connect.WithGRPCWeb()}} {
+		for _, opts := range [][]connectlimit.Option{nil, {connectlimit.PerMessage()}} {
+			p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(connectlimit.New(limiter, refuse, opts...))}, protocol...)
+			if err := p.call(t.Context(), "hello"); code(err) != connect.CodeInternal {
+				t.Errorf("%s: a call = %v, want internal", name, err)
+			}
+			if answer, err := p.stream(t.Context(), "hello"); code(err) != connect.CodeInternal {
+				t.Errorf("%s: a stream = %q, %v, want internal", name, answer, err)
+			}
+		}
+	}
+}
+
+// TestStreamsWithoutMessages reads the header of streams that end well without a message.
+func TestStreamsWithoutMessages(t *testing.T) {
+	for name, protocol := range map[string][]connect.ClientOption{"connect": nil, "grpc-web": {connect.WithGRPCWeb()}} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
+		handler := connect.NewServerStreamHandler("/test.Echo/None", func(context.Context, *connect.Request[text], *connect.ServerStream[text]) error {
+			return nil
+		}, connect.WithInterceptors(connectlimit.New(limiter, byKey)))
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		r := connect.NewRequest(wrapperspb.String("hello"))
+		r.Header().Set("X-API-Key", "alice")
+		stream, err := connect.NewClient[text, text](server.Client(), server.URL+"/test.Echo/None", protocol...).CallServerStream(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stream.Receive() || stream.Err() != nil {
+			t.Errorf("%s: the stream has a message, or %v", name, stream.Err())
+		}
+		if got := stream.ResponseHeader().Get("RateLimit"); got != `"rpm";r=3;t=15` {
+			t.Errorf("%s: RateLimit = %q", name, got)
+		}
+		_ = stream.Close()
 	}
 }

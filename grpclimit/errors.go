@@ -38,13 +38,13 @@ func (r *refusal) GRPCStatus() *status.Status { return r.status }
 //	the end of a context                         CANCELLED or DEADLINE_EXCEEDED
 //	anything else                                INTERNAL
 //
-// An error that has a status keeps it. The status names no entity and no cause. RetryInfo is left out of a rejection that
+// An error that has a status keeps it, except OK, which becomes INTERNAL: no refusal ends as a success. The status names no entity and no cause. RetryInfo is left out of a rejection that
 // no time can cure.
 func Error(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := status.FromError(err); ok {
+	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
 		return err
 	}
 	return &refusal{err, statusOf(err)}

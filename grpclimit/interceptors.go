@@ -197,8 +197,9 @@ type unsent struct{ net.Addr }
 
 // UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is not
 // sent, and fails with the error of [Error]. A call that fails before gRPC has begun to send it gives back what it took,
-// such as one that finds no server. Every other outcome commits, whatever its code, since the server may have served the
-// call: UNAVAILABLE, a deadline that passes, and a panic of another interceptor are among them.
+// such as one that finds no server. gRPC says so by an option of the call: an interceptor between the two must pass options on. Every other
+// outcome commits, whatever its code, since the server may have served the call: UNAVAILABLE, a deadline that passes, and a
+// panic of another interceptor are among them.
 func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(

@@ -2,6 +2,8 @@ package grpclimit_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -111,5 +113,35 @@ func TestPanicsAreCharged(t *testing.T) {
 	}
 	if ran != 4 || faulttest.Left(t, limiter, "alice") != 0 {
 		t.Errorf("the handler ran %d times, want 4", ran)
+	}
+}
+
+// A success is an error whose status is that of a success, as a function finds that asks another service.
+type success struct{ error }
+
+func (success) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
+
+// TestRefusalsAreNoSuccess refuses calls with an error of status OK. No client takes that for a success.
+func TestRefusalsAreNoSuccess(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
+	refuse := func(context.Context, string) (zlimit.Request, error) {
+		return zlimit.Request{}, fmt.Errorf("ask the other service: %w", success{errors.New("no answer")})
+	}
+	for _, opts := range [][]grpclimit.Option{nil, {grpclimit.PerMessage()}} {
+		conn := dial(t, []grpc.ServerOption{
+			grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(limiter, refuse, opts...)),
+			grpc.StreamInterceptor(grpclimit.StreamServerInterceptor(limiter, refuse, opts...)),
+		})
+		if err := once(t.Context(), conn, "hello"); status.Code(err) != codes.Internal {
+			t.Errorf("a call = %v, want INTERNAL", err)
+		}
+		stream, err := conn.NewStream(t.Context(), &description.Streams[0], "/test.Echo/Many")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.SendMsg(wrapperspb.String("hello"))
+		if err := stream.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Internal {
+			t.Errorf("a stream = %v, want INTERNAL", err)
+		}
 	}
 }

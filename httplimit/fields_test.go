@@ -56,3 +56,23 @@ func TestFieldsTellTheLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitOfSlots tells of a limit of what runs at once, in the unit that the draft has for that.
+func TestUnitOfSlots(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.Slots("workers", 3), zlimit.PerMinute("rpm", 10))
+	request := func(*http.Request) (zlimit.Request, error) {
+		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1, "workers": 1}}, nil
+	}
+	for _, test := range []struct {
+		opts []httplimit.Option
+		want string
+	}{
+		{nil, `"rpm";q=10;w=60, "workers";q=3;qu="concurrent-requests"`},
+		{[]httplimit.Option{httplimit.WithQuotaUnit("workers", "jobs")}, `"rpm";q=10;w=60, "workers";q=3;qu="jobs"`},
+	} {
+		got := get(t, httplimit.New(limiter, request, test.opts...)(ok), "alice")
+		if policy := got.Header.Get("RateLimit-Policy"); policy != test.want || got.StatusCode != http.StatusOK {
+			t.Errorf("the response is %s, RateLimit-Policy = %s, want %s", got.Status, policy, test.want)
+		}
+	}
+}

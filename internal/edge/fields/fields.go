@@ -84,7 +84,7 @@ func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	for i, s := range statuses {
 		b = appendName(b, i, s)
 		b = appendParameter(b, ";q=", s.Now().Capacity)
-		if unit, ok := f.Units[s.Limit.Name]; ok {
+		if unit := f.unit(s.Limit); unit != "" {
 			b = append(append(append(b, `;qu="`...), unit...), '"')
 		}
 		switch {
@@ -96,6 +96,14 @@ func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 		b = f.appendPartition(b, s)
 	}
 	return b
+}
+
+// unit returns the quota unit of a limit; "" for that of requests, which is left out. Slots count what runs at once.
+func (f *Format) unit(l zlimit.Limit) string {
+	if unit, ok := f.Units[l.Name]; ok || l.Term == 0 {
+		return unit
+	}
+	return "concurrent-requests"
 }
 
 // appendStates appends the value of RateLimit: for each limit what is left, and after how long it has more.
