@@ -320,6 +320,29 @@ func TestTopUp(t *testing.T) {
 	})
 }
 
+// TestTopUpOfARaisedLimit raises the limit of an entity whose bucket no request has brought in line yet, and adds tokens: all of them are
+// there at once, above the former capacity too.
+func TestTopUpOfARaisedLimit(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("tpd", 1000))
+		acquire(t, l, ask(zlimit.Amounts{"tpd": 200}))
+		level := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+		if err := l.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000, zlimit.Burst(1500))}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"tpd": 500}})
+		if err != nil || len(got.Limits) != 1 || got.Limits[0].After != 1300*zlimit.Token {
+			t.Errorf("TopUp() = %+v, %v", got, err)
+		}
+		if tpd := available(t, l, "tpd"); tpd != 1300 {
+			t.Errorf("%d are available, want 1300", tpd)
+		}
+		acquire(t, l, ask(zlimit.Amounts{"tpd": 1300}))
+	})
+}
+
 // TestTopUpOnce loses the reply of a top-up of a bucket of two items, which is in debt. The tokens are added once.
 func TestTopUpOnce(t *testing.T) {
 	for _, fault := range []enginetest.Fault{

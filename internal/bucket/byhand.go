@@ -53,15 +53,16 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 	for i := range c.Params {
 		p := &c.Params[i]
 		full, gift := slices.Contains(by.Full, p.Name), Of(by.Gifts, p.Name)
-		shares, rooms, sum, spare, most := make([]int64, len(shards)), make([]int64, len(shards)), standing{}, spareOf(shards, p), int64(0)
+		shares, rooms, sum, spare := make([]int64, len(shards)), make([]int64, len(shards)), standing{}, spareOf(shards, p)
+		most, room := int64(0), int64(0)
 		for at, s := range shards {
 			stamp := c.restamp(s, now)
 			one := c.standing(s, p, latest, stamp, spare)
-			sum, rooms[at] = sum.plus(one), one.room
 			if shares[at] = s.capacity(p.Name, p.rule(), stamp); full {
 				shares[at] = s.idle(p, stamp)
 			}
-			most = add(most, shares[at])
+			rooms[at] = max(0, sub(shares[at], one.level)) // below the capacity of now, whatever the item has been configured with
+			sum, most, room = sum.plus(one), add(most, shares[at]), add(room, rooms[at])
 		}
 		if !even {
 			sum.surplus = 0
@@ -81,7 +82,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		case even && len(shards) > 1:
 			shares = evenly(shares, after)
 		default:
-			for at, part := range intoRooms(rooms, 0, min(gift, sum.room)) {
+			for at, part := range intoRooms(rooms, 0, min(gift, room)) {
 				gifts[at] = append(gifts[at], Amount{Limit: p.Name, Tokens: part})
 			}
 			continue

@@ -318,3 +318,58 @@ func TestRestoresAreApart(t *testing.T) {
 		t.Errorf("of two resets from one image, not just the first applies: %+v", shards[0].state)
 	}
 }
+
+// TestByHandWithOtherParameters changes buckets by hand whose items have yet to take on the limits of now, which are larger, smaller, faster or
+// slower. The bucket has what the change tells then.
+func TestByHandWithOtherParameters(t *testing.T) {
+	added := 0
+	rapid.Check(t, func(t *rapid.T) {
+		params := func(name string) Params {
+			return Params{
+				Name: name, Capacity: rapid.Int64Range(100_000, 2_000_000).Draw(t, "capacity"),
+				RefillAmount: rapid.Int64Range(1_000, 10_000).Draw(t, "refill"), RefillPeriod: rapid.Int64Range(100_000, 1_000_000).Draw(t, "period"),
+			}
+		}
+		old := Config{Freshness: 1000, Params: []Params{params("rpm"), params("tpm")}, Mixed: rapid.Bool().Draw(t, "mixed")}
+		now := int64(1 << 40)
+		shards := fullShards(&old, 1<<rapid.IntRange(0, 2).Draw(t, "shards"), now)
+		for _, it := range shards {
+			now += rapid.Int64Range(0, 5000).Draw(t, "elapsed")
+			amount := Amount{Limit: "rpm", Tokens: rapid.Int64Range(1, 3_000_000).Draw(t, "amount")}
+			var plan Plan
+			if plan.Decide(it.image(), &old, &Demand{Amounts: []Amount{amount}, Unchecked: true}, now); !it.apply(&plan) {
+				t.Fatalf("%+v does not hold", plan)
+			}
+		}
+		now += rapid.Int64Range(0, 500_000).Draw(t, "elapsed")
+		c := Config{Freshness: 1000, Params: []Params{params("rpm"), params("tpm")}, Mixed: old.Mixed}
+		by := Hand{Gifts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, 3_000_000).Draw(t, "gift")}}}
+		if rapid.IntRange(0, 3).Draw(t, "resets") == 0 {
+			by.Full = []string{"tpm"}
+		}
+		parts, changes, ok := c.Change(shards.images(), &by, rapid.Bool().Draw(t, "even"), 7, now)
+		if !ok {
+			t.Fatal("no change")
+		}
+		latest := now
+		for i, it := range shards {
+			if !it.apply(&parts[i].Plan) {
+				t.Fatalf("%+v does not hold", parts[i].Plan)
+			}
+			latest = max(latest, it.state.RefilledAt)
+		}
+		for _, change := range changes {
+			p := c.of(change.Limit)
+			slack := int64(len(shards)) * (2 + p.RefillAmount/p.RefillPeriod)
+			if has := c.whole(shards.images(), p, latest).available(); has > change.After+slack || has < change.After-slack {
+				t.Fatalf("%s has %d, and the change tells %+v", change.Limit, has, change)
+			}
+			if change.After > change.Before && change.After > old.of(change.Limit).Capacity {
+				added++
+			}
+		}
+	})
+	if added == 0 {
+		t.Error("nothing was added above the former capacity")
+	}
+}

@@ -460,7 +460,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	amount, checked := d.of(l.Name)
 	changed := !l.has(params)
 	ch := s.chain(l, from, now, 0)
-	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, changed, now), ch.anew
+	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.anew
 	refill := signed(inflow)
 	moves := amount != 0 || changed
 	refilled := raised(l.Tokens, inflow)
@@ -515,16 +515,21 @@ func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 }
 
 // ceiling returns the most that a limit of an item has after a chain up to a time, when the item takes on parameters. What flowed in so far
-// did so below the old ones.
-func (s *State) ceiling(ch chain, params *Params, changed bool, now int64) int64 {
+// did so below the old ones. What an operator adds by hand comes on top, below the new ones.
+func (s *State) ceiling(ch chain, params *Params, d *Demand, changed bool, now int64) int64 {
+	ceiling, gift := ch.ceiling, d.gift(params.Name)
+	if !changed && gift == 0 {
+		return ceiling
+	}
+	most := s.capacity(params.Name, params.rule(), now)
 	switch {
 	case !changed:
-		return ch.ceiling
 	case ch.anew:
-		return sub(s.capacity(params.Name, params.rule(), now), ch.spent)
+		ceiling = sub(most, ch.spent)
 	default:
-		return min(ch.ceiling, s.capacity(params.Name, params.rule(), now))
+		ceiling = min(ceiling, most)
 	}
+	return max(ceiling, min(raised(ceiling, gift), most))
 }
 
 // A lifetime works out when an unused item may go. A new item starts full, so the old one stays until each of its

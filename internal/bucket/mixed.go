@@ -67,10 +67,10 @@ func (s *State) taken() bool {
 func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
 	ch := s.chain(l, from, now, 0)
-	capacity := s.ceiling(ch, params, !l.has(params), now)
-	ceiling, inflow, renewed := capacity, plus(ch.inflow, d.gift(l.Name)), ch.anew
+	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
+	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
 	if !renewed { // whatever others took of a quota that is full anew, they took before
-		ceiling = min(capacity, sub(ch.ceiling, s.others(l)))
+		ceiling = min(capacity, raised(sub(ch.ceiling, s.others(l)), gift))
 	}
 	level, given := d.level(l.Name)
 	if !given {

@@ -165,6 +165,9 @@ func (c *Config) latest(shards []*State, now int64) int64 {
 	return latest
 }
 
+// nobody takes, gives back or adds anything.
+var nobody = &Demand{}
+
 // standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit
 // that the shard lacks is full.
 func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) standing {
@@ -175,7 +178,7 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	from, changed := c.since(s, now), !l.has(p)
 	latest = min(latest, now)
 	last := s.chain(l, max(from, latest), now, spare)
-	capacity := s.ceiling(last, p, changed, now)
+	capacity := s.ceiling(last, p, nobody, changed, now)
 	if last.anew {
 		return standing{level: capacity}
 	}
@@ -188,7 +191,7 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 		}
 	}
 	first := s.chain(l, from, latest, 0)
-	held := min(first.of(l.Tokens), s.ceiling(first, p, changed, latest))
+	held := min(first.of(l.Tokens), s.ceiling(first, p, nobody, changed, latest))
 	refilled := raised(held, last.inflow)
 	level := min(refilled, capacity)
 	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, level)}
