@@ -40,6 +40,7 @@ type Hold struct {
 
 	// Guarded by the tended slots of the bucket.
 	phase holdPhase
+	told  bool          // that it is lost
 	epoch int64         // in which this process was last heard of for certain
 	due   time.Duration // when it is to be heard of again, by core.elapsed
 	ends  time.Duration // when the hold is lost unless it is

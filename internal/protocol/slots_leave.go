@@ -90,10 +90,18 @@ func (d *tended) giveUp(lv *leave, err error) error {
 	}
 	d.leaves = slices.Delete(d.leaves, at, at+1)
 	for _, h := range lv.holds {
-		h.phase = held
+		d.keep(h)
 	}
 	d.awake()
 	return err
+}
+
+// keep has a hold be held on that was not given back. It is lost where the engine was closed meanwhile, since nobody tends it any more. The
+// tended slots are locked.
+func (d *tended) keep(h *Hold) {
+	if h.phase = held; d.closed {
+		h.lose()
+	}
 }
 
 // awake ends the sleep of the goroutine that tends the slots. They are locked.
@@ -133,7 +141,7 @@ func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 			case IsUnknown(failure) && slices.Contains(failed, h): // never repeated: a lost one comes back in two terms
 				h.end()
 			default:
-				h.phase = held
+				d.keep(h)
 			}
 			lv.err = failure
 		}
@@ -245,7 +253,7 @@ func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, writ
 		if left && (err == nil || IsUnknown(err)) { // never repeated: a lost one comes back in two terms
 			h.end()
 		} else {
-			h.phase = held
+			d.keep(h)
 		}
 	}
 	d.awake()
@@ -276,7 +284,7 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 	holds := slices.Clone(d.holds)
 	for _, h := range holds {
 		if h.phase == held {
-			close(h.lost)
+			h.tell()
 		}
 	}
 	d.mu.Unlock()
@@ -285,11 +293,6 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 			"resource", b.Resource, "error", err)
 	}
 	d.mu.Lock()
-	for _, h := range holds {
-		if h.phase == held { // it could not be given back
-			h.end()
-		}
-	}
 	d.holds, d.running = nil, false
 	d.mu.Unlock()
 }

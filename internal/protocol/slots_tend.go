@@ -82,8 +82,16 @@ func (td *tender) next(b *Bucket) (rest time.Duration, ok bool) {
 
 // lose ends a hold that is lost. The tended slots are locked.
 func (h *Hold) lose() {
-	close(h.lost)
+	h.tell()
 	h.end()
+}
+
+// tell tells whoever holds it that a hold is lost. The tended slots are locked.
+func (h *Hold) tell() {
+	if !h.told {
+		h.told = true
+		close(h.lost)
+	}
 }
 
 // end ends a hold. The tended slots are locked.
