@@ -19,6 +19,9 @@ import (
 // resource. So it is for limits that count the same thing, such as calls a second and calls a day. Where one counts requests and another
 // tokens, [RateLimiter.Acquire] says how many of each. What is taken is spent: only [Scoped.ReserveN] gives it back.
 //
+// A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a [*ValidationError] of each method.
+// Stored [Slots] are not asked for: a caller that has to hold one uses [RateLimiter.Acquire] or [RateLimiter.Wait].
+//
 // Numbers of tokens are positive. Its errors are those of [RateLimiter.Acquire] and [RateLimiter.Wait], and its calls cost the same.
 type Scoped struct {
 	limiter          *RateLimiter
@@ -109,6 +112,13 @@ func (s *Scoped) take(ctx context.Context, op string, n int, take func(context.C
 	r := Request{Entity: s.entity, Resource: s.resource, Limits: s.limits}
 	if n < 1 {
 		return nil, &ValidationError{Field: "n", Value: strconv.Itoa(n), Reason: "must be at least 1"}
+	}
+	for _, l := range s.limits {
+		if l.Term != 0 {
+			return nil, &ValidationError{
+				Field: "limits[" + l.Name + "]", Value: l.String(), Reason: "is of slots, which a lease holds until it ends: Acquire and Wait return one",
+			}
+		}
 	}
 	if len(s.limits) > 0 {
 		r.Consume = each(n, len(s.limits), func(i int) string { return s.limits[i].Name })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -135,4 +136,42 @@ func TestScopedOfChangedLimits(t *testing.T) {
 	if err := scoped.Limit(t.Context()); err != nil || armed {
 		t.Errorf("Limit() = %v", err)
 	}
+}
+
+// TestScopedHoldsNoSlots has slots among the limits of a Scoped refused before any call, and stored ones left to leases.
+func TestScopedHoldsNoSlots(t *testing.T) {
+	l, s := countedLimiter(t)
+	given := l.For("acme", "api", zlimit.PerMinute("calls", 5), zlimit.Slots("workers", 2)).MaxWait(time.Second)
+	before := s.writes.Load()
+	var invalid *zlimit.ValidationError
+	if err := given.Limit(t.Context()); !errors.As(err, &invalid) || invalid.Field != "limits[workers]" {
+		t.Errorf("Limit() = %v, want that slots are refused", err)
+	}
+	if err := given.Wait(t.Context()); !errors.As(err, &invalid) {
+		t.Errorf("Wait() = %v, want that slots are refused", err)
+	}
+	if _, err := given.Reserve(t.Context()); !errors.As(err, &invalid) {
+		t.Errorf("Reserve() = %v, want that slots are refused", err)
+	}
+	if s.writes.Load() != before {
+		t.Error("something was written")
+	}
+	slots(t, l, 1, zlimit.PerDay("rpd", 5))
+	stored := l.For("key-1", "gpt-4")
+	for range 2 {
+		if err := stored.Limit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	statuses := availableSlots(t, l)
+	tokens, _ := statuses.Limit("rpd")
+	if free, _ := statuses.Limit("slots"); tokens.Available != 3 || free.Available != 1 {
+		t.Errorf("there are %+v", statuses)
+	}
+}
+
+func countedLimiter(t *testing.T) (*zlimit.RateLimiter, *countedStore) {
+	t.Helper()
+	s := &countedStore{Store: store.Of(newMemory(t))}
+	return newLimiter(t, zlimit.StoreOn(s)), s
 }

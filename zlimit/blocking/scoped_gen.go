@@ -17,6 +17,10 @@ import (
 // Where one counts requests and another tokens, [RateLimiter.Acquire] says how many of each. What is taken is spent:
 // only [Scoped.ReserveN] gives it back.
 //
+// A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a
+// [*zlimit.ValidationError] of each method. Stored [zlimit.Slots] are not asked for: a caller that has to hold one uses
+// [RateLimiter.Acquire] or [RateLimiter.Wait].
+//
 // Numbers of tokens are positive. Its errors are those of [RateLimiter.Acquire] and [RateLimiter.Wait], and its calls
 // cost the same.
 type Scoped struct {
