@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -22,11 +23,11 @@ func TestUnsupportedBucketsAreLeft(t *testing.T) {
 		counted += b.Counted
 	}))
 	created := store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now}
-	marked := g.set(0, "b_rpm_tu", 1)
+	marked := g.setTo(0, "b_rpm_sched", expr.S("2h9x500"))
 	before := g.item(0)
 	g.now = g.now.Add(6 * time.Second)
 	g.seen(created, marked)
-	g.seen(g.set(0, "b_rpm_tu", 1))
+	g.seen(g.setTo(0, "b_rpm_sched", expr.S("2h9x500")))
 	if diff := cmp.Diff(before, g.item(0)); diff != "" {
 		t.Errorf("the bucket was written:\n%s", diff)
 	}

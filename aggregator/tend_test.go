@@ -137,9 +137,14 @@ func (g *garden) tokens(limit string) (sum int64) {
 // set changes an attribute of a shard, and returns the change.
 func (g *garden) set(n int, attribute string, v int64) store.Change {
 	g.Helper()
+	return g.setTo(n, attribute, expr.N(v))
+}
+
+func (g *garden) setTo(n int, attribute string, v expr.Value) store.Change {
+	g.Helper()
 	c := store.Change{Key: g.number(n).Key(), Old: g.item(n), At: g.now.Truncate(time.Second)}
 	op := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
-	bound, err := op.Call(expr.N(v)).Bind()
+	bound, err := op.Call(v).Bind()
 	if err != nil {
 		g.Fatal(err)
 	}

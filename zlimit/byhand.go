@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -45,6 +46,8 @@ type LimitChange struct {
 	// Before is what was there when the bucket was read, just before. Requests may have taken some of it before the write.
 	Before Quantity `json:"before"`
 	After  Quantity `json:"after"`
+	// Until is when what was added ends, as asked for; the zero time for a top-up without an end.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Reset makes a bucket full again, as if nothing was ever taken of it. A debt is forgiven. All items of the bucket change in one
@@ -77,12 +80,22 @@ type TopUpRequest struct {
 	Entity   string  `json:"entity"`
 	Resource string  `json:"resource"`
 	Amounts  Amounts `json:"amounts"` // what to add to each limit, positive
+	// Until is when the tokens end that the capacity does not hold, to the millisecond. It must be later than now, and before the year
+	// 10000. At the zero time, those of a quota end with its period, and a limit that refills gets at most its capacity.
+	Until time.Time `json:"until,omitzero"`
 	// OperationID is as in a [ResetRequest]: of several calls with one ID, one adds tokens.
 	OperationID string `json:"operation_id,omitempty"`
 }
 
-// TopUp adds tokens to limits of a bucket, at most up to their capacity. A debt is paid first. What finds no room is not added, and
-// [LimitChange.Added] tells what is. Leases that are open give back as before. No usage is counted.
+// TopUp adds tokens to limits of a bucket. A debt is paid first. Leases that are open give back as before. No usage is counted.
+//
+// With [TopUpRequest.Until] the limit can hold so much more until then: see [Status.Granted]. What is above the capacity then is gone. Where a
+// quota is full anew before, what is left of the grant goes along: what the quota still has, at most the grant. Without an end, the tokens
+// of a calendar quota, and of a session that is open, end with its period. A limit that refills is filled at most to its capacity. What finds
+// no room there is not added, and [LimitChange.Added] tells what is.
+//
+// Grants of a limit end at one time. Another end, and no end for a session quota of which no session is open, are a [*ValidationError]. It
+// names the present end. A bucket that does not exist is made where more than its capacity is granted.
 //
 // It is otherwise as [LimitService.Reset], in costs and errors, too. Repeated with one operation ID, it adds once, also after a call that
 // failed with [UnavailableError.Unknown]. It is safe for concurrent use.
@@ -91,17 +104,27 @@ func (s *LimitService) TopUp(ctx context.Context, r TopUpRequest) (BucketChange,
 		return BucketChange{}, err
 	}
 	op := operation{kind: operationTopUp, field: "amounts", action: ActionBucketToppedUp, entity: r.Entity, resource: r.Resource, id: r.OperationID}
+	if !r.Until.IsZero() {
+		op.until = r.Until.UnixMilli()
+		op.asked = append(op.asked, expr.S("until"), expr.N(op.until))
+		if now := s.l.now(); op.until <= now.UnixMilli() {
+			return BucketChange{}, &ValidationError{Field: "until", Value: r.Until.Format(time.RFC3339), Reason: "must be later than now, " + now.UTC().Format(time.RFC3339)}
+		}
+	}
 	var gifts []bucket.Amount
 	for _, a := range r.Amounts.AppendAmounts(nil) {
 		op.asked = append(op.asked, expr.S(a.Limit), expr.N(a.Tokens))
 		gifts = append(gifts, bucket.Amount{Limit: a.Limit, Tokens: a.Tokens * millis})
 	}
-	return s.byHand(ctx, op, &protocol.Change{Gifts: gifts})
+	return s.byHand(ctx, op, &protocol.Change{Gifts: gifts, Until: op.until})
 }
 
 func (r *TopUpRequest) validate() error {
 	if err := validateOperation(r.Entity, r.Resource, r.OperationID); err != nil {
 		return err
+	}
+	if r.Until.Year() > 9999 {
+		return &ValidationError{Field: "until", Value: r.Until.Format(time.RFC3339), Reason: "must be before the year 10000"}
 	}
 	if len(r.Amounts) == 0 {
 		return &ValidationError{Field: "amounts", Value: "", Reason: "must hold at least one limit"}
@@ -159,6 +182,7 @@ type operation struct {
 	id               string
 	asked            []expr.Value
 	field            string // of the request that names limits
+	until            int64  // when a grant ends, epoch milliseconds; 0 for none
 }
 
 // byHand does an operation once.
@@ -176,7 +200,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 		change = BucketChange{OperationID: op.id, Shards: shards, Limits: []LimitChange{}}
 		for _, c := range changes {
 			change.Limits = append(change.Limits, LimitChange{
-				Limit: c.Limit, Added: Quantity(c.After - c.Before), Before: Quantity(c.Before), After: Quantity(c.After),
+				Limit: c.Limit, Added: Quantity(c.After - c.Before), Before: Quantity(c.Before), After: Quantity(c.After), Until: op.end(),
 			})
 		}
 		change.sort()
@@ -196,8 +220,14 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 		return err == nil, err
 	})
 	var unknown *protocol.UnknownLimitError
+	var end *bucket.EndError
+	var overflow *bucket.OverflowError
 	if errors.As(err, &unknown) {
 		err = unknownLimit(op.field, unknown.Limit, unknown.Known)
+	} else if errors.As(err, &end) {
+		err = op.wrongEnd(end)
+	} else if errors.As(err, &overflow) {
+		err = &ValidationError{Field: op.field + "[" + overflow.Limit + "]", Value: Quantity(overflow.Tokens).String(), Reason: "is too much beside what is there: a limit holds up to " + Quantity(math.MaxInt64).String()}
 	} else if err = publicError(op.name(), err); errors.Is(err, ErrContended) {
 		err = fmt.Errorf("%w: %s/%s", err, op.entity, op.resource)
 	}
@@ -210,6 +240,33 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 
 // name returns the name of the operation in words.
 func (op *operation) name() string { return strings.ReplaceAll(op.kind, "_", " ") }
+
+// end returns when what the operation grants ends, the zero time for none.
+func (op *operation) end() time.Time {
+	if op.until == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(op.until).UTC()
+}
+
+// wrongEnd returns the error of a grant that cannot end as it is to.
+func (op *operation) wrongEnd(e *bucket.EndError) error {
+	err := &ValidationError{Field: "until"}
+	if op.until != 0 {
+		err.Value = op.end().Format(time.RFC3339)
+	}
+	switch {
+	case e.Over:
+		err.Reason = "must be later than the last write of the bucket"
+	case e.Missing:
+		err.Reason = "must be given: no session of the limit " + e.Limit + " is open, by whose end the tokens could end"
+	case e.Present == 0:
+		err.Reason = "must not be given: what is granted of the limit " + e.Limit + " ends with its period"
+	default:
+		err.Reason = "must be " + time.UnixMilli(e.Present).UTC().Format(time.RFC3339Nano) + ", at which the present grant of the limit " + e.Limit + " ends"
+	}
+	return err
+}
 
 func (op *operation) key(ns string) layout.OperationKey {
 	return layout.OperationKey{NS: ns, Entity: op.entity, Resource: op.resource, Operation: op.id}
@@ -252,6 +309,9 @@ func (op *operation) writes(made *BucketChange, incarnation string, by author) (
 		{Name: "before", Value: expr.Map(record.Before)},
 		{Name: "after", Value: expr.Map(after)},
 	}
+	if op.until != 0 {
+		details = append(details, expr.Attribute{Name: "until", Value: expr.S(op.end().Format(layout.TimeFormat))})
+	}
 	put := store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode(), Expr: absent}
 	return by.with(change{action: op.action, entity: op.entity, resource: op.resource, details: details}, put)
 }
@@ -273,7 +333,7 @@ func (op *operation) done(item expr.Item, incarnation string) (made BucketChange
 	for _, a := range record.Amounts {
 		added, _ := a.Value.Decimal(3)
 		before, _ := decimalOf(record.Before, a.Name)
-		made.Limits = append(made.Limits, LimitChange{Limit: a.Name, Added: Quantity(added), Before: Quantity(before), After: Quantity(before + added)})
+		made.Limits = append(made.Limits, LimitChange{Limit: a.Name, Added: Quantity(added), Before: Quantity(before), After: Quantity(before + added), Until: op.end()})
 	}
 	made.sort()
 	return made, nil

@@ -169,7 +169,7 @@ func TestUnsupportedBuckets(t *testing.T) {
 		feature    string
 		attributes []expr.Attribute
 	}{
-		{"top up", []expr.Attribute{text("rsched", "1m0h0"), integer("b_rpm_tu", 5), integer("vu", 1<<50)}},
+		{"later schedule", []expr.Attribute{text("sched", "2h9x500"), integer("vu", 1<<50)}},
 	}
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, m := range marks {
@@ -367,7 +367,7 @@ func TestListingsGoOn(t *testing.T) {
 		r.Entity = entity
 		acquire(t, l, r)
 	}
-	mark(t, l, keyOfBucket(l), integer("b_rpm_tu", 6))
+	mark(t, l, keyOfBucket(l), text("b_rpm_rsched", "12m0"))
 	var got []string
 	for b, err := range l.Usage.Buckets(ctx, "gpt-4") {
 		if err != nil {
@@ -382,7 +382,7 @@ func TestListingsGoOn(t *testing.T) {
 		}
 		got = append(got, name)
 	}
-	if diff := cmp.Diff([]string{"a", "key-1: top up", "z"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"a", "key-1: later schedule", "z"}, got); diff != "" {
 		t.Errorf("buckets (-want +got):\n%s", diff)
 	}
 	sum, err := l.Usage.Capacity(ctx, "gpt-4")
@@ -444,12 +444,8 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 // limitsBy reports whether zae-limiter limits by an item in a way that zlimit does not know, by the words of its layout.
 func limitsBy(item map[string]map[string]any) bool {
 	isBucket := item["SK"]["S"] == "#STATE"
-	for name, v := range item {
-		field := name[strings.LastIndexByte(name, '_')+1:]
-		switch {
-		case isBucket && strings.HasPrefix(name, "b_") && field == "tu" && v["N"] != "0":
-			return true
-		case !isBucket && name == "cascade":
+	for name := range item {
+		if !isBucket && name == "cascade" {
 			return true
 		}
 	}

@@ -34,6 +34,10 @@ type Status struct {
 	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills, and for a session quota of which no
 	// session is open: the first request begins one.
 	ResetsAt time.Time
+	// Granted is what operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds is when that ends,
+	// in UTC; the zero time where the period of a quota ends it.
+	Granted   int64
+	GrantEnds time.Time
 	// RetryAfter is the time after which that much is available if nothing else happens. It is 0 when it is now, and [Never]
 	// when the request asks for more than the limit can hold. For slots it is a second, since nobody knows when a holder is done.
 	RetryAfter time.Duration
@@ -75,7 +79,9 @@ func (s Status) Now() Limit {
 
 // Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window, beside
 // what it leaves to others.
-func (s Status) Possible() bool { return s.RetryAfter != Never && s.Requested <= s.Limit.most() }
+func (s Status) Possible() bool {
+	return s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
+}
 
 // MarshalJSON returns the status as an object with durations in seconds, and null for [Never].
 func (s Status) MarshalJSON() ([]byte, error) {
@@ -101,11 +107,14 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Window            *Limit      `json:"window,omitempty"`
 		QueueSeconds      secondsJSON `json:"queue_seconds,omitempty"`
 		Session           secondsJSON `json:"session_seconds,omitempty"`
+		Granted           int64       `json:"granted,omitempty"`
+		GrantEnds         time.Time   `json:"grant_ends,omitzero"`
 	}
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
+		s.Granted, s.GrantEnds,
 	})
 }
 
@@ -155,6 +164,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			Kept:      -thousands(-l.Kept),
 			Exceeded:  l.Wait > 0,
 			Queue:     min(duration(l.Queue), longestWait),
+			Granted:   l.Granted / millis,
 		}
 		if l.Term > 0 {
 			s.Limit.RefillPeriod, s.Limit.Term = 0, duration(l.Term)
@@ -165,6 +175,9 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 		if l.Change != nil {
 			window := limitIn(&l)
 			s.Window = &window
+		}
+		if l.Granted > 0 && l.Until > 0 {
+			s.GrantEnds = time.UnixMilli(l.Until).UTC()
 		}
 		if l.ResetsAt > 0 {
 			s.ResetsAt = time.UnixMilli(l.ResetsAt).UTC()

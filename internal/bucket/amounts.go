@@ -180,6 +180,7 @@ type part struct {
 	levels []Amount // balances to leave, of limits to which refill of other shards flows
 	full   []string // limits that an operator makes full by hand
 	gifts  []Amount // what an operator adds by hand
+	raises []raise  // what an operator grants beyond the capacity
 
 	sessions []Amount // when those begin, epoch milliseconds, that all shards open
 }

@@ -12,13 +12,17 @@ const oneReset = 1 << 33
 // A Hand is what an operator changes of a bucket by hand.
 type Hand struct {
 	Full  []string // limits that are full then, as if nothing was ever taken of them
-	Gifts []Amount // what other limits have more then, at most the capacity
+	Gifts []Amount // what other limits have more then
+	// Until is when the gifts end that no capacity holds, epoch milliseconds. At 0 those of a quota end with its period, and a limit that
+	// refills gets at most its capacity.
+	Until int64
 }
 
 // A LevelChange is what a write by hand makes of a limit of a bucket.
 type LevelChange struct {
 	Limit         string
 	Before, After int64 // of all shards, millitokens; Before as the images show it
+	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
 }
 
 // restarts reports whether the write makes a limit full by hand.
@@ -44,24 +48,38 @@ func (d *Demand) gift(limit string) uint64 {
 //
 // A limit that another program has started has no life to ask for, so that what is given back to it would not find a reset. The item
 // then gets a new generation, for which every write asks.
-func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, ok bool) {
+//
+// It returns an [*EndError] for a gift that cannot end as it is to, and an [*OverflowError]. Without an error, it returns no parts where an
+// item would have too many limits.
+func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, err error) {
 	if c.HasSessions() {
 		now = together(shards, now, c.restamp)
 	}
 	latest := c.latest(shards, now)
-	levels, gifts := make([][]Amount, len(shards)), make([][]Amount, len(shards))
+	levels, gifts, raises := make([][]Amount, len(shards)), make([][]Amount, len(shards)), make([][]raise, len(shards))
 	for i := range c.Params {
 		p := &c.Params[i]
 		full, gift := slices.Contains(by.Full, p.Name), Of(by.Gifts, p.Name)
+		raised := gift > 0 && (by.Until != 0 || p.isQuota())
+		if raised {
+			if err := c.raises(shards, p, gift, by.Until, now); err != nil {
+				return nil, nil, err
+			}
+		}
 		shares, rooms, sum, spare := make([]int64, len(shards)), make([]int64, len(shards)), standing{}, spareOf(shards, p)
 		most, room := int64(0), int64(0)
 		for at, s := range shards {
 			stamp := c.restamp(s, now)
 			one := c.standing(s, p, latest, stamp, spare)
-			if shares[at] = s.capacity(p.Name, p.rule(), stamp); full {
+			shares[at] = s.holds(one, p, stamp)
+			switch rooms[at] = max(0, sub(shares[at], one.level)); { // below the capacity of now, whatever the item has been configured with
+			case full:
 				shares[at] = s.idle(p, stamp)
+			case raised:
+				more := Share(gift, s.Shard, s.Shards)
+				shares[at], rooms[at] = add(shares[at], more), more
+				raises[at] = append(raises[at], raise{p.Name, more, by.Until})
 			}
-			rooms[at] = max(0, sub(shares[at], one.level)) // below the capacity of now, whatever the item has been configured with
 			sum, most, room = sum.plus(one), add(most, shares[at]), add(room, rooms[at])
 		}
 		if !even {
@@ -75,7 +93,11 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			after = max(after, min(add(after, gift), most))
 		}
 		if full || gift > 0 {
-			changes = append(changes, LevelChange{p.Name, sum.available(), after})
+			change := LevelChange{Limit: p.Name, Before: sum.available(), After: after}
+			if raised {
+				change.Until = by.Until
+			}
+			changes = append(changes, change)
 		}
 		switch {
 		case full:
@@ -91,24 +113,30 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			levels[at] = append(levels[at], Amount{Limit: p.Name, Tokens: shares[at]})
 		}
 	}
-	unborn, generation := false, now
-	for _, s := range shards {
-		generation = max(generation, s.Generation+1)
-		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(by.Full, l.Name) })
-	}
+	unborn, generation := by.finds(shards, now)
 	for at, s := range shards {
 		one := Part{At: at}
-		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{levels: levels[at], full: by.Full, gifts: gifts[at]}}}
+		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{levels: levels[at], full: by.Full, gifts: gifts[at], raises: raises[at]}}}
 		one.Plan.advance(s, c, &d, c.restamp(s, now))
 		if !one.Plan.Writes() {
-			return nil, nil, false
+			return nil, nil, nil
 		}
 		if unborn {
 			one.Plan.step(Outdate, "", generation)
 		}
 		parts = append(parts, one)
 	}
-	return parts, changes, true
+	return parts, changes, nil
+}
+
+// finds reports whether a limit that becomes full has no life, and returns the next generation of the items.
+func (by *Hand) finds(shards []*State, now int64) (unborn bool, generation int64) {
+	generation = now
+	for _, s := range shards {
+		generation = max(generation, s.Generation+1)
+		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(by.Full, l.Name) })
+	}
+	return unborn, generation
 }
 
 // restamp returns the stamp of a write by hand: a new one, so that plans for the former figures fail.
@@ -131,4 +159,33 @@ func evenly(shares []int64, tokens int64) []int64 {
 	}
 	parts[0] = add(parts[0], tokens)
 	return parts
+}
+
+// Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan where the bucket stays as it
+// is, which is full. Its errors are those of [Config.Change].
+func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelChange, err error) {
+	part := part{}
+	d := Demand{Settles: true, Life: life, beside: &beside{part: &part}}
+	for i := range c.Params {
+		p := &c.Params[i]
+		gift, full := Of(by.Gifts, p.Name), nothingTaken.idle(p, now)
+		if gift <= 0 && !slices.Contains(by.Full, p.Name) {
+			continue
+		}
+		change := LevelChange{Limit: p.Name, Before: full, After: full}
+		if gift > 0 && (by.Until != 0 || p.isQuota()) {
+			if err := c.raises(nil, p, gift, by.Until, now); err != nil {
+				return nil, nil, err
+			}
+			part.raises = append(part.raises, raise{p.Name, gift, by.Until})
+			change.After, change.Until = add(full, gift), by.Until
+		}
+		changes = append(changes, change)
+	}
+	if len(part.raises) == 0 {
+		return nil, changes, nil
+	}
+	plan = new(Plan)
+	plan.Create(c, &d, 0, 1, now)
+	return plan, changes, nil
 }

@@ -195,9 +195,9 @@ func (p *restoring) reset() {
 	for i := range p.config.Params {
 		before[p.config.Params[i].Name] = p.config.whole(p.shards.images(), &p.config.Params[i], p.latest()).available()
 	}
-	parts, changes, ok := p.config.Change(images, &Hand{Full: names}, exact, 7, p.now)
-	if !ok || len(parts) != len(images) || len(changes) != len(names) {
-		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), ok)
+	parts, changes, err := p.config.Change(images, &Hand{Full: names}, exact, 7, p.now)
+	if err != nil || len(parts) != len(images) || len(changes) != len(names) {
+		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), err)
 	}
 	next := make(tree, len(p.shards)) // of the transaction: all or none
 	for i, it := range p.shards {
@@ -242,9 +242,9 @@ func (p *restoring) topUp() {
 	for i := range p.config.Params {
 		before[p.config.Params[i].Name] = p.config.whole(p.shards.images(), &p.config.Params[i], p.latest())
 	}
-	parts, changes, ok := p.config.Change(images, &Hand{Gifts: []Amount{gift}}, exact, 7, p.now)
-	if !ok || len(parts) != len(images) || len(changes) != 1 {
-		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), ok)
+	parts, changes, err := p.config.Change(images, &Hand{Gifts: []Amount{gift}}, exact, 7, p.now)
+	if err != nil || len(parts) != len(images) || len(changes) != 1 {
+		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), err)
 	}
 	next := make(tree, len(p.shards))
 	for i, it := range p.shards {
@@ -347,9 +347,9 @@ func TestByHandWithOtherParameters(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "resets") == 0 {
 			by.Full = []string{"tpm"}
 		}
-		parts, changes, ok := c.Change(shards.images(), &by, rapid.Bool().Draw(t, "even"), 7, now)
-		if !ok {
-			t.Fatal("no change")
+		parts, changes, err := c.Change(shards.images(), &by, rapid.Bool().Draw(t, "even"), 7, now)
+		if err != nil || parts == nil {
+			t.Fatalf("no change: %v", err)
 		}
 		latest := now
 		for i, it := range shards {

@@ -73,6 +73,9 @@ const (
 	Close                      // none
 	HoldSlots                  // slots, epoch, takers, when the counters began
 	GiveSlots                  // slots, epoch in which the holder was last heard of, when the counters began
+	Bestow                     // tokens: a grant for the period
+	Lend                       // tokens, end
+	Revoke                     // none
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -182,7 +185,8 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			params = &c.Params[i]
 		}
 		amount, checked := d.of(params.Name)
-		capacity := p.Item.idle(params, now)
+		raise, _ := d.raise(params.Name)
+		capacity := add(p.Item.idle(params, now), raise.tokens)
 		floor := d.floor(params, &p.Item, now)
 		if checked && floor > capacity {
 			p.reset(Reject, nil, now, now)
@@ -195,7 +199,12 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
 			Life: d.lifeOf(params.Name), FromChildren: children,
 		})
-		rare := Rare{Times: params.Times, Windows: params.Windows, Session: params.Session, FromNarrower: narrower}
+		rare := Rare{
+			Times: params.Times, Windows: params.Windows, Session: params.Session, FromNarrower: narrower,
+			Granted: raise.tokens, Until: raise.until,
+		}
+		life.grants(raise.until)
+		next.grants(raise.until)
 		if c.Mixed && params.Name != WriteUnits {
 			rare.Known = amount
 		}
@@ -308,7 +317,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				p.step(Period, "", s.ValidUntil)
 				period = true
 			}
-			if l.Windows() != nil && !unmoved { // others may have the same capacity now
+			if (l.Windows() != nil || l.Granted() != 0) && !unmoved { // others may have the same capacity now
 				p.step(Unmoved, "", s.RefilledAt)
 				unmoved = true
 			}
@@ -350,24 +359,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			params = &own
 			switch goes := !c.Partial || kept >= maxOthers && s.full(l, from, now); {
 			case goes && dropped < maxDrops:
-				p.step(Drop, l.Name)
-				if l.Life != 0 {
-					p.step(End, l.Name)
-				}
-				if l.Known() != 0 {
-					p.step(Forget, l.Name)
-				}
-				if l.Name != WriteUnits {
-					p.step(Disown, l.Name) // also where a write since the image was the first to count any
-					p.step(Release, l.Name)
-				}
-				if l.Times() != nil {
-					p.step(Unration, l.Name)
-				}
-				p.unsit(l)
-				if l.Windows() != nil {
-					p.step(Unschedule, l.Name)
-				}
+				p.drop(l)
 				dropped++
 				continue
 			case !goes:
@@ -390,6 +382,11 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		since := p.session(s, l, params, d)
 		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
+		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
+			until := p.granted(l, l.Name, s.chain(l, from, now, 0).grant, d)
+			life.grants(until)
+			next.grants(until)
+		}
 	}
 	if kept+len(c.Params) > MaxLimits {
 		p.reset(Crowded, s, s.RefilledAt, now)
@@ -417,6 +414,31 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
+// drop plans that the item loses a limit, with all that it notes of it.
+func (p *Plan) drop(l *Limit) {
+	p.step(Drop, l.Name)
+	if l.Life != 0 {
+		p.step(End, l.Name)
+	}
+	if l.Known() != 0 {
+		p.step(Forget, l.Name)
+	}
+	if l.Name != WriteUnits {
+		p.step(Disown, l.Name) // also where a write since the image was the first to count any
+		p.step(Release, l.Name)
+	}
+	if l.Times() != nil {
+		p.step(Unration, l.Name)
+	}
+	p.unsit(l)
+	if l.Windows() != nil {
+		p.step(Unschedule, l.Name)
+	}
+	if l.Granted() != 0 || l.Until() != 0 {
+		p.step(Revoke, l.Name)
+	}
+}
+
 // start plans the limits that the item is to have and does not have yet, full less the demand. It returns false when one of them
 // does not cover the demand.
 func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge) bool {
@@ -435,10 +457,16 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 			return false
 		}
 		level, given := d.level(params.Name)
+		raise, raises := d.raise(params.Name)
 		if !given {
-			level = min(sub(capacity, amount), capacity)
+			level = min(sub(add(capacity, raise.tokens), amount), add(capacity, raise.tokens))
 		}
 		p.step(Seed, params.Name, level, amount)
+		if raises {
+			p.granted(nil, params.Name, Grant{}, d)
+			life.grants(raise.until)
+			next.grants(raise.until)
+		}
 		p.ascribe(params.Name, d)
 		p.parameters(nil, params)
 		if life := d.lifeOf(params.Name); life != 0 {
@@ -474,7 +502,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		p.leave(l, level, d)
 	case renewed: // what is given back is of the period before
 		level = sub(capacity, max(amount, 0))
-		p.step(Renew, l.Name, level)
+		p.renew(l, level, ch)
 	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
 		level = sub(min(refilled, capacity), amount)
 		p.Overflows = p.Overflows || amount < 0 && level > capacity
@@ -484,7 +512,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		level = capacity
 		p.Overflows = true
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
-	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && (s.Changed || l.Windows() != nil)):
+	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && (s.Changed || l.Windows() != nil || l.Granted() != 0)):
 		level = sub(capacity, amount)
 		p.step(Fill, l.Name, sub(capacity, refill), level)
 	case refill > 0 || moves:
@@ -503,6 +531,21 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	return level, true
 }
 
+// renew plans that a quota is full anew. What goes along of a grant depends on the very balance.
+func (p *Plan) renew(l *Limit, level int64, ch chain) {
+	if ch.carries {
+		p.exactly(l, level)
+		return
+	}
+	p.step(Renew, l.Name, level)
+}
+
+// exactly plans another balance on condition that it is just what the image has.
+func (p *Plan) exactly(l *Limit, level int64) {
+	p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
+	p.step(Cover, l.Name, l.Tokens)
+}
+
 // leave plans that a limit is left with a balance: by refill of other shards too, on condition that the balance is just what the image has.
 // A limit that is made full by hand is so whatever its balance is by now.
 func (p *Plan) leave(l *Limit, level int64, d *Demand) {
@@ -510,24 +553,27 @@ func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 		p.step(Renew, l.Name, level)
 		return
 	}
-	p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
-	p.step(Cover, l.Name, l.Tokens)
+	p.exactly(l, level)
 }
 
 // ceiling returns the most that a limit of an item has after a chain up to a time, when the item takes on parameters. What flowed in so far
-// did so below the old ones. What an operator adds by hand comes on top, below the new ones.
+// did so below the old ones. What an operator adds by hand comes on top, below the new ones, or
+// beyond them by a grant.
 func (s *State) ceiling(ch chain, params *Params, d *Demand, changed bool, now int64) int64 {
 	ceiling, gift := ch.ceiling, d.gift(params.Name)
 	if !changed && gift == 0 {
 		return ceiling
 	}
-	most := s.capacity(params.Name, params.rule(), now)
+	most := add(s.share(params.Name, params.rule().capacityAt(now)), ch.grant.Granted)
 	switch {
 	case !changed:
 	case ch.anew:
 		ceiling = sub(most, ch.spent)
 	default:
 		ceiling = min(ceiling, most)
+	}
+	if r, raises := d.raise(params.Name); raises {
+		return add(ceiling, r.tokens)
 	}
 	return max(ceiling, min(raised(ceiling, gift), most))
 }

@@ -43,7 +43,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		spare := spareOf(shards, p)
 		for at, s := range shards {
 			one := c.standing(s, p, latest, c.stamp(s, now), spare)
-			levels[at], shares[at] = one.level, s.capacity(p.Name, p.rule(), now)
+			levels[at], shares[at] = one.level, s.holds(one, p, now)
 			sum = sum.plus(one)
 		}
 		takes := fromFullest(levels, shares, amount)
@@ -59,7 +59,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		deal(taken, Amount{p.Name, amount, children, narrower}, takes)
 		for at, take := range takes {
 			if take > 0 && d.isFloored() {
-				floor := shards[at].partOfFloor(p, take, amount, d.floor(p, nil, now))
+				floor := shards[at].partOfFloor(p, take, amount, d.floor(c.granted(shards, p, now), nil, now))
 				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(floor, max(levels[at], take))})
 			}
 		}
@@ -109,7 +109,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 			c := keep(s)
 			if p := c.of(a.Limit); p != nil {
 				one := c.standing(s, p, now, now, 0)
-				levels[at], shares[at], rooms[at] = one.level, s.capacity(p.Name, p.rule(), now), one.room
+				levels[at], shares[at], rooms[at] = one.level, s.holds(one, p, now), one.room
 				if !s.isPeriodOf(shards[home], a.Limit) {
 					rooms[at] = 0
 				}
@@ -269,7 +269,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 		for i := range c.Params {
 			p := &c.Params[i]
 			_, checked := d.of(p.Name)
-			fits[at] = fits[at] && (!checked || d.floor(p, only(shards), now) <= available[i])
+			fits[at] = fits[at] && (!checked || d.floor(c.granted(shards, p, now), only(shards), now) <= available[i])
 		}
 		for _, a := range d.Slots() {
 			fits[at] = fits[at] && a.Tokens <= Of(free, a.Limit)

@@ -65,9 +65,9 @@ func (r rule) most() (most int64) {
 	return most
 }
 
-// holds reports whether a limit can hold at some time what admits a demand.
-func (r rule) holds(d *Demand, p *Params) (holds bool) {
-	r.each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= r.capacity })
+// holds reports whether a limit can hold at some time, or by a grant at a time from another one on, what admits a demand.
+func (p *Params) holds(d *Demand, now int64) (holds bool) {
+	p.rule().each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= add(r.capacity, p.grant.at(now)) })
 	return holds
 }
 
@@ -209,6 +209,8 @@ type chain struct {
 	ceiling int64
 	anew    bool  // a quota was full anew: the balance is the ceiling, whatever it was
 	spent   int64 // what was taken since of a session that another program began; the ceiling is that much lower
+	grant   Grant // what is left of a grant at the end
+	carries bool  // a quota was full anew during a grant, so that the ceiling depends on the balance
 }
 
 // of returns what the chain makes of a balance.
@@ -216,7 +218,8 @@ func (c chain) of(balance int64) int64 { return min(raised(balance, c.inflow), c
 
 // behind puts a stretch before the chain.
 func (c chain) behind(inflow uint64, capacity int64) chain {
-	return chain{plus(c.inflow, inflow), min(raised(capacity, c.inflow), c.ceiling), c.anew, c.spent}
+	c.inflow, c.ceiling = plus(c.inflow, inflow), min(raised(capacity, c.inflow), c.ceiling)
+	return c
 }
 
 // fills reports whether the chain makes any balance from one on reach its ceiling, and flows over by so much, so that what is before it
@@ -230,17 +233,17 @@ func (c chain) fills(balance, least int64, spare uint64) bool {
 // the later time, as far as that matters. Shards look as far as they may give each other so much.
 func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	c := chain{ceiling: math.MaxInt64}
+	if l.Rare != nil {
+		c.grant = l.grant()
+	}
 	if l.isQuota() && s.renews(l, to) {
 		c.anew = true
 		from = to
-		switch {
-		case l.Windows() == nil:
-		case l.Session() > 0: // while none is open, it is full at whatever capacity holds
-		default:
-			if last, ok := l.Times().Last(to); ok {
-				from = last
-			}
+		if l.Windows() != nil || c.grant.Granted != 0 {
+			from = l.anew(to)
 		}
+		c.carries = c.grant.Until != 0 && c.grant.at(from) > 0
+		c.grant = c.grant.after(from, l.Tokens)
 		if !l.isClosed(to) && l.Session() > 0 {
 			c.spent = max(0, l.Consumed-l.Rolled())
 		}
@@ -250,7 +253,14 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	for at, end := to, to; ; {
 		now, begin, _ := r.at(at)
 		begin = max(begin, from)
-		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), s.share(l.Name, now.capacity))
+		capacity := s.share(l.Name, now.capacity)
+		if c.grant.Granted != 0 {
+			if c.grant.Until <= at {
+				begin = max(begin, c.grant.Until)
+			}
+			capacity = add(capacity, c.grant.at(at))
+		}
+		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), capacity)
 		if begin <= from || !c.anew && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
 			break
 		}
@@ -260,6 +270,7 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 		c.inflow = math.MaxUint64
 		c.ceiling = sub(c.ceiling, c.spent)
 	}
+	c.grant = c.grant.left(to)
 	return c
 }
 
@@ -282,7 +293,7 @@ func (s *State) idle(p *Params, at int64) int64 {
 	return idle.chain(&l, from, at, 0).ceiling
 }
 
-// capacity returns what a limit of the item can hold at a time.
+// capacity returns what a limit of the item can hold at a time, unless it is full anew by then.
 func (s *State) capacity(name string, r rule, at int64) int64 {
-	return s.share(name, r.capacityAt(at))
+	return add(s.share(name, r.capacityAt(at)), s.grantAt(name, at))
 }

@@ -15,6 +15,8 @@ type Params struct {
 	Windows *calendar.Windows // in which other parameters hold; nil for none
 	Session int64             // length of the sessions of a session quota, seconds; 0 for another limit
 	Floors  Floors            // of requests by priority; no part of what items hold
+
+	grant Grant // of all shards together, see [Config.granted]; no part of what is configured
 }
 
 // A Limit is the token bucket of one limit: its parameters and its state.
@@ -43,6 +45,9 @@ type Rare struct {
 
 	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
 	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
+
+	Granted int64 // what operators have granted beyond the capacity, millitokens: the part of this shard
+	Until   int64 // when that ends, epoch milliseconds; 0 for the end of the period of a quota
 }
 
 // usual is the [Rare] of limits that have none.
@@ -89,6 +94,18 @@ func (l *Limit) Known() int64 { return l.rare().Known }
 
 // FromNarrower returns [Rare.FromNarrower].
 func (l *Limit) FromNarrower() int64 { return l.rare().FromNarrower }
+
+// Granted returns [Rare.Granted].
+func (l *Limit) Granted() int64 { return l.rare().Granted }
+
+// Until returns [Rare.Until].
+func (l *Limit) Until() int64 { return l.rare().Until }
+
+// SetGranted sets [Rare.Granted].
+func (l *Limit) SetGranted(tokens int64) { l.Change(func(r *Rare) { r.Granted = tokens }) }
+
+// SetUntil sets [Rare.Until].
+func (l *Limit) SetUntil(at int64) { l.Change(func(r *Rare) { r.Until = at }) }
 
 // SetSession sets [Rare.Session], as an item holds it. So do the others for theirs.
 func (l *Limit) SetSession(seconds int64) { l.Change(func(r *Rare) { r.Session = seconds }) }

@@ -48,7 +48,7 @@ func (s *State) MergesWith(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}
 	for i := range s.Limits {
-		if l := &s.Limits[i]; !s.isSessionOf(l, other, other.find(l.Name)) {
+		if l := &s.Limits[i]; !s.isSessionOf(l, other, other.find(l.Name)) || !l.isGrantOf(other.find(l.Name)) {
 			return false
 		}
 	}

@@ -161,6 +161,12 @@ func (it *item) apply(p *Plan) bool {
 			l.Change(func(r *Rare) { r.Since, r.Applied, r.Rolled = 0, 0, 0 })
 		case Know:
 			l.SetKnown(v[0])
+		case Bestow:
+			l.Change(func(r *Rare) { r.Granted, r.Until = v[0], 0 })
+		case Lend:
+			l.Change(func(r *Rare) { r.Granted, r.Until = v[0], v[1] })
+		case Revoke:
+			l.Change(func(r *Rare) { r.Granted, r.Until = 0, 0 })
 		case Same:
 			holds = before.Life == v[0]
 		case Begin:

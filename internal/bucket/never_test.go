@@ -73,7 +73,7 @@ func TestNeverIsNever(t *testing.T) {
 		now := instant(random)
 		tokens := 1 + random.Int64N(p.rule().most())
 		c, d := Config{Params: []Params{p}}, Demand{Amounts: []Amount{{Limit: "a", Tokens: tokens}}}
-		if !p.rule().holds(&d, &p) || c.Statuses(nil, nil, &d, now)[0].Wait != Never {
+		if !p.holds(&d, now) || c.Statuses(nil, nil, &d, now)[0].Wait != Never {
 			continue
 		}
 		nevers++

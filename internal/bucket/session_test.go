@@ -326,9 +326,9 @@ func (p *sessionProgram) merge() {
 // reset makes the quota full by hand, which ends the session on all shards.
 func (p *sessionProgram) reset() {
 	numbers, states := p.numbers(), p.states()
-	parts, _, ok := p.config.Change(states, &Hand{Full: []string{"quota"}}, rapid.Bool().Draw(p.T, "even"), 7, p.clock())
-	if !ok || len(parts) != len(numbers) {
-		p.Fatalf("%d parts, %v", len(parts), ok)
+	parts, _, err := p.config.Change(states, &Hand{Full: []string{"quota"}}, rapid.Bool().Draw(p.T, "even"), 7, p.clock())
+	if err != nil || len(parts) != len(numbers) {
+		p.Fatalf("%d parts, %v", len(parts), err)
 	}
 	p.judge.total = p.judge.capacity
 	for i, n := range numbers {

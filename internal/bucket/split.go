@@ -26,7 +26,9 @@ func (p *Plan) Split(s *State) {
 			if s.noted() {
 				others = s.others(&l)
 			}
-			l.Tokens, l.Consumed, l.FromChildren = p.halve(s, &l, &kept, at), 0, 0
+			gets, until := p.halve(s, &l, &kept, at)
+			next.grants(until)
+			l.Tokens, l.Consumed, l.FromChildren = gets, 0, 0
 			l.Change(func(r *Rare) {
 				r.FromNarrower = 0
 				r.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
@@ -45,24 +47,36 @@ func (p *Plan) Split(s *State) {
 	}
 }
 
-// halve plans what an item keeps of one limit, and returns what the new shard gets.
-func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) int64 {
+// halve plans what an item keeps of one limit, and returns what the new shard gets. The limit has the grant of the new shard then, and the
+// item a grant that ends at the second result, 0 for none.
+func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) (gets, until int64) {
 	ch := s.chain(l, s.RefilledAt, at, 0) // of one millisecond
 	refill := signed(ch.inflow)
 	capacity, keeps := ch.ceiling, ch.ceiling-ch.ceiling/2
 	most := kept.capacity(l.Name, l.rule(), at)
 	refilled := add(l.Tokens, refill)
+	if l.Granted() != 0 || l.Until() != 0 {
+		left, given := ch.grant.halved()
+		until = p.granted(l, l.Name, left, &Demand{})
+		l.Change(func(r *Rare) { r.Granted, r.Until = given.Granted, given.Until })
+		most = add(most, left.Granted)
+		keeps = max(keeps, sub(capacity, p.Item.capacity(l.Name, l.rule(), at)+given.Granted)) // both may have an odd millitoken
+	}
+	if ch.carries {
+		p.exactly(l, keeps)
+		return capacity - keeps, until
+	}
 	if refilled >= capacity {
 		p.step(Fill, l.Name, sub(capacity, refill), keeps)
-		return capacity - keeps
+		return capacity - keeps, until
 	}
-	gets := refilled / 2 // of a debt as well: a debt of one alone would not hold the other back
+	gets = refilled / 2 // of a debt as well: a debt of one alone would not hold the other back
 	room := min(sub(capacity, refill), add(sub(most, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
 		p.step(Cover, l.Name, sub(gets, refill)) // the new shard gets what the item has, and leaves no debt
 	}
-	return gets
+	return gets, until
 }
 
 // Merge plans that a shard takes over another one, which came from it by a split and is still of the same size. The
@@ -86,15 +100,17 @@ func (p *Plan) Merge(s, other *State) {
 		session := p.keepSession(s, l, next.after)
 		next.cover(l.Times(), l.Windows(), l.Session(), session.Since())
 		if l.isQuota() {
-			p.mergeQuota(s, other, l, at, next.after)
+			next.grants(p.mergeQuota(s, other, l, at, next.after))
 			continue
 		}
 		if l.Name == WriteUnits || theirs == nil {
 			params := l.params()
 			p.balance(s, l, &params, &d, s.RefilledAt, at)
+			next.grants(p.granted(l, l.Name, s.chain(l, s.RefilledAt, at, 0).grant, &d))
 			continue
 		}
 		ch := s.chain(l, s.RefilledAt, at, 0)
+		next.grants(p.granted(l, l.Name, ch.grant.plus(other.chain(theirs, other.RefilledAt, at, 0).grant), &d))
 		refill, most := signed(ch.inflow), ch.ceiling
 		held := min(other.chain(theirs, other.RefilledAt, latest, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), latest))
 		last := other.chain(theirs, latest, at, math.MaxUint64)
@@ -118,20 +134,23 @@ func (p *Plan) Merge(s, other *State) {
 }
 
 // mergeQuota plans that a quota takes over that of another shard, which has none where its item is lost. Both cross the
-// edges up to a time, so that they are in one period.
-func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) {
-	most, gets := s.chain(l, s.RefilledAt, at, 0).ceiling, int64(0)
-	if theirs := other.find(l.Name); theirs != nil {
-		if gets = other.chain(theirs, other.RefilledAt, at, 0).of(theirs.Tokens); other.renews(theirs, mark) {
-			gets = other.capacity(l.Name, theirs.rule(), at)
-		}
+// edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
+func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) (until int64) {
+	gets, theirs := int64(0), Grant{}
+	if of := other.find(l.Name); of != nil {
+		gets, theirs = other.crossed(of, at, mark)
 	}
+	level, left := s.crossed(l, at, mark)
+	most := s.chain(l, s.RefilledAt, at, 0).ceiling
 	switch {
+	case s.renews(l, mark) && l.grant().Until != 0: // what goes along depends on the balance
+		p.exactly(l, add(level, gets))
 	case s.renews(l, mark):
-		p.step(Renew, l.Name, add(s.capacity(l.Name, l.rule(), at), gets))
-	case l.Windows() != nil && l.Tokens > most: // a window cut it off
+		p.step(Renew, l.Name, add(level, gets))
+	case (l.Windows() != nil || l.Granted() != 0) && l.Tokens > most: // a window cut it off, or a grant is over
 		p.step(Fill, l.Name, most, add(most, gets))
 	case gets != 0:
 		p.step(Credit, l.Name, most, gets)
 	}
+	return p.granted(l, l.Name, left.plus(theirs), &Demand{})
 }

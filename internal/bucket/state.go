@@ -220,7 +220,10 @@ func (c *Config) Matches(s *State) bool {
 }
 
 func (l *Limit) params() Params {
-	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times(), l.Windows(), l.Session(), ""}
+	return Params{
+		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
+		Times: l.Times(), Windows: l.Windows(), Session: l.Session(),
+	}
 }
 
 func (l *Limit) has(p *Params) bool {

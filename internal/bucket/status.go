@@ -9,6 +9,7 @@ import (
 // A Status is where one limit of a bucket stands in view of a demand.
 type Status struct {
 	Params
+	Grant                      // what operators have granted beyond the capacity, of all shards
 	Change    *calendar.Change // of the window that holds now; nil without one
 	Available int64            // balance after a refill up to now, millitokens; negative in debt
 	Requested int64            // what the demand asks, millitokens
@@ -28,10 +29,10 @@ const Never = math.MaxInt64
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
 	now = led(shards, now)
 	for i := range c.Params {
-		p := &c.Params[i]
+		p := c.granted(shards, &c.Params[i], now)
 		amount, checked := d.of(p.Name)
 		available := c.available(shards, p, d, now)
-		status := Status{Params: *p, Available: available, Requested: amount, Short: checked && d.floor(p, only(shards), now) > available}
+		status := Status{Params: c.Params[i], Grant: p.grant, Available: available, Requested: amount, Short: checked && d.floor(p, only(shards), now) > available}
 		if checked {
 			status.Kept = p.Floors.kept(d.Priority, p.rule().capacityAt(now))
 		}
@@ -44,7 +45,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		status.Change, _, _ = p.Windows.At(now)
 		switch {
 		case !checked || d.needs(p, p.rule().capacityAt(now)) <= available:
-		case !p.rule().holds(d, p):
+		case !p.holds(d, now):
 			status.Wait = Never
 		default:
 			status.Wait = c.until(shards, p, available, func(capacity int64) int64 { return d.needs(p, capacity) }, now)
@@ -64,7 +65,7 @@ func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int
 	}
 	available := c.whole(shards, p, now).available()
 	if held := Of(d.rest().held, p.Name); held > 0 {
-		return min(add(available, held), max(available, p.rule().capacityAt(now)))
+		return min(add(available, held), max(available, p.capacityAt(now)))
 	}
 	return available
 }
@@ -74,7 +75,7 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
-		if _, checked := d.of(p.Name); checked && d.floor(p, only(shards), now) > c.available(shards, p, d, now) {
+		if _, checked := d.of(p.Name); checked && d.floor(c.granted(shards, p, now), only(shards), now) > c.available(shards, p, d, now) {
 			return false
 		}
 	}
@@ -97,7 +98,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 			has = c.whole(shards, p, now).available()
 		}
 		has = add(has, signed(p.rule().over(nil, p.Name, now, now+over)))
-		has = add(has, sub(amount, d.floor(p, only(shards), now)))
+		has = add(has, sub(amount, d.floor(c.granted(shards, p, now), only(shards), now)))
 		times = min(times, max(has, 0)/amount)
 	}
 	return times
@@ -146,8 +147,11 @@ func spareOf(shards []*State, p *Params) (spare uint64) {
 	}
 	spare = uint64(p.rule().most())
 	for _, s := range shards {
-		if l := s.find(p.Name); l != nil && l.Tokens < 0 {
-			spare = plus(spare, -uint64(l.Tokens))
+		if l := s.find(p.Name); l != nil {
+			spare = plus(spare, uint64(max(l.Granted(), 0)))
+			if l.Tokens < 0 {
+				spare = plus(spare, -uint64(l.Tokens))
+			}
 		}
 	}
 	return spare
@@ -235,11 +239,14 @@ func (c *Config) until(shards []*State, p *Params, available int64, needs func(c
 	at := now
 	for range maxStretches {
 		is, _, end := r.at(at)
-		tokens := needs(is.capacity)
-		if available = min(available, is.capacity); at > now && available >= tokens {
+		tokens, most := needs(is.capacity), add(is.capacity, p.grant.at(at))
+		if p.grant.at(at) > 0 {
+			end = min(end, p.grant.Until)
+		}
+		if available = min(available, most); at > now && available >= tokens {
 			return at - now
 		}
-		if tokens <= is.capacity {
+		if tokens <= most {
 			wait := timeUntil(func(wait int64) bool {
 				return raised(available, c.inflow(shards, p, at, min(add(at, wait), end))) >= tokens
 			})
@@ -248,12 +255,12 @@ func (c *Config) until(shards []*State, p *Params, available int64, needs func(c
 			}
 		}
 		switch {
-		case end == Never && tokens <= is.capacity && is.refill > 0:
+		case end == Never && tokens <= most && is.refill > 0:
 			return Never - 1 // longer than can be told, and not for ever
 		case end == Never:
 			return Never
 		}
-		available = min(raised(available, c.inflow(shards, p, at, end)), is.capacity)
+		available = min(raised(available, c.inflow(shards, p, at, end)), most)
 		at = end
 	}
 	if !r.mayReach(needs, min(available, r.capacityAt(at))) {
@@ -265,7 +272,8 @@ func (c *Config) until(shards []*State, p *Params, available int64, needs func(c
 // untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then. While no session is open, a
 // session quota is full at whatever capacity holds.
 func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64) int64, now int64) int64 {
-	at, r := now, p.rule()
+	at, r, holds := now, p.rule(), false
+	r.each(func(r rule) { holds = holds || needs(r.capacity) <= r.capacity })
 	for range maxStretches {
 		next := p.renewsAfter(shards, at)
 		if p.Session > 0 {
@@ -277,6 +285,9 @@ func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64
 		}
 		if at = next; c.available(shards, p, &Demand{}, at) >= needs(r.capacityAt(at)) {
 			return at - now
+		}
+		if !holds && at >= p.grant.Until { // it was the grant that could
+			return Never
 		}
 	}
 	if p.Times != nil && !r.mayRenew(needs, p.Times) {

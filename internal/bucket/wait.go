@@ -73,11 +73,11 @@ func (d *Demand) floorAfter(ahead int64, p *Params, s *State, now int64) int64 {
 	r := p.rule()
 	capacity := r.capacityAt(now)
 	needs := d.needs(p, capacity)
-	if needs > capacity {
+	if needs > capacity && needs > add(capacity, p.grants(s, now)) {
 		return math.MaxInt64
 	}
 	amount := Of(d.Amounts, p.Name)
-	kept := needs - amount
+	kept := sub(needs, amount)
 	if s != nil {
 		kept = s.share(p.Name, kept)
 	}

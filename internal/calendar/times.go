@@ -43,6 +43,12 @@ func Parse(patterns, zone string) (*Times, error) {
 // compactVersion is the beginning of the compact form.
 const compactVersion = "1"
 
+// IsLater reports whether times or windows are in a later version of the compact form than [Decode] and [DecodeWindows] know.
+func IsLater(compact string) bool {
+	digits := len(compact) - len(strings.TrimLeft(compact, "0123456789"))
+	return digits > 0 && compact[0] != '0' && compact[:digits] != compactVersion
+}
+
 // Decode returns the times that items hold, see [Times.Compact], as [Parse] does.
 func Decode(compact, zone string) (*Times, error) {
 	key := [2]string{compact, zone}

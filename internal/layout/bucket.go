@@ -29,6 +29,9 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	it, err := DecodeBucket(item)
 	wrong := Readable(err)
 	if wrong == nil {
+		if later := it.refuseLater(); later != nil {
+			err = later
+		}
 		wrong = it.place()
 	}
 	if wrong != nil {
@@ -282,6 +285,12 @@ func (k BucketKey) advanceLimit(call *AdvanceCall, s *bucket.Step) {
 		call.Sit(s.Limit, v[0], v[1], v[2])
 	case bucket.Unsit:
 		call.Unsit(s.Limit)
+	case bucket.Bestow:
+		call.Bestow(s.Limit, v[0])
+	case bucket.Lend:
+		call.Lend(s.Limit, v[0], v[1])
+	case bucket.Revoke:
+		call.Revoke(s.Limit)
 	case bucket.Schedule:
 		call.Schedule(s.Limit, s.Text)
 	case bucket.Unschedule:

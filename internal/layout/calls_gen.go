@@ -256,6 +256,24 @@ func (c AdvanceCall) Close(limit string) {
 	c.Pick(advanceClose, limit)
 }
 
+// Bestow notes what operators have granted beyond the capacity for the period of a quota.
+//   - tokens: millitokens
+func (c AdvanceCall) Bestow(limit string, tokens int64) {
+	c.Pick(advanceBestow, limit, expr.N(tokens))
+}
+
+// Lend notes what operators have granted beyond the capacity until a time.
+//   - tokens: millitokens
+//   - until: its end, epoch milliseconds
+func (c AdvanceCall) Lend(limit string, tokens, until int64) {
+	c.Pick(advanceLend, limit, expr.N(tokens), expr.N(until))
+}
+
+// Revoke ends a grant.
+func (c AdvanceCall) Revoke(limit string) {
+	c.Pick(advanceRevoke, limit)
+}
+
 // Schedule takes over the windows in which other parameters hold.
 //   - windows: in the compact form
 func (c AdvanceCall) Schedule(limit, windows string) {

@@ -179,6 +179,9 @@ const (
 	advanceUnsit
 	advanceOpen
 	advanceClose
+	advanceBestow
+	advanceLend
+	advanceRevoke
 	advanceSchedule
 	advanceUnschedule
 	advanceApart
@@ -303,6 +306,20 @@ var advanceOperation = expr.Operation{
 				expr.Remove(expr.Of("b_", "_wa")),
 				expr.Remove(expr.Of("b_", "_wtc")),
 			},
+		},
+		advanceBestow: {
+			Name:   "bestow",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_tu"), 0), expr.Remove(expr.Of("b_", "_tx"))},
+		},
+		advanceLend: {
+			Name:   "lend",
+			Slots:  2,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_tu"), 0), expr.Set(expr.Of("b_", "_tx"), 1)},
+		},
+		advanceRevoke: {
+			Name:   "revoke",
+			Update: []expr.Action{expr.Remove(expr.Of("b_", "_tu")), expr.Remove(expr.Of("b_", "_tx"))},
 		},
 		advanceSchedule: {
 			Name:   "schedule",

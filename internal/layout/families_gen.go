@@ -13,8 +13,6 @@ import (
 var (
 	// a limit that is not stored as a session quota has the length of a session
 	FeatureSessionQuota = Feature{Name: "session quota", Since: "0.15.0"}
-	// operators have added to a quota for the present period
-	FeatureTopUp = Feature{Name: "top up", Since: "0.17.0"}
 	// a level, and not the entity, says whether the parent is charged
 	FeatureCascadePolicy = Feature{Name: "cascade policy", Since: "0.16.0"}
 )
@@ -39,6 +37,12 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	}
 	if m.ResetTimes() != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.ResetTimes())})
+	}
+	if m.Granted() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "tu", Value: expr.N(m.Granted())})
+	}
+	if m.Until() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "tx", Value: expr.N(m.Until())})
 	}
 	if m.Session() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session())})
@@ -82,6 +86,10 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).SetWindowTexts(d.text(a))
 	case "rsched":
 		bucketLimitNamed(members, name).SetResetTimes(d.text(a))
+	case "tu":
+		bucketLimitNamed(members, name).SetGranted(d.number(a))
+	case "tx":
+		bucketLimitNamed(members, name).SetUntil(d.number(a))
 	case "rsa":
 		bucketLimitNamed(members, name).SetSession(d.number(a))
 	case "ws":

@@ -163,8 +163,8 @@ type Bucket struct {
 	// sched_tz: zone of all times and windows of the item, as the IANA database names it; absent in an item without
 	// them, or for UTC
 	Zone string
-	// vu: when the first of the quotas is full anew or the first window begins or ends, epoch milliseconds; 0 after a
-	// change of limits by another program, until a write with a refill
+	// vu: when the first of the quotas is full anew, the first window begins or ends, or a grant ends, epoch
+	// milliseconds; 0 after a change of limits by another program, until a write with a refill
 	ValidUntil int64
 	// xu: up to when quotas were made full anew, in a bucket whose stamp was set back since, epoch milliseconds
 	Crossed  int64
@@ -182,7 +182,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 20+12*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+	item := make(expr.Item, 0, 20+14*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		8*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -300,7 +300,6 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.Crossed = d.number(a)
 		case "entity_id", "resource", "GSI2PK", "GSI2SK", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
-			d.refuse(refusedInBucket, a)
 			it.unknown = append(it.unknown, *a)
 		}
 	}
@@ -332,12 +331,7 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 	if it.Key, ok = ParseBucketKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.outcome(key)
-}
-
-// refusedInBucket has the attributes of other programs by which a bucket item is refused.
-var refusedInBucket = refusals{
-	{prefix: "b_", name: "tu", feature: &FeatureTopUp, unless: []string{"0"}},
+	return it, d.failure(key)
 }
 
 // Operation is an operation item. What an operator did to a bucket by hand, under an id. It stands beside shard 0. A

@@ -59,6 +59,37 @@ func (it *Bucket) textOf(l *bucket.Limit, own, shared string) string {
 	return own
 }
 
+// later is what a program limits by that writes schedules in a form which this one does not know.
+var later = Feature{Name: "later schedule", Since: "0.18.0"}
+
+// refuseLater returns a [*RefusedError] where times or windows are in a later version of the compact form, and takes them away.
+func (it *Bucket) refuseLater() error {
+	var refused []Refusal
+	for _, shared := range []struct {
+		attribute string
+		text      *string
+	}{{"rsched", &it.SharedTimes}, {"sched", &it.SharedWindows}} {
+		if calendar.IsLater(*shared.text) {
+			refused, *shared.text = append(refused, Refusal{&later, shared.attribute}), ""
+		}
+	}
+	for i := range it.Limits {
+		l := &it.Limits[i]
+		if calendar.IsLater(l.ResetTimes()) {
+			refused = append(refused, Refusal{&later, "b_" + l.Name + "_rsched"})
+			l.Change(func(r *bucket.Rare) { r.Times = nil })
+		}
+		if calendar.IsLater(l.WindowTexts()) {
+			refused = append(refused, Refusal{&later, "b_" + l.Name + "_sched"})
+			l.Change(func(r *bucket.Rare) { r.Windows = nil })
+		}
+	}
+	if refused == nil {
+		return nil
+	}
+	return &RefusedError{Key: it.Key.Key(), Refused: refused}
+}
+
 // ReadTimes returns the times of a quota in an item, in the zone named there.
 func ReadTimes(compact, zone string) (*calendar.Times, error) {
 	return calendar.Decode(compact, cmp.Or(zone, defaultZone))

@@ -111,12 +111,13 @@ func TestTimesOfItems(t *testing.T) {
 	if s, err := ReadState(shared("1m0h0w1", "1m0h0")); err != nil || timesOf(&s, "day").Compact() != "1m0h0" {
 		t.Errorf("a limit with times of its own: %+v, %v", s, err)
 	}
-	for attribute, item := range map[string]expr.Item{"version": shared("1m0h0", "2m0h0"), "field": shared("1m99", "")} {
-		_, err := ReadState(item)
-		var wrong *store.ItemError
-		if !errors.As(err, &wrong) || wrong.Attribute != "b_day_rsched" {
-			t.Errorf("times with another %s: %v", attribute, err)
-		}
+	var wrong *store.ItemError
+	if _, err := ReadState(shared("1m99", "")); !errors.As(err, &wrong) || wrong.Attribute != "b_day_rsched" {
+		t.Errorf("times with another field: %v", err)
+	}
+	var refused *RefusedError
+	if s, err := ReadState(shared("1m0h0", "2m0h0")); !errors.As(err, &refused) || refused.Refused[0].Attribute != "b_day_rsched" || timesOf(&s, "day").Compact() != "1m0h0" {
+		t.Errorf("times in a later version: %+v, %v", s, err)
 	}
 	unknown := shared("1m0h0", "")
 	unknown.Set("sched_tz", expr.S("Europe/Bonn"))

@@ -73,7 +73,6 @@ type places struct {
 	slots      []string
 	rare       []bucket.Rare // times and windows of the limits
 	isRare     bool          // one of the limits may have something that is rare
-	harmless   []harmless
 	texts      []text
 	zone       string
 	isTimed    bool
@@ -83,12 +82,6 @@ type places struct {
 type text struct {
 	at    int
 	value string
-}
-
-// A harmless attribute is one by which an item with another value is refused.
-type harmless struct {
-	at int
-	*refusal
 }
 
 // A place is what is at one place of an item.
@@ -121,6 +114,8 @@ const (
 	since
 	applied
 	rolled
+	granted
+	until
 	perLimit
 	firstRare = known
 )
@@ -145,9 +140,6 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 	limits := decoded.Limits
 	for i := range item {
 		p.attributes = append(p.attributes, place{item[i].Name, item[i].Value.Kind()})
-		if r := refusedInBucket.find(item[i].Name); r != nil {
-			p.harmless = append(p.harmless, harmless{i, r})
-		}
 		if name := item[i].Name; name == "sched_tz" || strings.HasSuffix(name, "sched") {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
@@ -159,7 +151,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
 			RefillPeriod: first + refillPeriod, Consumed: first + consumed,
-			Rare: &bucket.Rare{Known: first + known, Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled},
+			Rare: &bucket.Rare{Known: first + known, Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled, Granted: first + granted, Until: first + until},
 		})
 		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
@@ -203,11 +195,6 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	if item[p.pk].Value.Text() != key.PK || item[p.sk].Value.Text() != key.SK {
 		return s, false
 	}
-	for _, h := range p.harmless {
-		if h.matters(item[h.at].Value) {
-			return s, false
-		}
-	}
 	for _, t := range p.texts {
 		if item[t.at].Value.Text() != t.value {
 			return s, false
@@ -250,6 +237,7 @@ func (r *BucketReader) shareRare(p *places, item expr.Item, limits []bucket.Limi
 		at, next := p.figures[firstLimit+perLimit*i:][:perLimit], p.rare[i]
 		next.Known, next.Session = figures.figure(at[known]), figures.figure(at[session])
 		next.Since, next.Applied, next.Rolled = figures.figure(at[since]), figures.figure(at[applied]), figures.figure(at[rolled])
+		next.Granted, next.Until = figures.figure(at[granted]), figures.figure(at[until])
 		switch {
 		case i < len(before) && before[i] != nil && *before[i] == next:
 			limits[i].Rare = before[i]

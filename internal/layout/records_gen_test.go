@@ -262,6 +262,21 @@ var calls = []operationCall{
 		c.Close("m")
 		return c.Bind()
 	}},
+	{"Advance Bestow", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Bestow("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Lend", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Lend("m", 1, 1)
+		return c.Bind()
+	}},
+	{"Advance Revoke", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Revoke("m")
+		return c.Bind()
+	}},
 	{"Advance Schedule", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Schedule("m", "x")

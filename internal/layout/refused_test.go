@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestReaderLooksAtValues reads items whose attributes are in the same places with values of the same kinds. Whether they are
-// refused depends on the values alone.
+// TestReaderLooksAtValues reads items whose attributes are in the same places with values of the same kinds. What they grant, and whether
+// their limits were changed, depends on the values alone.
 func TestReaderLooksAtValues(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	item := func(topUp, vu int64) expr.Item {
@@ -20,6 +20,7 @@ func TestReaderLooksAtValues(t *testing.T) {
 			{Name: "b_rpm_ra", Value: expr.N(1)},
 			{Name: "b_rpm_rp", Value: expr.N(1)},
 			{Name: "b_rpm_tu", Value: expr.N(topUp)},
+			{Name: "b_rpm_tx", Value: expr.N(topUp)},
 			{Name: "vu", Value: expr.N(vu)},
 		})
 	}
@@ -27,14 +28,12 @@ func TestReaderLooksAtValues(t *testing.T) {
 	r.Init(k, k.Key())
 	for range 3 {
 		for _, test := range []struct {
-			item    expr.Item
-			refused bool
-			until   int64
-		}{{item(0, 0), false, 0}, {item(5, 0), true, 0}, {item(0, 5), false, 5}, {item(0, 0), false, 0}} {
+			item           expr.Item
+			granted, until int64
+		}{{item(0, 0), 0, 0}, {item(5, 0), 5, 0}, {item(0, 5), 0, 5}, {item(0, 0), 0, 0}} {
 			s, err := r.State(test.item, nil)
-			if got := errors.As(err, new(*RefusedError)); got != test.refused ||
-				!got && (err != nil || s.ValidUntil != test.until || s.Changed != (test.until == 0)) {
-				t.Errorf("State(%v) = %+v, %v, want refused: %t", test.item, s, err, test.refused)
+			if err != nil || s.ValidUntil != test.until || s.Changed != (test.until == 0) || s.Limits[0].Granted() != test.granted || s.Limits[0].Until() != test.granted {
+				t.Errorf("State(%v) = %+v, %v", test.item, s, err)
 			}
 		}
 	}

@@ -17,8 +17,9 @@ import (
 type Change struct {
 	Limits []string        // that become full; nil for all that the bucket has
 	Gifts  []bucket.Amount // what limits get instead; nil for none
+	Until  int64           // when the gifts end, see [bucket.Hand]
 	// With returns what the transaction writes besides. It is told the changes of the limits, and the number of shards. That is 0 for a
-	// bucket that does not exist. Such a bucket is full, and stays as it is.
+	// bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are beyond its capacity.
 	With func(changes []bucket.LevelChange, shards int) ([]store.Write, error)
 }
 
@@ -51,12 +52,12 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	if err != nil {
 		return false, err
 	}
-	by := bucket.Hand{Full: names, Gifts: r.Gifts}
-	if r.Gifts != nil {
-		by.Full = nil
+	by := r.hand(names)
+	parts, changes, err := config.Change(v.states, &by, exact, al.life(epoch), now)
+	if err != nil {
+		return false, err
 	}
-	parts, changes, ok := config.Change(v.states, &by, exact, al.life(epoch), now)
-	if !ok {
+	if parts == nil {
 		return false, &CrowdedError{b.Entity, b.Resource}
 	}
 	with, err := r.With(changes, len(v.states))
@@ -79,28 +80,44 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	return done, err
 }
 
-// changeNothing is change for a bucket that does not exist.
+// hand returns what changes of the limits of these names.
+func (r *Change) hand(names []string) bucket.Hand {
+	if r.Gifts != nil {
+		names = nil
+	}
+	return bucket.Hand{Full: names, Gifts: r.Gifts, Until: r.Until}
+}
+
+// changeNothing is change for a bucket that does not exist. Gifts beyond its capacity make one.
 func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limits *Limits) (done bool, err error) {
 	names, err := r.names(nil, limits)
 	if err != nil {
 		return false, err
 	}
-	var changes []bucket.LevelChange
-	for _, s := range limits.Config.Statuses(nil, nil, &nothingAsked, al.now()) {
-		if slices.Contains(names, s.Name) {
-			changes = append(changes, bucket.LevelChange{Limit: s.Name, Before: s.Available, After: s.Available})
-		}
-	}
-	with, err := r.With(changes, 0)
+	by, now := r.hand(names), al.now()
+	plan, changes, err := limits.Config.Found(&by, al.life(al.NextEpoch()), now)
 	if err != nil {
 		return false, err
 	}
+	s := b.shard(0)
 	absent, err := layout.Insert()
+	first, shards := store.Write{Kind: store.Check, Key: s.key, Expr: absent}, 0
+	if plan != nil {
+		first, err = s.Write(plan, limits.Owner)
+		shards = 1
+	}
 	if err != nil {
 		return false, err
 	}
-	check := store.Write{Kind: store.Check, Key: b.shard(0).key, Expr: absent}
-	return al.table.Transact(ctx, append([]store.Write{check}, with...))
+	with, err := r.With(changes, shards)
+	if err != nil {
+		return false, err
+	}
+	done, err = al.table.Transact(ctx, append([]store.Write{first}, with...))
+	if plan != nil && (done || IsUnknown(err)) {
+		s.image.Store(nil) // a transaction returns no images
+	}
+	return done, err
 }
 
 // names returns the names of the limits that change. They are limits of the bucket, or stored ones.

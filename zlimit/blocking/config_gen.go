@@ -111,9 +111,18 @@ func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error)
 	return s.core.Reset(ctx, r)
 }
 
-// TopUp adds tokens to limits of a bucket, at most up to their capacity. A debt is paid first. What finds no room is
-// not added, and [zlimit.LimitChange.Added] tells what is. Leases that are open give back as before. No usage is
+// TopUp adds tokens to limits of a bucket. A debt is paid first. Leases that are open give back as before. No usage is
 // counted.
+//
+// With [zlimit.TopUpRequest.Until] the limit can hold so much more until then: see [zlimit.Status.Granted]. What is
+// above the capacity then is gone. Where a quota is full anew before, what is left of the grant goes along: what the
+// quota still has, at most the grant. Without an end, the tokens of a calendar quota, and of a session that is open,
+// end with its period. A limit that refills is filled at most to its capacity. What finds no room there is not added,
+// and [zlimit.LimitChange.Added] tells what is.
+//
+// Grants of a limit end at one time. Another end, and no end for a session quota of which no session is open, are a
+// [*zlimit.ValidationError]. It names the present end. A bucket that does not exist is made where more than its
+// capacity is granted.
 //
 // It is otherwise as [LimitService.Reset], in costs and errors, too. Repeated with one operation ID, it adds once, also
 // after a call that failed with [zlimit.UnavailableError.Unknown]. It is safe for concurrent use.

@@ -50,7 +50,7 @@ func (e *RefusedError) add(item expr.Item) bool {
 	key := store.KeyOf(item)
 	var err error
 	if _, ok := layout.ParseBucketKey(key); ok {
-		_, err = layout.DecodeBucket(item)
+		_, _, err = layout.ReadBucket(item)
 	} else if _, ok := layout.ParseEntityConfigKey(key); ok {
 		_, err = layout.DecodeEntityConfig(item)
 	} else if _, ok := layout.ParseResourceConfigKey(key); ok {

@@ -32,7 +32,7 @@ func TestRefusedSources(t *testing.T) {
 	}{
 		{"cascade", []expr.Item{resource("a").Join(expr.Item{yes("cascade")}), resource("b").Join(append(limits, yes("cascade")))}, []string{"2 items with a cascade policy", "attribute cascade"}},
 		{"session", []expr.Item{resource("a").Join(expr.Item{number("l_m_rsa", 5)})}, []string{"1 items with a session quota"}},
-		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, number("b_rpm_tu", 5)))}, []string{"1 items with a top up"}},
+		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, expr.Attribute{Name: "b_rpm_sched", Value: expr.S("2h9x500")}))}, []string{"1 items with a later schedule"}},
 		{"version", []expr.Item{layout.VersionKey{}.Key().Join(version("0.10.0", "0.17.0"))}, []string{"for clients from version 0.17.0"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package buckets
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,16 +47,23 @@ have failed can be repeated. An audit event tells who did it.`,
 func topUpCommand(sh *shell.Shell) *cobra.Command {
 	var r zlimit.TopUpRequest
 	var add []string
+	var until string
 	cmd := &cobra.Command{
 		Use:   "top-up ENTITY RESOURCE --add NAME=N ...",
 		Short: "Add tokens to a bucket",
-		Long: `Top-up adds tokens to limits of a bucket, at most up to their capacity. It pays
-debts first, and tells what it has added. Every process admits by it at once.
+		Long: `Top-up adds tokens to limits of a bucket. It pays debts first, and tells what it
+has added. Every process admits by it at once.
+
+Tokens beyond the capacity end --until a time, such as 2026-03-01T15:04, which
+is in UTC, or 2026-03-01T15:04:05+01:00, or a while from now on, such as 36h or
+2d. Without --until, those of a quota end with its period, and a limit that
+refills gets no more than its capacity.
 
 With --operation, of several top-ups with one ID one is done: a top-up that may
 have failed can be repeated. An audit event tells who did it.`,
-		Example: `  zlimit bucket top-up acme gpt --add tpd=50k --operation ticket-18`,
-		Args:    shell.Takes("ENTITY", "RESOURCE"),
+		Example: `  zlimit bucket top-up acme gpt --add tpd=50k --operation ticket-18
+  zlimit bucket top-up acme gpt --add tpd=1M --until 2d`,
+		Args: shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(add) == 0 {
 				return shell.Usagef("bucket top-up: --add NAME=N is missing; see %s --help", cmd.CommandPath())
@@ -63,6 +71,11 @@ have failed can be repeated. An audit event tells who did it.`,
 			r.Entity, r.Resource = args[0], args[1]
 			if r.Amounts, err = shell.ParseAmounts(add); err != nil {
 				return err
+			}
+			if until != "" {
+				if r.Until, err = shell.ParseEnd("until", until, time.Now()); err != nil {
+					return err
+				}
 			}
 			topUp := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
 				return l.Limits.TopUp(ctx, r)
@@ -79,6 +92,7 @@ have failed can be repeated. An audit event tells who did it.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&add, "add", nil, "`NAME=N`, tokens to add to a limit; repeatable")
+	cmd.Flags().StringVar(&until, "until", "", "`END` of what the capacity does not hold: a time, or a while from now on")
 	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID`, such as that of a ticket, under which it is done once")
 	return cmd
 }
@@ -99,7 +113,11 @@ func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlim
 	}
 	return sh.Print(made, func(p *show.Page) {
 		for _, l := range made.Limits {
-			p.Linef("%s: %v before, %v now", l.Limit, l.Before, l.After)
+			end := ""
+			if !l.Until.IsZero() {
+				end = ", until " + shell.FormatMoment(l.Until)
+			}
+			p.Linef("%s: %v before, %v now%s", l.Limit, l.Before, l.After, end)
 		}
 		switch {
 		case made.Repeated:

@@ -59,6 +59,17 @@ func (r *TimeRange) Parse(cmd *cobra.Command, now time.Time) (from, to time.Time
 	return from, to, nil
 }
 
+// ParseEnd parses when something ends: a TIME, or an AGE from a time on. A flag has the text.
+func ParseEnd(flag, text string, now time.Time) (time.Time, error) {
+	if age, ok := parseAge(text); ok {
+		return now.Add(age).UTC(), nil
+	}
+	if at, ok := parseMoment(text, now); ok {
+		return at, nil
+	}
+	return time.Time{}, Usagef("--%s %q: must be a time such as 2026-03-01, 2026-03-01T15:04 or 2026-03-01T15:04:05+01:00, or a duration such as 36h or 2d", flag, text)
+}
+
 // momentForms are the forms of a TIME. Those without a zone are in UTC.
 var momentForms = []string{"2006-01", time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 

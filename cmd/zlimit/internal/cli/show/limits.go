@@ -26,7 +26,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Now().Capacity), Refill(s.Limit)}
+		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Now().Capacity) + granted(s), Refill(s.Limit)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}
@@ -46,6 +46,18 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 		rows = append(rows, row)
 	}
 	p.Table(header, rows)
+}
+
+// granted returns what a limit may hold beyond its capacity, and until when; "" for nothing.
+func granted(s zlimit.Status) string {
+	switch {
+	case s.Granted == 0:
+		return ""
+	case s.GrantEnds.IsZero():
+		return " + " + Grouped(s.Granted)
+	default:
+		return " + " + Grouped(s.Granted) + " until " + s.GrantEnds.Format("2006-01-02T15:04Z")
+	}
 }
 
 // Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows and

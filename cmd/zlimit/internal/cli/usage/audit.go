@@ -175,6 +175,9 @@ func shownByHand(e zlimit.AuditEvent) (string, bool) {
 		}
 		parts = append(parts, name+"="+now)
 	}
+	if until, ends := e.Details["until"].(string); ends {
+		parts = append(parts, "until="+until)
+	}
 	parts = append(parts, "operation="+operation)
 	if shards == 0 {
 		return strings.Join(append(parts, "no bucket yet, which counts as full"), ", "), true
