@@ -56,6 +56,7 @@ func Inspect(r *http.Request) (Call, error) {
 // inspect reads the body of a call.
 func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *spool, error) {
 	q := newQuestion(Call{API: p.format.API, Model: model, Stream: p.stream})
+	q.polled = p.format.stage != nil
 	s, err := fill(r, c.memory, c.most, q)
 	if err != nil {
 		return nil, nil, err
@@ -115,18 +116,20 @@ func isJSON(kind string) bool {
 
 // A question is what the body of a request says, which is written to it in pieces of any size.
 type question struct {
-	call      Call
-	scanner   scanner
-	fixed     bool  // the path names the model
-	streams   bool  // the path says that the answer is streamed
-	bytes     int64 // of text
-	opaque    int64 // pictures and files
-	most      int64 // tokens of one choice; -1 for not said
-	preferred bool  // a newer name of the same setting was there
-	choices   int64
-	documents int
-	nested    bool // a document is inside an array
-	alike     bool // a member has the name of the model but for its case, which some servers take for it
+	call       Call
+	scanner    scanner
+	fixed      bool  // the path names the model
+	streams    bool  // the path says that the answer is streamed
+	bytes      int64 // of text
+	opaque     int64 // pictures and files
+	most       int64 // tokens of one choice; -1 for not said
+	preferred  bool  // a newer name of the same setting was there
+	choices    int64
+	documents  int
+	nested     bool // a document is inside an array
+	polled     bool // the response may be made in the background
+	background bool // the response is made there
+	alike      bool // a member has the name of the model but for its case, which some servers take for it
 
 	sources []source // by the number of brackets that are open
 	source  *source  // whose string is read; nil for text
@@ -200,7 +203,7 @@ func (q *question) interest(path []byte) interest {
 	}
 	name := path[bytes.LastIndexByte(path, '.')+1:]
 	switch {
-	case string(name) == "type":
+	case string(name) == "type", q.polled && string(path) == "background":
 		return kept
 	case opaqueNames[string(name)]:
 		q.source = q.inside()
@@ -211,6 +214,10 @@ func (q *question) interest(path []byte) interest {
 func (q *question) scalar(path, raw []byte) {
 	if set := settings[string(path)]; set != nil {
 		set(q, raw)
+		return
+	}
+	if string(path) == "background" {
+		q.background = !isFalse(raw)
 		return
 	}
 	q.inside().text = string(raw) == `"text"`

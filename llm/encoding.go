@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 )
@@ -26,4 +27,11 @@ func readable(accepted string) string {
 		return "gzip"
 	}
 	return "identity"
+}
+
+// acceptReadable has a request ask for no answer in an encoding that is not understood.
+func acceptReadable(h http.Header) {
+	if accepted := h.Values("Accept-Encoding"); len(accepted) > 0 {
+		h.Set("Accept-Encoding", readable(strings.Join(accepted, ",")))
+	}
 }

@@ -43,6 +43,9 @@ type Format struct {
 	Finish []string `json:"finish,omitempty"`
 
 	delay map[string]bool // how long an error asks to wait, where no header says it
+
+	// The name of a response that may be made in the background, and how far the provider is; nil where none is.
+	id, stage map[string]bool
 }
 
 // A Count is a number of tokens that providers report.
@@ -172,6 +175,7 @@ func Formats() []Format {
 			}),
 			InputHasCache: true, Text: []string{"delta", "output.content.text", "output.arguments"},
 			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens"},
+			id: set("id", "response.id"), stage: set("status", "response.status"),
 		},
 		{API: APIOpenAIEmbeddings, Paths: deployments("/embeddings"), InputOnly: true, Usage: chat, Model: []string{"model"}},
 		{
@@ -217,7 +221,8 @@ func Formats() []Format {
 			Text:   []string{"delta.text", "delta.content.text", "delta.arguments", "delta.arguments.*", "outputs.text", "steps.content.text"},
 			Model:  []string{"model", "interaction.model"},
 			Finish: []string{"usage.total_output_tokens", "interaction.usage.total_output_tokens"},
-			delay:  set("error.details.retryDelay"),
+			id:     set("id", "interaction.id"), stage: set("status", "interaction.status"),
+			delay: set("error.details.retryDelay"),
 		},
 		{API: APIGeminiEmbeddings, Paths: []string{"/models/{model}:embedContent", "/models/{model}:batchEmbedContents"}, InputOnly: true},
 		{API: APIVertexPredict, Paths: below([]string{"/models/{model}", "/endpoints/{model}"}, ":predict", ":predictLongRunning"), InputOnly: true},
@@ -263,7 +268,7 @@ func (f *format) interest(path []byte) interest {
 	if f.text[string(path)] {
 		return counted
 	}
-	if _, ok := f.Usage[string(path)]; ok || f.model[string(path)] || f.service[string(path)] || f.finish[string(path)] || f.delay[string(path)] || failures[string(path)] {
+	if _, ok := f.Usage[string(path)]; ok || f.model[string(path)] || f.service[string(path)] || f.finish[string(path)] || f.delay[string(path)] || f.id[string(path)] || f.stage[string(path)] || failures[string(path)] {
 		return kept
 	}
 	for _, above := range f.below {

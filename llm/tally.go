@@ -27,6 +27,8 @@ type tally struct {
 	model    string
 	service  string        // the class of service
 	delay    time.Duration // that an error asks to wait
+	id       string        // of a response that may be made in the background, as JSON
+	stage    string        // of that response, as JSON
 
 	// Counts of the document under way, which hold once it is whole.
 	pending        [countEnd]int64
@@ -35,6 +37,8 @@ type tally struct {
 	pendingModel   string
 	pendingService string
 	pendingFailure bool
+	pendingID      string
+	pendingStage   string
 	bad            bool // it has a number that cannot be true
 
 	lastRaw  []byte // a string as it was written last, and what it says
@@ -73,6 +77,12 @@ func (t *tally) scalar(path, raw []byte) {
 	}
 	if t.format.model[string(path)] {
 		t.pendingModel = t.text(raw) // what is no string names no model
+	}
+	if t.format.id[string(path)] && string(raw) != t.pendingID {
+		t.pendingID = string(raw)
+	}
+	if t.format.stage[string(path)] && string(raw) != t.pendingStage {
+		t.pendingStage = string(raw)
 	}
 	if t.format.service[string(path)] {
 		t.pendingService = t.text(raw)
@@ -116,6 +126,7 @@ func (t *tally) document() {
 	if t.pendingService != "" {
 		t.service = t.pendingService
 	}
+	t.id, t.stage = t.pendingID, t.pendingStage // which stay, so that events that repeat them allocate nothing
 	t.finished = t.finished || t.pendingEnd
 	t.failed = t.failed || t.pendingFailure
 	t.hasPending, t.pendingEnd, t.pendingModel, t.pendingService, t.pendingFailure, t.bad = [countEnd]bool{}, false, "", "", false, false
@@ -137,7 +148,7 @@ func (t *tally) usage(atEnd bool) Usage {
 	if u.Model == "" {
 		u.Model = t.call.Model
 	}
-	if t.failed && t.streamed == 0 && t.has == [countEnd]bool{} {
+	if t.refused() {
 		return Usage{Model: u.Model}
 	}
 	if t.format.InputHasCache || t.format.API == APIBedrockConverse && inclusive(u.Model) {
@@ -168,6 +179,9 @@ func (t *tally) usage(atEnd bool) Usage {
 	u.AudioOutput = min(n[CountAudioOutput], u.Output)
 	return u
 }
+
+// refused reports whether the answer is an error and nothing else. The tally is locked.
+func (t *tally) refused() bool { return t.failed && t.streamed == 0 && t.has == [countEnd]bool{} }
 
 // inclusive reports whether a model of Bedrock counts cached tokens among those of the input: OpenAI's do, Anthropic's and
 // Amazon's do not.

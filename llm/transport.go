@@ -19,7 +19,8 @@ import (
 // A Transport is an [http.RoundTripper] that limits the calls of models among its requests. It refuses calls of unknown
 // form, see [WithUnknown]. It takes an estimate before it sends a call. It settles the lease once: at the end of the
 // answer, when the answer is closed, or when the request's context ends. The caller reads the bytes that the provider
-// sent.
+// sent. A call whose response is made in the background is settled by the request that shows the response at its end. After
+// an hour, or behind 1,024 newer ones, it is settled at its estimate.
 //
 // A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that make
 // no model work are sent as they are, without a limit. An answer of an error status, and a request that could not be
@@ -35,6 +36,7 @@ type Transport struct {
 	config  config
 	learner learner
 	behind  background
+	held    holding
 	unknown atomic.Int64
 
 	unsettled, unlearned unsettled.Log
@@ -102,9 +104,13 @@ func FromContext(r *http.Request) (string, error) {
 }
 
 // Wait returns when all that goes on behind the callers is done, or with the error of the context. That are the answers
-// that callers have left, the settling of calls whose contexts have ended, and what [WithLearning] writes. Call it after
-// the last request, and before the limiter is closed.
-func (t *Transport) Wait(ctx context.Context) error { return t.behind.wait(ctx) }
+// that callers have left, the settling of calls whose contexts have ended, and what [WithLearning] writes. Calls whose
+// responses are made in the background, and which no request has shown at their end, are settled at their bound. Call Wait
+// after the last request, and before the limiter is closed.
+func (t *Transport) Wait(ctx context.Context) error {
+	t.settleHeld()
+	return t.behind.wait(ctx)
+}
 
 // RoundTrip implements [http.RoundTripper]. It costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost, and
 // another Acquire for an estimate that is above what a limit can hold.
@@ -130,22 +136,24 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // An exchange is a call that was admitted.
 type exchange struct {
-	transport *Transport
-	call      Call
-	format    *format // nil for a request that is sent as it is
-	unknown   bool    // no format is for the request
-	request   string  // the method and the path of an unknown one that is charged
-	spool     *spool
-	usage     edit // of the request, which asks for the usage
-	entity    string
-	resource  string
-	lease     *zlimit.Lease
-	host      string
-	sent      time.Time
-	first     atomic.Int64 // nanoseconds from sent to the first byte of the answer
-	taken     zlimit.Amounts
-	settling  atomic.Bool
-	settled   chan struct{} // closed when it is
+	transport  *Transport
+	call       Call
+	format     *format // nil for a request that is sent as it is
+	unknown    bool    // no format is for the request
+	request    string  // the method and the path of an unknown one that is charged
+	spool      *spool
+	usage      edit // of the request, which asks for the usage
+	background bool // the answer may come before the response is made
+	entity     string
+	resource   string
+	lease      *zlimit.Lease
+	host       string
+	path       string
+	sent       time.Time
+	first      atomic.Int64 // nanoseconds from sent to the first byte of the answer
+	taken      zlimit.Amounts
+	settling   atomic.Bool
+	settled    chan struct{} // closed when it is
 }
 
 // admit acquires what a call is estimated to take. For a request that is no call it returns an exchange without a
@@ -176,7 +184,7 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 			spool.release()
 		}
 	}()
-	x = &exchange{transport: t, call: q.call, format: p.format, spool: spool, settled: make(chan struct{})}
+	x = &exchange{transport: t, call: q.call, format: p.format, spool: spool, background: q.background, settled: make(chan struct{})}
 	if unknown {
 		x.request = r.Method + " " + r.URL.Path
 	}
@@ -248,7 +256,7 @@ func (x *exchange) amounts(u Usage) (zlimit.Amounts, error) {
 // send sends the call, whose answer will settle it.
 func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
-	x.host, x.sent = r.URL.Host, time.Now()
+	x.host, x.path, x.sent = r.URL.Host, r.URL.Path, time.Now()
 	outbound, way, cancel := x.outbound(r)
 	defer x.spool.release()
 	stop := context.AfterFunc(ctx, cancel)
@@ -260,6 +268,9 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 		unsent := !tried || way.ended()
 		if !unsent {
 			usage.Input = x.call.Input
+			if x.background {
+				usage.Output = x.call.Output
+			}
 		}
 		x.settle(ctx, outcome{unsent: unsent, usage: usage})
 	}
@@ -330,9 +341,7 @@ func (x *exchange) outbound(r *http.Request) (*http.Request, *way, context.Cance
 		}
 		outbound.Header.Del("Accept-Encoding") // the chunk can only be taken out of what is not compressed
 	}
-	if accepted := outbound.Header.Values("Accept-Encoding"); len(accepted) > 0 {
-		outbound.Header.Set("Accept-Encoding", readable(strings.Join(accepted, ",")))
-	}
+	acceptReadable(outbound.Header)
 	return outbound, w, cancel
 }
 
@@ -340,11 +349,16 @@ func (x *exchange) outbound(r *http.Request) (*http.Request, *way, context.Cance
 func (x *exchange) answer(ctx context.Context, response *http.Response, cancel context.CancelFunc) io.ReadCloser {
 	meter := newMeter(x.call, x.format, response.Header, &timedBody{response.Body, x})
 	settle := func() {
+		if x.hold(ctx, response, meter) {
+			return
+		}
 		usage := meter.Usage()
 		if response.StatusCode < 200 || response.StatusCode > 299 {
 			usage = Usage{Model: usage.Model}
+		} else if x.background && !usage.Complete && meter.goesOn() {
+			usage = x.bound(usage.Model)
 		}
-		x.settle(ctx, outcome{response: response, usage: usage, delay: meter.retryDelay()})
+		x.settle(ctx, outcome{status: response.StatusCode, response: response, usage: usage, delay: meter.retryDelay()})
 	}
 	var body io.ReadCloser = meter
 	if x.filters(response) {
@@ -385,7 +399,8 @@ func (x *exchange) filters(response *http.Response) bool {
 // An outcome is what became of a call.
 type outcome struct {
 	unsent   bool
-	response *http.Response // nil when there was none
+	status   int            // 0 without a response
+	response *http.Response // that is learned from; nil when there is none
 	usage    Usage
 	delay    time.Duration // that the body of the response asks for
 }
@@ -406,9 +421,7 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	if report.Err != nil {
 		x.transport.unsettled.Error(ctx, c.logger, "llm: a call could not be settled", report.Err, "entity", x.entity, "resource", x.resource)
 	}
-	if o.response != nil {
-		report.Status = o.response.StatusCode
-	}
+	report.Status = o.status
 	x.learnLength(o.usage)
 	c.observe(ctx, report)
 	if o.response != nil {

@@ -88,8 +88,11 @@ func (t *Transport) meet(r *http.Request) (*pattern, error) {
 	}
 }
 
-// pass sends a request as it is, and reports an unknown one.
+// pass sends a request as it is, and reports an unknown one. A request for the response of a held call may settle that.
 func (t *Transport) pass(r *http.Request, unknown bool) (*http.Response, error) {
+	if h := t.held.find(r); h != nil && !unknown {
+		return t.poll(r, h)
+	}
 	name := r.Method + " " + r.URL.Path
 	response, err := t.config.base.RoundTrip(r)
 	if unknown && t.config.unknown == UnknownObserve {
