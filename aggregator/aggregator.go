@@ -1,9 +1,9 @@
 // Package aggregator works on the changes of a table:
 //   - The aggregator sums up the consumption of entities into snapshots of usage.
 //   - The aggregator also refills, splits and merges buckets ahead of the limiters.
-//   - It archives expired audit events.
+//   - The aggregator also archives expired audit events.
 //
-// It runs as a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
+// The aggregator runs as a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
 package aggregator
 
 import (
@@ -78,7 +78,7 @@ const (
 
 // tableOf returns a store as the aggregator calls it.
 func (a *Aggregator) tableOf(s store.Store) *table.Table {
-	return table.New(s, table.Options{Timeout: callTimeout, Patience: maxWriteTries, Races: resizeTries, Sleep: a.options.sleep})
+	return table.New(s, table.Options{Timeout: callTimeout, Tries: maxWriteTries, Races: resizeTries, Sleep: a.options.sleep})
 }
 
 // applyAdmitted is [Aggregator.apply] for a table that this client may use; otherwise every change fails.

@@ -134,8 +134,8 @@ type outageLog struct {
 	tending seldom.Line // buckets that are not tended, for another reason
 }
 
-// log writes a failure that is tried again: on the line of the outage where it is one, and otherwise on a line of its
-// own.
+// log writes a failure that is tried again. A failure of an outage has the outage's line, and any other has a line of
+// its own.
 func (a *Aggregator) log(ctx context.Context, own *seldom.Line, level slog.Level, text string, err error, more ...any) {
 	switch {
 	case isOutage(err):

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// An Amount is what a write takes of one limit, in millitokens; negative to give back.
+// An Amount is the part of a write for one limit, in millitokens; negative to give back.
 type Amount struct {
 	Limit  string
 	Tokens int64
 
-	// FromChildren is the part of Tokens that requests of children take, and FromNarrower that of requests of narrower resources. The item
-	// counts each of them beside the whole, and decides nothing by them.
+	// FromChildren is the part of Tokens taken by requests of children, and FromNarrower that of requests of narrower
+	// resources. The item counts each of them beside the whole, and decides nothing by them.
 	FromChildren, FromNarrower int64
 }
 
@@ -129,14 +129,14 @@ func Negated(amounts []Amount) []Amount {
 	return negative
 }
 
-// A Demand is what one write is to take. Limits that it does not name are neither asked nor charged.
+// A Demand has the amounts of one write. Limits that it does not name are neither asked nor charged.
 type Demand struct {
 	Amounts   []Amount // each limit at most once, all of them configured
 	Unchecked bool     // taken without a check, down into debt
 	Settles   bool     // it belongs to requests that were served, and is taken also where requests are refused by now
 	Life      int64    // of limits that the write starts, see [Limit.Life]
 
-	// Wait is how long the caller waits at most for tokens that are not there yet, in milliseconds; 0 for a caller that does not.
+	// Wait is the caller's longest wait for tokens, in milliseconds; 0 for a caller that does not wait.
 	Wait int64
 	// Priority is that of the caller where a limit has a floor for it, else "".
 	Priority string
@@ -144,10 +144,10 @@ type Demand struct {
 	beside *beside // its amounts, what few demands have; nil for one without. Copies of the demand share it, and nothing changes it
 }
 
-// What a demand has beside its amounts is rare.
+// The rare parts of a demand, beside its amounts.
 type beside struct {
 	held  []Amount  // taken, but to be given back soon; it counts as there, except for a write
-	ended []Amount  // of what is over: given back to no balance, and counted; the amounts have none of these limits
+	ended []Amount  // of periods or lives that are over: counted, and given back to no balance; the amounts have none of these limits
 	line  []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
 	part  *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
 
@@ -155,10 +155,10 @@ type beside struct {
 	takers int64    // among whom the slots are divided, each with a fencing number; 0 for one
 }
 
-// alone is what a demand has that has nothing beside its amounts.
+// alone is the rest of a demand with amounts only.
 var alone beside
 
-// rest returns what the demand has beside its amounts. It is not to be changed.
+// rest returns the parts of the demand beside its amounts. It is not to be changed.
 func (d *Demand) rest() *beside {
 	if d.beside == nil {
 		return &alone
@@ -166,7 +166,8 @@ func (d *Demand) rest() *beside {
 	return d.beside
 }
 
-// Holding returns the demand, for which amounts count as there that are taken but to be given back soon, except for a write.
+// Holding returns the demand with amounts that are taken and soon to be given back. They count as there, except for a
+// write.
 func (d *Demand) Holding(amounts []Amount) *Demand {
 	next, rest := *d, *d.rest()
 	rest.held = amounts
@@ -174,7 +175,7 @@ func (d *Demand) Holding(amounts []Amount) *Demand {
 	return &next
 }
 
-// A part says what a transaction of several shards makes of one of them, beside what it takes.
+// A part is the share of one shard in a transaction of several, beside the amounts.
 type part struct {
 	floors []Amount // stand in for what [Demand.floor] works out
 	levels []Amount // balances to leave, of limits to which refill of other shards flows
@@ -193,7 +194,7 @@ func (d *Demand) levels() []Amount {
 	return nil
 }
 
-// of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of
+// of returns the amount of the write for a limit, and whether the balance must have it. Every write takes one unit of
 // [WriteUnits] without a check. A bucket that is not split goes on, and the table itself throttles it.
 func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	if limit == WriteUnits {
@@ -203,7 +204,7 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	return tokens, tokens > 0 && !d.Unchecked
 }
 
-// parts returns the parts of what the write takes of a limit that requests of children and of narrower resources take.
+// parts returns the parts of the write's amount for a limit taken by requests of children and of narrower resources.
 func (d *Demand) parts(limit string) (children, narrower int64) {
 	for _, amounts := range [...][]Amount{d.Amounts, d.rest().ended} {
 		for i := range amounts {
@@ -223,9 +224,10 @@ func (d *Demand) lifeOf(limit string) int64 {
 	return d.Life
 }
 
-// GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the limits
-// when the amounts were taken. What is given back to a limit that was started anew is part of the new, full one, and left out.
-// What is given back to a quota whose period is over, or to a limit that was reset by hand, is counted alone.
+// GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the
+// limits when the amounts were taken. An amount given back to a limit that was started anew is part of the new, full
+// one, and left out. An amount given back to a quota of a later period, or to a limit that was reset by hand, is only
+// counted.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	d.Amounts, d.beside = amounts, nil
 	isFormer := func(a Amount) bool { return a.Tokens < 0 && s.isFormer(a.Limit, lives) != live }
@@ -244,7 +246,7 @@ func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	}
 }
 
-// What a limit of an item is to one that was taken of.
+// The relation of a limit of an item to a limit of a lease.
 type identity uint8
 
 const (
@@ -253,7 +255,7 @@ const (
 	another                 // started anew
 )
 
-// isFormer returns what a limit of the item is to the one with that name of some lives.
+// isFormer returns the relation of a limit of the item to the one with that name in some lives.
 func (s *State) isFormer(limit string, lives []Life) identity {
 	l := s.find(limit)
 	at := slices.IndexFunc(lives, func(was Life) bool { return was.Limit == limit })
@@ -317,7 +319,7 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 	return next.Lives(known)
 }
 
-// level returns the balance that a limit is to be left with; false when that follows from its own refill.
+// level returns the balance to leave a limit with; false when the balance follows from its own refill.
 func (d *Demand) level(limit string) (tokens int64, ok bool) {
 	for _, a := range d.levels() {
 		if a.Limit == limit {

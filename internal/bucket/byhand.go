@@ -2,14 +2,15 @@ package bucket
 
 import "slices"
 
-// An operator may make limits of a bucket full by hand, whatever was left or owed. All shards become full in one transaction. Requests
-// that took before may give back later. What they took is part of what is there by then, so that it is counted, and put back nowhere.
-// The life of a limit tells: its number goes up by oneReset. The number of one that is started is below that.
+// An operator may make limits of a bucket full by hand, at any balance or debt. All shards become full in one
+// transaction. Requests that took before may give back later. Their tokens are part of the new balance, so they are
+// counted, and put back nowhere. The life of a limit tells: its number goes up by oneReset. A limit starts with a
+// number below that.
 
-// oneReset is what a reset by hand adds to a [Limit.Life].
+// oneReset is the addition of a reset by hand to a [Limit.Life].
 const oneReset = 1 << 33
 
-// A Hand is what an operator changes of a bucket by hand.
+// A Hand is an operator's change of a bucket by hand.
 type Hand struct {
 	Full  []string // limits that are full then, as if nothing was ever taken of them
 	Gifts []Amount // what other limits have more then
@@ -18,7 +19,7 @@ type Hand struct {
 	Until int64
 }
 
-// A LevelChange is what a write by hand makes of a limit of a bucket.
+// A LevelChange is the change of a limit of a bucket in a write by hand.
 type LevelChange struct {
 	Limit         string
 	Before, After int64 // of all shards, millitokens; Before as the images show it
@@ -34,7 +35,7 @@ func (d *Demand) restarts(limit string) bool {
 // restart plans that a limit was reset by hand.
 func (p *Plan) restart(l *Limit) { p.step(Begin, l.Name, add(l.Life, oneReset)) }
 
-// gift returns what an operator adds to a limit.
+// gift returns the tokens that an operator adds to a limit.
 func (d *Demand) gift(limit string) uint64 {
 	if part := d.rest().part; part != nil {
 		return uint64(max(Of(part.gifts, limit), 0))
@@ -42,9 +43,10 @@ func (d *Demand) gift(limit string) uint64 {
 	return 0
 }
 
-// Change plans what an operator changes of a bucket at a time, in one transaction of all its shards. The other limits are refilled. With
-// even, the shards are left with the same part of those and of the limits with gifts, and the refill that full shards could not hold
-// belongs to the others. That asks for the balances as they were seen; else such refill is lost. Limits that a shard starts have the life.
+// Change plans an operator's change of a bucket at a time, in one transaction of all its shards. The other limits are
+// refilled. With even, the shards are left with the same part of those and of the limits with gifts. Refill that full
+// shards could not hold belongs to the others. That asks for the balances as they were seen; else such refill is lost.
+// Limits that a shard starts have the life.
 //
 // A limit that another program has started has no life to ask for, so that what is given back to it would not find a reset. The item
 // then gets a new generation, for which every write asks.
@@ -147,7 +149,7 @@ func (c *Config) restamp(s *State, now int64) int64 {
 	return max(now, s.RefilledAt+1)
 }
 
-// evenly divides tokens, or a debt, among shards so that each has the same part of its share, except single millitokens.
+// evenly splits tokens, or a debt, among shards so that each has the same part of its share, except single millitokens.
 func evenly(shares []int64, tokens int64) []int64 {
 	if tokens >= 0 {
 		return inProportion(shares, tokens)

@@ -14,7 +14,7 @@ const (
 	Crowded             // not at all: the item would have more than MaxLimits
 	Create              // as a new item: there is none
 	Spend               // without a refill
-	Advance             // together with the refill, and with whatever brings the item in line with its config
+	Advance             // together with the refill, and with all changes that bring the item in line with its config
 )
 
 // String returns the name of the kind.
@@ -89,7 +89,7 @@ type Step struct {
 // A Plan is how a demand is to be written. It may be reused from decision to decision; its zero value is ready.
 type Plan struct {
 	Kind       Kind
-	RefilledAt int64  // Spend: the oldest refill stamp that the item may have; Advance: the one that it must have
+	RefilledAt int64  // Spend: the oldest refill stamp allowed; Advance: the exact one
 	ValidUntil int64  // Advance: that of the item, unless it has none
 	Now        int64  // Spend: the time after which the item must not have expired; Create, Advance: the refill stamp to write
 	Generation int64  // Spend, Advance: that of the item
@@ -167,7 +167,7 @@ func (p *Plan) text(kind StepKind, limit, text string, values ...int64) {
 	p.Steps[len(p.Steps)-1].Text = text
 }
 
-// admit plans to ask that requests are served, unless the demand settles one that was.
+// admit plans the checks that serve requests, unless the demand settles a request.
 func (p *Plan) admit(d *Demand) {
 	if !d.Settles {
 		p.step(Admit, "")
@@ -226,9 +226,9 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 }
 
-// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an image that is known to be old.
-// The conditions of the write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan
-// as it is for an item that is not in line or whose limits were changed, and for a demand that is not checked.
+// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an old image. The conditions of the
+// write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan as it is for an item
+// that is not in line or whose limits were changed, and for an unchecked demand.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	now = s.led(now)
 	returned := func(a Amount) bool { return a.Tokens < 0 }
@@ -266,7 +266,7 @@ func (p *Plan) ascribe(limit string, d *Demand) {
 	}
 }
 
-// count plans to count what an advance takes of a limit.
+// count plans to count the amount that an advance takes of a limit.
 func (p *Plan) count(limit string, d *Demand) {
 	amount, _ := d.of(limit)
 	if counted := amount + Of(d.rest().ended, limit); counted != 0 {
@@ -500,7 +500,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	switch {
 	case given:
 		p.leave(l, level, d)
-	case renewed: // what is given back is of the period before
+	case renewed: // the amount given back is of the period before
 		level = sub(capacity, max(amount, 0))
 		p.renew(l, level, ch)
 	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
@@ -587,8 +587,8 @@ type lifetime struct {
 	until  int64 // when the last of the quotas is full anew, epoch milliseconds
 }
 
-// cover takes a limit into account that stands at a level, and may be left with a debt as deep as the one that its last caller could
-// leave. The next callers then spend, and need not prolong the life of the item each.
+// cover considers a limit at a level that may be left with a debt, as deep as its last caller could leave. The next
+// callers then spend, and need not prolong the life of the item each.
 func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 	switch {
 	case life.config.Lifetime <= 0 || p.Name == WriteUnits:

@@ -5,19 +5,18 @@ import (
 	"math/bits"
 )
 
-// A Part is what one shard gives to a demand, and the write by which it does.
+// A Part is the share of one shard in a demand, with its write.
 type Part struct {
 	At      int // index of the shard
 	Amounts []Amount
 	Plan    Plan
 }
 
-// Gather plans how shards give a demand together, in one transaction. Each shard gives what it has above a level that
-// is the same part of every share.
+// Gather plans how shards give a demand together, in one transaction. Each shard gives the tokens above a level that is
+// the same part of every share.
 //
-// Refill that full shards could not hold belongs to the shards that have room. Gather moves it to them with even, or
-// where the shards have the demand only together with such refill. All shards are then left with the same part of the
-// limit.
+// Refill that full shards could not hold belongs to the shards with room. Gather moves it to them with even, or where
+// the shards have the demand only together with such refill. All shards are then left with the same part of the limit.
 //
 // Gather returns false when the shards fall short, or when shards is empty.
 func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts []Part, ok bool) {
@@ -80,7 +79,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	return parts, true
 }
 
-// partOfFloor returns the balance of a shard that admits its part of an amount, of which the whole bucket asks for a floor.
+// partOfFloor returns the balance of a shard that admits its part of an amount, when the whole bucket asks for a floor.
 func (s *State) partOfFloor(p *Params, part, amount, floor int64) int64 {
 	if floor > amount {
 		return add(part, s.share(p.Name, floor-amount))
@@ -89,9 +88,9 @@ func (s *State) partOfFloor(p *Params, part, amount, floor int64) int64 {
 }
 
 // Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
-// has. Spread takes what the shards have as [Config.Gather] does, and divides what is missing among them by their
-// shares. A debt of one shard alone would not hold the others back. Tokens that are given back go to the shard at index
-// home, then to others that have room. Shards that open a session for it do so together.
+// has. Spread takes the shards' tokens as [Config.Gather] does, and splits the missing ones among them by their shares.
+// A debt of one shard alone would not hold the others back. Tokens given back go to the shard at index home, then to
+// others with room. Shards that open a session for it do so together.
 func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, now int64) (parts []Part, ok bool) {
 	of := keep(shards[home])
 	opens := of.Opens(shards, due, now)
@@ -151,8 +150,9 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	return parts, true
 }
 
-// deal appends to what is taken of each shard its part of an amount. What requests of children, or of narrower resources, take goes to the
-// shards in their order, to each up to its part. A sum of corrections may have more of that, or of the other sign: the last shard gets the rest.
+// deal appends each shard's part of an amount to its takings. What requests of children, or of narrower resources, take
+// goes to the shards in their order, to each up to its part. A sum of corrections may have more of that, or of the
+// other sign: the last shard gets the rest.
 func deal(taken [][]Amount, a Amount, parts []int64) {
 	last := len(parts) - 1
 	for last > 0 && parts[last] == 0 {
@@ -171,8 +171,8 @@ func deal(taken [][]Amount, a Amount, parts []int64) {
 	}
 }
 
-// intoRooms divides an amount that is given back among shards. The shard at index home is filled first, then the
-// others. Tokens that find no room go to the shard at home, too.
+// intoRooms splits a refund among shards. The shard at index home is filled first, then the others. Tokens that find no
+// room go to the shard at home, too.
 func intoRooms(rooms []int64, home int, amount int64) []int64 {
 	parts := make([]int64, len(rooms))
 	give := func(at int, most int64) {
@@ -251,8 +251,8 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	return false
 }
 
-// Fitting reports which of several demands fit into what the shards of a bucket have together. It goes by their order:
-// a demand fits when it does so beside the fitting ones before it.
+// Fitting reports which of several demands fit into the tokens of all shards of a bucket. It goes by their order: a
+// demand fits when it does so beside the fitting ones before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	now = led(shards, now)
 	fits := make([]bool, len(demands))
@@ -288,8 +288,8 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	return fits
 }
 
-// Portion moves amounts out of what was taken of several shards to a new list. The list says what one of the callers
-// that share a transaction has of each shard.
+// Portion moves amounts out of the takings of several shards to a new list. The list has the part of one of the callers
+// that share a transaction, for each shard.
 func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	portion = make([][]Amount, len(taken))
 	for _, a := range amounts {
@@ -306,8 +306,8 @@ func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	return portion
 }
 
-// fromFullest divides an amount among shards, given their levels and shares. The shards that give are left with the
-// same part of their share. Where all shards together have less than the amount, that part is a debt.
+// fromFullest splits an amount among shards, given their levels and shares. The shards that give are left with the same
+// part of their share. Where all shards together have less than the amount, that part is a debt.
 func fromFullest(levels, shares []int64, amount int64) []int64 {
 	above := func(part int64) (sum int64) {
 		for i, level := range levels {
@@ -331,14 +331,14 @@ func fromFullest(levels, shares []int64, amount int64) []int64 {
 	for i, level := range levels {
 		takes[i] = min(max(sub(level, partOf(shares[i], low)), 0), amount)
 		if short && i == len(levels)-1 {
-			takes[i] = amount // a debt too great to be divided
+			takes[i] = amount // a debt too great to be split
 		}
 		amount -= takes[i]
 	}
 	return takes
 }
 
-// inProportion divides tokens among shards so that each has the same part of its share, except single millitokens.
+// inProportion splits tokens among shards so that each has the same part of its share, except single millitokens.
 func inProportion(shares []int64, tokens int64) []int64 {
 	whole := int64(0)
 	for _, share := range shares {
@@ -360,8 +360,8 @@ func inProportion(shares []int64, tokens int64) []int64 {
 	return parts
 }
 
-// above divides an amount among shards. It takes first what each has above its target, then the rest, which is paid by
-// refill that moves among them.
+// above splits an amount among shards. It takes first the tokens of each above its target, then the rest, which is paid
+// by refill that moves among them.
 func above(levels, targets []int64, amount int64) []int64 {
 	takes := make([]int64, len(levels))
 	for i := range levels {
@@ -375,7 +375,7 @@ func above(levels, targets []int64, amount int64) []int64 {
 // wholeShare is the part of its share that a full shard has.
 const wholeShare = 1 << 40
 
-// partOf returns what a shard has at a part of its share, saturated.
+// partOf returns the balance of a shard at a part of its share, saturated.
 func partOf(share, part int64) int64 {
 	hi, lo := bits.Mul64(uint64(share), uint64(max(part, -part)))
 	tokens := int64(math.MaxInt64)
@@ -388,7 +388,7 @@ func partOf(share, part int64) int64 {
 	return tokens
 }
 
-// shareOf returns which part of a share, which is at least a few tokens, a level from 0 up is.
+// shareOf returns a level as a part of a share. The share is at least a few tokens, and the level is from 0 up.
 func shareOf(level, share int64) int64 {
 	hi, lo := bits.Mul64(uint64(level), wholeShare)
 	if hi >= uint64(max(share, 1)) {

@@ -26,7 +26,7 @@ func (p *Params) rule() rule {
 	return rule{p.Capacity, p.RefillAmount, p.RefillPeriod, p.Windows}
 }
 
-// at returns the parameters that hold at a time, from which time on they do, and before which.
+// at returns the parameters that hold at a time, the time from which they hold, and the time at which they end.
 func (r rule) at(t int64) (now rule, from, to int64) {
 	if r.windows == nil {
 		return r, math.MinInt64, calendar.Never
@@ -71,7 +71,7 @@ func (p *Params) holds(d *Demand, now int64) (holds bool) {
 	return holds
 }
 
-// slowest returns the longest time in which that many millitokens flow in, in milliseconds.
+// slowest returns the longest time in which so many millitokens flow in, in milliseconds.
 func (r rule) slowest(tokens int64) (longest int64) {
 	r.each(func(r rule) { longest = max(longest, timeToRefill(0, uint64(max(tokens, 0)), r.refill, r.period)) })
 	return longest
@@ -151,7 +151,8 @@ func (r rule) capacityAt(t int64) int64 {
 	return now.capacity
 }
 
-// over returns what flows into a shard, or into the whole bucket where that is nil, from one time up to another, whatever it can hold.
+// over returns the inflow of a shard, or of the whole bucket where that is nil, from one time up to another, without
+// regard to its capacity.
 func (r rule) over(s *State, name string, from, to int64) (sum uint64) {
 	for from < to {
 		now, _, end := r.at(from)
@@ -164,7 +165,8 @@ func (r rule) over(s *State, name string, from, to int64) (sum uint64) {
 	return sum
 }
 
-// within returns the least that flows in during a wait that begins at a time: in each stretch, what flows in at least in so much time.
+// within returns the least inflow of a wait that begins at a time. In each stretch that is the least inflow of its
+// length.
 func (r rule) within(s *State, name string, from, wait int64) (sum uint64) {
 	for until := add(from, wait); from < until; {
 		now, _, end := r.at(from)
@@ -213,7 +215,7 @@ type chain struct {
 	carries bool  // a quota was full anew during a grant, so that the ceiling depends on the balance
 }
 
-// of returns what the chain makes of a balance.
+// of returns the balance after the chain, for a balance before it.
 func (c chain) of(balance int64) int64 { return min(raised(balance, c.inflow), c.ceiling) }
 
 // behind puts a stretch before the chain.
@@ -222,15 +224,16 @@ func (c chain) behind(inflow uint64, capacity int64) chain {
 	return c
 }
 
-// fills reports whether the chain makes any balance from one on reach its ceiling, and flows over by so much, so that what is before it
-// does not matter. The balance counts as no more than the least capacity, since a window before may have cut it off.
+// fills reports whether the chain brings any balance, from one on, to its ceiling, and flows over by so much. Times
+// before it then do not matter. The balance counts as no more than the least capacity, since a window before may have
+// cut it off.
 func (c chain) fills(balance, least int64, spare uint64) bool {
 	missing := uint64(c.ceiling) - uint64(min(balance, least)) // the ceiling is not below it
 	return c.inflow >= plus(missing, spare)
 }
 
-// chain returns what the time up to another one makes of a limit of the item, at the parameters that the item has. It looks back from
-// the later time, as far as that matters. Shards look as far as they may give each other so much.
+// chain returns the effect of the time up to another one on a limit of the item, at the item's parameters. It looks
+// back from the later time, as far as that matters. Shards look as far as they may give each other so much.
 func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	c := chain{ceiling: math.MaxInt64}
 	if l.Rare != nil {
@@ -274,8 +277,8 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	return c
 }
 
-// idle returns what a limit of the item has at a time if nothing was ever taken of it. That is the capacity, unless a window has
-// changed it a short time ago. So a bucket that expired has what it would have had.
+// idle returns the balance of a limit of the item at a time, if it was never taken from. That is the capacity, unless a
+// window has changed it a short time ago. So an expired bucket has the balance that it would have had.
 func (s *State) idle(p *Params, at int64) int64 {
 	r := p.rule()
 	if r.windows == nil || p.Times == nil && p.RefillAmount <= 0 {

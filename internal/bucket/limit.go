@@ -32,7 +32,7 @@ type Limit struct {
 	Rare         *Rare // what few limits have; nil for a limit without it. Images share it, and nothing changes it
 }
 
-// Rare is what few limits have: those whose tokens come otherwise than by an even refill, and those of which others take. The
+// Rare has the parts that few limits have: of limits without an even refill, and of those that others take from. The
 // zero value is that of all other limits.
 type Rare struct {
 	Times   *calendar.Times   // of a quota; nil for a limit that refills evenly
@@ -53,7 +53,7 @@ type Rare struct {
 // usual is the [Rare] of limits that have none.
 var usual Rare
 
-// rare returns what is rare of a limit. It is not to be changed: see [Limit.Change].
+// rare returns the rare parts of a limit. It is not to be changed: see [Limit.Change].
 func (l *Limit) rare() *Rare {
 	if l.Rare == nil {
 		return &usual
@@ -61,7 +61,7 @@ func (l *Limit) rare() *Rare {
 	return l.Rare
 }
 
-// Change changes what is rare of a limit, and of no copy of it.
+// Change changes the rare parts of a limit, and of no copy of it.
 func (l *Limit) Change(change func(*Rare)) {
 	next := *l.rare()
 	if change(&next); next == usual {

@@ -15,12 +15,12 @@ func (s *State) Params() (params []Params) {
 	return params
 }
 
-// Own returns the config under which an item stays what it is: its limits, and the lifetime by which it expires.
+// Own returns the config that keeps an item as it is: its limits, and the lifetime by which it expires.
 func (s *State) Own() *Config { return &Config{Params: s.Params(), Lifetime: s.lifetime()} }
 
-// lifetime returns the [Config.Lifetime] by which the time of expiry was set, 0 for an item that does not expire. It is at
-// least 1, and follows from the refill stamp that was written with the time. Where the limits fill up in less than the
-// second to which that is rounded, so is the lifetime.
+// lifetime returns the [Config.Lifetime] that set the time of expiry, 0 for an item that does not expire. It is at
+// least 1, and follows from the refill stamp that was written with the time. The time of expiry is rounded to a second.
+// Where the limits fill up in less, the lifetime is as rough.
 func (s *State) lifetime() int64 {
 	if s.ExpiresAt <= 0 {
 		return 0
@@ -41,9 +41,9 @@ func (s *State) lifetime() int64 {
 	return max(1, (2*kept+life.fill-1)/(2*life.fill))
 }
 
-// MergesWith reports whether the tokens of two items, the lower one first, may be added up. Both items came from one split,
-// have not split since, have the same limits, and no other client has taken tokens of them or changed their limits. Shards that were siblings
-// before both of them split are not any more.
+// MergesWith reports whether the tokens of two items, the lower one first, may be added up. Both items came from one
+// split, have not split since, and have the same limits. No other client has taken tokens of them or changed their
+// limits. Shards that were siblings before both of them split are not any more.
 func (s *State) MergesWith(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}

@@ -4,16 +4,16 @@ import "slices"
 
 // A mixed fleet has clients of another program beside those of this one. Such a client takes tokens without a refill as
 // long as the balance has them, however old the refill stamp is. The item does not tell when. A full bucket might
-// therefore be refilled for time in which it was full, and held what they took.
+// therefore be refilled for time in which it was full and held the tokens that they took.
 //
-// Each refill of this program notes what is counted by then, [Limit.Known]. What is counted beyond that by the next one was
-// taken in between. The refill goes by the latest time at which that can be, the present. The bucket may have been full
-// until then, so that the refill lifts the balance to the capacity less what was taken, and no higher. Every write of
-// this program is such a refill, so that its own takings are never taken for those of others.
+// Each refill of this program notes the consumption counted by then, [Limit.Known]. Consumption counted beyond that by
+// the next refill was taken in between. The refill goes by the latest possible time of these takings, the present. The
+// bucket may have been full until then. So the refill lifts the balance to the capacity less these takings, and no
+// higher. Every write of this program is such a refill, so that its own takings are never taken for those of others.
 
-// longestStale is how old a refill stamp may be for a write of this program that takes tokens and leaves it alone, in
-// milliseconds, as a stream of changes tells. That is [maxFreshness] and what clocks may differ, which is 5 seconds, with
-// room for streams that tell the time in seconds.
+// longestStale is the greatest age of a refill stamp, in milliseconds, for a write of this program that leaves the
+// stamp alone. The age is that told by a stream of changes. That is [maxFreshness], plus 5 seconds for differing
+// clocks, plus room for streams with times in seconds.
 const longestStale = 10_000
 
 // TakenBy reports whether a client of another program changed an item into the next one, at a time in epoch
@@ -33,7 +33,7 @@ func (s *State) TakenBy(next *State, at int64) bool {
 // config did.
 func (c *Config) mixed(s *State) bool { return c.Mixed || s.noted() }
 
-// noted reports whether an item has notes of what is counted.
+// noted reports whether an item has notes of the counted consumption.
 func (s *State) noted() bool {
 	for i := range s.Limits {
 		if s.Limits[i].Known() != 0 {
@@ -43,8 +43,8 @@ func (s *State) noted() bool {
 	return false
 }
 
-// others returns what other clients took of a limit since the last refill of this program, in millitokens. It is at most
-// what is missing to the capacity, which stands for an item that has no notes yet.
+// others returns what other clients took of a limit since the last refill of this program, in millitokens. It is at
+// most the amount missing to the capacity. An item without notes counts as if that much was taken.
 func (s *State) others(l *Limit) int64 {
 	if l.Name == WriteUnits {
 		return 0

@@ -7,13 +7,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// A quota does not refill. At times of the calendar it is full anew, whatever was left or owed: at its edges. The item
-// notes the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks that this edge
-// is not past, so that the tokens of one period are never taken in another. The first write after it is an advance, which
+// A quota does not refill. At times of the calendar, its edges, it is full anew at any balance or debt. The item notes
+// the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks that this edge
+// is not past. So the tokens of one period are never taken in another. The first write after it is an advance, which
 // moves the stamp past the edge and makes the quotas full.
 //
-// Every edge is crossed once. Those up to the refill stamp are. An advance that sets back a stamp which no correct clock
-// has written leaves a mark, [State.Crossed], since the edges up to that stamp are crossed as well.
+// Every edge is crossed once. Those up to the refill stamp are. An advance may set back a stamp that no correct clock
+// has written. It leaves a mark, [State.Crossed], since the edges up to that stamp are crossed as well.
 
 // mark returns the time up to which edges are crossed.
 func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
@@ -26,11 +26,11 @@ func (s *State) renews(l *Limit, at int64) bool {
 	return l.Times().Between(s.mark(), at)
 }
 
-// isPast reports whether a quota of the item is full anew at a time, so that the item's figures are not what holds.
+// isPast reports whether a quota of the item is full anew at a time, so that the item's figures no longer hold.
 func (s *State) isPast(at int64) bool { return s.ValidUntil > 0 && s.ValidUntil <= at }
 
-// validAt returns the time at which an item must be valid for a write at a time that leaves the stamp alone. Where the item is
-// valid for ever, the write asks for that: since then it may have become one that this program must not write.
+// validAt returns the time at which an item must be valid for a write that leaves the stamp alone. Where the item is
+// valid for ever, the write asks for that, since the item may have become one that this program must not write.
 func (s *State) validAt(now int64) int64 {
 	if s.ValidUntil == 0 {
 		return math.MaxInt64
@@ -38,7 +38,7 @@ func (s *State) validAt(now int64) int64 {
 	return now
 }
 
-// period returns the end of the period that a quota is in, 0 for a limit that refills, and for a session that is not open.
+// period returns the end of a quota's period, 0 for a limit that refills, and for a session that is not open.
 func (s *State) period(l *Limit) int64 {
 	if l.Session() > 0 {
 		return l.ends()
@@ -49,7 +49,7 @@ func (s *State) period(l *Limit) int64 {
 	return l.Times().Next(s.mark())
 }
 
-// Seen returns [State.ValidUntil] as a write asks for it: that of the item or -1, which no item has.
+// Seen returns [State.ValidUntil] as a write asks for it: that of the item, or -1, a value of no item.
 func (s *State) Seen() int64 {
 	if s.ValidUntil == 0 && !s.Changed {
 		return -1
@@ -110,7 +110,7 @@ func (e *edge) until(next int64) {
 // edgeAfter returns the edge that an item has whose stamp is moved to a time.
 func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark()), stamp: at} }
 
-// note plans what an item is to say of its quotas.
+// note plans the notes of an item about its quotas.
 func (p *Plan) note(s *State, e edge) {
 	switch e.next {
 	case s.ValidUntil:
@@ -127,7 +127,7 @@ func (p *Plan) note(s *State, e edge) {
 	}
 }
 
-// parameters plans that a limit has parameters, which it had otherwise.
+// parameters plans new parameters of a limit.
 func (p *Plan) parameters(l *Limit, params *Params) {
 	switch {
 	case params.Session > 0:
@@ -153,7 +153,7 @@ func (p *Plan) parameters(l *Limit, params *Params) {
 	}
 }
 
-// unsit plans that a limit, which the item may not have, is no session quota.
+// unsit plans that a limit, perhaps missing in the item, is no session quota.
 func (p *Plan) unsit(l *Limit) {
 	if l != nil && l.Session() > 0 {
 		p.step(Unsit, l.Name)

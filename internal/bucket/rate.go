@@ -4,14 +4,14 @@ import "time"
 
 // When a shard is quiet.
 const (
-	quietTime   = 10 * time.Second // least time over which the rate of writes is measured
-	quietWrites = 100              // writes per second
+	quietTime            = 10 * time.Second // least time over which the rate of writes is measured
+	quietWritesPerSecond = 100              // writes per second
 )
 
 // IsQuiet reports whether a shard may be merged with its sibling, given how often its item was written over a time. It may
-// when the rate is below quietWrites, measured over quietTime or more.
+// when the rate is below quietWritesPerSecond, measured over quietTime or more.
 func IsQuiet(writes int64, over time.Duration) bool {
-	return over >= quietTime && writes*1000 < quietWrites*over.Milliseconds()
+	return over >= quietTime && writes*1000 < quietWritesPerSecond*over.Milliseconds()
 }
 
 // When a shard is busy.

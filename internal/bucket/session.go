@@ -2,9 +2,9 @@ package bucket
 
 import "math"
 
-// A session quota does not refill. Its session begins with the first request that takes of it, and ends a fixed time later. While no
-// session is open, the quota is full, whatever its balance says. The item notes a time in the past then, [State.ValidUntil], so that
-// each write moves the stamp. The first one that takes opens the session.
+// A session quota does not refill. Its session begins with the first request that takes of it, and ends a fixed time
+// later. While no session is open, the quota is full, at any balance. The item notes a time in the past then,
+// [State.ValidUntil], so that each write moves the stamp. The first one that takes opens the session.
 //
 // The shards of a bucket open a session together, in one transaction, and it begins on all of them at one time. Each of them ends it
 // with its own next write.
@@ -26,8 +26,8 @@ func (l *Limit) ends() int64 { return sessionEnd(l.Since(), l.Session()) }
 // isClosed reports whether a session quota has no session that is open at a time.
 func (l *Limit) isClosed(at int64) bool { return l.Session() > 0 && l.ends() <= at }
 
-// isRolled reports whether another program has begun the session on another shard. What the balance is then follows from what was
-// counted since.
+// isRolled reports whether another program has begun the session on another shard. The balance then follows from the
+// count since.
 func (s *State) isRolled(l *Limit) bool {
 	applied := l.Applied()
 	if applied == 0 {
@@ -42,8 +42,8 @@ func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
 // isQuota is [Params.isQuota].
 func (l *Limit) isQuota() bool { return l.Times() != nil || l.Session() > 0 }
 
-// renewsAfter returns when a quota of shards is full anew for the first time after another time, or Never. That is no time that comes by
-// itself for a session that is not open.
+// renewsAfter returns when a quota of shards is full anew for the first time after another time, or Never. A session
+// that is not open has no such time.
 func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 	if p.Times != nil {
 		return p.Times.Next(at)
@@ -86,9 +86,9 @@ func (c *Config) HasSessions() bool {
 	return false
 }
 
-// together returns the time at which shards with session quotas change in one transaction: the latest of their stamps. With stamps of
-// their own, a clock that is behind would open a session again that is over elsewhere. A stamp that is too far ahead for the time may not
-// be so for a later one.
+// together returns the time at which shards with session quotas change in one transaction: the latest of their stamps.
+// With stamps of their own, a slow clock would open again a session that is over elsewhere. A stamp that is too far
+// ahead for the time may not be so for a later one.
 func together(shards []*State, now int64, stamp func(*State, int64) int64) int64 {
 	for {
 		latest := int64(math.MinInt64)
@@ -102,8 +102,8 @@ func together(shards []*State, now int64, stamp func(*State, int64) int64) int64
 	}
 }
 
-// begins returns when the sessions begin that a transaction of shards at a time opens, of the limits that a demand takes. A session that
-// is open in one of them is that of the others, too.
+// begins returns the beginnings of the sessions that a transaction of shards at a time opens, for the limits of a
+// demand. A session open in one of them is that of the others, too.
 func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amount) {
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -124,8 +124,8 @@ func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amoun
 	return sessions
 }
 
-// session plans what an advance makes of the session of a limit, nil for one that the item does not have. It returns when the session
-// began that is open then, 0 for none.
+// session plans the effect of an advance on the session of a limit, nil for one missing in the item. It returns when
+// the session began that is open then, 0 for none.
 func (p *Plan) session(s *State, l *Limit, params *Params, d *Demand) int64 {
 	if params.Session <= 0 {
 		return 0
@@ -163,7 +163,8 @@ func (d *Demand) begins(limit string, now int64) int64 {
 	return 0
 }
 
-// keepSession plans what a write at a time makes of the session of a limit that it takes nothing of. It returns the limit as it is then.
+// keepSession plans the effect of a write at a time on the session of a limit without an amount. It returns the limit
+// as it is then.
 func (p *Plan) keepSession(s *State, l *Limit, at int64) Limit {
 	next := *l
 	switch {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Slots are what an item holds of a limit that bounds how many are at work at once: how many slots are free, and how many are held. A
-// holder that is heard of no more loses its slots. Time is divided into epochs of the length of a term. A slot that is held counts by the
-// parity of the epoch in which its holder was last heard of. When an epoch begins, the counter of its parity is of holders who were last
-// heard of two epochs before. It is set to nothing, and those slots are free.
+// Slots are an item's counters of a limit that bounds the holders at work: free slots, and held ones. A holder that is
+// heard of no more loses its slots. Time is cut into epochs of the length of a term. A held slot counts by the parity
+// of the last epoch in which its holder wrote. When an epoch begins, the counter of its parity is of holders who were
+// last heard of two epochs before. It is set to nothing, and those slots are free.
 //
-// Free + Even + Odd is Capacity, always. A counter may be below zero for an epoch: where a write that moved slots was applied, and its reply
-// was lost, they are moved twice.
+// Free + Even + Odd is Capacity, always. A counter may be below zero for an epoch: after a write that moved slots and
+// lost its reply, they are moved twice.
 type Slots struct {
 	Name     string
-	Free     int64 // slots that nobody holds; negative after the number was lowered
+	Free     int64 // not held; negative after the number was lowered
 	Even     int64 // slots whose holders were last heard of in an even epoch
 	Odd      int64 // and in an odd one
 	Capacity int64 // slots there are
@@ -24,7 +24,7 @@ type Slots struct {
 	Enrolled int64 // when these counters began, epoch milliseconds: those of an item that was deleted and created again are others
 }
 
-// Slot is what a slot is in amounts, which are in millitokens otherwise.
+// Slot is one slot as an amount, which is in millitokens otherwise.
 const Slot = 1000
 
 // IsEmpty reports whether no limits are configured.
@@ -38,19 +38,19 @@ type SlotParams struct {
 }
 
 const (
-	// slotAllowance is the part of a term by which a holder gives up early: the clocks of two processes differ by as much at most.
-	slotAllowance = 5
-	// slotLife is how many terms an item outlives a write of its slots. A holder is lost within two terms of its last one, by its clock.
-	slotLife = 4
+	// earlyTermPart is the part of a term by which a holder gives up early: the clocks of two processes differ by as much at most.
+	earlyTermPart = 5
+	// slotLifeTerms is how many terms an item outlives a write of its slots. A holder is lost within two terms of its last one, by its clock.
+	slotLifeTerms = 4
 )
 
-// SlotClockError is the part of a term that a clock may be wrong by: those of two processes then differ by slotAllowance at most.
-const SlotClockError = 2 * slotAllowance
+// SlotClockError is the part of a term that a clock may be wrong by: those of two processes then differ by earlyTermPart at most.
+const SlotClockError = 2 * earlyTermPart
 
 // outlives returns how long an item is kept at least after a write, in milliseconds.
-func (s *Slots) outlives() int64 { return mul(max(s.Term, 0), slotLife) }
+func (s *Slots) outlives() int64 { return mul(max(s.Term, 0), slotLifeTerms) }
 
-func (p *SlotParams) outlives() int64 { return mul(p.Term, slotLife) }
+func (p *SlotParams) outlives() int64 { return mul(p.Term, slotLifeTerms) }
 
 // mul returns the product of two numbers that are not negative, saturated.
 func mul(a, b int64) int64 {
@@ -83,8 +83,8 @@ func (c *Config) FindSlots(name string) *SlotParams {
 	return nil
 }
 
-// SlotsUntil returns the time of expiry, in epoch seconds, that an item with these slots is to have after a write at a time, in epoch
-// milliseconds. It returns false where the present one will do, or the item does not expire.
+// SlotsUntil returns the time of expiry, in epoch seconds, for an item with these slots after a write at a time, in
+// epoch milliseconds. It returns false where the present one will do, or the item does not expire.
 func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 	if s.ExpiresAt <= 0 {
 		return 0, false
@@ -93,7 +93,7 @@ func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 	for i := range s.Slots {
 		least = max(least, s.Slots[i].outlives())
 	}
-	if expiry = min(seconds(add(now, least))+1, maxExpiry); s.ExpiresAt >= expiry-least/(slotLife*1000) {
+	if expiry = min(seconds(add(now, least))+1, maxExpiry); s.ExpiresAt >= expiry-least/(slotLifeTerms*1000) {
 		return 0, false // not more than once a term
 	}
 	return expiry, true
@@ -213,8 +213,8 @@ func (s *Slots) counter(epoch int64) *int64 {
 	return &s.Odd
 }
 
-// Opens returns the epoch that is to be begun at a time, false where the present one is known to the item. After a pause of more than an
-// epoch there are two to begin, one after the other, since both counters are of holders that are lost.
+// Opens returns the epoch that is to be begun at a time, false where the present one is known to the item. After a
+// pause of more than an epoch there are two to begin, one after the other, since both counters are of lost holders.
 func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
 	own := now / s.Term
 	switch {
@@ -227,20 +227,20 @@ func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
 	}
 }
 
-// Strays reports whether the present epoch of the item is so far ahead of a time that no clock has begun it which is as right as slots
-// ask of clocks.
-func (s *Slots) Strays(now int64) bool { return mul(s.Epoch, s.Term) > add(now, s.Term/slotAllowance) }
+// Strays reports whether the item's epoch is too far ahead of a time: no clock as right as slots need has begun it.
+func (s *Slots) Strays(now int64) bool { return mul(s.Epoch, s.Term) > add(now, s.Term/earlyTermPart) }
 
-// Ends returns when a holder is lost that was last heard of in an epoch, in epoch milliseconds by its own clock. Whoever's clock begins
-// the epoch in which its slots are free does so later.
-func (s *Slots) Ends(epoch int64) int64 { return mul(epoch+2, s.Term) - s.Term/slotAllowance }
+// Ends returns when a holder is lost that was last heard of in an epoch, in epoch milliseconds by its own clock. By its
+// clock, a process begins the epoch that frees the slots later than that.
+func (s *Slots) Ends(epoch int64) int64 { return mul(epoch+2, s.Term) - s.Term/earlyTermPart }
 
-// Lapsed reports whether the slots are free by now of a holder that was last heard of in an epoch, with counters that began at a time.
+// Lapsed reports whether the slots of a holder are free by now. The holder last wrote in an epoch, and the counters
+// began at a time.
 func (s *Slots) Lapsed(epoch, enrolled int64) bool {
 	return s.Enrolled != enrolled || s.Epoch >= epoch+2
 }
 
-// FreeAt returns the slots that are free at a time: also those that are so by the next write.
+// FreeAt returns the free slots at a time, including those that the next write frees.
 func (s *Slots) FreeAt(now int64) int64 {
 	if s.Term <= 0 {
 		return s.Free
@@ -258,14 +258,14 @@ func (s *Slots) FreeAt(now int64) int64 {
 // Fits reports whether slots are as configured.
 func (s *Slots) Fits(p *SlotParams) bool { return s.Capacity == p.Slots && s.Term == p.Term }
 
-// ChangesTerm reports whether the term can become another one now: nobody holds a slot.
+// ChangesTerm reports whether the term may change now: no slot is held.
 func (s *Slots) ChangesTerm() bool { return s.Even == 0 && s.Odd == 0 }
 
-// slotRetry is the wait that is told for slots, in milliseconds: nobody knows when a holder is done.
+// slotRetry is the told wait for slots, in milliseconds: no process knows when a holder is done.
 const slotRetry = 1000
 
-// SlotStatuses appends where the slots of a bucket stand at a time, given what a request asks of them, in slots. The statuses are then in
-// the order of the names. The shards are those of [Config.Statuses].
+// SlotStatuses appends the statuses of a bucket's slots at a time, given the slots asked by a request. The statuses are
+// then in the order of the names. The shards are those of [Config.Statuses].
 func (c *Config) SlotStatuses(to []Status, shards []*State, asked []Amount, now int64) []Status {
 	if len(c.Slots) == 0 {
 		return to

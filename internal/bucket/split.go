@@ -3,9 +3,9 @@ package bucket
 import "math"
 
 // Split plans the split of an item in two: the steps of the item, and with Item the new shard. The new shard, number
-// s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they have
-// exactly what the item had. Both get a new stamp, so that plans for the old share fail. It is a millisecond later than the
-// old one, and not now: of other shards, refill that they could not hold belongs to all from the latest stamp on.
+// s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they
+// have exactly the balance of the item. Both get a new stamp, so that plans for the old share fail. It is a millisecond
+// later than the old one, and not now: refill that other shards could not hold belongs to all from the latest stamp on.
 func (p *Plan) Split(s *State) {
 	n := max(s.Shards, 1)
 	at := s.RefilledAt + 1
@@ -74,18 +74,18 @@ func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) (gets, until int
 	room := min(sub(capacity, refill), add(sub(most, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
-		p.step(Cover, l.Name, sub(gets, refill)) // the new shard gets what the item has, and leaves no debt
+		p.step(Cover, l.Name, sub(gets, refill)) // the new shard's half comes from the item, and leaves no debt
 	}
 	return gets, until
 }
 
-// Merge plans that a shard takes over another one, which came from it by a split and is still of the same size. The
-// plan has the steps of the first shard. The second is deleted on condition that it is as given.
+// Merge plans that a shard takes over another one, which split off from it and is still of the same size. The plan has
+// the steps of the first shard. The second is deleted on condition that it is as given.
 //
 // The shards become one as of the later of their refill stamps, and not as of now. Refill since then that one of them
-// has no room for belongs to the other, and flows into the whole of both. So the first has what [Config.Statuses] told
-// of both, and the refill of other shards keeps the time from which on it belongs to all. Where its own stamp is the
-// later one, the first gets a new one, a millisecond later, so that plans for the old share fail.
+// has no room for belongs to the other, and flows into the whole of both. So the first has the balance that
+// [Config.Statuses] told of both, and the refill of other shards belongs to all from the same time on. Where its own
+// stamp is the later one, the first gets a new one, a millisecond later, so that plans for the old share fail.
 func (p *Plan) Merge(s, other *State) {
 	latest := max(s.RefilledAt, other.RefilledAt)
 	at := max(latest, s.RefilledAt+1)

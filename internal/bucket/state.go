@@ -14,10 +14,10 @@ const WriteCapacity = 1000_000
 // writeUnits are the parameters of [WriteUnits].
 var writeUnits = Params{Name: WriteUnits, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000}
 
-// oneWrite is what a physical write consumes of [WriteUnits], in millitokens.
+// oneWrite is the consumption of [WriteUnits] by a physical write, in millitokens.
 const oneWrite = 1000
 
-// A State is what a bucket item holds.
+// A State is the content of a bucket item.
 type State struct {
 	Limits     []Limit
 	Slots      []Slots // of the whole bucket: shard 0 alone has them
@@ -29,15 +29,15 @@ type State struct {
 	Crossed    int64   // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
 	Zone       string  // of all times and windows; "" where there are none
 	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
-	Generation int64   // when an operator last had a change of what is stored bind at once, epoch milliseconds; 0 for never
+	Generation int64   // the time of an operator's last change that binds at once, epoch milliseconds; 0 for never
 	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
 	Stands     bool    // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Disabled   bool    // requests are refused
 	Changed    bool    // another program has changed limits: balances may be above their capacities until that program writes again
 }
 
-// led returns the time by which an item is judged at a time. A stamp that was ahead goes on from there: all who see it go by the clock
-// that is furthest ahead, so that the process with that clock does not get all that flows in. What it is ahead flows in once.
+// led returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see
+// it go by the clock furthest ahead, so its owner does not get the whole refill. The refill of its lead flows in once.
 func (s *State) led(now int64) int64 { return add(now, s.Ahead) }
 
 // led is [State.led] for the shards of a bucket.
@@ -57,7 +57,7 @@ func (s *State) find(name string) *Limit {
 	return nil
 }
 
-// share returns what the item's shard owns of the total of one limit.
+// share returns the shard's part of the total of one limit.
 func (s *State) share(limit string, total int64) int64 {
 	if limit == WriteUnits {
 		return total
@@ -84,8 +84,8 @@ func (s *State) sharded() bool { return s.Shards > 1 }
 // a refill up to now.
 func (s *State) Pressed(now int64) bool { return s.Writable(now) < 0 }
 
-// Writable returns what the item has of [WriteUnits] after a refill up to now, in millitokens. An item that does not
-// count them has all of them.
+// Writable returns the balance of [WriteUnits] after a refill up to now, in millitokens. An item that does not count
+// them has all of them.
 func (s *State) Writable(now int64) int64 {
 	l := s.find(WriteUnits)
 	if l == nil {
@@ -99,7 +99,7 @@ func (s *State) InDebt() bool {
 	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Tokens < 0 && l.Name != WriteUnits })
 }
 
-// Available returns what the item has of one of its limits after a refill up to now, in millitokens; negative in debt.
+// Available returns the balance of one limit after a refill up to now, in millitokens; negative in debt.
 func (s *State) Available(l *Limit, now int64) int64 {
 	return s.chain(l, s.RefilledAt, now, 0).of(l.Tokens)
 }
@@ -109,7 +109,7 @@ func (s *State) full(l *Limit, from, to int64) bool {
 	return s.chain(l, from, to, 0).of(l.Tokens) >= s.capacity(l.Name, l.rule(), to)
 }
 
-// A Config says what a bucket is to be: the limits that are configured, without [WriteUnits], and how the item is kept.
+// A Config is the wanted state of a bucket: the configured limits, without [WriteUnits], and how the item is kept.
 type Config struct {
 	Params    []Params
 	Slots     []SlotParams
@@ -160,7 +160,7 @@ func DefaultFreshness(params []Params) int64 {
 	return freshness
 }
 
-// of returns the parameters of a limit that an item has or is to have, nil when it is to have none of that name.
+// of returns the parameters for a limit of the item or of the config, nil when the config has none of that name.
 func (c *Config) of(name string) *Params {
 	if name == WriteUnits {
 		return &writeUnits
@@ -188,8 +188,8 @@ func (c *Config) InLine(s *State, now int64) bool {
 	return c.Matches(s) && !s.Inherits && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
-// Leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it, so that
-// it is to be set back.
+// Leads reports whether the refill stamp of an item is to be set back: it is so far ahead of the time that no correct
+// clock has written it.
 func (c *Config) Leads(s *State, now int64) bool {
 	return c.Lead > 0 && !s.Stands && s.RefilledAt > add(now, c.Lead)
 }

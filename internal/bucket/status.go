@@ -12,11 +12,11 @@ type Status struct {
 	Grant                      // what operators have granted beyond the capacity, of all shards
 	Change    *calendar.Change // of the window that holds now; nil without one
 	Available int64            // balance after a refill up to now, millitokens; negative in debt
-	Requested int64            // what the demand asks, millitokens
+	Requested int64            // of the demand, millitokens
 	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
-	Kept      int64            // what the demand leaves to others by its priority, millitokens
+	Kept      int64            // left to others by the demand's priority, millitokens
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
-	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session that is not open
+	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
 	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
@@ -58,7 +58,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 // Holds returns the most that the limit can have now, in millitokens.
 func (s *Status) Holds() int64 { return s.rule().as(s.Change).capacity }
 
-// available returns what the shards of a bucket together have of a limit, and what a demand says is held.
+// available returns the balance of a limit in all shards of a bucket, with the held tokens of a demand.
 func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int64 {
 	if len(shards) == 0 {
 		return nothingTaken.idle(p, now)
@@ -70,7 +70,7 @@ func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int
 	return available
 }
 
-// Covers reports whether the shards of a bucket together have what a demand takes.
+// Covers reports whether the shards of a bucket together have the amounts of a demand.
 func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	now = led(shards, now)
 	for i := range c.Params {
@@ -82,7 +82,7 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	return true
 }
 
-// Room returns how many times shards together can admit a demand: by what they have now, and what flows in over a time in
+// Room returns how many times shards together can admit a demand, by their balances and the inflow of a time in
 // milliseconds.
 func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64) {
 	now = led(shards, now)
@@ -104,7 +104,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 	return times
 }
 
-// IsSmall reports whether a demand is at most an eighth of what one shard can hold of each limit.
+// IsSmall reports whether a demand is at most an eighth of one shard's capacity, for each limit.
 func (c *Config) IsSmall(s *State, d *Demand) bool {
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -118,7 +118,7 @@ func (c *Config) IsSmall(s *State, d *Demand) bool {
 // A standing is where one limit stands, in one shard or in all of them.
 type standing struct {
 	level   int64 // balance after a refill up to now, at most the capacity
-	room    int64 // what is missing to the capacity
+	room    int64 // missing to the capacity
 	surplus int64 // refill that did not fit, and belongs to the other shards
 }
 
@@ -140,7 +140,7 @@ func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
 	return sum
 }
 
-// spareOf returns the most that shards of a bucket can give one of them: what is missing to all.
+// spareOf returns the most that shards of a bucket can give one of them: the amount missing in all.
 func spareOf(shards []*State, p *Params) (spare uint64) {
 	if p.Windows == nil { // no chain has to be cut short
 		return 0
@@ -201,11 +201,11 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, level)}
 }
 
-// inflow returns what flows into a limit of all shards from one time to another, at the configured rate. The shares of the
-// rate add up to it, but each is rounded down by itself. Until the latest refill stamp, which a clock that is ahead may have
-// set, a shard keeps no more than it has room for.
+// inflow returns what flows into a limit of all shards from one time to another, at the configured rate. The shares of
+// the rate add up to it, but each is rounded down by itself. A fast clock may have set the latest refill stamp. Until
+// that stamp, a shard keeps no more than it has room for.
 func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) {
-	if len(shards) == 0 { // of a bucket that does not exist, which a window may have cut off a short time ago
+	if len(shards) == 0 { // of a missing bucket, perhaps cut off by a window a short time ago
 		if p.Times == nil {
 			return p.rule().over(nil, p.Name, now, at)
 		}
@@ -229,8 +229,9 @@ func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) 
 	return sum
 }
 
-// until returns the time from now, in milliseconds, until shards that have less of a limit have what is needed, if nothing else happens. That
-// is a function of the capacity. It goes from window to window, since one that closes takes away what it does not hold.
+// until returns the time, in milliseconds, until shards with too little of a limit have enough, if nothing else
+// happens. That is a function of the capacity. It goes from window to window, since the end of a window may lower the
+// capacity.
 func (c *Config) until(shards []*State, p *Params, available int64, needs func(capacity int64) int64, now int64) int64 {
 	if p.isQuota() {
 		return c.untilAnew(shards, p, needs, now)

@@ -8,14 +8,14 @@ import "math/bits"
 // Origin returns the shard that a shard, other than 0, split off from: its number without the highest bit.
 func Origin(shard int) int { return shard &^ (1 << (bits.Len(uint(shard)) - 1)) }
 
-// Branch returns the shard that split off from another one towards a hash that is not its own. The number of that shard
-// is the hash up to the lowest bit in which they differ.
+// Branch returns the shard that split off from another one towards a hash other than its own. The number of that shard
+// is the hash up to the lowest bit that differs.
 func Branch(hash, from int) int {
 	differ := uint(hash ^ from)
 	return hash & (1<<(bits.TrailingZeros(differ)+1) - 1)
 }
 
-// Branches appends the shards that split off from one that is one of count: the tree has no others below it.
+// Branches appends the shards that split off from a shard, which is one of count: the tree has no others below it.
 func Branches(to []int, shard, count int) []int {
 	for bit := 1 << bits.Len(uint(shard)); bit < count; bit <<= 1 {
 		to = append(to, shard+bit)

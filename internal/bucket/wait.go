@@ -14,7 +14,7 @@ func (d *Demand) Waits() bool {
 	return d.Wait > 0 || slices.ContainsFunc(d.rest().line, func(one *Demand) bool { return one.Wait > 0 })
 }
 
-// isFloored reports whether a write asks for other balances than what it takes.
+// isFloored reports whether a write asks for other balances than its amounts.
 func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len(d.rest().line) > 0 }
 
 // Join returns the demand of several together, in their order, or an [*OverflowError].
@@ -42,10 +42,11 @@ func Join(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// floor returns the lowest balance of a limit that admits the demand, in a shard, or in the whole bucket where that is nil. It is the amount,
-// less the depth of the debt that is paid within the time that the caller waits. What the priority of the caller leaves to others comes on
-// top. Each of several demands asks for its tokens beside the demands before it. One write thus admits the callers that would be admitted
-// one after another. No balance admits more than the limit can hold.
+// floor returns the lowest balance of a limit that admits the demand, in a shard, or in the whole bucket where that is
+// nil. It is the amount, less the depth of the debt that the refill pays within the caller's wait. The part that the
+// caller's priority leaves to others comes on top. Each of several demands asks for its tokens beside the demands
+// before it. One write thus admits the callers that would be admitted one after another. No balance admits more than
+// the limit can hold.
 func (d *Demand) floor(p *Params, s *State, now int64) int64 {
 	rest := d.rest()
 	if rest.part != nil {
@@ -93,8 +94,8 @@ func (d *Demand) needs(p *Params, capacity int64) int64 {
 	return add(Of(d.Amounts, p.Name), p.Floors.kept(d.Priority, capacity))
 }
 
-// take plans how a spend takes an amount that is checked. A caller that waits borrows what is not there yet. The item then has to last
-// until the deepest debt that the caller may leave is paid and the limit is full.
+// take plans how a spend takes an amount that is checked. A caller that waits borrows missing tokens. The item then has
+// to last until the deepest debt that the caller may leave is paid and the limit is full.
 func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, now int64) (floor int64) {
 	params := l.params()
 	if d.isFloored() {
@@ -113,8 +114,9 @@ func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, now int64)
 	return floor
 }
 
-// spendOld begins a plan that leaves an old stamp alone; it returns false where that would lose refill. Callers that wait in a queue take
-// from a bucket that has not been full since the stamp. Their writes then need no refill, and do not disturb each other.
+// spendOld begins a plan that leaves an old stamp alone. It returns false where the plan would lose refill. Callers in
+// a queue take from a bucket that has not been full since the stamp. Their writes then need no refill, and do not
+// disturb each other.
 func (p *Plan) spendOld(s *State, d *Demand, now int64) bool {
 	if !d.Waits() {
 		return false
@@ -144,7 +146,7 @@ func depth(amount, floor int64, checked bool) int64 {
 	return max(sub(amount, floor), 0)
 }
 
-// only returns the shard that is the only one that is asked for, nil for the whole bucket.
+// only returns the only shard asked for, nil for the whole bucket.
 func only(shards []*State) *State {
 	if len(shards) == 1 {
 		return shards[0]
@@ -152,14 +154,14 @@ func only(shards []*State) *State {
 	return nil
 }
 
-// Due returns the time, in epoch milliseconds, at which a caller has its amounts, from the item as the write left it that took them.
-// The amounts after are those of the callers behind it that shared the write. It is the refill stamp where nothing is in debt, and
-// saturates at the largest int64.
+// Due returns the time, in epoch milliseconds, at which a caller has its amounts, from the item as its write left it.
+// The amounts after are those of the callers behind it that shared the write. It is the refill stamp where nothing is
+// in debt, and saturates at the largest int64.
 func (s *State) Due(amounts, after []Amount) int64 { return s.DueSince(s, amounts, after) }
 
 // DueSince is [State.Due] for a caller whose write left an earlier state of the same item, when limits may have been
-// changed since. The refill in between is the growth of the balance plus the growth of the count of consumed tokens,
-// whatever the rates were.
+// changed since. The refill in between is the growth of the balance plus the growth of the count of consumed tokens, at
+// any rates.
 func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 	due := s.RefilledAt
 	for i := range amounts {
@@ -169,7 +171,7 @@ func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 		}
 		inflow := sub(is.Tokens, was.Tokens) + (is.Consumed - was.Consumed)
 		if balance := add(add(was.Tokens, Of(after, was.Name)), inflow); balance < 0 {
-			if is.Times() != nil { // a quota that was lowered meanwhile, or took the place of a limit that refills
+			if is.Times() != nil { // a quota lowered meanwhile, or in place of a limit that refills
 				due = max(due, is.Times().Next(s.mark()))
 				continue
 			}

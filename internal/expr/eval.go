@@ -102,7 +102,7 @@ func (b Bound) ApplyIn(space, item Item) (Item, error) {
 	return next, nil
 }
 
-// operand returns what the step does to the attribute; the zero Value where an attribute is missing that it is in.
+// operand returns the operand of the step for the attribute; the zero Value where one of its attributes is missing.
 func (s *step) operand(values []Value, item Item) Value {
 	if s.kind != actGather {
 		return values[s.slot]

@@ -19,7 +19,7 @@ type Operation struct {
 
 	compiling sync.Mutex
 	templates atomic.Pointer[map[string]*Template] // by shape; replaced, never changed
-	last      atomic.Pointer[Template]             // that a call had, which the next one probably has too
+	last      atomic.Pointer[Template]             // of the last call; the next one probably has it, too
 }
 
 // A Clause is a part of an operation that a call may pick, once for the item or once for each member of a family.
@@ -178,7 +178,7 @@ func (c *Call) Pick(clause int, member string, values ...Value) {
 	c.values = append(c.values, values...)
 }
 
-// picks returns what the shape says.
+// picks returns the choices of the shape.
 func (c *Call) picks() (picks []pick) {
 	for rest := string(c.shape); rest != ""; {
 		member, after, _ := strings.Cut(rest[1:], "\x00")

@@ -77,9 +77,9 @@ func (t *Template) Update() string { return t.updates }
 // Names returns the attribute names by placeholder. The map is shared and must not be changed.
 func (t *Template) Names() map[string]string { return t.names }
 
-// Members returns the template as members of the JSON object of a request to DynamoDB: ConditionExpression,
-// UpdateExpression and ExpressionAttributeNames, each as far as the template has one, without the braces. The text is
-// made at the first call.
+// Members returns the template as members of the JSON object of a request to DynamoDB, without the braces. These are
+// ConditionExpression, UpdateExpression and ExpressionAttributeNames, each only when present. The text is made at the
+// first call.
 func (t *Template) Members() string { return t.members() }
 
 // Changes returns the names of the attributes that the update may change, each once. The slice is shared and must not be

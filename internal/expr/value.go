@@ -39,8 +39,8 @@ func (k Kind) String() string {
 // A Value is one attribute value. It is immutable; the zero Value is no value at all. Values are compared with
 // [Value.Equal], not with ==.
 //
-// It is three words, since a store copies every value of an item when one of them changes. The fields num and ref hold
-// the value of every kind.
+// A value has three words, since a store copies every value of an item when one of them changes. The fields num and ref
+// hold the value of every kind.
 type Value struct {
 	_    [0]func() // forbids ==
 	kind Kind
@@ -51,7 +51,7 @@ type Value struct {
 // S returns a string value.
 func S(s string) Value { return withText(KindS, s) }
 
-// withText returns a value that holds a text: KindS, or KindN that does not fit an int64, in canonical decimal form.
+// withText returns a value with a text: KindS, or a KindN outside int64 in canonical decimal form.
 func withText(kind Kind, text string) Value {
 	return Value{kind: kind, num: int64(len(text)), ref: unsafe.Pointer(unsafe.StringData(text))}
 }
@@ -123,7 +123,7 @@ func List(elements ...Value) Value {
 	return withElements(KindL, &list)
 }
 
-// Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
+// Map returns a map value with the attributes of m, which the caller must not change afterwards.
 func Map(m Item) Value { return withElements(KindM, &m) }
 
 // The range of a DynamoDB number. Its precision is in significant decimal digits. Its magnitude is the digits before

@@ -159,15 +159,15 @@ var periods = []struct {
 	{7 * 24 * time.Hour, []string{"w", "week", "weeks"}},
 }
 
-// long are the names of periods that may follow a number, beside those of Go durations.
-var long = map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
+// longPeriods are the names of periods that may follow a number, beside those of Go durations.
+var longPeriods = map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
 
 // cutLong splits a text such as 2d into its number and the length of its period.
 func cutLong(text string) (n int64, length time.Duration, ok bool) {
 	if text == "" {
 		return 0, 0, false
 	}
-	length, ok = long[text[len(text)-1:]]
+	length, ok = longPeriods[text[len(text)-1:]]
 	n, err := strconv.ParseInt(text[:len(text)-1], 10, 32)
 	return n, length, ok && err == nil && n > 0 && text[0] != '+' && time.Duration(n) <= math.MaxInt64/length
 }

@@ -1,5 +1,5 @@
 // Package hooks has what programs and tests of this module change about a limiter, and its users may not. The option
-// zlimit.WithHooks takes it, so that the packages of this module alone can call that option.
+// zlimit.WithHooks takes it, so only the packages of this module can call that option.
 package hooks
 
 import (
@@ -16,7 +16,7 @@ type Limiter struct {
 	Yield func(ctx context.Context) error
 	// WritesAtOnce is the number of writes of one bucket under way from which on requests share them; 0 for the option's.
 	WritesAtOnce int
-	// Sleeper is by what callers sleep that wait for tokens; nil for the clock of the machine.
+	// Sleeper is the clock by which waiting callers sleep; nil for the clock of the machine.
 	Sleeper Sleeper
 	// Leases is told of the leases of counted requests; nil for none.
 	Leases LeaseWatcher
@@ -24,7 +24,7 @@ type Limiter struct {
 	Deployment *Deployment
 }
 
-// A Sleeper is a clock that is never set, and by which callers sleep.
+// A Sleeper is a clock that is never set, for callers to sleep by.
 type Sleeper interface {
 	// Elapsed returns the time since a moment that is the same for all calls.
 	Elapsed() time.Duration
@@ -40,8 +40,8 @@ type LeaseWatcher interface {
 	Settled(lease any)
 }
 
-// A Deployment is what was deployed on a table, and setup records. Setup raises the version of the layout and of the oldest
-// client to those of this module, and lowers none.
+// A Deployment has the parts deployed on a table, for the record of setup. Setup raises the version of the layout and
+// of the oldest client to those of this module, and lowers none.
 type Deployment struct {
 	Aggregator string // version of the aggregator that was deployed, "" for none
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An Owner is what the record of an entity says about charging a parent. The items of its buckets repeat it.
+// An Owner is the part of an entity's record about charging a parent. The items of its buckets repeat it.
 type Owner struct {
-	Cascade bool   // what the entity consumes is charged to its parent as well
+	Cascade bool   // the entity's consumption is charged to its parent as well
 	Parent  string // entity id; "" for none
 }
 
@@ -23,8 +23,8 @@ func ReadState(item expr.Item) (bucket.State, error) {
 	return state, err
 }
 
-// ReadBucket returns what the item of a bucket holds, as attributes and as a state, which share the limits. Its errors are
-// those of [ReadState].
+// ReadBucket returns the content of a bucket's item, as attributes and as a state, which share the limits. Its errors
+// are those of [ReadState].
 func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	it, err := DecodeBucket(item)
 	wrong := Readable(err)
@@ -55,8 +55,8 @@ func Readable(err error) error {
 	return err
 }
 
-// state returns the state that the item holds, whose quotas are placed. It shares the limits with the item. A marked item has
-// a time until which it is valid, which may be 0. A disabled one has that attribute, whatever its value.
+// state returns the state that the item holds, whose quotas are placed. It shares the limits with the item. A marked
+// item has a time until which it is valid, perhaps 0. The attribute of a disabled item may have any value.
 //
 // No program of this module writes a limit without a refill period. A limit that another program wrote so has no refill
 // until it is configured.
@@ -68,7 +68,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 	}
 	for _, life := range it.Lives {
 		if at := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == life.Name }); at >= 0 {
-			it.Limits[at].Life = life.Number // other programs may leave that of a limit which they have dropped
+			it.Limits[at].Life = life.Number // other programs may leave that of a dropped limit
 		}
 	}
 	for _, c := range it.Children {
@@ -98,10 +98,10 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 	}
 }
 
-// Owner returns what the item repeats of the entity's record.
+// Owner returns the item's copy of the entity's record.
 func (it *Bucket) Owner() Owner { return Owner{it.Cascade, it.Parent} }
 
-// Item returns the item of a state, which may be that of another shard of the bucket. It has a copy of the limits.
+// Item returns the item of a state, perhaps of another shard of the bucket. It has a copy of the limits.
 func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 	k.Shard = s.Shard
 	var lives []BucketLife
@@ -138,7 +138,7 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 	}
 }
 
-// Write returns the write of a plan, which is not one that rejects. The owner is written with a new item alone.
+// Write returns the write of a plan other than a rejection. The owner is written with a new item alone.
 func (k BucketKey) Write(p *bucket.Plan, o Owner) (store.Write, error) {
 	return k.WriteAt(k.Key(), p, o, nil)
 }

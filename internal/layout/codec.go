@@ -32,8 +32,8 @@ type Refusal struct {
 	Attribute string
 }
 
-// A RefusedError reports an attribute by which other programs limit, and this one does not. What was decoded of the
-// item is whole unless Err is set. It is to be shown and counted, and neither obeyed nor written.
+// A RefusedError reports an attribute by which other programs limit, and this one does not. The decoded item is whole
+// unless Err is set. It is to be shown and counted, and neither obeyed nor written.
 type RefusedError struct {
 	Key     store.Key
 	Refused []Refusal // at least one
@@ -104,7 +104,7 @@ func (d *decoder) refuse(by refusals, a *expr.Attribute) {
 	}
 }
 
-// outcome returns what is wrong with the item of a key.
+// outcome returns the mistake in the item of a key.
 func (d *decoder) outcome(key store.Key) error {
 	if len(d.refused) > 0 {
 		return &RefusedError{Key: key, Refused: d.refused, Err: d.failure(key)}
@@ -112,7 +112,7 @@ func (d *decoder) outcome(key store.Key) error {
 	return d.failure(key)
 }
 
-// failure returns what is wrong with the item of a key, nil for nothing.
+// failure returns the mistake in the item of a key, nil for none.
 func (d *decoder) failure(key store.Key) error {
 	if d.err == nil {
 		return nil
@@ -121,7 +121,7 @@ func (d *decoder) failure(key store.Key) error {
 	return d.err
 }
 
-// failf reports what is wrong with an attribute, or with the item where the attribute is "".
+// failf reports a mistake in an attribute, or in the item where the attribute is "".
 func (d *decoder) failf(attribute, format string, args ...any) {
 	if d.err == nil {
 		d.err = &store.ItemError{Attribute: attribute, Err: fmt.Errorf("%s item: "+format, append([]any{d.record}, args...)...)}
@@ -267,8 +267,8 @@ func (d *decoder) misplaced(key store.Key) {
 	d.failf("", "key %q, %q is of another form", key.PK, key.SK)
 }
 
-// cutMember divides the name of a family's attribute, without its prefix, at the last underscore into the member and
-// its field. The field is "" when the name has another form.
+// cutMember splits the name of a family's attribute, without its prefix, at the last underscore into the member and its
+// field. The field is "" when the name has another form.
 func cutMember(name string) (member, field string) {
 	i := strings.LastIndexByte(name, '_')
 	if i <= 0 {

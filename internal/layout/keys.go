@@ -54,7 +54,7 @@ func (r *keyReader) number(separator string) int {
 // done reports whether the string was of the form, from its start to its end.
 func (r *keyReader) done() bool { return !r.bad && r.rest == "" }
 
-// keyPrefix joins literal text and fields, which take turns, up to the first field that is empty.
+// keyPrefix joins literal text and fields, which take turns, up to the first empty field.
 func keyPrefix(parts ...string) string {
 	for i := 1; i < len(parts); i += 2 {
 		if parts[i] == "" {

@@ -95,12 +95,13 @@ func ReadTimes(compact, zone string) (*calendar.Times, error) {
 	return calendar.Decode(compact, cmp.Or(zone, defaultZone))
 }
 
-// ReadWindows returns the windows of a limit that an item holds, with the zone that it names.
+// ReadWindows returns the windows of a limit in an item, with the zone that it names.
 func ReadWindows(compact, zone string) (*calendar.Windows, error) {
 	return calendar.DecodeWindows(compact, cmp.Or(zone, defaultZone))
 }
 
-// isTimed reports whether one of the limits is a quota, of whatever kind, or has windows. Every program notes then until when the item is valid.
+// isTimed reports whether one of the limits is a quota of any kind, or has windows. Every program notes then until when
+// the item is valid.
 func (it *Bucket) isTimed() bool {
 	for i := range it.Limits {
 		if l := &it.Limits[i]; l.Times() != nil || l.Windows() != nil || l.Session() > 0 {

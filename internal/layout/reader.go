@@ -226,7 +226,8 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	return s, r.ok
 }
 
-// shareRare gives the limits of an image what is rare of them. It is that of the image before where nothing of it has changed.
+// shareRare gives the limits of an image their rare parts. It is that of the image before where nothing of it has
+// changed.
 func (r *BucketReader) shareRare(p *places, item expr.Item, limits []bucket.Limit) (ok bool) {
 	var before []*bucket.Rare
 	if b := r.rare.Load(); b != nil {

@@ -15,7 +15,7 @@ type Repeated struct {
 	Levels string // [EntityLevels] as JSON; "" for an entity with nothing of its own
 }
 
-// EntityLevels are what is stored for an entity: its limits for a resource and for every resource, and its record.
+// EntityLevels are the stored levels of an entity: its limits for a resource and for every resource, and its record.
 type EntityLevels struct {
 	Resource *LevelCopy `json:"resource,omitempty"`
 	Default  *LevelCopy `json:"default,omitempty"`

@@ -28,7 +28,7 @@ type carriedText struct {
 	Narrower map[string]int64 `json:"narrower,omitempty"`
 }
 
-// ParseCarried returns what a text of [Usage.Carried] says; nothing for "".
+// ParseCarried returns the amounts in a text of [Usage.Carried]; none for "".
 func ParseCarried(text string) (Carried, error) {
 	if text == "" {
 		return Carried{}, nil
@@ -69,14 +69,14 @@ func note(to *map[string]int64, limit string, figure int64) {
 	(*to)[limit] = figure
 }
 
-// Plus returns the sum of what is carried and changes; false when it does not fit 64 bits.
+// Plus returns the sum of carried amounts and changes; false when it does not fit 64 bits.
 func (c *Carried) Plus(d *UsageDelta) (Carried, bool) {
 	sums, err := bucket.Sum(c.Consumed, d.Consumed)
 	slices.SortFunc(sums, func(a, b bucket.Amount) int { return strings.Compare(a.Limit, b.Limit) })
 	return Carried{Events: c.Events + d.Events, Consumed: sums}, err == nil
 }
 
-// An HourState is what a write of an hour of usage goes by.
+// An HourState is the state that a write of an hour of usage asks for.
 type HourState struct {
 	Exists  bool
 	Carried string // as the item has it; "" for an hour that carries nothing
@@ -123,7 +123,7 @@ func WriteClose(key store.Key, at time.Time, expiresAt int64) (store.Write, erro
 	return store.Write{Kind: store.Update, Key: key, Expr: bound}, err
 }
 
-// An HourDelta is what an hour adds to the snapshot of its day or its month.
+// An HourDelta is the addition of an hour to the snapshot of its day or its month.
 type HourDelta struct {
 	NS, Entity, Resource string
 	Window               string    // daily or monthly
@@ -154,8 +154,7 @@ func (d *HourDelta) Write(seen string) (store.Write, error) {
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
 }
 
-// HoursContained returns the hours in the snapshot of a day or a month, of the day of one hour, as the item has them;
-// "" for none.
+// HoursContained returns the hours contained in the snapshot of a day or a month, for the day of one hour; "" for none.
 func HoursContained(snapshot expr.Item, hour time.Time) string {
 	return snapshot.Get("hours#" + dayOf(hour)).Text()
 }

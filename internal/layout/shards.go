@@ -46,7 +46,7 @@ func asSeen(s *bucket.State) (expr.Bound, error) {
 	return call.Bind()
 }
 
-// Merge returns the writes by which a shard takes over the one that it split off last, for one transaction. Both are of
+// Merge returns the writes by which a shard takes over the last one that it split off, for one transaction. Both are of
 // the same size and have the same limits, see [bucket.State.MergesWith]; the writes hold for these states alone.
 func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Write, error) {
 	var plan bucket.Plan
@@ -60,7 +60,7 @@ func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Writ
 	return []store.Write{update, remove}, err
 }
 
-// Inherit returns the writes by which a shard takes over the share of the one that it split off last, whose item is
+// Inherit returns the writes by which a shard takes over the share of the last one that it split off, whose item is
 // lost. The writes are for one transaction, and hold as long as there is no such item. The time now is in epoch
 // milliseconds.
 func (k BucketKey) Inherit(lost BucketKey, s *bucket.State, now int64) ([]store.Write, error) {

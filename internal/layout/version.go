@@ -32,8 +32,8 @@ func Later(a, b string) string {
 	return a
 }
 
-// kinds are what levels say that older clients do not obey: an attribute, or a field of each limit of a family, and the version of
-// the first client that does. Whoever writes one asks the table for that client before.
+// kinds are the parts of levels that older clients do not obey. Each is an attribute, or a field of each limit of a
+// family, with the version of the first client that obeys it. A writer of one asks the table for that client before.
 var kinds = []struct{ family, name, since string }{
 	{"", "within", "0.10.1"},
 	{"l_", "sched", "0.10.1"},

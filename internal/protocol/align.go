@@ -30,8 +30,8 @@ func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, 
 	return v, al.bringInLine(ctx, l, &v)
 }
 
-// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. A reading that shows
-// them out of line is forgotten: the next view would plan from what is no longer there.
+// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. A reading
+// that shows them out of line is forgotten: the next view would plan from outdated items.
 func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
 	if l.inLine(v.states, al.now()) {
 		return nil
@@ -47,9 +47,9 @@ func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
 	return nil
 }
 
-// alignFound brings a bucket in line when a write that was applied, of a shard with some limits, shows that it has others. A
-// write that leaves the stamp alone does not ask for the limits. The process may know those from before, where they were
-// changed and changed back. What was taken stays taken: a failure is left to the next request.
+// alignFound brings a bucket in line when an applied write of a shard shows other limits than expected. A write that
+// leaves the stamp alone does not ask for the limits. The process may know those from before, where they were changed
+// and changed back. The tokens stay taken: a failure is left to the next request.
 func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, next *image) {
 	if limits.Config.Matches(&next.State) || limits.Own && (next.Count() == 1 || !l.bucket.alignsAll(limits, al.now())) {
 		return
@@ -60,8 +60,9 @@ func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, nex
 	}
 }
 
-// alignAll brings the shards of a view in line: in one transaction, or one after another when others write them meanwhile. Those that
-// are still out of line after a round have another one. The shards that are done tell their limits to whoever writes them next.
+// alignAll brings the shards of a view in line: in one transaction, or one after another when others write them
+// meanwhile. Those that are still out of line after a round have another one. The finished shards tell their limits to
+// the next writer.
 func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
 	if done, err := al.alignTogether(ctx, l, v); done || err != nil {
 		return err
@@ -107,9 +108,9 @@ func (b *Bucket) alignsAll(l *Limits, now int64) bool {
 }
 
 // alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false
-// when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned one
-// by one, a shard moves its stamp. With it moves the time from which on the refill that full shards could not hold belongs
-// to the others. The bucket would lose tokens that it was told to have.
+// when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned
+// one by one, a shard moves its stamp. With the stamp moves the time from which on the refill that full shards could
+// not hold belongs to the others. The bucket would lose tokens that it was told to have.
 func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
 	now, differs := al.now(), false
 	for _, i := range v.images {
@@ -165,7 +166,7 @@ func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard
 	return next, applied, nil
 }
 
-// alignParted brings a bucket in line of which some shards may have former limits. A shard that is in line would not show that.
+// alignParted brings a bucket in line of which some shards may have former limits. A shard in line would not show that.
 func (al *aligner) alignParted(ctx context.Context, l *level) error {
 	if !l.bucket.parted.CompareAndSwap(true, false) {
 		return nil

@@ -33,7 +33,7 @@ func (b *background) Begin() bool {
 	return true
 }
 
-// BeginTending counts a goroutine that tends something, which [background.EndTending] ends; false when the engine is closed.
+// BeginTending counts a goroutine that tends something until [background.EndTending]; false when the engine is closed.
 func (b *background) BeginTending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,8 +64,8 @@ func (b *background) GoOn() bool {
 	return true
 }
 
-// Apart runs a call that others may share in a goroutine of its own, so that the caller who began it may leave. It returns false,
-// and runs nothing, when the engine is closed and no work is under way.
+// Apart runs a shared call in a goroutine of its own, so that the caller who began it may leave. It returns false, and
+// runs nothing, when the engine is closed and no work is under way.
 func (b *background) Apart(ctx context.Context, call func(context.Context)) bool {
 	if !b.Begin() && !b.GoOn() {
 		return false
@@ -86,7 +86,7 @@ func (b *background) End() {
 	}
 }
 
-// Close waits for work in the background, and lets none begin but what that work needs.
+// Close waits for work in the background. From then on only calls that this work needs may begin.
 func (b *background) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A claim is what a caller wants taken of a level.
+// A claim is a caller's demand on a level.
 type claim struct {
 	level *level
 	to    *taking
@@ -20,7 +20,7 @@ func (c *claim) isLike(other *claim) bool {
 	return c.level.limits.sameAs(other.level.limits) && (len(c.level.demand.Slots()) > 0) == (len(other.level.demand.Slots()) > 0)
 }
 
-// A payment is a correction of what was taken of a shard.
+// A payment is a correction of the tokens taken of a shard.
 type payment struct {
 	*correction
 	on *shard
@@ -28,8 +28,8 @@ type payment struct {
 
 func (*payment) came() int64 { return 0 }
 
-// isLike reports whether two payments may be added up: they correct the same lives, and neither gives back of a limit what the other
-// takes. What is given back to a limit that was reset meanwhile is dropped, and what is taken of it counts. A sum would drop both.
+// isLike reports whether two payments may be added up: they correct the same lives, and none gives back a limit that
+// the other takes. Of a limit that was reset meanwhile, refunds are dropped and charges count. A sum would drop both.
 func (p *payment) isLike(other *payment) bool {
 	return slices.Equal(p.lives, other.lives) && bucket.Alike(p.amounts, other.amounts)
 }
@@ -69,7 +69,7 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 	}
 }
 
-// undo implements [writer]: it gives back what was taken for a caller that gave up.
+// undo implements [writer]: it gives back the tokens of a caller that gave up.
 func (tk *taker) undo(ctx context.Context, c *claim) {
 	tk.debts.giveBack(ctx, c.to)
 }

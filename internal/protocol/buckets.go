@@ -11,8 +11,8 @@ type buckets struct {
 // bucketID finds a bucket.
 type bucketID struct{ entity, resource string }
 
-// A bucketCache is a cache of otter. It is an interface, so that packages above this one do not compile otter again: a generic
-// type in the fields of an Engine is instantiated in each of them.
+// A bucketCache is a cache of otter. It is an interface, so that packages above this one do not compile otter again.
+// Each of them instantiates a generic type in the fields of an Engine.
 type bucketCache interface {
 	GetIfPresent(id bucketID) (*Bucket, bool)
 	SetIfAbsent(id bucketID, b *Bucket) (*Bucket, bool)
@@ -20,7 +20,7 @@ type bucketCache interface {
 	EstimatedSize() int
 }
 
-// get returns what the engine knows of a bucket.
+// get returns the engine's memory of a bucket.
 func (bs *buckets) get(entity, resource string) *Bucket {
 	id := bucketID{entity, resource}
 	if b, ok := bs.cache.GetIfPresent(id); ok {
@@ -34,8 +34,8 @@ func (bs *buckets) get(entity, resource string) *Bucket {
 	return b
 }
 
-// current returns what the engine knows of a bucket by now. A receipt may be of one that the engine has forgotten since, to
-// make room, and has perhaps seen anew. What is learned when the receipt is settled is then known to later requests.
+// current returns the engine's present memory of a bucket. A receipt may be of one that the engine has forgotten since,
+// to make room, and has perhaps seen anew. Facts learned when the receipt is settled are then known to later requests.
 func (bs *buckets) current(b *Bucket) *Bucket {
 	if !b.evicted.Load() {
 		return b

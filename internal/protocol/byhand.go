@@ -13,9 +13,9 @@ import (
 // Operators change what buckets hold by hand. Such a change is one transaction over all shards, together with what its caller writes
 // beside it. So it binds at once in every process, and either is done or leaves nothing.
 
-// A Change is what an operator changes of a bucket.
+// A Change is an operator's change of a bucket.
 type Change struct {
-	Limits []string        // that become full; nil for all that the bucket has
+	Limits []string        // those that become full; nil for all of the bucket
 	Gifts  []bucket.Amount // what limits get instead; nil for none
 	Until  int64           // when the gifts end, see [bucket.Hand]
 	// With returns what the transaction writes besides. It is told the changes of the limits, and the number of shards. That is 0 for a
@@ -153,8 +153,8 @@ func namesOf(params []bucket.Params) (names []string) {
 	return names
 }
 
-// byHand returns what the shards of a view are by hand: they keep their limits, and take on the stored parameters of limits of these
-// names. The requests of a bucket may bring limits of their own, of which nothing is stored.
+// byHand returns the limits for the shards of a view by hand: they keep their own, and take on the stored parameters of
+// these names. The requests of a bucket may bring limits of their own, of which nothing is stored.
 func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	c := al.items.keep(v.states[0])
 	for _, s := range v.states {

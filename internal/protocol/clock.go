@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A lead is what the clock of this process is ahead of the clocks of others.
+// A lead is the time that the clock of this process is ahead of others.
 type lead struct {
 	by    int64         // milliseconds
 	epoch int64         // when that was learned
@@ -17,9 +17,9 @@ type lead struct {
 }
 
 const (
-	// fixGap is the least time between two times that a process sets back the refill stamp of an item. Each time one capacity may
-	// flow in once more. A stamp that is ahead again before stands: what is there can be taken, and nothing flows in until
-	// the clock has come up to it.
+	// fixGap is the least time between two times that a process sets back the refill stamp of an item. Each time one
+	// capacity may flow in once more. A stamp that is ahead again before then stands: the balance can be taken, and
+	// nothing flows in until the clock has reached the stamp.
 	fixGap = time.Hour
 	// leadTime is how long a process goes by the time of the others: its own clock may be set right meanwhile. It ends after
 	// the others may set stamps back again.
@@ -34,22 +34,23 @@ type following struct {
 }
 
 const (
-	// maxAhead bounds how far a process follows a stamp that is ahead of its clock, milliseconds: about twice what clocks differ that
-	// are set by the dates of replies.
-	maxAhead = 2000
-	// minAhead is what a process follows at least, milliseconds. A stamp moves on by a millisecond where limits change while clocks stand
-	// still.
-	minAhead = 5
+	// maxAheadMS bounds how far a process follows a stamp ahead of its clock, milliseconds. It is about twice the
+	// difference of clocks that are set by the dates of replies.
+	maxAheadMS = 2000
+	// minAheadMS is the least lead that a process follows, milliseconds. A stamp moves on by a millisecond where limits
+	// change while clocks stand still.
+	minAheadMS = 5
 	// aheadTime is how long a process follows at least.
 	aheadTime = time.Minute
 )
 
-// follow returns how far this process follows the stamps of a bucket, given an image that has just come. An image that comes long after its
-// stamp was written shows less than the process of that stamp is ahead, so that the most counts that was seen of late. It is never more:
-// those who follow it, and each other, fall back rather than drift. A stamp that is further ahead than clocks differ is not followed.
+// follow returns how far this process follows the stamps of a bucket, given an image that has just come. A late image
+// shows less than the lead of the stamp's process, so the greatest recent lead counts. It is never more: those who
+// follow it, and each other, fall back rather than drift. A stamp that is further ahead than clocks differ is not
+// followed.
 //
-// A process does not follow its own stamps: a clock that goes to and fro would drive itself ahead. Where a clock that follows is set
-// forward, the stamps that it writes are ahead of every clock, by maxAhead at most.
+// A process does not follow its own stamps: a clock that goes to and fro would drive itself ahead. Where a following
+// clock is set forward, its stamps are ahead of every clock, by maxAheadMS at most.
 func (c *core) follow(s *shard, i *image) int64 {
 	b := s.bucket
 	seen := i.RefilledAt - i.seenAt
@@ -59,7 +60,7 @@ func (c *core) follow(s *shard, i *image) int64 {
 	if seen > 0 { // others may have written the stamp during a call of a store that answers at once
 		seen = min(seen, i.RefilledAt-c.now())
 	}
-	if seen < minAhead || seen > maxAhead {
+	if seen < minAheadMS || seen > maxAheadMS {
 		seen = 0
 	}
 	f := b.following.Load()
@@ -111,7 +112,8 @@ func (c *core) hasFixed(s *shard) bool {
 	return ok && now-last < fixGap || now < f.all
 }
 
-// noteStamp notes the refill stamp of a write that was applied, or may have been, and whether it set back that of a shard.
+// noteStamp notes the refill stamp of a write that was or may have been applied, and whether it set back that of a
+// shard.
 func (c *core) noteStamp(s *shard, plan *bucket.Plan) {
 	if plan.Kind != bucket.Spend {
 		s.wrote.Store(plan.Now)
@@ -139,9 +141,9 @@ func (f *fixes) note(pk string, now time.Duration) {
 	f.at[pk] = now
 }
 
-// compare learns from an image whether another process has set a refill stamp of this one back. Others do that when the stamp is
-// further ahead of their clocks than any correct clock writes it. This clock was ahead by the difference at least when it
-// wrote the stamp. A process that did not take that into account would move the stamp ahead again, and each time the
+// compare learns from an image whether another process has set a refill stamp of this one back. Others do that when the
+// stamp is further ahead of their clocks than any correct clock writes it. This clock was ahead by the difference at
+// least when it wrote the stamp. Without this correction a process would move the stamp ahead again, and each time the
 // refill in between would flow in once more.
 func (c *core) compare(s *shard, i *image) {
 	own := s.stamped.Load()
@@ -168,8 +170,8 @@ func (c *core) compare(s *shard, i *image) {
 // maxStepBack is how far the clock may go back during a call without taking anything away from it, milliseconds.
 const maxStepBack = 1000
 
-// later returns the time of a call that began at a time and goes on: the present, or the time when it began if the clock has
-// gone back a little since.
+// later returns the time of a call that goes on: the present, or its beginning if the clock has gone back a little
+// since.
 func (c *core) later(began int64) int64 {
 	if now := c.now(); now > began || now < began-maxStepBack {
 		return now
@@ -181,8 +183,9 @@ func (c *core) later(began int64) int64 {
 // result of a call is as new as the epoch that was drawn before the call.
 func (c *core) NextEpoch() int64 { return c.options.Epoch.Add(1) }
 
-// life returns the number of the lives that a request which came at an epoch may start, see [bucket.Limit.Life]. Clocks
-// may stand still or differ, so that the number is a hash of 32 bits of what the process alone has.
+// life returns the number of the lives that a request may start, by the epoch in which it came; see
+// [bucket.Limit.Life]. Clocks may stand still or differ, so the number is a hash of 32 bits of data that only the
+// process has.
 func (c *core) life(epoch int64) int64 {
 	x := (c.salt<<32 ^ uint64(epoch)) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -190,7 +193,7 @@ func (c *core) life(epoch int64) int64 {
 	return int64(x>>32) + 1
 }
 
-// now returns the time in epoch milliseconds: by the clock of this process, less what that is known to be ahead.
+// now returns the time in epoch milliseconds: by the clock of this process, less its known lead.
 func (c *core) now() int64 {
 	now := c.options.Now().UnixMilli()
 	if l := c.ahead.Load(); l != nil && c.sinceStart() < l.until {

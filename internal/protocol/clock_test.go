@@ -75,13 +75,13 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	check("at first", 0, 0)
-	check("little", minAhead-1, 0)
-	check("too far", maxAhead+1, 0)
+	check("little", minAheadMS-1, 0)
+	check("too far", maxAheadMS+1, 0)
 	check("ahead", 40, 40)
 	check("later in its reply", 15, 40)
 	check("behind", -10, 40)
 	check("further", 70, 70)
-	check("too far", maxAhead+1, 70)
+	check("too far", maxAheadMS+1, 70)
 	s.wrote.Store(now + 900)
 	check("its own", 900, 70)
 	e.started = e.started.Add(-aheadTime)

@@ -1,6 +1,6 @@
-// Package protocol takes tokens from buckets that other processes use at the same time, and settles what was taken. It
-// knows the levels of a request, the shards of a bucket and what this process last saw of them. It does not know how
-// limits are stored, or named to users.
+// Package protocol takes tokens from buckets that other processes use at the same time, and settles them. It knows the
+// levels of a request, the shards of a bucket, and the last images seen by this process. It does not know how limits
+// are stored, or named to users.
 //
 // An [Engine] is parts, and each of them knows those above it in this list:
 //

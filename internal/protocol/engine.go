@@ -23,7 +23,7 @@ type Options struct {
 	Namespace    func() string // "" until it is known; every call of the store fails until then
 	Source       Source
 	Now          func() time.Time
-	SlotTime     func() (now time.Time, wrong time.Duration, known bool) // by which slots go, and what it may be wrong by; nil for Now
+	SlotTime     func() (now time.Time, wrong time.Duration, known bool) // the clock for slots, and its greatest error; nil for Now
 	Freshness    func([]bucket.Params) int64                             // δ of a bucket, milliseconds
 	MaxShards    int
 	RejectionAge time.Duration // of the oldest image that a rejection may be decided from; 0 for none older than the request
@@ -37,7 +37,7 @@ type Options struct {
 	Epoch        *atomic.Int64 // shared by the engines that share a Source
 	Logger       *slog.Logger
 
-	// Resized is told of a bucket that this process has split or merged, with the number of items that it has more.
+	// Resized is told of a bucket that this process has split or merged, with the growth of its number of items.
 	Resized func(ctx context.Context, entity, resource string, shards int)
 }
 
@@ -46,24 +46,25 @@ type Limits struct {
 	Config bucket.Config
 	Owner  layout.Owner
 	Within string // the resource that the resource of the bucket lies within, as stored; "" for none
-	Own    bool   // given by the request, whatever is stored
+	Own    bool   // given by the request, without regard to stored limits
 	Epoch  int64  // when a consistent read of them began; 0 for a read that may be moments behind
 	ReadAt int64  // when the oldest part of them was read, epoch milliseconds
 	Detail any    // for the Source
 
-	Disabled bool // requests are refused, whatever the limits
+	Disabled bool // requests are refused, at any limits
 
-	Repeat *Repeat // what the bucket's first item is to repeat of them; nil for nothing
+	Repeat *Repeat // for the bucket's first item to repeat; nil for nothing
 }
 
-// A Repeat is what a process read of the store for an entity. The next writes that have room for it put it into the bucket's first
-// item, where the other processes of a fleet find it.
+// A Repeat holds a process's reads of the store for an entity. The next writes that have room for it put it into the
+// bucket's first item, where the other processes of a fleet find it.
 type Repeat struct {
 	layout.Repeated
 	Until int64 // after that time another process has perhaps read later, epoch milliseconds
 }
 
-// due returns what a write of an item is to repeat at a time, nil for nothing. An item that would take more write units repeats nothing.
+// due returns the part for a write of an item to repeat at a time, nil for nothing. An item that would take more write
+// units repeats nothing.
 func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
 	if r == nil || s.Shard > 0 || now > r.Until || i.exists && !r.Fits(int(i.size)) {
 		return nil
@@ -80,7 +81,7 @@ type Source interface {
 	After(ctx context.Context, b *Bucket, epoch int64) (*Limits, error)
 }
 
-// Counts are what an engine counts.
+// Counts are the counters of an engine.
 type Counts struct {
 	LostRaces   atomic.Uint64 // writes whose condition failed because another writer came first
 	Unreturned  atomic.Uint64 // takes of one level that could not be given back in the end, when another level fell short
@@ -105,7 +106,7 @@ type Engine struct {
 	taker    taker
 }
 
-// A core is what the parts of an engine share: the store, the options, the time, and the counts.
+// A core has the shared parts of an engine: the store, the options, the time, and the counts.
 type core struct {
 	Counts
 
@@ -113,7 +114,7 @@ type core struct {
 	options    Options
 	background *background
 	salt       uint64    // of the lives that this process starts
-	started    time.Time // by which paces are kept, whatever clocks are set to
+	started    time.Time // for paces, independent of changes of clocks
 	ahead      atomic.Pointer[lead]
 	fixes      fixes
 }
@@ -154,7 +155,8 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
+// Take takes the amounts of a request from all its levels, or from none, and notes them in an empty receipt. Its errors
+// are:
 //   - a [*RejectedError] when a limit falls short;
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot be decided;
 //   - a [*DisabledError] when an operator has requests of one of the levels refused;
@@ -172,17 +174,17 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 	return limits.Config.Params, nil
 }
 
-// Undo gives back what a request took that is not admitted after all. It outlives the caller's context, and a failure is counted and
-// logged.
+// Undo gives back the tokens of a request that is not admitted after all. It outlives the caller's context, and a
+// failure is counted and logged.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {
 	e.taker.giveAllBack(ctx, r.takings)
 }
 
-// Settle writes what is due, to every shard side by side, bounded by the context. A correction that provably was not
-// written stays due, and the next call writes it. The error joins those of all shards.
+// Settle writes the due corrections, to every shard side by side, bounded by the context. A correction that provably
+// was not written stays due, and the next call writes it. The error joins those of all shards.
 func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.settler.settleAll(ctx, s) }
 
-// Repay gives back what is due to a bucket at once, and not in the background.
+// Repay gives back the tokens due to a bucket at once, and not in the background.
 func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	b := e.buckets.get(entity, resource)
 	if !b.owing.owes.Load() {
@@ -197,20 +199,20 @@ func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelSt
 	return e.judge.status(ctx, r, family)
 }
 
-// TimeUntil returns where the limits stand that a request asks for, with the wait of each. An item that differs from its
-// configured limits is brought in line where a wait is told, so that the wait holds.
+// TimeUntil returns where the limits stand that a request asks for, with the wait of each. Where a wait is told, it
+// brings an item in line with its configured limits first, so that the wait holds.
 func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	return e.judge.timeUntil(ctx, r)
 }
 
-// Statuses tells where the limits of each level of a receipt stand, as this process last saw them, with what was taken as
-// what was requested. The list is valid during the call. It makes no call of the store, and allocates nothing for what one
-// shard took.
+// Statuses tells the limits of each level of a receipt, as this process last saw them, with the amounts taken as
+// requested. The list is valid during the call. It makes no call of the store, and allocates nothing for a receipt of
+// one shard.
 func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
 	e.judge.tellTaken(r, tell)
 }
 
-// Bucket returns what the engine knows of a bucket.
+// Bucket returns the engine's memory of a bucket.
 func (e *Engine) Bucket(entity, resource string) *Bucket { return e.buckets.get(entity, resource) }
 
 // Buckets returns the number of buckets that the engine remembers.
@@ -230,9 +232,9 @@ func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
 // Forget has the engine read a bucket anew, whose items were deleted.
 func (e *Engine) Forget(entity, resource string) { e.buckets.forget(entity, resource) }
 
-// IsStrained reports whether a slow request has a reason other than a store that is away. It waits for the proof of a
-// rejection, or to share a write: the store throttled the key of the bucket or of a parent of late, or the bucket was
-// nearly exhausted when this process last saw it.
+// IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
+// of a rejection, or to share a write. The store throttled the key of the bucket or of a parent of late, or the bucket
+// was nearly exhausted when last seen.
 func (e *Engine) IsStrained(r *Request) bool {
 	entity := r.Entity
 	for range MaxDepth {
@@ -269,5 +271,5 @@ func (e *Engine) IsStrained(r *Request) bool {
 func (e *Engine) Observe(b *Bucket, item expr.Item) error { return e.items.glimpse(b, item) }
 
 // Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
-// outdated. A caller that reads anyway can then read that item as well.
+// outdated. A caller that reads anyway can include that item.
 func (e *Engine) Unseen(b *Bucket) (key store.Key, unseen bool) { return e.items.unseen(b) }

@@ -41,7 +41,7 @@ func (e *NoLimitsError) Error() string {
 	return fmt.Sprintf("no limits for entity %q, resource %q", e.Entity, e.Resource)
 }
 
-// An UnknownLimitError says that a request asks for a limit that is not configured.
+// An UnknownLimitError says that a limit of a request is not configured.
 type UnknownLimitError struct {
 	Limit string
 	Known []bucket.Params
@@ -112,7 +112,7 @@ func IsUnknown(err error) bool {
 // IsThrottled reports whether an error says that the store is asked too often.
 func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
 
-// isKeyThrottled reports whether an error says that the keys of a call are asked for too often, or does not say what is.
+// isKeyThrottled reports whether an error says that the keys of a call have too many calls, or names no reason.
 func isKeyThrottled(err error) bool {
 	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
 		return e.KeyThrottled() || e.Throttled && len(e.Throttles) == 0
@@ -127,8 +127,8 @@ func isHotKey(err error) bool {
 // isWriteThrottled reports whether an error says that the keys of a write are written too often. Nothing was written.
 func isWriteThrottled(err error) bool { return isKeyWriteThrottled(err, false) }
 
-// isIndexThrottled reports whether an error says that the entries of a write have keys in an index that are written too often. Nothing
-// was written. The keys are those of many buckets.
+// isIndexThrottled reports whether an error blames keys of an index: they have too many writes. Nothing was written.
+// The keys are those of many buckets.
 func isIndexThrottled(err error) bool { return isKeyWriteThrottled(err, true) }
 
 func isKeyWriteThrottled(err error, index bool) bool {

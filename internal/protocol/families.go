@@ -126,8 +126,8 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *c
 	return level{b, limits, demand, began, at}, nil
 }
 
-// widen appends the levels of the wider resources to that of an entity for the resource of a request, which is the last. A resource that
-// the entity has no limits for has no level.
+// widen appends the levels of the wider resources to the last level, which is that of an entity for the resource of a
+// request. A resource that the entity has no limits for has no level.
 func (fs *families) widen(ctx context.Context, r *Request, levels []level, charges *charges, began int64) ([]level, error) {
 	within := levels[len(levels)-1].limits.Within
 	if within == "" {
@@ -152,8 +152,9 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 	return levels, nil
 }
 
-// boundWait has a request wait no longer than until a quota of any level is full anew: what it takes in one period is not admitted
-// in another. A request that leaves a part of any limit to others takes nothing before it is there: those would wait behind it.
+// boundWait ends the wait of a request where a quota of any level is full anew: tokens of one period are not admitted
+// in another. A request that leaves a part of any limit to others takes nothing before it is there: those would wait
+// behind it.
 func (fs *families) boundWait(levels []level) {
 	longest := levels[0].demand.Wait
 	if longest <= 0 {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// An operator's change of what is stored for a bucket binds at once where its items are stamped with a generation, after the change was
-// stored. Every write asks for the generation of the image that it was planned from. A process that meets a later one reads what is
-// stored, consistently, before it takes: then it plans by limits that were read after the change.
+// An operator's change binds at once where the items of a bucket are stamped with a generation after the change was
+// stored. Every write asks for the generation of the image that it was planned from. A process that meets a later one
+// first reads the stored limits consistently. It then plans by limits that were read after the change.
 
 // A generation is the latest one that this process has seen in the items of a bucket.
 type generation struct {
@@ -15,8 +15,8 @@ type generation struct {
 	seen int64 // epoch when it was seen first
 }
 
-// readAfter is the age from which on a generation needs no second read: limits that were read so long after it, in milliseconds, show the
-// change, whatever the clocks of the operator and the reader said.
+// readAfter is the age from which on a generation needs no second read. Limits read so long after it, in milliseconds,
+// show the change, at any difference between the clocks of operator and reader.
 const readAfter = 10_000
 
 // meet notes the generation of an image.
@@ -50,8 +50,8 @@ func (fs *families) stored(ctx context.Context, b *Bucket) (*Limits, error) {
 	return limits, err
 }
 
-// disabledFor is the age up to which an image tells that requests are refused. After it the next request looks, so that a bucket that is
-// enabled again is found with one read a second and process.
+// disabledFor is the age up to which an image proves that requests are refused. After it the next request looks, so an
+// enabled bucket is found with one read a second and process.
 const disabledFor = time.Second
 
 // unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where

@@ -15,10 +15,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// items are what an engine does with single items of buckets: it reads and writes them, and remembers their images.
+// items are an engine's operations on single items of buckets: it reads and writes them, and remembers their images.
 type items struct{ *core }
 
-// A Bucket is what this process knows of the bucket of one entity and resource. It is safe for concurrent use.
+// A Bucket is the memory of this process about the bucket of one entity and resource. It is safe for concurrent use.
 type Bucket struct {
 	NS, Entity, Resource string
 
@@ -36,7 +36,7 @@ type Bucket struct {
 	pace     pace                      // of looks
 	tended   tended                    // slots that this process holds
 	line     slotLine                  // of callers that wait for more of them
-	owing    owing                     // what requests that were not admitted have still to give back
+	owing    owing                     // tokens still to be given back, of requests that were not admitted
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
 	generation atomic.Pointer[generation] // of the last change by an operator; nil for none
@@ -44,7 +44,8 @@ type Bucket struct {
 	evicted atomic.Bool // the engine has forgotten it
 }
 
-// A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
+// A shard is the memory of this process about one item of a bucket. Most buckets have one. It is safe for concurrent
+// use.
 type shard struct {
 	layout.BucketKey
 	bucket *Bucket
@@ -62,16 +63,18 @@ type shard struct {
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
 	wrote     atomic.Int64          // the refill stamp that this process last wrote, epoch milliseconds
-	stamped   atomic.Pointer[image] // that the last write of this process left which moved the refill stamp; nil for none
+	stamped   atomic.Pointer[image] // left by this process's last write that moved the refill stamp; nil for none
 }
 
 // An image is a bucket item as the store returned it. It is never changed.
 type image struct {
 	bucket.State
-	exists    bool
-	listed    bool          // the item is in the index of its resource, as all are on stores without such a limit
-	size      int32         // bytes, where keys have a limited write rate
-	sameSince int64         // epoch of an earlier look: since then the count of shards of an item is known; a missing one was missing, too, 0 when it was not
+	exists bool
+	listed bool  // the item is in the index of its resource, as all are on stores without such a limit
+	size   int32 // bytes, where keys have a limited write rate
+	// sameSince is the epoch of an earlier look: since then the item is known to have this count of shards, or to be
+	// missing; 0 for neither.
+	sameSince int64
 	lives     []bucket.Life // of its limits; images in a row share the list
 	seenAt    int64         // epoch milliseconds
 	call                    // that returned it
@@ -157,7 +160,7 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 	}
 	state, err := s.reader.State(item, next.limitSpace[:0])
 	if err != nil {
-		s.image.Store(nil) // no later request is decided from what the item was before
+		s.image.Store(nil) // no later request is decided from the former item
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State, next.sameSince = true, state, next.arrived
@@ -172,14 +175,13 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 	return next, nil
 }
 
-// observe remembers the item that a write returned, and returns its image. After a condition that failed it returns a later one that came
-// meanwhile. The image
-// before the call, known, counts as the earlier one whatever it shows. An item that was deleted and created again
-// counts its writes anew.
+// observe remembers the item that a write returned, and returns its image. After a failed condition it returns a later
+// image that came meanwhile. The image before the call, known, counts as the earlier one in any case. An item that was
+// deleted and created again counts its writes anew.
 //
-// A write that was applied is done, whatever it returned, and one whose condition failed is not. Where the returned item cannot
-// be read, nothing is known of the shard any more, and the image is nil. A caller that needs the item reads it, and fails if it still
-// cannot be read.
+// An applied write is done, with any returned item; a write with a failed condition is not. Where the returned item
+// cannot be read, nothing is known of the shard any more, and the image is nil. A caller that needs the item reads it,
+// and fails if it still cannot be read.
 func (it *items) observe(s *shard, r *store.Result, by call, known *image) *image {
 	next, err := it.decode(s, r.Item, by)
 	if err != nil || r.Applied && r.Item == nil {
@@ -194,7 +196,7 @@ func (it *items) observe(s *shard, r *store.Result, by call, known *image) *imag
 	return next
 }
 
-// follow notes what an image has to do with the one that was known before the call for it.
+// follow notes how an image relates to the one known before the call for it.
 func (i *image) follow(known *image) {
 	if i.exists {
 		var lives []bucket.Life
@@ -258,7 +260,7 @@ func (i *image) state() *bucket.State {
 func (i *image) units() float64 { return math.Ceil(float64(max(i.size, 1)) / 1024) }
 
 // newer reports whether an image shows a later state of the same item than another. It goes by the count of writes,
-// which every write of this program raises, then by the refill stamp, which writes of other programs move.
+// which every write of this program raises. Then it goes by the refill stamp, which other programs move.
 func (i *image) newer(than *image) bool {
 	if more := i.Writes() - than.Writes(); more != 0 {
 		return more > 0
@@ -266,9 +268,10 @@ func (i *image) newer(than *image) bool {
 	return i.RefilledAt > than.RefilledAt
 }
 
-// follows reports whether an image shows a later state than another, of the same item or of the one that took its place. An
-// item that is created again counts its writes anew and has a later stamp than the one before, so that the stamp decides.
-// A stamp that was set back, since the clock that wrote it was far ahead, does not follow: a write of it is lost once.
+// follows reports whether an image shows a later state than another, of the same item or of the one that took its
+// place. An item that is created again counts its writes anew and has a later stamp than its predecessor, so the stamp
+// decides. A stamp set back does not follow: a write of it is lost once. The clock that wrote the stamp before was far
+// ahead.
 func (i *image) follows(than *image) bool {
 	if i.RefilledAt != than.RefilledAt {
 		return i.RefilledAt > than.RefilledAt
@@ -352,7 +355,7 @@ func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) 
 	}
 }
 
-// inTurn notes that a goroutine has its turn, and returns the function that ends the turn.
+// inTurn notes that a goroutine has its turn, and returns the function to end it.
 func (it *items) inTurn(s *shard) (leave func()) {
 	s.turnAt.Store(max(int64(it.sinceStart()), 1))
 	return func() {
@@ -361,8 +364,8 @@ func (it *items) inTurn(s *shard) (leave func()) {
 	}
 }
 
-// keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
-// kept until it would be full again: before, it must not be taken for a new, full one.
+// keep returns the config that keeps an item as it is: settling leaves its limits alone. An item that expires is kept
+// until it would be full again: before, it must not be taken for a new, full one.
 func (it *items) keep(s *bucket.State) *bucket.Config {
 	c := s.Own()
 	c.Lead, c.Freshness = it.options.MaxLead.Milliseconds(), it.options.Freshness(c.Params)

@@ -10,11 +10,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A lister enters buckets into the index of their resource, in the background and one after another. All buckets of a resource
-// have one key there, which takes a thousand writes a second. The creation of a bucket leaves that index alone, so that no other
-// new bucket stands in its way. A process enters two new buckets in ten seconds. It enters the others when they are first refilled,
-// in debt or rejected, by a request or a settlement. In a flood of names that are used once most are never entered. A throttled entry
-// makes the next ones wait. It is made up for, as any that is lost: the next refill, debt or rejection enters the bucket.
+// A lister enters buckets into the index of their resource, in the background and one after another. All buckets of a
+// resource have one key there, which takes a thousand writes a second. The creation of a bucket leaves that index
+// alone, so that other new buckets do not stand in its way. A process enters two new buckets in ten seconds. It enters
+// the others when they are first refilled, in debt or rejected, by a request or a settlement. In a flood of names that
+// are used once most are never entered. A throttled entry makes the next ones wait. It is made up for, as any that is
+// lost: the next refill, debt or rejection enters the bucket.
 type lister struct {
 	*core
 	items *items
@@ -37,8 +38,8 @@ const (
 	newSpan      = 10 * time.Second
 )
 
-// unlist takes a new item that a write puts out of indexes that have one key for many buckets. In a mixed fleet other programs may
-// ask for it there at once.
+// unlist takes a new item out of the indexes with one key for many buckets. In a mixed fleet other programs may ask for
+// it there at once.
 func (it *items) unlist(w *store.Write) {
 	if w.Kind == store.Put && it.table.Partitioned() && !it.options.Mixed {
 		w.Item = layout.Unlisted(w.Item)
@@ -66,8 +67,8 @@ func (ls *lister) listRejected(ctx context.Context, b *Bucket) {
 	})
 }
 
-// list has an item entered into the index of its resource, unless its image shows that it is, too many wait, or it was created
-// after too many others.
+// list has an item entered into the index of its resource. It does not when the image shows the entry, too many wait,
+// or the item was created after too many others.
 func (ls *lister) list(ctx context.Context, s *shard, i *image, created bool) {
 	if !ls.options.Listing || i.listed || !i.exists || !s.listing.CompareAndSwap(false, true) {
 		return

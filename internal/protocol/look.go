@@ -9,9 +9,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// An exhausted bucket that a whole fleet asks for keeps its keys throttled, by the reads that prove rejections. A process that
-// is throttled learns nothing, and a failure policy for outages would admit what the bucket rejects. So the goroutines of a
-// process share a read of a shard, and each process reads as often as the key can answer all of them.
+// A whole fleet at an exhausted bucket keeps its keys throttled by the reads that prove rejections. A throttled process
+// learns nothing, and a failure policy for outages would admit requests that the bucket rejects. So the goroutines of a
+// process share a read of a shard, and each process reads as often as the key can answer them all.
 
 // looks read shards, for all goroutines of the process together.
 type looks struct {
@@ -135,9 +135,9 @@ func (it *items) isContested(c *bucket.Config, l *level, s *shard, i *image, now
 	return s.traffic.isOutdated(now) && !c.Covers([]*bucket.State{&i.State}, &l.demand, i.seenAt)
 }
 
-// isScarce reports whether an image shows little more than the demand of a level: what crowdSize callers would take.
+// isScarce reports whether an image shows little more than the demand of a level: what crowdCallers callers would take.
 func isScarce(c *bucket.Config, l *level, i *image, now int64) bool {
-	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowdSize
+	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowdCallers
 }
 
 // slowDown notes an error of a call that reads shards.

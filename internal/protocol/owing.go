@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 )
 
-// debts give back what requests that were not admitted have taken.
+// debts give back the tokens of requests that were not admitted.
 type debts struct {
 	*core
 	settler *settler
@@ -28,9 +28,9 @@ func (ds *debts) tell(ctx context.Context, b *Bucket, requests uint64, err error
 		"entity", b.Entity, "resource", b.Resource, "requests", requests, "error", err)
 }
 
-// An owing is what requests that were not admitted have still to give back to a bucket: the store did not take it when they
-// ended. It is one sum of amounts for each shard, and is given back in the background, or by the next request that falls short.
-// It is safe for concurrent use.
+// An owing has the tokens still to be given back to a bucket, of requests that were not admitted: the store refused
+// them at the time. It is one sum of amounts for each shard, and is given back in the background, or by the next
+// request that falls short. It is safe for concurrent use.
 type owing struct {
 	turn chan struct{} // holds a token while a goroutine gives back
 
@@ -43,7 +43,7 @@ type owing struct {
 	running bool         // a goroutine of its own gives back
 }
 
-// amounts returns what is due to all shards, as amounts that were taken.
+// amounts returns the tokens due to all shards, as amounts taken.
 func (o *owing) amounts() (total []bucket.Amount) {
 	if !o.owes.Load() {
 		return nil
@@ -87,7 +87,7 @@ func (o *owing) add(due []correction) bool {
 // note notes whether something is due.
 func (o *owing) note() { o.owes.Store(len(o.due)+len(o.giving) > 0) }
 
-// leastRest and mostRest bound the time between two tries to give back what is due to a bucket.
+// leastRest and mostRest bound the time between two tries to give tokens back to a bucket.
 const (
 	leastRest = 100 * time.Millisecond
 	mostRest  = 10 * time.Second
@@ -119,8 +119,8 @@ func isRepeatable(err error) bool {
 	return isOutage(err) || errors.Is(err, ErrContended) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrClosed)
 }
 
-// repay gives back what is due to a bucket until nothing is. When the engine is closed it tries once more, and no longer than the
-// settle limit.
+// repay gives back the tokens due to a bucket until there are none. When the engine is closed it tries once more, and
+// no longer than the settle limit.
 func (ds *debts) repay(ctx context.Context, b *Bucket) {
 	defer ds.background.End()
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,7 +151,7 @@ func (o *owing) end(giveUp bool, lost func(takes uint64)) bool {
 	return true
 }
 
-// returnDue gives back what is due to a bucket.
+// returnDue gives back the tokens due to a bucket.
 func (ds *debts) returnDue(ctx context.Context, b *Bucket) error {
 	o := &b.owing
 	select {

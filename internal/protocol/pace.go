@@ -26,9 +26,10 @@ type bounds struct{ least, most, fade time.Duration }
 // maxThrottles is how often a request tries again after a throttle, each time when the pace of such calls allows it.
 const maxThrottles = 6
 
-// ofLooks, ofWrites and ofListings are the bounds of paces. A key serves 3,000 looks and 1,000 writes a second: a thousand
-// processes look every third of a second, and write every second. The pauses of looks and listings halve slowly, since one process
-// of a fleet is throttled seldom. That of writes halves fast, since a bucket that is throttled is split within seconds.
+// ofLooks, ofWrites and ofListings are the bounds of paces. A key serves 3,000 looks and 1,000 writes a second: a
+// thousand processes look every third of a second, and write every second. The pauses of looks and listings halve
+// slowly, since one process of a fleet is throttled seldom. The pause of writes halves fast, since a throttled bucket
+// is split within seconds.
 var (
 	ofLooks    = bounds{100 * time.Millisecond, 2 * time.Second, 30 * time.Second}
 	ofWrites   = bounds{50 * time.Millisecond, 2 * time.Second, 5 * time.Second}
@@ -113,7 +114,7 @@ func (p *pace) rest(c *core) time.Duration {
 	return time.Duration(until) - c.sinceStart()
 }
 
-// sinceStart returns the time since the engine was made, whatever clocks are set to.
+// sinceStart returns the time since the engine was made, independent of changes of clocks.
 func (c *core) sinceStart() time.Duration { return time.Since(c.started) }
 
 // rest waits until the pace allows a call, and no shorter than a time. Who closes the engine does not wait for that.

@@ -7,11 +7,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A party takes from one bucket: a single caller, or callers with equal limits who share writes. Callers who share are served in the
-// order in which their requests came. Each write is for those whose demands fit together into what the write takes from.
+// A party takes from one bucket: a single caller, or callers with equal limits who share writes. Callers who share are
+// served in the order in which their requests came. Each write is for the callers whose demands fit together into the
+// shards that it takes from.
 type party struct {
-	*level         // asks for what the next write takes
-	to     *taking // what the last write took
+	*level         // its demand is that of the next write
+	to     *taking // the taking of the last write
 	short  shortage
 
 	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
@@ -70,7 +71,7 @@ func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 	}
 }
 
-// took notes the tokens that the write took of a shard, and the image that it left, nil for an unknown one.
+// took notes the tokens of a write on a shard, and the image that it left, nil for an unknown one.
 func (p *party) took(s *shard, left *image) {
 	var lives []bucket.Life
 	if left != nil {
@@ -83,7 +84,7 @@ func (p *party) took(s *shard, left *image) {
 	p.last = s
 }
 
-// portion gives each caller its part of what the last write took. Callers that wait have their tokens in the order of the party.
+// portion gives each caller its part of the last write. Callers that wait have their tokens in the order of the party.
 func (p *party) portion() {
 	defer p.book()
 	if len(p.to.parts) == 1 {
@@ -106,7 +107,7 @@ func (p *party) portion() {
 	}
 }
 
-// book gives each caller that waits its place in what the last write booked. Where that was a transaction, which several shards bear
+// book gives each waiting caller its place in the bookings of the last write. After a transaction on several shards
 // together, each of them waits for all of it.
 func (p *party) book() {
 	after := p.demand.Amounts
@@ -141,7 +142,8 @@ func (p *party) leave() (served []*waiter[*claim]) {
 	return served
 }
 
-// A shortage is the proof that a level falls short by shards that were found short of its demand after the request came.
+// A shortage is the proof that a level falls short, by shards that were found short of its demand after the request
+// came.
 type shortage struct {
 	first *shard // that was found short
 	image *image // of the shard that was found short last
@@ -149,7 +151,7 @@ type shortage struct {
 	whole bool   // two shards were found short, or the only one
 }
 
-// Error says what is short.
+// Error names the short limits.
 func (*shortage) Error() string { return errShort.Error() }
 
 // Is reports whether a shortage is errShort.

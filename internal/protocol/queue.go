@@ -14,7 +14,7 @@ import (
 // caller writes at once by itself. Callers that come later wait, and share the next write.
 type queue[T job[T]] struct {
 	bucket   *Bucket
-	settling bool // jobs correct what was taken: a caller tries again whatever is throttled, and waits for a write under way
+	settling bool // jobs are corrections: a caller tries again after any throttle, and waits for a write under way
 
 	mu      sync.Mutex
 	round   int           // of the writes that count as under way; the next one begins when all of them are late
@@ -27,9 +27,9 @@ type queue[T job[T]] struct {
 	pace    pace          // of writes
 }
 
-// A job is what a caller wants written: a [*claim] or a [*payment].
+// A job is the order of a caller: a [*claim] or a [*payment].
 type job[T any] interface {
-	// came returns the epoch when the request came, by which jobs are served; 0 for jobs that go in any order.
+	// came returns the epoch when the request came, which orders jobs; 0 for jobs in any order.
 	came() int64
 	// isLike reports whether two jobs of a queue may share a write.
 	isLike(other T) bool
@@ -39,7 +39,7 @@ type job[T any] interface {
 type writer[T job[T]] interface {
 	// write does one job.
 	write(ctx context.Context, j T) error
-	// writeTogether does jobs of a queue that may share a write, and delivers what became of each.
+	// writeTogether does jobs of a queue that may share a write, and delivers their outcomes.
 	writeTogether(ctx context.Context, q *queue[T], waiters []*waiter[T])
 	// undo undoes a job whose caller has given up. It outlives the context.
 	undo(ctx context.Context, j T)
@@ -49,11 +49,11 @@ func newQueue[T job[T]](b *Bucket, settling bool) queue[T] {
 	return queue[T]{bucket: b, settling: settling, pace: pace{bounds: &ofWrites}}
 }
 
-// crowdSize is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
+// crowdCallers is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
 // write is under way: two writes serve them all, where each would have its own.
-const crowdSize = 8
+const crowdCallers = 8
 
-// A waiter is a caller that waits for a write that it shares.
+// A waiter is a caller that waits for a shared write.
 type waiter[T any] struct {
 	job       T
 	claimed   bool       // by a write that is under way, or done
@@ -99,7 +99,7 @@ func (q *queue[T]) mayBegin(c *core) bool {
 	return true
 }
 
-// A place is what a waiter does next.
+// A place is the next step of a waiter.
 type place uint8
 
 const (
@@ -152,7 +152,7 @@ func (q *queue[T]) deliver(w *waiter[T], err error) (abandoned bool) {
 	return w.abandoned
 }
 
-// untilLate returns the time until all writes under way are late, that many of which take no longer than a time. Where the store
+// untilLate returns the time until all writes under way are late, given the time after which one is. Where the store
 // throttles the bucket, its calls wait for their pace, and none is late. The queue is locked.
 func (q *queue[T]) untilLate(c *core, late time.Duration) time.Duration {
 	if q.pace.isStrained(c) || q.bucket.pace.isStrained(c) {
@@ -216,7 +216,7 @@ func (q *queue[T]) claim(c *core, round int) (claimed []*waiter[T]) {
 	claimed, q.waiting = alike(q.waiting)
 	q.serving, q.moved = len(claimed) > 0, c.sinceStart()
 	if q.serving {
-		q.crowded = len(claimed) >= crowdSize
+		q.crowded = len(claimed) >= crowdCallers
 	}
 	if len(q.waiting) == 0 {
 		q.unwatch()
@@ -244,14 +244,15 @@ func alike[T job[T]](waiters []*waiter[T]) (alike, others []*waiter[T]) {
 	return alike, others
 }
 
-// triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request does so in a
-// crowd alone: elsewhere its policy decides at once. A settlement has no policy, and always does.
+// triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request does
+// so only in a bucket with many writers: elsewhere its policy decides at once. A settlement has no policy, and always
+// does.
 func (q *queue[T]) triesAgain(c *core, err error) bool {
 	return isWriteThrottled(err) && (q.settling || c.isSought(q.bucket))
 }
 
-// ended notes what became of a write of the queue. What made no write, such as a rejection from memory, changes no pace; nor does a
-// throttle after which the caller does not try again.
+// ended notes what became of a write of the queue. A job without a write, such as a rejection from memory, changes no
+// pace. Nor does a throttle without another try.
 func (q *queue[T]) ended(c *core, err error) {
 	switch {
 	case err == nil:
@@ -268,8 +269,8 @@ type sharing[T job[T]] struct {
 	late func() time.Duration // after which a write is late
 }
 
-// await lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the others.
-// Before the write begins, the caller leaves the queue. After that, what it took is given back. The outcome of a
+// await lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
+// others. Before the write begins, the caller leaves the queue. After that, its tokens are given back. The outcome of a
 // settlement is unknown then: it may not be written twice.
 func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 	w := &waiter[T]{job: j, done: make(chan error, 1)}
@@ -325,11 +326,12 @@ func (sh *sharing[T]) watch(ctx context.Context, q *queue[T]) {
 	})
 }
 
-// serve writes in the background for those who wait, until the queue is empty. A write begins when the pace of the queue allows
-// it. Callers that come during the pause share it, so that a throttled bucket takes fewer writes for as many callers.
+// serve writes in the background for those who wait, until the queue is empty. A write begins when the pace of the
+// queue allows it. Callers that come during the pause share the write, so a throttled bucket takes fewer writes for as
+// many callers.
 //
-// Closing the engine waits for these writes. While other work is under way in the background, they begin even after that,
-// since the work may wait for one of them: tokens that are being given back do.
+// Closing the engine waits for these writes. While other work is under way in the background, they begin even after
+// that. The work may wait for one of them, as tokens being given back do.
 func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
 	if !sh.background.Begin() && !sh.background.GoOn() {
 		for waiters := q.claim(sh.core, round); len(waiters) > 0; waiters = q.claim(sh.core, round) {
@@ -353,8 +355,9 @@ func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
 	}()
 }
 
-// deliver tells waiters of a queue the same outcome. What was done for a caller that gave up is undone in the background. The
-// goroutine that delivers counts as work in the background, so that GoOn counts this as well while the engine is being closed.
+// deliver tells waiters of a queue the same outcome. Tokens of a caller that gave up are given back in the background.
+// The delivering goroutine counts as work in the background, so that GoOn counts this as well while the engine is being
+// closed.
 func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waiter[T], err error) {
 	for _, w := range waiters {
 		if !q.deliver(w, err) || err != nil {
@@ -388,8 +391,8 @@ func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], write func() e
 	}
 }
 
-// indexRest is the mean time after which a write is tried again that an index throttled. DynamoDB holds writes of a table back for
-// about a second when an index has fallen behind, whichever buckets brought that about.
+// indexRest is the mean time between a write throttled by an index and the next try. DynamoDB holds writes of a table
+// back for about a second when an index has fallen behind, whichever buckets brought that about.
 const indexRest = time.Second
 
 // restForIndex waits for half of indexRest to one and a half, so that processes do not come again in step. It returns false when the

@@ -84,12 +84,12 @@ func TestOwnWrites(t *testing.T) {
 	if got := q.claim(c, 0); len(got) != 2 {
 		t.Errorf("claim() = %d callers, want 2", len(got))
 	}
-	wait(crowdSize)
+	wait(crowdCallers)
 	if q.end(c, 0) {
 		t.Error("end() = true while others are served")
 	}
-	if got := q.claim(c, 0); len(got) != crowdSize || !q.crowded {
-		t.Errorf("claim() = %d callers, want a crowd of %d", len(got), crowdSize)
+	if got := q.claim(c, 0); len(got) != crowdCallers || !q.crowded {
+		t.Errorf("claim() = %d callers, want a crowd of %d", len(got), crowdCallers)
 	}
 	if q.end(c, 0) || len(q.claim(c, 0)) > 0 || q.serving || q.alone != 0 {
 		t.Errorf("the queue is not idle: %d alone, serving %t", q.alone, q.serving)

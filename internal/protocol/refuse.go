@@ -73,8 +73,8 @@ func (ju *judge) views(levels []level, seen sight) []view {
 
 // refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
 // shard as it was seen since the request came, or recently enough for a rejection from memory. The other shards are
-// read. It brings items in line that differ from their configured limits, so that the told status holds. It returns
-// errRoom when the view shows enough tokens after all, also when they flowed in while it was looked at.
+// read. It first brings items in line with their configured limits, so that the told status holds. It returns errRoom
+// when the view shows enough tokens after all, also when they flowed in while it was looked at.
 //
 // An outage does not turn a rejection into another error:
 //   - A level that was proven to fall short rejects the request, though the others cannot be read.
@@ -111,13 +111,13 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 	return ju.rejection(ctx, levels, views)
 }
 
-// rejection tells where the limits of levels stand, by views of them. It returns errRoom when none of them falls short any
-// more: time has gone on since a level did, or another goroutine has seen tokens come back.
+// rejection tells where the limits of levels stand, by views of them. It returns errRoom when none of them falls short
+// any more: time has gone on, or another goroutine has seen tokens come back.
 func (ju *judge) rejection(ctx context.Context, levels []level, views []view) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, views))
 }
 
-// rejectionOf returns the rejection with what is told of levels, or errRoom when no limit falls short.
+// rejectionOf returns the rejection with the statuses of levels, or errRoom when no limit falls short.
 func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelStatus) error {
 	rejected := false
 	for i := range told {
@@ -146,9 +146,10 @@ func isByShare(errs []error) bool {
 	})
 }
 
-// rejectionByShare tells a rejection of levels some of which fall short by shares. Such a limit stands where it stood in the shard that
-// was found short last, when that was found, unless all shards as last seen have less. So the wait is enough, whatever others took of
-// the other shards. It returns errRoom when what this process has still to give back makes up for what is short.
+// rejectionByShare tells a rejection of levels some of which fall short by shares. Such a limit stands as in the shard
+// that was last found short, at that time, unless all shards as last seen have less. So the wait is enough, even when
+// others took tokens of the other shards. It returns errRoom when tokens that this process has still to give back make
+// up for the shortage.
 func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []view, errs []error) error {
 	told := ju.statuses(levels, views)
 	for i, err := range errs {

@@ -20,8 +20,8 @@ type resizer struct {
 	fails seldom.Line // of splits and merges
 }
 
-// rebalance splits a shard that was written more often than its key can bear, and merges one that was not for a while. It
-// is called after a write, so never on the way to a rejection, and works in the background.
+// rebalance splits a shard with more writes than its key can bear, and merges one with few writes for a while. It is
+// called after a write, so never on the way to a rejection, and works in the background.
 func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	if !rs.table.Partitioned() {
 		return
@@ -45,8 +45,8 @@ const splitOneIn = 32
 // perKey is the number of writes a second that a key bears.
 const perKey = 1000
 
-// outgrows reports whether the bucket of a level, as last seen, can admit more requests like this one in the next second than a
-// key bears writes. Another shard of a bucket that cannot would only take more reads.
+// outgrows reports whether the bucket of a level, as last seen, can admit more requests like this one in the next
+// second than a key bears writes. Another shard of a bucket that cannot would only take more reads.
 func (rs *resizer) outgrows(l *level, now int64) bool {
 	states, _ := l.bucket.states(nil)
 	there := bucket.Demand{Amounts: l.demand.Amounts} // a queue is no reason: it ends as late on more shards, and keeps its order on one
@@ -61,9 +61,9 @@ type throttleCount struct {
 	times atomic.Int64
 }
 
-// A shard that is throttled splitThrottles times within throttleTime, after all retries, is split. In a crowd of processes each one
-// is throttled seldom, so crowdThrottleTime holds there. A bucket with little traffic is not the reason for the throttles of its key,
-// and is never split for them.
+// A shard that is throttled splitThrottles times within throttleTime, after all retries, is split. Among many processes
+// each one is throttled seldom, so crowdThrottleTime holds there. A bucket with little traffic is not the reason for
+// the throttles of its key, and is never split for them.
 const (
 	splitThrottles    = 8
 	throttleTime      = time.Second

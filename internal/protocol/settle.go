@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Receipt is a ledger of what was taken: per level, shard and limit. Its zero value is one of nothing. It must not be
-// copied while a take is under way.
+// A Receipt is a ledger of the tokens taken: per level, shard and limit. Its zero value is one of nothing. It must not
+// be copied while a take is under way.
 type Receipt struct {
 	takings []taking
 	until   time.Duration // when all of it is there, since the engine was made; 0 for a caller that does not wait
@@ -27,7 +27,7 @@ type Receipt struct {
 	takingSpace [1]taking
 }
 
-// A taking is what was taken of one level.
+// A taking has the tokens taken of one level.
 type taking struct {
 	bucket   *Bucket
 	limits   *Limits        // by which it was taken
@@ -46,7 +46,7 @@ type shardAmounts struct {
 	lives   []bucket.Life // of the limits of the shard; nil where they are not known
 }
 
-// took notes what was taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
+// took notes the tokens taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
 	t.bucket, t.rung, t.limits, t.parts, t.bookings, t.holds = l.bucket, l.rung, l.limits, nil, nil, nil
 	if s != nil {
@@ -96,7 +96,7 @@ func (r *Receipt) Resource() string {
 	return r.takings[0].bucket.Resource
 }
 
-// Request returns the request that asks for more of what the receipt is about. The receipt is not one of nothing.
+// Request returns a request for more of the receipt's limits. The receipt is not one of nothing.
 func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	t := &r.takings[0]
 	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts, Priority: r.priority}
@@ -106,8 +106,8 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	return more
 }
 
-// Add adds what was taken by a later request of the same entity and resource, and the levels that it has more. It returns
-// a [*bucket.OverflowError] when that is more than can be counted, and leaves the receipt as it is.
+// Add adds the tokens of a later request of the same entity and resource, with its further levels. It returns a
+// [*bucket.OverflowError] when that is more than can be counted, and leaves the receipt as it is.
 func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.takings)
 	for _, m := range more.takings {
@@ -126,8 +126,8 @@ func (r *Receipt) Add(more *Receipt) error {
 	return nil
 }
 
-// add adds what was taken of the same level later, perhaps when the engine had forgotten its bucket and seen it anew. Each
-// shard stays one part, so that a correction names a limit once.
+// add adds tokens taken of the same level later, perhaps when the engine had forgotten its bucket and seen it anew.
+// Each shard stays one part, so that a correction names a limit once.
 func (t *taking) add(more *taking) (err error) {
 	t.limits, t.parts = more.limits, slices.Clone(t.parts)
 	for _, p := range more.parts {
@@ -146,7 +146,7 @@ func (t *taking) add(more *taking) (err error) {
 	return err
 }
 
-// total returns what was taken of all shards.
+// total returns the tokens taken of all shards.
 func (t *taking) total() (total []bucket.Amount, err error) {
 	if len(t.parts) == 1 {
 		return t.parts[0].amounts, nil
@@ -159,7 +159,7 @@ func (t *taking) total() (total []bucket.Amount, err error) {
 	return total, nil
 }
 
-// A settler writes corrections of what was taken.
+// A settler writes corrections of takings.
 type settler struct {
 	*core
 	items   *items
@@ -171,13 +171,13 @@ type settler struct {
 	shared  sharing[*payment]
 }
 
-// A Settlement is what is still to be written to correct a receipt. It is not safe for concurrent use.
+// A Settlement has the corrections of a receipt that are still to be written. It is not safe for concurrent use.
 type Settlement struct {
 	due   []correction
 	holds []*Hold // slots to give back
 }
 
-// A correction is what is due to one shard of a level.
+// A correction has the amounts due to one shard of a level.
 type correction struct {
 	bucket  *Bucket
 	limits  *Limits
@@ -190,7 +190,7 @@ type correction struct {
 // Done reports whether nothing is due any more.
 func (s *Settlement) Done() bool { return len(s.due) == 0 && len(s.holds) == 0 }
 
-// Return returns the settlement that gives back all that was taken.
+// Return returns the settlement that gives everything back.
 func (r *Receipt) Return() Settlement {
 	var s Settlement
 	for i := range r.takings {
@@ -200,7 +200,7 @@ func (r *Receipt) Return() Settlement {
 	return s
 }
 
-// Holds returns the slots that the request took, which end with it.
+// Holds returns the slots of the request, which end with it.
 func (r *Receipt) Holds() (holds []*Hold) {
 	for i := range r.takings {
 		holds = append(holds, r.takings[i].holds...)
@@ -208,7 +208,7 @@ func (r *Receipt) Holds() (holds []*Hold) {
 	return holds
 }
 
-// returns appends the corrections that give back what was taken of a level.
+// returns appends the corrections that give back the takings of a level.
 func (t *taking) returns(due []correction) []correction {
 	for _, p := range t.parts {
 		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
@@ -218,9 +218,9 @@ func (t *taking) returns(due []correction) []correction {
 	return due
 }
 
-// Correct returns the settlement of corrections of what the entity itself consumed: positive for more, negative for
-// less. Each level is charged for those limits that it had when it was taken from. Each shard gets back at most what it
-// gave.
+// Correct returns the settlement that corrects the consumption of the entity itself: positive for more, negative for
+// less. Each level is charged for those limits that it had when it was taken from. Each shard gets back at most its own
+// part.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
 	var charges charges
@@ -348,8 +348,9 @@ func (st *settler) settleTokens(ctx context.Context, s *Settlement) error {
 	return errors.Join(errs...)
 }
 
-// settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt. What the
-// store throttles it tries again: unlike a request, it has no policy for that. The end of the settle limit is an outage.
+// settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt.
+// Unlike a request, a correction has no policy for throttles, so it is tried again. The end of the settle limit is an
+// outage.
 func (st *settler) settle(ctx context.Context, c *correction) error {
 	if d := (bucket.Demand{Amounts: c.amounts}); d.Empty() {
 		return nil
@@ -369,8 +370,8 @@ func (st *settler) settle(ctx context.Context, c *correction) error {
 	})
 }
 
-// withinLimit calls a function that writes a correction. Where the settle limit ends it, and not its context, that is an outage. What the
-// function returns still says whether the correction may have been written.
+// withinLimit calls a function that writes a correction. Where the settle limit ends it, and not its context, that is
+// an outage. The result of the function still says whether the correction may have been written.
 func (st *settler) withinLimit(ctx context.Context, settle func(context.Context) error) error {
 	return (*store.Gate)(nil).Do(ctx, st.options.SettleLimit, settle)
 }
@@ -541,7 +542,7 @@ func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *sha
 	})
 }
 
-// statusSpaces are reused: nothing keeps what is told.
+// statusSpaces are reused: callers keep no statuses.
 var statusSpaces = sync.Pool{New: func() any { return new(statusSpace) }}
 
 type statusSpace struct {

@@ -64,8 +64,8 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 				return err
 			}
 			continue
-		case applied && next == nil: // what it left cannot be read
-			p.took(s, nil) // nor can it be told when what it took will be there
+		case applied && next == nil: // the item that it left cannot be read
+			p.took(s, nil) // nor can the time of the tokens be told
 			return nil
 		case applied:
 			if t.plan.Kind == bucket.Create {
@@ -90,7 +90,7 @@ type take struct {
 	*taker
 	*party
 	s         *shard
-	limits    *Limits // by which the item is to be in line: those of the level, or newer ones that say the same
+	limits    *Limits // for the item to be in line with: those of the level, or newer equal ones
 	plan      *bucket.Plan
 	startedAt int64 // when the call began, epoch milliseconds
 	at        int64 // time for which the plan was made, epoch milliseconds
@@ -159,9 +159,9 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	return contested, nil
 }
 
-// makePlan makes the plan from an image: for those callers whose demands fit what it shows. In a strained bucket it goes by what the
-// shard had when it was asked for, after they came. Some tokens have flowed in by the time the reply is there, which all callers see and
-// few get.
+// makePlan makes the plan from an image, for the callers whose demands fit it. In a strained bucket it goes by the
+// shard's balance at the time of the request to it, which was after they came. Some tokens have flowed in by the time
+// the reply is there, which all callers see and few get.
 func (t *take) makePlan(i *image) {
 	state := i.state()
 	if t.asOf = t.at; i.since(t.began) && t.isStrained(t.bucket) {
@@ -211,9 +211,9 @@ func (t *take) grantSlots(ctx context.Context, from, left *image) error {
 	return err
 }
 
-// judgedAt returns the time by which a call that began at a time judges an image. That is the time it began, unless the
-// stamp of the image is far ahead of that. Others may have moved the stamp since, so that the present decides whether it is
-// to be set back.
+// judgedAt returns the time by which a call judges an image. That is the beginning of the call, unless the stamp of the
+// image is far ahead of it. Others may have moved the stamp since, so that the present decides whether it is to be set
+// back.
 func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 	if i.exists && c.Leads(&i.State, began) {
 		return max(began, it.now())
@@ -236,9 +236,9 @@ func (t *take) look(ctx context.Context, i *image) (*image, error) {
 	return next, err
 }
 
-// afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. A key
-// is throttled by what everybody writes to it, and others may have taken what little there was. A look also shows whether others write
-// the bucket, which is not known of one that was seen once.
+// afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. All
+// writers of a key cause its throttles, and others may have taken the few tokens there were. A look also shows whether
+// others write the bucket, which one earlier image does not tell.
 func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
 	t.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
 	if !isKeyThrottled(failure) {
@@ -280,9 +280,9 @@ func (it *items) isRecent(s *shard, i *image, now int64) bool {
 	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(it.core))
 }
 
-// confirm returns the limits by which an item that differs from the known ones is brought in line. They were read after
-// the image arrived, since another process may have known of a change first, and its change must not be undone. When
-// they are not those of the level, the level is outdated.
+// confirm returns the limits for bringing an item in line that differs from the known ones. They were read after the
+// image arrived, since another process may have known of a change first, and its change must not be undone. When they
+// are not those of the level, the level is outdated.
 func (al *aligner) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
 	if known.Own || known.Epoch > i.arrived || known.Config.Matches(&i.State) {
 		return known, nil
@@ -311,7 +311,7 @@ func (lk *looks) loadShard(ctx context.Context, b *Bucket, s *shard, again bool)
 	return lk.lookPatiently(ctx, s)
 }
 
-// shardMissing looks at the origin of a shard that is not there, so that the next draw knows better.
+// shardMissing looks at the origin of a missing shard, to correct the next draw.
 func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	if _, err := lk.items.readShard(ctx, b.shard(bucket.Origin(s.Shard))); err != nil {
 		return err
@@ -319,10 +319,11 @@ func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	return errNoShard
 }
 
-// write sends a plan that was made from an image. It returns the image that the plan left, or failed on; nil when that
-// is not known, or cannot be read. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
-// them would fail. When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost
-// race. The time askedAt, in epoch milliseconds, is one before the call. What the item is to repeat may be nil.
+// write sends a plan that was made from an image. It returns the image after the plan, or after its failed condition;
+// nil when it is not known, or cannot be read. A plan that moves the refill stamp takes turns with those of other
+// goroutines, since all but one of them would fail. When another one has moved it meanwhile, nothing is sent. A write
+// that met a transaction is a lost race. The time askedAt, in epoch milliseconds, is one before the call. repeat may be
+// nil.
 func (it *items) write(
 	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {

@@ -13,8 +13,7 @@ import (
 // A bucket whose item is written more often than DynamoDB serves one key is split. Its shards are the leaves of a tree,
 // see package bucket.
 
-// rateTime is the time over which the rate of writes is measured, and for which a shard that was merged is not looked for
-// again.
+// rateTime is the time over which the rate of writes is measured, and for which a merged shard is not looked for again.
 const rateTime = 10 * time.Second
 
 // evenTime is how old an image of a shard may be by which shards are found uneven. When other writers came first, this
@@ -33,7 +32,7 @@ func (it *items) draw(b *Bucket) *shard {
 		next := b.shard(bucket.Branch(hash, s.Shard))
 		if i := next.image.Load(); i != nil && !i.exists {
 			if now-i.seenAt < rateTime.Milliseconds() {
-				return s // merged, and what is left is here
+				return s // merged, and its rest is here
 			}
 			next.image.CompareAndSwap(i, nil) // it may have split off again
 		}
@@ -88,9 +87,10 @@ func (tk *taker) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 	return done, err
 }
 
-// takeFromShards takes for a party, which one shard falls short of, from the shards together. So it admits what the unsplit bucket
-// would. It looks at all shards. It takes the demand from one that has all of it, or what each has of it in one transaction. Where
-// others come first again and again, the shards that were found short meanwhile decide.
+// takeFromShards takes for a party, which one shard falls short of, from the shards together. So it admits every
+// request that the unsplit bucket would. It looks at all shards. It takes the demand from one that has all of it, or
+// from several in one transaction. Where others come first again and again, the shards that were found short meanwhile
+// decide.
 func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 	c := &p.limits.Config
 	seen := tk.looks.seenFor(p.level)
@@ -109,7 +109,7 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 		if err != nil {
 			return err
 		}
-		seen = tk.looks.seenSince(tk.NextEpoch()) // of the next try: what this one sees is outdated then
+		seen = tk.looks.seenSince(tk.NextEpoch()) // of the next try: images of this one are outdated then
 		now := tk.now()
 		p.choose(c, v.states, now)
 		if !c.Covers(v.states, &p.demand, now) {
@@ -128,9 +128,9 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 // maxViews is the number of views of all shards after which others have come first too often.
 const maxViews = 3
 
-// takeFromView takes the demand of a party, which a view covers, from one shard or from several. It returns false when others came
-// first. Where they did before, any shard that has the demand will do: processes that look at the same time then do not all take from
-// the same one.
+// takeFromView takes the demand of a party, which a view covers, from one shard or from several. It returns false when
+// others came first. Where they did before, any shard with the demand will do, so that processes that look at the same
+// time take from different ones.
 func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)
@@ -155,7 +155,7 @@ func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64,
 	return tk.aligner.writeParts(ctx, p.level, v, parts, p.to)
 }
 
-// anyWith returns one of those shards at random that have all of a demand, of which there is one at least.
+// anyWith returns a random one of the shards with all of a demand; there is one at least.
 func (tk *taker) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
 	at := tk.table.IntN(len(states))
 	for !c.Covers(states[at:at+1], d, now) {
@@ -164,7 +164,7 @@ func (tk *taker) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Dem
 	return at
 }
 
-// unlessMoved drops errors that say that the shards changed since they were read.
+// unlessMoved drops errors about shards that changed since they were read.
 func unlessMoved(err error) error {
 	if errors.Is(err, errShort) || errors.Is(err, errNoShard) || errors.Is(err, errUnaligned) {
 		return nil
@@ -207,8 +207,8 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	return true, nil
 }
 
-// bookParts reads the shards that gave parts in a transaction. What they show is as the transaction left it, or later: a caller then
-// waits too long rather than too short.
+// bookParts reads the shards that gave parts in a transaction. They are as the transaction left them, or later: a
+// caller then waits too long rather than too short.
 func (al *aligner) bookParts(ctx context.Context, to *taking) {
 	shards := make([]*shard, len(to.parts))
 	for i := range to.parts {

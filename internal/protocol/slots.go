@@ -13,9 +13,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Slots bound how many requests are at work at once. They are counters in the first item of a bucket, also where it is divided: see
-// [bucket.Slots] for what they mean. A process goes on holding its slots by a write for each epoch and item, which moves all of them to
-// the counter of the present epoch. A process that ends loses them within two epochs.
+// Slots bound how many requests are at work at once. They are counters in the first item of a bucket, also of a split
+// one; [bucket.Slots] explains them. A process goes on holding its slots by a write for each epoch and item. The write
+// moves all of them to the counter of the present epoch. A process that ends loses them within two epochs.
 
 // A tender takes slots, goes on holding them, and gives them back.
 type tender struct {
@@ -27,7 +27,7 @@ type tender struct {
 	shared  sharing[*claim]
 }
 
-// A Hold is what a request holds of the slots of one limit. It is safe for concurrent use.
+// A Hold has the slots of a request, of one limit. It is safe for concurrent use.
 type Hold struct {
 	bucket   *Bucket
 	limit    string
@@ -79,10 +79,12 @@ type leave struct {
 // retryPart is the part of a term after which a process tries again to be heard of, where no reply came.
 const retryPart = 4
 
-// spreadPart is the part of a term over which processes are heard of when an epoch has begun, so that not all write at once.
+// spreadPart is the part of a term over which the beats of an epoch are spread, so that processes do not all write at
+// once.
 const spreadPart = 10
 
-// errLostSlots says that a bucket was written and what the write returned cannot be read. The slots are free again in two terms.
+// errLostSlots says that a bucket was written and the returned item cannot be read. The slots are free again in two
+// terms.
 var errLostSlots = errors.New("what the write of slots returned cannot be read")
 
 // slotTime returns the time by the clock that slots go by, in epoch milliseconds. It returns an outage where the clock is not known as
@@ -102,7 +104,7 @@ func (c *core) slotTime(term int64) (int64, error) {
 	return now.UnixMilli(), nil
 }
 
-// slotsOf returns what a request asks of the slots of a level, in slots; nil for nothing.
+// slotsOf returns the slots that a request asks of a level; nil for none.
 func (l *Limits) slotsOf(amounts []bucket.Amount) (asked []bucket.Amount) {
 	if len(l.Config.Slots) == 0 {
 		return nil
@@ -174,7 +176,7 @@ func (c *core) slotNow() int64 {
 	return c.now()
 }
 
-// held returns what is held of the slots of a level, each limit once.
+// held returns the held slots of a level, each limit once.
 func (t *taking) held() (amounts []bucket.Amount) {
 	for _, h := range t.holds {
 		amounts = append(amounts, bucket.Amount{Limit: h.limit, Tokens: h.amount})

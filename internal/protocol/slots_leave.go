@@ -20,9 +20,9 @@ func (d *tended) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// release gives slots back that a request holds, those of each bucket by as few writes as there are epochs. What is lost is not given back.
-// Those who come while slots of the bucket are moved or given back share a write. It returns the holds that provably were not given back
-// and are held on.
+// release gives slots back that a request holds, those of each bucket by as few writes as there are epochs. Lost slots
+// are not given back. Those who come while slots of the bucket are moved or given back share a write. It returns the
+// holds that provably were not given back and are held on.
 func (td *tender) release(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
 	var errs []error
 	for len(holds) > 0 {
@@ -159,7 +159,8 @@ func firstRound(holds []*Hold) (round []*Hold) {
 	return round
 }
 
-// writeRound gives holds back by one write. What is free by itself is left out. No other goroutine changes their epochs meanwhile.
+// writeRound gives holds back by one write. Slots that are free by themselves are left out. No other goroutine changes
+// their epochs meanwhile.
 func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) error {
 	s := b.shard(0)
 	i := s.image.Load()

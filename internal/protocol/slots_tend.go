@@ -154,7 +154,7 @@ func (td *tender) beat(ctx context.Context, b *Bucket) {
 			}
 		}
 		if len(bt.moves) == 0 {
-			bt.postpone() // what is not lost: the clock has been set back
+			bt.postpone() // holds that are not lost: the clock has been set back
 			return
 		}
 		next, applied, err := td.keep(ctx, s, image, &bt.call, bt.now)
@@ -185,7 +185,7 @@ type beating struct {
 	moves  []move
 }
 
-// A move is what a beat does to a hold.
+// A move is the effect of a beat on a hold.
 type move struct {
 	hold  *Hold
 	epoch int64
@@ -272,8 +272,8 @@ func (bt *beating) heard() {
 	}
 }
 
-// postpone has the holds that are due wait for another try: nothing is known of what became of the last one, so that they count in the
-// epochs in which they did.
+// postpone has the due holds wait for another try. The outcome of the last one is unknown, so they count in their
+// former epochs.
 func (bt *beating) postpone() {
 	d := &bt.bucket.tended
 	d.mu.Lock()

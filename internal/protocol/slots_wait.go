@@ -12,7 +12,8 @@ import (
 // Callers of a process that wait for slots of a bucket stand in a line. The first one asks for slots: when this process gives some back, and
 // now and then, since other processes give back as well. So a process asks as often as one caller would, however many wait.
 
-// A slotLine are the callers of this process that wait for slots of a bucket, in the order in which they came. It is safe for concurrent use.
+// A slotLine has the callers of this process that wait for slots of a bucket, in the order in which they came. It is
+// safe for concurrent use.
 type slotLine struct {
 	mu     sync.Mutex // guards what follows
 	places []*Place
@@ -27,7 +28,8 @@ type Place struct {
 	probe time.Duration
 }
 
-// How often the first caller of a line asks for slots that other processes may have given back: in a part of the term, with jitter.
+// The first caller of a line asks again after a part of the term, with jitter: other processes may have given slots
+// back.
 const (
 	probePart  = 50
 	leastProbe = 100 * time.Millisecond

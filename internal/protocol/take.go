@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Request asks for tokens of the limits of one entity and resource, of the parents that the entity cascades to, and of the resources
-// that the resource lies within.
+// A Request asks for tokens of one entity and resource. It also asks the parents that the entity cascades to, and the
+// resources around its own.
 type Request struct {
 	Entity, Resource string
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
@@ -25,7 +25,7 @@ type Request struct {
 	Priority         string          // by which limits may have a floor
 }
 
-// demand returns what the request asks of one level.
+// demand returns the request's demand on one level.
 func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.Demand {
 	d := bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
 	if r.Priority != "" && l.Config.HasFloor(r.Priority) {
@@ -34,8 +34,9 @@ func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.
 	return d
 }
 
-// A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It says what is taken
-// of that bucket, and by which limits. A level is never changed: when a part of one turns out to be outdated, all levels are made anew.
+// A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It has
+// the amounts for that bucket, and the limits. A level is never changed: when a part of one turns out to be outdated,
+// all levels are made anew.
 type level struct {
 	bucket *Bucket
 	limits *Limits
@@ -125,7 +126,8 @@ func (tk *taker) takeRequest(ctx context.Context, r *Request, to *Receipt) error
 	return ErrContended
 }
 
-// book notes when what a request took will be there, and gives it back where that is later than the caller waits.
+// book notes the time at which a request's tokens are there, and gives them back where that is later than the caller
+// waits.
 func (tk *taker) book(ctx context.Context, r *Request, to *Receipt) error {
 	if to.book(tk.core, r.Wait) {
 		return nil
@@ -136,9 +138,9 @@ func (tk *taker) book(ctx context.Context, r *Request, to *Receipt) error {
 	return late
 }
 
-// takeLevels takes from every level, or from none: what was taken of some is given back when another one falls short.
-// It takes from all levels side by side. None cancels another that is under way, since the outcome of that one would be
-// unknown then.
+// takeLevels takes from every level, or from none: when one falls short, the others get their tokens back. It takes
+// from all levels side by side. None cancels another one under way, since the outcome of that one would be unknown
+// then.
 func (tk *taker) takeLevels(ctx context.Context, levels []level, takings []taking) error {
 	if len(levels) == 1 {
 		errs := [1]error{tk.take(ctx, &levels[0], &takings[0])}
@@ -176,8 +178,8 @@ func (tk *taker) takeLevels(ctx context.Context, levels []level, takings []takin
 	return tk.failure(ctx, levels, errs)
 }
 
-// refusalOf returns an error if the bucket of a level is of a silent part of the store, so that nothing needs to be taken of the other
-// levels and given back. The shards of a divided bucket may lie in other parts.
+// refusalOf returns an error if the bucket of a level is in a silent part of the store. The other levels are then not
+// charged in vain. The shards of a split bucket may lie in other parts.
 func (tk *taker) refusalOf(ctx context.Context, levels []level) error {
 	for i := range levels {
 		b := levels[i].bucket
@@ -191,7 +193,7 @@ func (tk *taker) refusalOf(ctx context.Context, levels []level) error {
 	return nil
 }
 
-// failure returns why levels were not taken from. A level that falls short rejects the request, whatever became of the
+// failure returns why levels were not taken from. A level that falls short rejects the request, at any outcome of the
 // others. The request would be rejected, too, if they had answered.
 func (tk *taker) failure(ctx context.Context, levels []level, errs []error) error {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
@@ -309,7 +311,7 @@ func (tk *taker) slotFailure(ctx context.Context, levels []level, errs []error, 
 	return errOutdated
 }
 
-// giveAllBack gives back what was taken of all levels.
+// giveAllBack gives back the tokens of all levels.
 func (tk *taker) giveAllBack(ctx context.Context, takings []taking) {
 	tk.compensate(ctx, takings, make([]error, len(takings)))
 }
@@ -400,9 +402,9 @@ func (tk *taker) enrol(l *level, plan *bucket.Plan, p *party) bool {
 }
 
 // take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
-// short, as it was seen since the request came, or within the age of a rejection from memory. A write
-// that the store throttles is tried again at the pace of the bucket's writes, where other processes write the bucket often.
-// Where tokens that are still to be given back make up for what is short, they are given back first.
+// short, as it was seen since the request came, or within the age of a rejection from memory. A write that the store
+// throttles is tried again at the pace of the bucket's writes, where other processes write the bucket often. Where
+// tokens still to be given back make up for the shortage, they are given back first.
 func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 	if l.demand.Empty() {
 		to.took(l, nil, nil, nil)
@@ -421,7 +423,7 @@ func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 	return tk.takePatiently(ctx, l, to)
 }
 
-// held returns the demand of a level, with what is still to be given back to its bucket.
+// held returns the demand of a level, with the tokens still to be given back to its bucket.
 func (l *level) held() *bucket.Demand {
 	if !l.bucket.owing.owes.Load() {
 		return &l.demand
@@ -429,8 +431,8 @@ func (l *level) held() *bucket.Demand {
 	return l.demand.Holding(l.bucket.owing.amounts())
 }
 
-// takePatiently takes the demand of a level, and waits where the store throttles it. A throttle that lasts while others take what little
-// flows in is no outage, if the store names the key as its reason.
+// takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
+// the store names the key as its reason, and others take the little that flows in.
 func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error {
 	if tk.options.WritesAtOnce == 0 {
 		return tk.takeAlone(ctx, l, to)
@@ -454,7 +456,7 @@ func (tk *taker) isScarce(l *level) bool {
 			room += min(l.limits.Config.Room([]*bucket.State{&i.State}, &l.demand, i.seenAt, 0), math.MaxInt32)
 		}
 	})
-	return room < shards*crowdSize
+	return room < shards*crowdCallers
 }
 
 // takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
@@ -503,8 +505,8 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 	return err
 }
 
-// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A party that has taken from
-// a shard goes on there, which shows without a call whether the others fall short.
+// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A party that has
+// taken from a shard goes on there: that shard shows without a call whether the others fall short.
 func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
 		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
@@ -543,8 +545,8 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails, since what is known
-// of them is outdated.
+// maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails,
+// since the images of them are outdated.
 const maxDraws = 8
 
 // isStrained reports whether the store throttled looks at a bucket, or requests that write it, of late.
@@ -552,7 +554,8 @@ func (c *core) isStrained(b *Bucket) bool {
 	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
 }
 
-// goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all shards. In a bucket
-// that is strained, some tokens flow in while all shards are read, and others take them: no view proves that they are exhausted. A
-// request may then be rejected though a third shard has what it asks. So it must be small beside what a shard can hold.
+// goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all
+// shards. In a strained bucket, some tokens flow in while all shards are read, and others take them. No view proves
+// that the shards are exhausted. A request may then be rejected though a third shard has its tokens. So it must be
+// small beside the capacity of a shard.
 func (tk *taker) goesByShare(p *party) bool { return tk.isStrained(p.bucket) && p.isSmall() }

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An item counts its writes, so that two images tell how many came between them. What this process did not write
-// itself, others did. A plan for the very state of an image is lost when one of those writes came since. So its risk is
+// An item counts its writes, so that two images tell how many came between them. Other processes made the writes that
+// this one did not. A plan for the very state of an image is lost when one of those writes came since. So its risk is
 // the probability of such a write.
 
 // A traffic is what images tell of the writes of one item. It is safe for concurrent use.
@@ -20,16 +20,16 @@ type traffic struct {
 	tally
 }
 
-// A tally is what a traffic holds.
+// A tally has the figures of a traffic.
 type tally struct {
 	known  bool
 	guess  bool  // others and span are of a single image
 	count  int   // shards of the bucket, by which the item was as busy
 	at     int64 // when the item was last seen, epoch milliseconds
 	writes int64 // that it had counted then
-	own    int64 // writes that this process sent since, and that were not refused
+	own    int64 // writes sent by this process since, and not refused
 
-	others float64 // writes of other processes in the time, of which what is long ago counts less
+	others float64 // writes of other processes in the time; older ones count less
 	span   float64 // the time, milliseconds
 
 	from        int64   // since when writes are measured, epoch milliseconds
@@ -38,9 +38,9 @@ type tally struct {
 	busy        bool    // as it was measured last
 }
 
-// halfLife is the time after which what was seen counts half, milliseconds. An image that comes later than that counts as much as
-// all images before it.
-const halfLife = 1000
+// halfLifeMS is the time after which an observation counts half, milliseconds. A later image counts as much as all images
+// before it.
+const halfLifeMS = 1000
 
 // sent notes a write of this process before it is sent.
 func (t *traffic) sent() {
@@ -88,7 +88,7 @@ func (t *traffic) see(i *image, at int64) {
 		return // by a clock that was set back
 	}
 	elapsed := float64(at - t.at)
-	kept := math.Exp2(-min(elapsed/halfLife, 1))
+	kept := math.Exp2(-min(elapsed/halfLifeMS, 1))
 	t.others = t.others*kept + float64(writes-t.writes-t.own)
 	t.span = t.span*kept + elapsed
 	t.guess, t.at, t.writes, t.own = false, at, writes, 0
@@ -136,12 +136,12 @@ func (t *tally) perMillisecond() float64 {
 	return t.others / max(t.span, 1)
 }
 
-// crowdRate is the number of writes a second, by other processes, of a bucket that may itself be why its key is throttled. A
+// crowdWritesPerSecond is the number of writes a second, by other processes, of a bucket that may itself be why its key is throttled. A
 // partition serves a thousand, and other keys share it.
-const crowdRate = 100
+const crowdWritesPerSecond = 100
 
-// isCrowded reports whether other processes write a bucket so often that its key may be throttled because of that. A
-// process takes shards that it has not seen of late to be as busy as the others, each by its share.
+// isCrowded reports whether other processes may cause the throttles of a bucket's key by frequent writes. A process
+// takes shards that it has not seen of late to be as busy as the others, each by its share.
 func (b *Bucket) isCrowded() bool {
 	var sum told
 	if first := b.shard(0); !b.isSplit() {
@@ -153,7 +153,7 @@ func (b *Bucket) isCrowded() bool {
 			}
 		})
 	}
-	return sum.rate() >= crowdRate
+	return sum.rate() >= crowdWritesPerSecond
 }
 
 // A told is what images of some shards of a bucket tell of the writes of other processes.
@@ -182,8 +182,8 @@ func (t *told) rate() float64 {
 	return t.perSecond / t.share
 }
 
-// isSought reports whether a bucket may itself be why its key is throttled: others write it often, or look at it so often that looks
-// are throttled, too.
+// isSought reports whether a bucket may cause the throttles of its own key. Then others write it often, or look at it
+// so often that looks are throttled, too.
 func (c *core) isSought(b *Bucket) bool { return b.isCrowded() || b.pace.isStrained(c) }
 
 // Bounds of the number of writes of others that is expected within a time.
@@ -200,9 +200,9 @@ func (t *traffic) isOutdated(now int64) bool {
 	return t.perMillisecond()*float64(now-t.at) > likelyWrites
 }
 
-// isRefreshed reports whether others write an item so often that its stamp, which is not the one last seen, is probably
-// fresh. Of the writes within the freshness one moves the stamp. The rate counts no longer
-// for an item that was not seen for maxUnseen.
+// isRefreshed reports whether others write an item so often that its stamp is probably fresh, and another one than the
+// last seen. Of the writes within the freshness one moves the stamp. The rate counts no longer for an item that was not
+// seen for maxUnseen.
 func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

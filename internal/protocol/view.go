@@ -6,15 +6,16 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A view is what is known of all shards of a bucket.
+// A view is the known state of all shards of a bucket.
 //
 // Images of shards that were read at different times do not add up. Other processes may have moved tokens in between:
-// by a merge and a split, by a gather, or by giving back to one shard what they take of another. Added up, the images
-// may show less than the bucket ever had. So a view of several shards has the images of one batch read, or images that
-// are recent enough for a rejection from memory. The latter may miss writes of others in that time.
+// by a merge and a split, by a gather, or by a refund to one shard while another is charged. Added up, the images may
+// show less than the bucket ever had. So a view of several shards has the images of one batch read, or images that are
+// recent enough for a rejection from memory. The latter may miss writes of others in that time.
 //
-// DynamoDB reads the items of a batch at moments of their own, milliseconds apart. Their counts of shards show one merge or
-// split in between, and all of them are read again. What others gather or give back in that time may be missed.
+// DynamoDB reads the items of a batch at moments of their own, milliseconds apart. Their counts of shards show one
+// merge or split in between, and all of them are read again. Tokens that others gather or give back in that time may be
+// missed.
 type view struct {
 	shards []*shard // that exist, with images and states in the same order
 	images []*image
@@ -44,9 +45,9 @@ func (lk *looks) seenSince(epoch int64) sight { return sight{epoch: epoch} }
 // seenFor returns the sight of images that a rejection of a level may be told from.
 func (lk *looks) seenFor(l *level) sight { return sight{l.began, lk.now()} }
 
-// view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading
-// does. Otherwise all shards have to be read, since images that were read apart do not add up. While looks at the
-// bucket are throttled, images that were read apart after the request came will do. A rejection may then be one too
+// view returns the known state of the shards of a bucket. It holds when all images in memory will do, or the last
+// reading does. Otherwise all shards have to be read, since images that were read apart do not add up. While looks at
+// the bucket are throttled, images that were read apart after the request came will do. A rejection may then be one too
 // many, but another read of all shards would have more looks throttled.
 func (lk *looks) view(b *Bucket, seen sight) view {
 	strained := b.pace.isStrained(lk.core)
@@ -86,8 +87,8 @@ func (b *Bucket) viewOf(imageOf func(*shard) *image, willDo func(*shard, *image)
 	return v
 }
 
-// A reading is the shards of a split bucket as one batch read returned them. It is never changed. Writes of this process
-// that come later do not change what it shows of a moment.
+// A reading is the shards of a split bucket as one batch read returned them. It is never changed. Later writes of this
+// process do not change its picture of a moment.
 type reading struct {
 	call
 	shards []*shard
@@ -102,7 +103,7 @@ func (r *reading) imageOf(s *shard) *image {
 	return nil
 }
 
-// view returns the view of a bucket that the reading gives. What is stale in it was not read, or was moving.
+// view returns the view of a bucket that the reading gives. Stale shards in it were not read, or were moving.
 func (r *reading) view(b *Bucket) view {
 	return b.viewOf(r.imageOf, func(*shard, *image) bool { return true })
 }

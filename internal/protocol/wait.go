@@ -8,25 +8,25 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A caller that waits takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is the queue, so that
-// callers of many processes wait without asking again. See package bucket for the arithmetic.
+// A waiting caller takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is
+// the queue, so that callers of many processes wait without asking again. See package bucket for the arithmetic.
 
-// A Sleeper is a clock that is never set, and by which callers sleep.
+// A Sleeper is a clock that is never set, for callers to sleep by.
 type Sleeper interface {
 	Elapsed() time.Duration
 	Sleep(ctx context.Context, d time.Duration) error
 }
 
-// A booking is what one write left of a shard for a caller that waits.
+// A booking is the state of a shard after one write, for a waiting caller.
 type booking struct {
 	shard *shard
 	image *image          // nil where it is not known
-	after []bucket.Amount // what the write took for callers behind this one
+	after []bucket.Amount // taken by the write for callers behind this one
 	later bool            // the image was read after the write, and may show what others took since
 }
 
-// wait returns how long it takes from a time, in epoch milliseconds, until amounts are there. It returns false where that is not known.
-// A stamp that is ahead of the time stands in for it, so that the wait does not depend on clocks.
+// wait returns how long it takes from a time, in epoch milliseconds, until amounts are there. It returns false where
+// that is not known. A stamp ahead of the time stands in for it, so the wait does not depend on clocks.
 func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, ok bool) {
 	if b.image == nil {
 		return math.MaxInt64, false
@@ -34,8 +34,9 @@ func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, 
 	return max(b.image.Due(amounts, b.after)-max(now, b.image.RefilledAt), 0), true
 }
 
-// book notes when what was taken will be there: when the last limit of the last level is. It returns false where that is later than the
-// caller waits, which each write has asked for. Limits were lowered then, as the image shows that the write returned.
+// book notes the time at which the tokens are there, of the last limit of the last level. It returns false where that
+// is later than the caller waits, although each write has asked for it. Limits were lowered then, as the image shows
+// that the write returned.
 func (r *Receipt) book(c *core, wait time.Duration) bool {
 	if wait <= 0 {
 		return true
@@ -56,7 +57,7 @@ func (r *Receipt) book(c *core, wait time.Duration) bool {
 	return milliseconds(longest) <= wait
 }
 
-// amountsOf returns what was taken of a shard.
+// amountsOf returns the amounts taken of a shard.
 func (t *taking) amountsOf(s *shard) []bucket.Amount {
 	for i := range t.parts {
 		if t.parts[i].shard == s {
@@ -66,7 +67,7 @@ func (t *taking) amountsOf(s *shard) []bucket.Amount {
 	return nil
 }
 
-// elapsed returns the time by which callers sleep, since a moment that is the same for all of them.
+// elapsed returns the time by which callers sleep, since a fixed moment.
 func (c *core) elapsed() time.Duration {
 	if s := c.options.Sleeper; s != nil {
 		return s.Elapsed()
@@ -80,13 +81,13 @@ func (c *core) after(d time.Duration) time.Duration {
 	return now + min(d, math.MaxInt64-max(now, 0))
 }
 
-// Remaining returns how long it takes until what a receipt took is there, 0 or less for now.
+// Remaining returns the time until the tokens of a receipt are there, 0 or less for now.
 func (e *Engine) Remaining(r *Receipt) time.Duration { return r.until - e.elapsed() }
 
 // Sleep has a caller that holds nothing sleep for a time. It ends with the context, or with [ErrClosed] when the engine is closed.
 func (e *Engine) Sleep(ctx context.Context, d time.Duration) error { return e.sleepOpen(ctx, d) }
 
-// Elapsed returns the time by which callers sleep, since a moment that is the same for all of them.
+// Elapsed returns the time by which callers sleep, since a fixed moment.
 func (e *Engine) Elapsed() time.Duration { return e.elapsed() }
 
 // After returns what Elapsed returns once a time has passed, saturated at the longest duration.
@@ -104,10 +105,10 @@ const (
 	afterYield = 100 * time.Millisecond // and no sooner than that
 )
 
-// Chance returns when a caller has another chance that was rejected at a time, in epoch milliseconds. That is when the quotas that refuse
-// it are full anew. Where limits that refill refuse it, that is when the quota is full anew beyond which it does not wait. Where it leaves
-// a part of a limit to others, that is when all limits have what it needs. It returns false where it is refused then, too, for as long
-// as the caller waits.
+// Chance returns when a caller has another chance that was rejected at a time, in epoch milliseconds. Where quotas
+// refuse it, that is when they are full anew. Where limits that refill refuse it, that is the time of the quota that
+// bounds its wait. Where it leaves a part of a limit to others, that is when all limits have enough. It returns false
+// where it is refused then, too, for as long as the caller waits.
 func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) {
 	next, full, last, yields := int64(math.MaxInt64), int64(0), int64(0), false
 	for _, l := range e.Levels {
@@ -144,9 +145,9 @@ func (e *Engine) Delay(r *Receipt, rest, longest time.Duration) {
 	r.until, r.latest = e.after(rest), e.after(longest)
 }
 
-// Await sleeps until what a receipt took is there. Where limits were changed meanwhile, it goes by the new ones. It returns a
-// [*RejectedError] where that would be later than the caller waits, or than the deadline of the context; the context's error, or
-// [ErrClosed]. What was taken stays taken.
+// Await sleeps until the tokens of a receipt are there. Where limits were changed meanwhile, it goes by the new ones.
+// It returns a [*RejectedError] where that would be later than the caller waits, or than the deadline of the context;
+// the context's error, or [ErrClosed]. The tokens stay taken.
 func (e *Engine) Await(ctx context.Context, r *Receipt) error {
 	w := newWake(&e.judge, r)
 	latest := r.latest
@@ -185,7 +186,7 @@ func (e *Engine) sleepOpen(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// A wake is what a caller finds that has slept.
+// A wake is the state found by a caller that has slept.
 type wake struct {
 	*judge
 	receipt *Receipt
@@ -200,7 +201,7 @@ func newWake(ju *judge, r *Receipt) wake {
 	return w
 }
 
-// more returns how much longer it takes until what was taken is there: 0 unless limits were changed.
+// more returns the further time until the tokens are there: 0 unless limits were changed.
 func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 	for i := range w.receipt.takings {
 		t := &w.receipt.takings[i]
@@ -233,8 +234,9 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 	return true
 }
 
-// moreOf returns how much longer it takes until what one booking took is there. The balance and the count of what was consumed tell what
-// flowed in since, at whatever rates. They do not where the bucket was split, or its item is gone: the whole debt is waited for then.
+// moreOf returns the further time until the tokens of one booking are there. The balance and the count of consumed
+// tokens tell the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
+// debt is waited for then.
 func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration, error) {
 	i, err := w.aligner.items.readShard(ctx, b.shard)
 	if err != nil {
@@ -279,8 +281,8 @@ func (ju *judge) untilPaid(ctx context.Context, r *Request, family bool) (time.D
 	return milliseconds(longest), err
 }
 
-// UntilPaid returns how long it takes until no bucket of a request is in debt: what was written for a caller, perhaps, is there by then. It
-// costs a consistent read of every shard.
+// UntilPaid returns the time until no bucket of a request is in debt. Tokens perhaps written for a caller are there by
+// then. It costs a consistent read of every shard.
 func (e *Engine) UntilPaid(ctx context.Context, r *Request) (time.Duration, error) {
 	return e.judge.untilPaid(ctx, r, true)
 }

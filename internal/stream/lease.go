@@ -10,9 +10,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Lease is the agreement of consumers on one partition: how far its changes are applied, and by which consumer.
-// A lease whose partition starts with [waitingMark] belongs to no partition. It says that a consumer waits for one, or names
-// the consumer that listed the partitions last.
+// A Lease is the agreement of consumers on one partition: how far its changes are applied, and by which consumer. A
+// lease whose partition starts with [waitingMark] belongs to no partition. The lease then says that a consumer waits
+// for one, or names the consumer that last listed the partitions.
 type Lease struct {
 	Partition string
 	// Position is the last applied change; "" for none. In the record of a waiting consumer it comes from [watch.testify].

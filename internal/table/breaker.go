@@ -15,10 +15,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// What opens a breaker, and how it closes again.
+// The conditions that open a breaker, and close it again.
 const (
 	silentCalls = 5  // calls one after the other that are not answered for the time of silence
-	perOvertake = 3  // so many more for each call that another one has overtaken, and that is not answered
+	perOvertake = 3  // so many more for each call that another one has overtaken without an answer
 	mostSilent  = 32 // calls are enough in any case
 	failures    = 10 // outages in a row
 	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
@@ -32,11 +32,11 @@ const (
 // A Breaker decides for the callers of a store whether their calls are worth making. In an outage it refuses them at once, as not
 // sent, and asks by itself whether the store is back. It is safe for concurrent use.
 //
-// A part of the store may be silent while the others answer, such as a server that has some of the keys. So calls are watched by their
-// partition keys as well. Those of a silent key are refused, and the breaker asks for the key by itself, until it is answered. While
-// several keys are silent, one call that is not answered shows that another one is.
+// A part of the store may be silent while the others answer, such as a server that has some of the keys. So calls are
+// watched by their partition keys as well. Those of a silent key are refused, and the breaker asks for the key by
+// itself, until it is answered. While several keys are silent, one unanswered call shows that another key is silent.
 //
-// It is closed, open, or half open. What opens it:
+// A breaker is closed, open, or half open. What opens it:
 //   - silence: no call is answered for much longer than calls took of late, while several have been under way for half of that time;
 //   - outages in a row without an answer between them: refused connections, errors of the server, and timeouts;
 //   - throttles of several keys in a row that are not those of a single key.
@@ -46,7 +46,7 @@ const (
 // silence: no trial is answered for as long as opened it.
 type Breaker struct {
 	options BreakerOptions
-	started time.Time // by which times are told, whatever clocks are set to
+	started time.Time // for times, independent of changes of clocks
 	seed    maphash.Seed
 	took    latency
 
@@ -62,7 +62,7 @@ type Breaker struct {
 	quiet  atomic.Int64 // silent keys
 	round  atomic.Int64 // counts the changes of state: a call of an earlier one is no trial
 
-	mu       sync.Mutex // guards what follows, and changes of what is above except begun
+	mu       sync.Mutex // guards the fields below, and changes of those above except begun
 	state    breakerState
 	hard     int      // outages in a row, without throttles
 	throttle int      // throttles in a row
@@ -102,14 +102,14 @@ const (
 // BreakerOptions are the configuration of a breaker.
 type BreakerOptions struct {
 	Timeout time.Duration // of one call
-	// Silence is the time without an answer after which the store is silent, where calls are usually much faster; 0 for a quarter of
-	// the timeout. It runs from the first call that is not answered.
+	// Silence is the time without an answer after which the store counts as silent, where calls are usually much
+	// faster; 0 for a quarter of the timeout. It runs from the first unanswered call.
 	Silence time.Duration
 	Ping    func(context.Context) error                // asks whether the store answers
 	Ask     func(ctx context.Context, pk string) error // asks whether it answers for a partition key; nil if no part is watched
 	IntN    func(int) int                              // a source of random numbers in [0, n); nil for that of the system
-	// Changed is told when calls are refused from now on, with the cause, and when all of them pass again, with nil and how long
-	// the outage was.
+	// Changed is told when calls are refused from now on, with the cause. When all pass again, it is told nil and the
+	// length of the outage.
 	Changed func(cause error, lasted time.Duration)
 }
 
@@ -180,7 +180,7 @@ func (b *Breaker) isWatched() bool {
 	return since < 0 || since > 0 && b.now()-time.Duration(since) >= b.options.Silence/4
 }
 
-// judge returns the error of a call that is refused, and otherwise whether it is a trial, which is counted if it is sent.
+// judge returns the error of a refused call, and otherwise whether it is a trial, which is counted if it is sent.
 func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) {
 	if ctx.Value(insistKey{}) != nil {
 		return false, nil
@@ -508,7 +508,7 @@ func (b *Breaker) opens(cause error) func() {
 	return func() { b.tell(cause, 0) }
 }
 
-// plain returns an error without what it says about a call: a call that is refused has another outcome.
+// plain returns an error without its statement about a call: a refused call has another outcome.
 func plain(err error) error { return errors.New(err.Error()) }
 
 func (b *Breaker) tell(cause error, lasted time.Duration) {

@@ -17,8 +17,8 @@ const (
 	cellForgets = 5 * cellPause // calls that were not answered, where none came later
 )
 
-// A cell is what is known of calls with a partition key. It knows one at a time: another one takes it over when the calls of the first
-// are answered. A key has one of nearCells cells, or none while others have all of them.
+// A cell is the memory of calls with a partition key. It knows one at a time: another one takes it over when the calls
+// of the first are answered. A key has one of nearCells cells, or none while others have all of them.
 type cell struct {
 	key    atomic.Uint64          // hashed
 	begun  atomic.Int64           // calls sent since one was answered last
@@ -27,7 +27,7 @@ type cell struct {
 	silent atomic.Pointer[string] // the key, once a call of it is not answered; its calls are refused, unless it is alone with one
 }
 
-// A cellKey is a partition key, hashed, and its cell, which is nil for calls that have none.
+// A cellKey is a partition key, hashed, and its cell, nil for calls without one.
 type cellKey struct {
 	*cell
 	hash uint64
@@ -152,8 +152,8 @@ func (b *Breaker) hush(c *cell, pk string) {
 	}
 }
 
-// askNext has a silent key asked for: at once, since the key may be back by the time it is noticed, or a pause after the question
-// before. The breaker is locked.
+// askNext has a silent key asked for. It asks at once, since the key may be back by the time it is noticed, or a pause
+// after the question before. The breaker is locked.
 func (b *Breaker) askNext() {
 	b.asker = b.after(b.nextAsk-b.now(), func() {
 		if pk, any := b.nextSilent(); any {
@@ -180,7 +180,8 @@ func (b *Breaker) nextSilent() (pk string, any bool) {
 	return "", false
 }
 
-// ask asks for a silent key. Once it is answered, what was silent is probably back as a whole, and no other key is asked for.
+// ask asks for a silent key. Once it is answered, the silent part is probably back as a whole, and no other key is
+// asked for.
 func (b *Breaker) ask(pk string) {
 	ctx, cancel := context.WithTimeout(b.life, b.options.Timeout/2)
 	defer cancel()

@@ -30,14 +30,14 @@ const (
 // use.
 type Sharing struct {
 	table   *Table
-	started time.Time // by which times are told, whatever clocks are set to
+	started time.Time // for times, independent of changes of clocks
 	took    latency   // of the calls that succeeded
 }
 
 // Sharing returns the knowledge of a new kind of shared calls.
 func (t *Table) Sharing() *Sharing { return &Sharing{table: t, started: time.Now().Add(-1)} } // so that no call is sent at 0
 
-// Late returns the time after which a call is late: what such calls take, between its bounds.
+// Late returns the time after which a call is late: the time of such calls, between its bounds.
 func (s *Sharing) Late() time.Duration {
 	return min(max(s.table.timeout/soonestPart, s.took.usual()), s.table.timeout/latestPart)
 }
@@ -66,7 +66,8 @@ func (s *Sharing) Shared() *Shared {
 	return &Shared{sharing: s, done: make(chan struct{}), sent: make(chan struct{}), served: make(chan struct{})}
 }
 
-// Sent notes that a read of the call is sent, or sent again after an answer that has not all of it. The call is late by its last read.
+// Sent notes that a read of the call is sent, or sent again after an incomplete answer. The call is late by its last
+// read.
 func (c *Shared) Sent() {
 	if c.due.Swap(int64(c.sharing.now())) == 0 {
 		close(c.sent)
@@ -107,7 +108,7 @@ func (c *Shared) Succeeded() bool {
 	}
 }
 
-// A Sharer is a caller that needs what shared calls return. It is not safe for concurrent use.
+// A Sharer is a caller that needs the results of shared calls. It is not safe for concurrent use.
 type Sharer struct {
 	*Sharing
 	own    *Shared       // the call that it began last
@@ -137,8 +138,8 @@ func (w *Sharer) Begins(c *Shared) {
 	w.own, w.passed = c, nil
 }
 
-// Run makes a call by a function, within what the caller has left of its time. Calls are late no sooner than that. The function
-// that has the place of the call clears it, and then tells by [Shared.End].
+// Run makes a call by a function, within the rest of the caller's time. Calls are late no sooner than that. The
+// function that has the place of the call clears it, and then tells by [Shared.End].
 func (w *Sharer) Run(ctx context.Context, c *Shared, call func(context.Context) error) {
 	ctx = store.Watch(ctx, c)
 	if w.waited == 0 {
@@ -154,12 +155,13 @@ func (w *Sharer) Run(ctx context.Context, c *Shared, call func(context.Context) 
 // errSilent is the cause of an outage in which no call was answered while a caller waited.
 var errSilent = errors.New("no call that it shares was answered within the call timeout")
 
-// Await waits for a call, and reports whether it was done. It was not when the call is late or met an outage, and the caller may
-// begin one then. Nor was it when a call that this one was begun in place of has succeeded, which may be all that the caller needs. The error of the call is one of the caller if the caller began it, or if a call of its own would meet the same.
+// Await waits for a call, and reports whether it was done. It was not when the call is late or met an outage, and the
+// caller may begin one then. Nor was it when a call begun in its place has succeeded: that may be enough for the
+// caller. The error of the call is the caller's if the caller began it, or if a call of its own would meet the same.
 func (w *Sharer) Await(ctx context.Context, c *Shared) (done bool, err error) {
 	from, served := w.now(), c.served
 	if w.served == c {
-		served = nil // the caller has looked what that call returned
+		served = nil // the caller has looked at that call's result
 	}
 	select {
 	case <-c.done:
@@ -197,7 +199,7 @@ func (w *Sharer) Await(ctx context.Context, c *Shared) (done bool, err error) {
 // since returns from when a caller who came at a time waits for the reply of a call.
 func (w *Sharer) since(c *Shared, from time.Duration) time.Duration { return max(from, c.dueAt()) }
 
-// outcome returns what the end of a call says to the caller.
+// outcome returns the end of a call as the caller sees it.
 func (w *Sharer) outcome(ctx context.Context, c *Shared, from time.Duration) (done bool, err error) {
 	if c == w.own {
 		return true, c.err

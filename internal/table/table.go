@@ -1,5 +1,5 @@
 // Package table makes the calls of a store: with a bound for each, pauses between tries, and counts of what became of
-// them. It does not know what the items mean.
+// them. It does not know the meaning of items.
 package table
 
 import (
@@ -35,8 +35,8 @@ type Options struct {
 	IntN    func(int) int // a source of random numbers in [0, n); nil for that of the system
 	// Races is the number of tries of [Table.Optimistic]; 0 for [MaxAttempts].
 	Races int
-	// Patience is the number of tries of [Table.Patiently]; 0 for 7, which is up to 13 s.
-	Patience int
+	// Tries is the number of tries of [Table.Patiently]; 0 for 7, which is up to 13 s.
+	Tries int
 	// Sleep waits between tries; nil for [wait.For].
 	Sleep func(context.Context, time.Duration) error
 	// Yield is called by a goroutine that another one woke; nil for nothing. Tests put such goroutines in an order.
@@ -232,7 +232,7 @@ func (t *Table) Expire(ctx context.Context, now time.Time) error {
 	return t.Call(ctx, func(ctx context.Context) error { return s.Expire(ctx, now.Unix()) })
 }
 
-// Delete deletes items, whatever they hold, a call for every [store.MaxDelete] of them.
+// Delete deletes items with any content, a call for every [store.MaxDelete] of them.
 func (t *Table) Delete(ctx context.Context, keys []store.Key) error {
 	for chunk := range slices.Chunk(keys, store.MaxDelete) {
 		err := t.Patiently(ctx, func(ctx context.Context) error { return t.store.Delete(ctx, chunk) })

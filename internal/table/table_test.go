@@ -218,11 +218,11 @@ func TestOptimisticEnds(t *testing.T) {
 func TestPatiently(t *testing.T) {
 	denied := &store.Error{Op: "PutItem", Err: errors.New("denied")}
 	for _, test := range []struct {
-		name     string
-		patience int
-		fault    func(int) error
-		calls    int
-		want     error
+		name  string
+		tries int
+		fault func(int) error
+		calls int
+		want  error
 	}{
 		{"no failure", 0, always(nil), 1, nil},
 		{"a throttle that passes", 0, first(3, errBusy), 4, nil},
@@ -230,12 +230,12 @@ func TestPatiently(t *testing.T) {
 		{"a lost reply", 0, first(1, &store.Error{Unknown: true, Err: errors.New("reset")}), 2, nil},
 		{"another transaction", 0, first(1, store.ErrConflict), 2, nil},
 		{"a throttle that stays", 0, always(errBusy), 7, errBusy},
-		{"less patience", 4, always(errBusy), 4, errBusy},
+		{"fewer tries", 4, always(errBusy), 4, errBusy},
 		{"a denied permission", 0, always(denied), 1, denied},
 	} {
 		s := &faulty{Store: newStore(t), next: test.fault}
 		tab := newTable(s, table.Options{
-			Patience: test.patience, Sleep: func(context.Context, time.Duration) error { return nil },
+			Tries: test.tries, Sleep: func(context.Context, time.Duration) error { return nil },
 		})
 		result, err := tab.PatientWrite(t.Context(), put(t, "p", 1))
 		if !errors.Is(err, test.want) || s.calls != test.calls || result.Applied != (test.want == nil) {

@@ -24,9 +24,9 @@ const (
 
 // tries are how often a table tries, and how it pauses between the tries.
 type tries struct {
-	races, patience int
-	sleep           func(context.Context, time.Duration) error
-	race, outage    wait.Backoff
+	races, patient int
+	sleep          func(context.Context, time.Duration) error
+	race, outage   wait.Backoff
 }
 
 func newTries(o *Options) tries {
@@ -34,11 +34,11 @@ func newTries(o *Options) tries {
 		return time.Duration(o.IntN(int(n/time.Microsecond))) * time.Microsecond
 	}
 	t := tries{
-		races:    cmp.Or(o.Races, MaxAttempts),
-		patience: cmp.Or(o.Patience, 7),
-		sleep:    o.Sleep,
-		race:     wait.Backoff{First: firstRacePause, Longest: longestRacePause, Random: random},
-		outage:   wait.Backoff{First: firstOutagePause, Longest: longestOutagePause, Random: random},
+		races:   cmp.Or(o.Races, MaxAttempts),
+		patient: cmp.Or(o.Tries, 7),
+		sleep:   o.Sleep,
+		race:    wait.Backoff{First: firstRacePause, Longest: longestRacePause, Random: random},
+		outage:  wait.Backoff{First: firstOutagePause, Longest: longestOutagePause, Random: random},
 	}
 	if t.sleep == nil {
 		t.sleep = wait.For
@@ -87,7 +87,7 @@ func (t *Table) WhileThrottled(ctx context.Context, do func(context.Context) err
 func (t *Table) patiently(ctx context.Context, passes func(error) bool, do func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
 		err := t.Call(ctx, do)
-		if attempt == t.tries.patience-1 || ctx.Err() != nil || !passes(err) {
+		if attempt == t.tries.patient-1 || ctx.Err() != nil || !passes(err) {
 			return err
 		}
 		if err := t.tries.sleep(ctx, t.tries.outage.Pause(attempt)); err != nil {
@@ -96,7 +96,7 @@ func (t *Table) patiently(ctx context.Context, passes func(error) bool, do func(
 	}
 }
 
-// passes reports whether what a call met may be over when it is made again.
+// passes reports whether the obstacle of a call may be over when it is made again.
 func passes(err error) bool {
 	switch store.OutcomeOf(err) {
 	case store.Conflicted, store.Throttled, store.Unavailable, store.Unknown:

@@ -25,24 +25,24 @@ const (
 	// Each trimEvery-th change trims up to trimMost of the oldest ones.
 	trimEvery = 256
 	trimMost  = 2 * trimEvery
-	// The log holds two items a change in memory, so it keeps less than a day of many changes. mostRead is the bound of
-	// the read changes, which a reader that starts again needs. The bound of all changes is most.
-	mostRead = 1 << 16
-	most     = 1 << 20
+	// The log holds two items a change in memory, so it keeps less than a day of many changes. maxReadChanges is the bound of
+	// the read changes, which a reader that starts again needs. The bound of all changes is maxChanges.
+	maxReadChanges = 1 << 16
+	maxChanges     = 1 << 20
 )
 
 // A changeLog is changes with ids in a row.
 type changeLog struct {
 	on atomic.Bool // changes with mu held
 
-	mu             sync.Mutex
-	blocks         []*[trimEvery]logged // of the ids that follow first
-	first          int64                // a multiple of trimEvery
-	last           int64                // the id given last
-	lost           int64                // changes were trimmed, or not logged, up to this id
-	read           int64                // the id that was told last
-	readAt         time.Time
-	mostRead, most int64 // are kept
+	mu                         sync.Mutex
+	blocks                     []*[trimEvery]logged // of the ids that follow first
+	first                      int64                // a multiple of trimEvery
+	last                       int64                // the id given last
+	lost                       int64                // changes were trimmed, or not logged, up to this id
+	read                       int64                // the id that was told last
+	readAt                     time.Time
+	maxReadChanges, maxChanges int64 // are kept
 }
 
 // A logged change is one of the log.
@@ -105,7 +105,7 @@ func (l *changeLog) trim(now time.Time) {
 			return
 		}
 		c := l.slot(l.lost + 1)
-		if kept <= l.most && (kept <= l.mostRead || l.lost >= l.read) && !c.at.Before(oldest) {
+		if kept <= l.maxChanges && (kept <= l.maxReadChanges || l.lost >= l.read) && !c.at.Before(oldest) {
 			return
 		}
 		l.drop(c)
@@ -135,7 +135,7 @@ func (s *Store) Forget(ctx context.Context, id string, upTo store.Sequence) erro
 	l := &t.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for until = min(until, l.last, l.lost+mostRead); l.lost < until; {
+	for until = min(until, l.last, l.lost+maxReadChanges); l.lost < until; {
 		l.drop(l.slot(l.lost + 1))
 	}
 	return nil

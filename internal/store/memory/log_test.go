@@ -10,7 +10,7 @@ import (
 // TestLogIsBounded adds changes of one moment, which age does not trim.
 func TestLogIsBounded(t *testing.T) {
 	now := time.Now()
-	l := &changeLog{mostRead: 300, most: 5000, readAt: now}
+	l := &changeLog{maxReadChanges: 300, maxChanges: 5000, readAt: now}
 	l.on.Store(true)
 	add := func(n int) {
 		for range n {

@@ -61,7 +61,7 @@ type version struct {
 
 func newTable(schema *store.Schema) *table {
 	t := &table{schema: schema, seed: maphash.MakeSeed(), global: make([]globalIndex, len(schema.Indexes))}
-	t.log.mostRead, t.log.most = mostRead, most
+	t.log.maxReadChanges, t.log.maxChanges = maxReadChanges, maxChanges
 	return t
 }
 

@@ -74,8 +74,8 @@ func create(dir, pattern string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "create", Path: filepath.Join(dir, pattern), Err: errors.New("removed by another process again and again")}
 }
 
-// removeLeftovers removes the temporary files of processes that were killed. A
-// file that cannot be removed stays, which does no harm.
+// removeLeftovers removes the temporary files of processes that were killed. A file that cannot be removed stays, and
+// does no harm.
 func removeLeftovers(dir, pattern string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
