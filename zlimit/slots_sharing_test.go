@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,4 +93,64 @@ func askAtOnce(t *testing.T, l *zlimit.RateLimiter, r zlimit.Request, callers in
 	}
 	group.Wait()
 	return leases
+}
+
+// TestSlotsBesideTokensOfAResizedBucket has processes take slots beside tokens, and give both back, while others split the bucket and merge it. There
+// are never more at work than slots, and in the end all slots are free and all tokens are back.
+func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
+	s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})
+	resizer := newLimiter(t, s)
+	slots(t, resizer, 3, zlimit.PerDay("rpd", 1_000_000))
+	both := ask(zlimit.Amounts{"slots": 1, "rpd": 5})
+	if err := acquire(t, resizer, both).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var atWork, admitted atomic.Int64
+	var group sync.WaitGroup
+	working, stop := context.WithCancel(context.Background())
+	for range 3 {
+		l := newLimiter(t, s, zlimit.WithRejectionCache(0))
+		for range 4 {
+			group.Go(func() {
+				for range 40 {
+					lease, err := l.Wait(context.Background(), both, zlimit.MaxWait(time.Minute))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n := atWork.Add(1); n > 3 {
+						t.Errorf("%d are at work", n)
+					}
+					admitted.Add(1)
+					time.Sleep(100 * time.Microsecond)
+					atWork.Add(-1)
+					if err := lease.Rollback(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	resized := make(chan struct{})
+	go func() {
+		defer close(resized)
+		for at := 0; working.Err() == nil; at++ {
+			do := splitShard
+			if at%2 == 1 {
+				do = mergeShard
+			}
+			if err := resizeEach(context.Background(), resizer, resizer.Calls(), do); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	group.Wait()
+	stop()
+	<-resized
+	statuses := availableSlots(t, resizer)
+	free, _ := statuses.Limit("slots")
+	if tokens, _ := statuses.Limit("rpd"); admitted.Load() != 480 || free.Available != 3 || tokens.Available != 1_000_000 {
+		t.Errorf("%d admitted; free are %d slots and %d tokens", admitted.Load(), free.Available, tokens.Available)
+	}
 }
