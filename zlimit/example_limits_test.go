@@ -26,6 +26,24 @@ func ExampleLimit() {
 	// tpm=400000:200000/30s
 }
 
+func ExampleUSD() {
+	fmt.Println(zlimit.USD("usd", 25, zlimit.PerMonth))
+	fmt.Println(zlimit.USD("usd", 5, zlimit.PerDay))
+	// Output:
+	// usd=25/month@UTC
+	// usd=5/d
+}
+
+func ExamplePerMonth() {
+	fmt.Println(zlimit.PerMonth("tokens", 1_000_000))
+	// Output: tokens=1000000/month@UTC
+}
+
+func ExamplePerWeek() {
+	fmt.Println(zlimit.PerWeek("tokens", 250_000).In("Europe/Berlin"))
+	// Output: tokens=250000/week@Europe/Berlin
+}
+
 func ExampleSession() {
 	fmt.Println(zlimit.Session("tokens", 2_000_000, 5*time.Hour))
 	// Output: tokens=2000000/session:5h

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +70,38 @@ func PerHour(name string, rate int64, opts ...LimitOption) Limit {
 // PerDay returns a limit of rate tokens in 24 hours.
 func PerDay(name string, rate int64, opts ...LimitOption) Limit {
 	return per(24*time.Hour, name, rate, opts)
+}
+
+// PerWeek returns a quota of an amount of tokens a week, from midnight before Monday in UTC: see [Limit.In] for other zones.
+func PerWeek(name string, amount int64, opts ...LimitOption) Limit {
+	return quotaOf(Weekly(name, amount, "UTC"), opts)
+}
+
+// PerMonth returns a quota of an amount of tokens a month, from midnight before its first day in UTC: see [Limit.In] for other zones.
+func PerMonth(name string, amount int64, opts ...LimitOption) Limit {
+	return quotaOf(Monthly(name, amount, "UTC"), opts)
+}
+
+func quotaOf(l Limit, opts []LimitOption) Limit {
+	for _, opt := range opts {
+		opt(&l)
+	}
+	return l
+}
+
+// USD returns a limit in money: its tokens are billionths of a dollar. USD("budget", 25, PerMonth) is 25 dollars a calendar month in UTC, and
+// the last argument may be any function that makes a limit of a name and an amount, such as [PerDay] or [PerMonth]. A bucket holds up to
+// 9,223,372 dollars. More, and less than a dollar, make a limit that breaks a rule, with an error where it is used. Amounts in parts of a
+// dollar are those of [github.com/zlimit/zlimit-go/price.NanoDollars].
+//
+// [github.com/zlimit/zlimit-go/llm.WithPrices] charges calls of models to it. As text, amounts are in dollars where the limit is named "usd",
+// as in usd=25/month@UTC, or where they have a dollar sign, as in budget=$2.50/month@UTC.
+func USD(name string, dollars int64, per func(name string, amount int64, opts ...LimitOption) Limit, opts ...LimitOption) Limit {
+	amount := int64(math.MaxInt64)
+	if dollars <= math.MaxInt64/grammar.Nanos {
+		amount = max(dollars, 0) * grammar.Nanos
+	}
+	return per(name, amount, opts...)
 }
 
 // Daily returns a quota of an amount of tokens a day, from midnight in a time zone, such as "Europe/Berlin" or "UTC".

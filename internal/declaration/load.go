@@ -232,7 +232,7 @@ func (l *loader) limit(owner string, p document.Pair) *Limit {
 		"doc":   func(n *yaml.Node) { limit.Doc = l.Doc(n, what) },
 		"go":    func(n *yaml.Node) { limit.Go = l.goName(n, what) },
 		"rate":  func(n *yaml.Node) { l.rate(n, what+": rate", limit) },
-		"burst": func(n *yaml.Node) { burst = l.tokens(n, what+": burst") },
+		"burst": func(n *yaml.Node) { burst = l.tokens(n, what+": burst", limit.Name) },
 		"unit":  func(n *yaml.Node) { limit.Unit = l.unit(n, what) },
 	}, "rate")
 	if burst > 0 {
@@ -270,7 +270,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	if n.Kind != yaml.ScalarNode {
 		return
 	}
-	rate, err := grammar.ParseRate(text)
+	rate, err := grammar.ParseRate(limit.Name, text)
 	switch {
 	case err != nil:
 		l.Errorf(document.At(n), "%s: %q: %v", what, text, err)
@@ -281,14 +281,14 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	limit.Windows, limit.Floors, limit.Term, limit.Session = rate.Windows, rate.Floors, rate.Term, rate.Session
 }
 
-// tokens reads a positive number, whose digits may be in groups: 10_000.
-func (l *loader) tokens(n *yaml.Node, what string) int64 {
+// tokens reads a positive amount of a limit, whose digits may be in groups: 10_000.
+func (l *loader) tokens(n *yaml.Node, what, limit string) int64 {
 	text := l.Text(n, what)
 	n = document.Follow(n)
 	if n.Kind != yaml.ScalarNode {
 		return 0
 	}
-	tokens, err := grammar.ParseTokens(text, 1)
+	tokens, err := grammar.ParseAmount(limit, text, 1)
 	if err != nil {
 		l.Errorf(document.At(n), "%s: %v", what, err)
 	}

@@ -10,8 +10,8 @@ import (
 const (
 	nameForm      = `^[A-Za-z0-9_.\-:@/+|=~%]+$`
 	limitNameForm = `^[A-Za-z][A-Za-z0-9_.\-]*$`
-	tokensForm    = `\d+(_\d+)*[kMG]?`
-	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *|slots?)?/ *([0-9.]*[a-z][a-z0-9.]*|(day|week|month) *@.+|cron *".+" *@.+) *$`
+	amountForm    = `\$?\d+(_\d+)*([kMG]|\.\d{1,9})?` // of money, decimal places
+	rateForm      = `^ *` + amountForm + ` *(: *` + amountForm + ` *|slots?)?/ *([0-9.]*[a-z][a-z0-9.]*|session:[a-z0-9.]+|(day|week|month) *@.+|cron *".+" *@.+)( +when .+)?( +floors .+)? *$`
 	maxLimitName  = 64
 )
 
@@ -36,7 +36,7 @@ func JSONSchema() ([]byte, error) {
 	text := func(doc string) object { return object{"type": "string", "description": doc} }
 	tokens := object{"anyOf": []object{
 		{"type": "integer", "minimum": 1, "maximum": int64(grammar.MaxTokens)},
-		{"type": "string", "pattern": "^" + tokensForm + "$"},
+		{"type": "string", "pattern": "^" + amountForm + "$"},
 	}, "description": "the capacity: the most that can be taken at once, in tokens; without it, that of rate"}
 	limits := named("the limits of the level", limitNameForm, maxLimitName, ref("limit"))
 	limits["maxProperties"] = maxLimits

@@ -223,3 +223,42 @@ func TestSeconds(t *testing.T) {
 		}
 	}
 }
+
+// TestMoney reads limits in dollars, and writes those that are named usd in dollars.
+func TestMoney(t *testing.T) {
+	for text, want := range map[string]struct {
+		capacity, refill int64
+		shortest         string
+	}{
+		"usd=25/month@UTC":              {25 * Nanos, 0, "usd=25/month@UTC"},
+		"usd=2.5:0.000000001/h":         {25 * Nanos / 10, 1, "usd=2.5:0.000000001/h"},
+		"usd=$1_000.50/day":             {1000*Nanos + Nanos/2, 1000*Nanos + Nanos/2, "usd=1000.5/d"},
+		"usd=9k/week@UTC":               {9000 * Nanos, 0, "usd=9000/week@UTC"},
+		"usd=9223372/month@UTC":         {9_223_372 * Nanos, 0, "usd=9223372/month@UTC"},
+		"usd=9223372.036854775/d":       {MaxTokens, MaxTokens, "usd=9223372.036854775/d"},
+		"budget=$0.1/session:5h":        {Nanos / 10, 0, "budget=100000000/session:5h"},
+		"usd=20 slots/30s":              {20, 0, "usd=20 slots/30s"},
+		`usd=5/min when "0 * * * *" x2`: {5 * Nanos, 5 * Nanos, `usd=5/min when "0 * * * *" x2`},
+	} {
+		l, err := ParseLimit(text)
+		if err != nil || l.Capacity != want.capacity || l.Refill != want.refill || l.String() != want.shortest {
+			t.Errorf("ParseLimit(%q) = %+v (%s), %v", text, l, l, err)
+		}
+		if again, err := ParseLimit(l.String()); err != nil || again != l {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want %+v", l, again, err, l)
+		}
+	}
+	for _, text := range []string{
+		"usd=0/d", "usd=/d", "usd=$/d", "usd=.5/d", "usd=1./d", "usd=1.0000000001/d", "usd=1.-5/d", "usd=1.+5/d", "usd=-1/d", "usd=1.5k/d", "usd=1k.5/d", "usd=$$1/d",
+		"usd=9223373/d", "usd=9223372.036854776/d", "budget=1.5/d", "budget=$0/d", "usd=1_.5/d",
+	} {
+		if l, err := ParseLimit(text); err == nil {
+			t.Errorf("ParseLimit(%q) = %+v, want an error", text, l)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 1: "0.000000001", -Nanos / 2: "-0.5", -3 * Nanos: "-3"} {
+		if got := FormatAmount(Money, n); got != want {
+			t.Errorf("FormatAmount(%d) = %s, want %s", n, got, want)
+		}
+	}
+}

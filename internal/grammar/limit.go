@@ -19,7 +19,8 @@ const MaxTokens = math.MaxInt64 / 1000
 // NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. One for sessions is
 // NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. Windows may follow, in which other parameters hold:
 // rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities come last: rpm=60/min floors batch=20. Slots are
-// NAME=NUMBER slots/TERM, such as workers=20 slots/30s.
+// NAME=NUMBER slots/TERM, such as workers=20 slots/30s. Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or
+// budget=$2.50/h for another name than [Money].
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens
@@ -42,13 +43,18 @@ func ParseLimit(text string) (Limit, error) {
 	if !ok || name == "" || !strings.Contains(rate, "/") {
 		return Limit{}, errors.New("must be NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400000/min")
 	}
-	l, err := ParseRate(rate)
+	return ParseRate(name, rate)
+}
+
+// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, AMOUNT/TIMES for a quota, or NUMBER slots/TERM. Amounts of
+// the limit [Money] are dollars, and so are those after a dollar sign.
+func ParseRate(name, text string) (Limit, error) {
+	l, err := parseRateOf(name, text)
 	l.Name = name
 	return l, err
 }
 
-// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, AMOUNT/TIMES for a quota, or NUMBER slots/TERM.
-func ParseRate(text string) (Limit, error) {
+func parseRateOf(name, text string) (Limit, error) {
 	text, floors, floored := cutFloors(text)
 	text, windows := cutWindows(text)
 	if l, err, ok := parseSlots(text); ok {
@@ -57,7 +63,7 @@ func ParseRate(text string) (Limit, error) {
 		}
 		return l, err
 	}
-	l, err := parseRate(text)
+	l, err := parseRate(name, text)
 	if err == nil && len(windows) > 0 {
 		err = l.setWindows(windows)
 	}
@@ -86,7 +92,7 @@ func parseSlots(text string) (l Limit, err error, ok bool) {
 }
 
 // parseRate is ParseRate for a limit without windows.
-func parseRate(text string) (Limit, error) {
+func parseRate(name, text string) (Limit, error) {
 	var l Limit
 	amounts, period, ok := Cut(text, "/")
 	if !ok {
@@ -94,7 +100,7 @@ func parseRate(text string) (Limit, error) {
 	}
 	capacity, refill, hasRefill := Cut(amounts, ":")
 	var err error
-	if l.Capacity, err = ParseTokens(capacity, 1); err != nil {
+	if l.Capacity, err = ParseAmount(name, capacity, 1); err != nil {
 		return l, fmt.Errorf("capacity %w", err)
 	}
 	if isQuota(period) {
@@ -112,7 +118,7 @@ func parseRate(text string) (Limit, error) {
 	}
 	l.Refill = l.Capacity
 	if hasRefill {
-		if l.Refill, err = ParseTokens(refill, 1); err != nil {
+		if l.Refill, err = ParseAmount(name, refill, 1); err != nil {
 			return l, fmt.Errorf("refill %w", err)
 		}
 	}
@@ -126,16 +132,16 @@ func (l Limit) Rate() string {
 		return strconv.FormatInt(l.Capacity, 10) + " slots/" + FormatPeriod(l.Term)
 	}
 	if l.Resets != "" {
-		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times() + l.windows() + l.floors()
+		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.windows() + l.floors()
 	}
 	if l.Session > 0 {
-		return strconv.FormatInt(l.Capacity, 10) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors()
+		return FormatAmount(l.Name, l.Capacity) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors()
 	}
 	refill := ""
 	if l.Refill != l.Capacity {
-		refill = ":" + strconv.FormatInt(l.Refill, 10)
+		refill = ":" + FormatAmount(l.Name, l.Refill)
 	}
-	return strconv.FormatInt(l.Capacity, 10) + refill + "/" + FormatPeriod(l.Period) + l.windows() + l.floors()
+	return FormatAmount(l.Name, l.Capacity) + refill + "/" + FormatPeriod(l.Period) + l.windows() + l.floors()
 }
 
 // String returns the limit in the shortest form that ParseLimit reads.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -116,6 +117,10 @@ func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlim
 			end := ""
 			if !l.Until.IsZero() {
 				end = ", until " + shell.FormatMoment(l.Until)
+			}
+			if l.Limit == grammar.Money {
+				p.Linef("%s: %s before, %s now%s", l.Limit, show.Amount(l.Limit, l.Before.Tokens()), show.Amount(l.Limit, l.After.Tokens()), end)
+				continue
 			}
 			p.Linef("%s: %v before, %v now%s", l.Limit, l.Before, l.After, end)
 		}

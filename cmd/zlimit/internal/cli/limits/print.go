@@ -90,11 +90,11 @@ func settings(c *zlimit.Config) []setting {
 		value := show.Refill(limit)
 		switch {
 		case limit.Term != 0:
-			value = show.Grouped(limit.Capacity) + " " + value
+			value = show.Amount(limit.Name, limit.Capacity) + " " + value
 		case limit.Resets != "" || limit.Session != 0:
-			value = show.Grouped(limit.Capacity) + "/" + value
+			value = show.Amount(limit.Name, limit.Capacity) + "/" + value
 		case limit.Capacity != limit.RefillAmount:
-			value += ", burst " + show.Grouped(limit.Capacity)
+			value += ", burst " + show.Amount(limit.Name, limit.Capacity)
 		}
 		all = append(all, setting{limit.Name, value})
 	}

@@ -40,7 +40,7 @@ func ParseAmounts(texts []string) (zlimit.Amounts, error) {
 		if !ok || name == "" {
 			return nil, Usagef("consume %q: must be NAME=N, such as tpm=1500", text)
 		}
-		n, err := grammar.ParseTokens(number, 0)
+		n, err := grammar.ParseAmount(name, number, 0)
 		if err != nil {
 			return nil, Usagef("consume %q: %v", text, err)
 		}

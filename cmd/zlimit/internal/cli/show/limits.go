@@ -26,7 +26,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Now().Capacity) + granted(s), Refill(s.Limit)}
+		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), Amount(s.Limit.Name, s.Now().Capacity) + granted(s), Refill(s.Limit)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}
@@ -41,11 +41,19 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 			case s.Exceeded:
 				wait = Brief(s.RetryAfter)
 			}
-			row = append(row, Grouped(s.Requested), wait)
+			row = append(row, Amount(s.Limit.Name, s.Requested), wait)
 		}
 		rows = append(rows, row)
 	}
 	p.Table(header, rows)
+}
+
+// Amount returns an amount of a limit: a number of tokens, or dollars where the limit is in money.
+func Amount(limit string, n int64) string {
+	if limit == grammar.Money {
+		return "$" + grammar.FormatAmount(limit, n)
+	}
+	return Grouped(n)
 }
 
 // granted returns what a limit may hold beyond its capacity, and until when; "" for nothing.
@@ -54,9 +62,9 @@ func granted(s zlimit.Status) string {
 	case s.Granted == 0:
 		return ""
 	case s.GrantEnds.IsZero():
-		return " + " + Grouped(s.Granted)
+		return " + " + Amount(s.Limit.Name, s.Granted)
 	default:
-		return " + " + Grouped(s.Granted) + " until " + s.GrantEnds.Format("2006-01-02T15:04Z")
+		return " + " + Amount(s.Limit.Name, s.Granted) + " until " + s.GrantEnds.Format("2006-01-02T15:04Z")
 	}
 }
 
@@ -69,7 +77,7 @@ func Refill(l zlimit.Limit) string {
 	if l.Term != 0 {
 		return "slots/" + grammar.FormatPeriod(l.Term)
 	}
-	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
+	return Amount(l.Name, l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }
 
 // exceptions returns the windows and floors of a limit as text has them after the period, "" without any.
@@ -104,7 +112,7 @@ func Times(l zlimit.Limit) string {
 func (p *Page) Limits(limits []zlimit.Limit) {
 	var rows [][]string
 	for _, limit := range limits {
-		rows = append(rows, []string{limit.Name, Grouped(limit.Capacity), Refill(limit)})
+		rows = append(rows, []string{limit.Name, Amount(limit.Name, limit.Capacity), Refill(limit)})
 	}
 	p.Table([]string{"limit", "capacity>", "refill>"}, rows)
 }

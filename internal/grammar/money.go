@@ -1,0 +1,58 @@
+package grammar
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Limits in money count nano-dollars. Text has them in dollars: all amounts of a limit of the name Money, and those after a dollar sign.
+const (
+	Money = "usd"
+	Nanos = 1_000_000_000 // nano-dollars in a dollar
+)
+
+// nanoDigits is the number of decimal places of a dollar that can be counted.
+const nanoDigits = 9
+
+// ParseAmount parses an amount of a limit: a number of tokens, or of dollars where the limit is in money.
+func ParseAmount(limit, text string, least int64) (int64, error) {
+	dollars, signed := strings.CutPrefix(text, "$")
+	if limit != Money && !signed {
+		return ParseTokens(text, least)
+	}
+	whole, cents, hasCents := strings.Cut(dollars, ".")
+	n, err := ParseTokens(whole, 0)
+	if err != nil || n > MaxTokens/Nanos || hasCents && (len(cents) == 0 || len(cents) > nanoDigits || multiples[whole[len(whole)-1]] > 0) {
+		return 0, notDollars(text, least)
+	}
+	n *= Nanos
+	if hasCents {
+		part, err := strconv.ParseUint(cents+strings.Repeat("0", nanoDigits-len(cents)), 10, 63)
+		if err != nil {
+			return 0, notDollars(text, least)
+		}
+		n += int64(part)
+	}
+	if n < least || n > MaxTokens {
+		return 0, notDollars(text, least)
+	}
+	return n, nil
+}
+
+func notDollars(text string, least int64) error {
+	return fmt.Errorf("%q must be dollars from %s to %d, with at most %d decimal places", text, FormatAmount(Money, least), int64(MaxTokens/Nanos), nanoDigits)
+}
+
+// FormatAmount returns an amount of a limit in the form that ParseAmount reads.
+func FormatAmount(limit string, n int64) string {
+	if limit != Money {
+		return strconv.FormatInt(n, 10)
+	}
+	sign := ""
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	text := fmt.Sprintf("%s%d.%09d", sign, n/Nanos, n%Nanos)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
