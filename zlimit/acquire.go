@@ -10,21 +10,21 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Acquire consumes what the request asks, of all limits or of none. It returns a lease to settle once the real cost is
-// known. A lease that needs no settling may be dropped.
+// Acquire consumes the amounts of the request, of all limits or of none. It returns a lease to settle once the real
+// cost is known. A lease that needs no settling may be dropped.
 //
 // Its errors are:
 //   - an [*ExceededError] when a limit falls short;
 //   - [ErrNoLimits] when no level has limits for the request;
-//   - a [*ValidationError] for a request that breaks a rule or names a limit that is not configured;
+//   - a [*ValidationError] for a request that breaks a rule or names an unknown limit;
 //   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
 //   - an [*ItemError] when an item of the table cannot be read;
 //   - [ErrContended] when other writers were faster in every try;
 //   - the context's error when it ended.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
-// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
-// its own limits name, which may be none.
+// were taken of one are given back when the other falls short. A parent is charged for the request's limits among its
+// own, perhaps none.
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
@@ -39,7 +39,7 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return l.acquire(ctx, OpAcquire, r, 0)
 }
 
-// acquire is [RateLimiter.Acquire] for a caller that waits so long for tokens that are not there yet.
+// acquire is [RateLimiter.Acquire] for a caller that waits so long for missing tokens.
 func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait time.Duration) (*Lease, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
@@ -110,7 +110,8 @@ func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context
 	return settled(nil, lease.Commit(ctx))
 }
 
-// settled joins the error of a function with that of settling its lease, which the function may have settled itself.
+// settled joins the error of a function with that of settling its lease. The function may have settled the lease
+// itself.
 func settled(err, settling error) error {
 	if settling == nil || errors.Is(settling, ErrLeaseClosed) {
 		return err
@@ -154,7 +155,7 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 	for _, c := range l.ns.levelsOf(entity, resource) {
 		known, ok := l.configs.GetIfPresent(c.key)
-		if !ok && c.source == SourceSystem { // forgotten, but not what it said
+		if !ok && c.source == SourceSystem { // forgotten, except its values
 			known = &cachedLevel{Config: Config{OnUnavailable: FailurePolicy(l.policy.Load())}}
 		}
 		if known != nil && known.OnUnavailable != PolicyInherit {
@@ -164,7 +165,7 @@ func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 	return l.options.policy
 }
 
-// takeInTime takes what a request asks, within the decision timeout.
+// takeInTime takes the amounts of a request, within the decision timeout.
 func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *protocol.Request, lease *Lease) error {
 	if l.table.Immediate() || ctx.Err() != nil {
 		return l.engine.Take(ctx, request, &lease.receipt)
@@ -211,8 +212,9 @@ func undecided(unknown bool, within time.Duration) error {
 	return &store.Error{Op: "decide", Unavailable: true, Unknown: unknown, Err: fmt.Errorf("not decided within %v", within)}
 }
 
-// takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. What is under way when the time is over goes on
-// in the background, with the lease that nothing else uses. So does a request that is tried while the store is too slow: it is not waited for.
+// takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. Work under way when the time is
+// over goes on in the background, with the lease, which nothing else uses. So does a request that is tried while the
+// store is too slow: it is not waited for.
 func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, tried bool, request protocol.Request, lease *Lease) error {
 	if !l.engine.Begin() {
 		return ErrClosed
@@ -294,7 +296,8 @@ func detached(ctx context.Context, until time.Time) (context.Context, context.Ca
 	return context.WithCancel(apart)
 }
 
-// timeLeft returns the time for which the caller of a request waits for what is done with a context, and false where that is any.
+// timeLeft returns the time that the caller of a request waits for work with a context, and false where there is no
+// bound.
 func timeLeft(ctx context.Context) (left time.Duration, ok bool) {
 	deadline, ok := ctx.Deadline()
 	if apart, is := ctx.Value(untilKey{}).(*leftContext); is && (!ok || apart.until.Before(deadline)) {
@@ -303,7 +306,7 @@ func timeLeft(ctx context.Context) (left time.Duration, ok bool) {
 	return time.Until(deadline), ok
 }
 
-// allows reports whether a request is admitted in an outage, by what is in memory.
+// allows reports whether a request is admitted in an outage, by the limits in memory.
 func (l *RateLimiter) allows(r *Request) bool {
 	policy := r.OnUnavailable
 	if policy == PolicyInherit {

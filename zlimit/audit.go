@@ -24,8 +24,7 @@ import (
 )
 
 // An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
-// event in the transaction that makes the change, so that neither exists without the other. The service is safe for
-// concurrent use.
+// event in its own transaction, so that neither exists without the other. The service is safe for concurrent use.
 //
 // Events are kept for [Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table, as
 // it was when they were written. They outlive the entities that they are about.
@@ -46,12 +45,12 @@ const (
 	ActionBucketToppedUp AuditAction = "bucket_topped_up" // by [LimitService.TopUp]
 )
 
-// AuditSystem is what the events of the system config are about, in place of an entity.
+// AuditSystem stands for the system config in its events, in place of an entity.
 const AuditSystem = "$SYSTEM"
 
 const auditResourcePrefix = "$RESOURCE:"
 
-// AuditResource returns what the events of a resource's limits are about, in place of an entity.
+// AuditResource returns the stand-in for an entity in the events of a resource's limits.
 func AuditResource(resource string) string { return auditResourcePrefix + resource }
 
 // An AuditEvent is one change.
@@ -62,9 +61,9 @@ type AuditEvent struct {
 	Action    AuditAction `json:"action"`
 	Principal string      `json:"principal,omitempty"` // who made the change; "" when that is not known
 	Resource  string      `json:"resource,omitempty"`  // the resource that the change is about; "" for none
-	// Details are what changed, as it is then, or was when it is deleted. What is replaced is below "before", in the same form; events of
-	// other programs may lack that. They are strings, int64s, bools, nils, and slices and maps of them. A number that is no int64 is a
-	// [json.Number].
+	// Details are what changed, as it is then, or was when it is deleted. Replaced values are below "before", in the
+	// same form; events of other programs may lack them. They are strings, int64s, bools, nils, and slices and maps of
+	// them. A number that is no int64 is a [json.Number].
 	Details map[string]any `json:"details"`
 }
 
@@ -228,7 +227,7 @@ func plainValue(v expr.Value) any {
 	}
 }
 
-// A change is what an event tells of a change.
+// A change is the content of a change's event.
 type change struct {
 	action   AuditAction
 	entity   string // or what stands in its place
@@ -236,7 +235,7 @@ type change struct {
 	details  expr.Item
 }
 
-// replaces adds to the details of a change those of before, where there were some.
+// replaces adds the former details to those of a change, where there were some.
 func (c *change) replaces(before expr.Item) {
 	if before != nil {
 		c.details.Set("before", expr.Map(before))
@@ -312,7 +311,7 @@ type author struct {
 	table     time.Duration // of the table; 0 for the default
 }
 
-// with adds to the writes of a change that of its event. The event has a new ID, later than that of every event that
+// with adds to the writes of a change that of its event. The event has a new ID, later than the IDs of all events that
 // this process wrote before.
 func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
@@ -418,8 +417,8 @@ func (l *RateLimiter) SetAuditRetention(ctx context.Context, d time.Duration) er
 	}))
 }
 
-// retentionOf returns what a system config says, nil for none. A config that cannot be read does not stop the change of
-// another one.
+// retentionOf returns the retention of a system config, nil for none. A config that cannot be read does not stop the
+// change of another one.
 func (l *RateLimiter) retentionOf(c configRef, item expr.Item) time.Duration {
 	if item == nil {
 		return 0
@@ -432,7 +431,7 @@ func (l *RateLimiter) retentionOf(c configRef, item expr.Item) time.Duration {
 	return open.auditRetention()
 }
 
-// auditRetention returns what a config says of the retention, 0 for nothing.
+// auditRetention returns the retention of a config, 0 for none.
 func (i *configItem) auditRetention() time.Duration {
 	if i.days == nil || *i.days <= 0 {
 		return 0
@@ -448,7 +447,7 @@ func validateRetention(d time.Duration) error {
 	return nil
 }
 
-// eventIDs makes the IDs of events: each is greater than the one before, whatever the clock says. It is safe for
+// eventIDs makes the IDs of events: each is greater than the one before, at any change of the clock. It is safe for
 // concurrent use.
 type eventIDs struct {
 	turn    sync.Mutex
@@ -479,7 +478,7 @@ type caller struct {
 	retryAt time.Time // after a failure
 }
 
-// retryIdentity is the time after which a store that could not tell who the caller is is asked again.
+// retryIdentity is the time after which a store without the caller's identity is asked again.
 const retryIdentity = time.Minute
 
 // principal returns who makes the changes of this limiter, "" when that is not known. It asks the store once. A failed

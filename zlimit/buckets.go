@@ -22,9 +22,9 @@ type Bucket struct {
 	Resource string   `json:"resource"`
 	Shards   int      `json:"shards"` // items over which the bucket is spread
 	Statuses Statuses `json:"statuses"`
-	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what
-	// was consumed between them. That does not hold when items of the bucket were merged, or a bucket that had expired was
-	// made anew.
+	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is the
+	// consumption between them. This does not hold after items of the bucket were merged, or after an expired bucket
+	// was made anew.
 	Consumed map[string]Quantity `json:"consumed"`
 	// FromChildren is the part of Consumed that requests of children were charged to the entity. It lacks limits without such requests.
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`

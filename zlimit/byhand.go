@@ -30,20 +30,20 @@ type ResetRequest struct {
 	OperationID string `json:"operation_id,omitempty"`
 }
 
-// A BucketChange is what an operator's write has made of a bucket.
+// A BucketChange is the result of an operator's write on a bucket.
 type BucketChange struct {
 	OperationID string        `json:"operation_id"`
-	Shards      int           `json:"shards"` // items over which the bucket was spread; 0 for a bucket that did not exist, and so was full
+	Shards      int           `json:"shards"` // items that the bucket was spread over; 0 for a missing bucket, which counts as full
 	Limits      []LimitChange `json:"limits"` // by name
 	// Repeated says that an earlier call with the operation ID has done it. The other fields are of that call.
 	Repeated bool `json:"repeated"`
 }
 
-// A LimitChange is what an operator's write has made of one limit of a bucket.
+// A LimitChange is the result of an operator's write on one limit of a bucket.
 type LimitChange struct {
 	Limit string   `json:"limit"`
 	Added Quantity `json:"added"`
-	// Before is what was there when the bucket was read, just before. Requests may have taken some of it before the write.
+	// Before is the balance when the bucket was read, just before. Requests may have taken some of it before the write.
 	Before Quantity `json:"before"`
 	After  Quantity `json:"after"`
 	// Until is when what was added ends, as asked for; the zero time for a top-up without an end.
@@ -54,16 +54,18 @@ type LimitChange struct {
 // transaction, which every process meets with its next write. A process that rejects requests from memory may do so for
 // [WithRejectionCache] longer.
 //
-// Leases that are open keep what they took. When they are settled, what they give back is counted in the usage, and not put back a second
-// time. What they consumed beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits that have
-// changed since. The limits of a parent are reset by a call for the parent.
+// Open leases keep their tokens. Tokens that they give back later are counted in the usage, and not put back a second
+// time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits
+// that have changed since. The limits of a parent are reset by a call for the parent.
 //
-// It is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells what each limit had.
-// A call that fails with [UnavailableError.Unknown] may have reset the bucket. Repeated with the same operation ID, it resets once.
-// A limit that the bucket does not have and that is not stored is a [*ValidationError]. After 64 lost races Reset returns [ErrContended].
+// Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
+// what each limit had. A call that fails with [UnavailableError.Unknown] may have reset the bucket. Repeated with the
+// same operation ID, it resets once. A limit neither in the bucket nor stored is a [*ValidationError]. After 64 lost
+// races Reset returns [ErrContended].
 //
-// It reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a unit each. It writes
-// two units for each item of the bucket, and three each for the record and the event. It is safe for concurrent use.
+// Reset reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a
+// unit each. It writes two units for each item of the bucket, and three each for the record and the event. It is safe
+// for concurrent use.
 func (s *LimitService) Reset(ctx context.Context, r ResetRequest) (BucketChange, error) {
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err
@@ -97,8 +99,8 @@ type TopUpRequest struct {
 // Grants of a limit end at one time. Another end, and no end for a session quota of which no session is open, are a [*ValidationError]. It
 // names the present end. A bucket that does not exist is made where more than its capacity is granted.
 //
-// It is otherwise as [LimitService.Reset], in costs and errors, too. Repeated with one operation ID, it adds once, also after a call that
-// failed with [UnavailableError.Unknown]. It is safe for concurrent use.
+// In costs and errors, too, it is otherwise as [LimitService.Reset]. Repeated with one operation ID, it adds once, also
+// after a call that failed with [UnavailableError.Unknown]. It is safe for concurrent use.
 func (s *LimitService) TopUp(ctx context.Context, r TopUpRequest) (BucketChange, error) {
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err
@@ -316,7 +318,7 @@ func (op *operation) writes(made *BucketChange, incarnation string, by author) (
 	return by.with(change{action: op.action, entity: op.entity, resource: op.resource, details: details}, put)
 }
 
-// done returns what an operation has made of a bucket, of which an item is the record.
+// done returns the result of an operation on a bucket from an item, the record of the operation.
 func (op *operation) done(item expr.Item, incarnation string) (made BucketChange, err error) {
 	record, err := layout.DecodeOperation(item)
 	if err != nil {

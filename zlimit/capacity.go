@@ -22,8 +22,8 @@ type Capacity struct {
 	// before the table counted that are among Entities.
 	Parents   int             `json:"parents,omitzero"`
 	OfParents []LimitCapacity `json:"of_parents,omitempty"`
-	// Unsupported counts the entities among them whose buckets are not part of Limits, since zae-limiter limits them in a way that
-	// this version does not know, see [UnsupportedError].
+	// Unsupported counts the entities among them whose buckets are not part of Limits. zae-limiter limits these in a
+	// way unknown to this version, see [UnsupportedError].
 	Unsupported int `json:"unsupported,omitzero"`
 	// Coverage tells which part of the buckets this is.
 	Coverage Coverage `json:"coverage"`
@@ -116,8 +116,8 @@ func addLevel(limits []LimitCapacity, level *bucket.Status) []LimitCapacity {
 // the resource, or whose bucket has expired, has none: its limits are full. On DynamoDB a bucket that was used once may be missing, and
 // is neither in debt nor rejected then: [UsageService.Coverage] tells how many may be.
 //
-// It reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit per
-// 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
+// Buckets reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit
+// per 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
 func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[Bucket, error] {
 	return func(yield func(Bucket, error) bool) {
 		if err := s.check(validateResource(resource)); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A clock tells the time of a limiter: the time of its store, as far as the replies tell it, or of its machine. The time is set
-// back by more than lead at most once in clockGap, since the refill that was handed out would flow in again each time. A clock
-// that is set back again within that time stands still. It is safe for concurrent use.
+// A clock tells the time of a limiter: the time of its store, as far as the replies tell it, or of its machine. The
+// time is set back by more than lead at most once in clockGap, since the refill would flow in again each time. A clock
+// that is set back again within that gap stands still. It is safe for concurrent use.
 type clock struct {
 	read   func() time.Time
 	store  store.Clock   // nil where the limiter goes by read alone
@@ -52,9 +52,9 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// slotTime returns the time by which slots go, and what it may be wrong by: the middle of what the replies of the store allow. Stores that
-// tell no time are on the machine of their callers, whose clock is right by definition. So is a clock that an option sets. It is false as long
-// as the time is not known.
+// slotTime returns the time for slots, and its greatest error: the middle of the range that the replies of the store
+// allow. Stores that tell no time are on the machine of their callers, whose clock is right by definition. So is a
+// clock that an option sets. It is false as long as the time is not known.
 func (c *clock) slotTime() (now time.Time, wrong time.Duration, known bool) {
 	now = c.read()
 	if c.store == nil {

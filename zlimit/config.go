@@ -22,15 +22,15 @@ import (
 // [Level]. Changes reach every process within its [WithConfigTTL], and the process that makes them at
 // once. It is safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read. The
-// transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
+// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on the level as read.
+// The transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
 // again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
 // a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
 // are validated before any of it: whole seconds as periods, at most 16 limits.
 //
-// Older programs do not obey windows of limits and wider resources. The first level with one raises the version that the table asks of
-// its programs, which refuses older ones when they start. Once for each process, that costs a read, and a write unit where it
-// changes something.
+// Older programs do not obey windows of limits and wider resources. The first level with one raises the version that
+// the table asks of its programs. The table then refuses older ones when they start. Once for each process, that costs
+// a read, and a write unit where it changes something.
 type LimitService struct{ l *RateLimiter }
 
 // Resolved are the limits that hold for an entity and a resource.
@@ -41,8 +41,8 @@ type Resolved struct {
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
 }
 
-// Get returns what is stored at a level, an empty config for nothing. A level that this version cannot limit by is an
-// [*UnsupportedError].
+// Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
+// is an [*UnsupportedError].
 func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	found, err := s.read(ctx, at)
 	if err != nil {
@@ -51,8 +51,9 @@ func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	return found[0].Config, found[0].refused()
 }
 
-// Set replaces what a level says, all of it but [Config.Within], which stays where config has none: a change of limits ends no budget over
-// several resources. [LimitService.Update] changes a part, and [ResourceService.Put] has a resource lie within none.
+// Set replaces the whole config of a level, except [Config.Within]. A config without it keeps the stored one, so a
+// change of limits ends no budget over several resources. [LimitService.Update] changes a part, and
+// [ResourceService.Put] has a resource lie within none.
 func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -78,12 +79,12 @@ func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	return err
 }
 
-// Update changes what a level says: change gets the config that is stored, an empty one for none, and edits it. Nothing
-// is lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and
-// otherwise reads the level and calls change again. After 64 lost races it returns [ErrContended].
+// Update changes the config of a level: change gets the stored config, an empty one for none, and edits it. Nothing is
+// lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and otherwise
+// reads the level and calls change again. After 64 lost races it returns [ErrContended].
 //
-// An error of change ends Update, which returns that error and has written nothing. A config that says nothing in the
-// end deletes the level. The change function must not use the config after it returned.
+// An error of change ends Update, which returns that error and writes nothing. A config that says nothing in the end
+// deletes the level. The change function must not use the config after it returned.
 func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config) error) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 	return err
 }
 
-// Delete deletes what is stored at a level, if there is anything. A resource that lies within another one stays within it:
+// Delete deletes the config of a level, if there is any. A resource within another one stays within it:
 // [ResourceService.Put] changes that.
 func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	if err := at.validate(); err != nil {
@@ -233,7 +234,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 	return i, err
 }
 
-// config returns what the item says. Its list of limits is not nil.
+// config returns the config of the item. Its list of limits is not nil.
 func (i *configItem) config() (config Config, err error) {
 	config.Limits, config.AuditRetention, config.Within = []Limit{}, i.auditRetention(), i.widerOf()
 	if *i.policy != "" {
@@ -357,7 +358,7 @@ func storedLimit(l Limit) (stored configLimit, zone string) {
 	return stored, zone
 }
 
-// stored returns what an item holds; nil stands for a level without config.
+// stored returns the content of an item; nil stands for a level without config.
 func (c configRef) stored(item expr.Item) (Stored, error) {
 	open, err := c.open(item)
 	if err = layout.Readable(err); err != nil {
@@ -373,7 +374,7 @@ func (c configRef) stored(item expr.Item) (Stored, error) {
 	return found, err
 }
 
-// decode returns the level that an item holds for requests, which other levels may decide. It is an empty one without an
+// decode returns the level of an item as requests see it; other levels may add to it. It is an empty one without an
 // item.
 func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 	switch {
@@ -424,14 +425,14 @@ func sameLimits(a, b []configLimit) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
 }
 
-// become returns the writes that make a level say a config, which was checked, and the level as it then is. A config
-// that says nothing deletes the level, which takes no write where there is none. It does not delete a level that says whether
-// requests are served: that stays as it is. The new version is set to owner, too, which is declared, managed or nil.
+// become returns the writes that give a level a config, which was checked, and the level after them. An empty config
+// deletes the level, which takes no write where there is none. It does not delete a level with a switch for its
+// requests: the level then stays as it is. The new version is set to owner, too, which is declared, managed or nil.
 func (i *configItem) become(want Config, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	return i.becomeSwitched(want, i.switchValue(), owner, by)
 }
 
-// becomeSwitched is become for a change that also decides what the level says of serving requests.
+// becomeSwitched is become for a change that also sets the level's switch for requests.
 func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	w := store.Write{Kind: store.Put, Key: i.key}
 	difference, action := int64(0), ActionLimitsSet
@@ -479,7 +480,7 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, 
 	return next, writes, err
 }
 
-// withRegistry adds to a write that creates (difference 1) or deletes (-1) a config what its registry says of it.
+// withRegistry adds the change of the registry to a write that creates (difference 1) or deletes (-1) a config.
 func (i *configItem) withRegistry(w store.Write, difference int64) ([]store.Write, error) {
 	r := store.Write{Kind: store.Update}
 	var err error
@@ -565,7 +566,7 @@ func (c *limitCache) learn(key store.Key, next *cachedLevel, epoch int64) {
 	c.l.changed()
 }
 
-// read returns what is stored at levels, in their order, consistently.
+// read returns the stored configs of levels, in their order, consistently.
 func (s *LimitService) read(ctx context.Context, levels ...Level) ([]Stored, error) {
 	refs, keys := make([]configRef, len(levels)), make([]store.Key, len(levels))
 	for i, v := range levels {

@@ -14,10 +14,10 @@ import (
 // A Consumption says how many tokens are taken of which limits. It is [Amounts], or a type that zlimitgen writes from
 // an application's declaration of its limits. With such a type, a misspelt limit does not compile.
 //
-// A Consumption that has a method Resource() string as well is one of that resource alone. The request may leave its
-// Resource empty. A request or a lease of another resource refuses such a Consumption with a [*ValidationError].
+// A Consumption with a method Resource() string is for that resource alone. The request may leave its Resource empty. A
+// request or a lease of another resource refuses such a Consumption with a [*ValidationError].
 type Consumption interface {
-	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit that it appends twice is a
+	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit appended twice is a
 	// [*ValidationError] of the call that takes the consumption. It must not keep the slice, and should not allocate.
 	AppendAmounts(to []Amount) []Amount
 }
@@ -71,8 +71,8 @@ func checkResource(c Consumption, resource string) error {
 // amountLists are lists to hand to consumptions. They are pooled, since an argument of an interface's method escapes.
 var amountLists = sync.Pool{New: func() any { return new([maxLimits]Amount) }}
 
-// amountsOf appends what a consumption takes to a list, in millitokens. It checks what can be checked without the
-// limits: that each is named once, with at least so many tokens. A nil interface takes nothing.
+// amountsOf appends the amounts of a consumption to a list, in millitokens. It checks everything that needs no limits:
+// that each is named once, with at least so many tokens. A nil interface takes nothing.
 func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]bucket.Amount, error) {
 	if c == nil {
 		return to, nil

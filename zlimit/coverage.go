@@ -13,20 +13,20 @@ import (
 
 // A Coverage tells which part of the buckets of a resource [UsageService.Buckets] and [UsageService.Capacity] show.
 //
-// On DynamoDB a bucket is listed some time after it was made. A process lists two new buckets in ten seconds. It lists the others when
-// they are first refilled, in debt or rejected. What is not listed is thus a bucket that was used for less than a second or so, and
-// neither in debt nor rejected since.
+// On DynamoDB a bucket is listed some time after it was made. A process lists two new buckets in ten seconds. It lists
+// the others when they are first refilled, in debt or rejected. An unlisted bucket was thus used for less than a second
+// or so, and neither in debt nor rejected since.
 //
-// Usage tells how many there are: an aggregator counts each entity that uses the resource, listed or not. Unlisted may be too high,
-// since a bucket may have expired within the two hours. It is too low for what was used before, and for the last minute, which the
-// aggregator has perhaps not counted yet.
+// Usage tells how many there are: an aggregator counts each entity that uses the resource, listed or not. Unlisted may
+// be too high, since a bucket may have expired within the two hours. It is too low for entities of earlier hours, and
+// of the last minute, which the aggregator has perhaps not counted yet.
 type Coverage struct {
 	Complete bool `json:"complete"` // every bucket is shown, as in SQLite and in memory
 	Used     int  `json:"used"`     // entities with usage in this hour or the one before; 0 where no aggregator counts it
 	Unlisted int  `json:"unlisted"` // those of them that are not shown
 }
 
-// Known reports whether the coverage tells anything: all is shown, or an aggregator counts what was used.
+// Known reports whether the coverage is known: all is shown, or an aggregator counts the usage.
 func (c Coverage) Known() bool { return c.Complete || c.Used > 0 }
 
 // Missing returns the part of the entities that may be missing, from 0 to 1.
@@ -44,8 +44,9 @@ func (c Coverage) String() string {
 	}
 }
 
-// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. It reads the keys of the buckets, and of the usage
-// of two hours, from an index: half a read unit per 4 KB of it, some 20 entries. In SQLite and in memory it reads nothing.
+// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. Coverage reads the keys of the
+// buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, some 20 entries. In
+// SQLite and in memory it reads nothing.
 func (s *UsageService) Coverage(ctx context.Context, resource string) (Coverage, error) {
 	if err := s.check(validateResource(resource)); err != nil {
 		return Coverage{}, err
@@ -87,7 +88,7 @@ func (s *UsageService) coverage(ctx context.Context, resource string, listed ite
 			}), false))
 		}
 	}
-	var last sight // what is known of the entity so far
+	var last sight // sight of the entity so far
 	used := false
 	count := func() {
 		if used {

@@ -7,8 +7,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Declaration is what an application says of a resource that it limits: the limits of entities without limits of
-// their own. The command zlimitgen writes declarations from a file.
+// A Declaration has an application's limits for a resource: those of entities without limits of their own. The command
+// zlimitgen writes declarations from a file.
 type Declaration struct {
 	Resource string  `json:"resource"`
 	Limits   []Limit `json:"limits"`
@@ -20,8 +20,8 @@ type Applied struct {
 	Kept []string `json:"kept"` // resources with limits that were set by other means; those were left alone
 }
 
-// Apply brings the stored limits of resources in line with what an application declares. Applications call it when they
-// start.
+// Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
+// they start.
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
@@ -29,9 +29,9 @@ type Applied struct {
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
-// audit event. A change costs what Set costs. Processes may call it at once. When they declare different
-// limits, such as two versions of an application, the last one to start prevails. An error leaves what was applied
-// before it, which is returned with it.
+// audit event. A change costs what Set costs. Processes may call it at once. When they declare different limits, such
+// as two versions of an application, the last one to start prevails. An error leaves the changes before it, and Apply
+// returns them with it.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {
 	var applied Applied
 	if s.l.closed.Load() {
@@ -83,12 +83,12 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 	return applied, nil
 }
 
-// A verdict says what a declaration means for a resource.
+// A verdict is the meaning of a declaration for a resource.
 type verdict int
 
 const (
 	declaredAlready verdict = iota // it has the declared limits
-	declaredToKeep                 // it has others, which are not those that Apply stored
+	declaredToKeep                 // it has other limits than those that Apply stored
 	declaredToSet
 )
 

@@ -23,7 +23,7 @@
 //   - [RateLimiter.Acquire] returns a [Lease] or an error. [*ExceededError] is a rejection, and [*UnavailableError] an
 //     outage. [FailurePolicy] says what becomes of requests during an outage.
 //   - [RateLimiter.Entities] gives entities parents, which are charged with them.
-//   - [RateLimiter.Usage] tells what was consumed, [RateLimiter.Audit] what was changed. [RateLimiter.Namespaces] keeps
+//   - [RateLimiter.Usage] tells past consumption, [RateLimiter.Audit] past changes. [RateLimiter.Namespaces] keeps
 //     tenants apart.
 //
 // Package [github.com/zlimit/zlimit-go/zlimit/blocking] is the same without contexts. The pages of docs/ in the repository

@@ -18,9 +18,9 @@ import (
 // have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
 // concurrent use.
 //
-// A process that has used an entity before learns of a record that another one writes within its [WithConfigTTL]. On
-// DynamoDB the same holds for a process that first uses the entity in the moment after: its read may still be behind. Until
-// then the parent is not charged.
+// A process that has used an entity before learns of another process's record within its [WithConfigTTL]. On DynamoDB
+// the same holds for a process that first uses the entity in the moment after: its read may still be behind. Until then
+// the parent is not charged.
 type EntityService struct{ l *RateLimiter }
 
 // An Entity is a user, key, team or other party that is limited.
@@ -29,9 +29,9 @@ type Entity struct {
 	Name string `json:"name"` // for people; the ID unless another is given
 	// ParentID is the entity above this one; "" for none.
 	ParentID string `json:"parent_id,omitempty"`
-	// Cascade says that what the entity consumes is charged to its parent as well.
+	// Cascade says that the entity's consumption is charged to its parent as well.
 	Cascade bool `json:"cascade"`
-	// Metadata is what the application keeps with the entity: up to 16 KB in all. Limits do not depend on it.
+	// Metadata is the application's own data of the entity: up to 16 KB in all. Limits do not depend on it.
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	CreatedAt time.Time         `json:"created_at,omitzero"` // set by Create, whole seconds
 	Version   int64             `json:"version"`             // counts the calls of Update that changed the entity
@@ -79,10 +79,10 @@ func (e *Entity) validate() error {
 // Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record,
 // and with it and its own parents the entity makes a chain of at most 8.
 //
-// It returns [ErrEntityExists] for an ID that has a record, [ErrEntityNotFound] when the parent has none, and a
-// [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event: two write units
-// per KB each, and one for the index of each. The first change within [WithConfigTTL] reads two items more, in a call more. A parent
-// costs in addition:
+// Create returns [ErrEntityExists] for an ID with a record, [ErrEntityNotFound] for a parent without one, and a
+// [*ValidationError] for a broken rule. It costs a transaction of the record and an audit event: two write units per KB
+// each, and one for the index of each. The first change within [WithConfigTTL] reads two items more, in a call more. A
+// parent costs in addition:
 //   - one write unit for an index more;
 //   - three for the item that lists the child under the parent's key;
 //   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
@@ -159,7 +159,7 @@ func (s *EntityService) child(parent, child string) layout.Child {
 
 func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
 
-// details returns what an audit event tells of an entity.
+// details returns an entity as its audit event has it.
 func (e *Entity) details() expr.Item {
 	parent := expr.Null()
 	if e.ParentID != "" {
@@ -174,8 +174,8 @@ func (e *Entity) details() expr.Item {
 }
 
 // ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent exists
-// before its children and stays the same, so that a chain ends. A circle needs another program that deletes a record
-// under its children, and a new record of that ID.
+// before its children and stays the same, so that a chain ends. Only another program can make a circle: it deletes a
+// record under its children, and then makes a new record of that ID.
 func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err error) {
 	if e.ParentID == "" {
 		_, by, err = s.l.readToChange(ctx)
@@ -280,10 +280,10 @@ func entityOf(item expr.Item) (Entity, error) {
 }
 
 // Buckets yields the buckets of an entity, in the order of their resources. A resource that the entity has not used yet
-// has no bucket: [RateLimiter.Available] tells what it would have.
+// has no bucket: [RateLimiter.Available] tells its balance.
 //
-// It reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at a
-// time consistently, at a read unit per 4 KB of each. The index may be moments behind.
+// Buckets reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at
+// a time consistently, at a read unit per 4 KB of each. The index may be moments behind.
 func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket, error] {
 	return func(yield func(Bucket, error) bool) {
 		if err := s.check(id); err != nil {

@@ -21,17 +21,17 @@ import (
 // interrupted deletion. A request that comes meanwhile, or later, starts a new bucket of full limits, so revoke the
 // access of the entity first.
 //
-// It costs:
+// The cost is:
 //   - a consistent read of all items under the entity's key;
 //   - a read and a transaction for each resource with limits of its own, see [LimitService];
-//   - a consistent read of a bucket for each resource that has limits, that the entity has limits or usage of, or that
-//     this process has seen it use;
+//   - a consistent read of a bucket for each resource with limits, with limits or usage of the entity, or with use of
+//     it seen by this process;
 //   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
-//   - a transaction of the record and its event, and with a parent also of the item that lists the entity under the
-//     parent's key, two write units and one for an index;
+//   - a transaction of the record and its event, two write units and one for an index; with a parent also of the item
+//     under the parent's key that lists the entity;
 //   - for the children a consistent query under the entity's key, and two queries of an index.
 //
-// The index, which may be moments behind, finds a bucket of another resource, and a child that another program created.
+// The index, perhaps moments behind, finds a bucket of another resource, and a child that another program created.
 func (s *EntityService) Delete(ctx context.Context, id string) error {
 	if err := s.check(id); err != nil {
 		return err
@@ -146,9 +146,8 @@ func (s *EntityService) childless(ctx context.Context, id string) (gone []store.
 	return gone, s.indexed(ctx, id)
 }
 
-// indexed returns ErrEntityHasChildren when the index has a child of an entity. The index finds a child that another
-// program created, which is not listed under the entity's key. The method then reads the record of that child, which
-// may have just been deleted.
+// indexed returns ErrEntityHasChildren when the index has a child of an entity. Such a child is not listed under the
+// entity's key. The method then reads the child's record, which may have just been deleted.
 func (s *EntityService) indexed(ctx context.Context, id string) error {
 	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns.id(), id), s.l.table.Read) {
 		if err == nil {
@@ -210,12 +209,12 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 		if err != nil {
 			return found, err
 		}
-		var usage []store.Key // and what a later layout may keep here
+		var usage []store.Key // and items of later layouts
 		for _, key := range table.Keys(page) {
 			config, isConfig := layout.ParseEntityConfigKey(key)
 			_, isChild := layout.ParseChildKey(key)
 			switch {
-			case key == record, isChild: // one that is new, or that forget deletes
+			case key == record, isChild: // one that is new, or left to forget
 				continue
 			case isConfig:
 				resources[config.Resource] = true
@@ -292,7 +291,7 @@ func (s *EntityService) clearBuckets(ctx context.Context, id string, resources m
 		if err != nil {
 			return found, err
 		}
-		buckets := slices.DeleteFunc(table.Keys(page), func(key store.Key) bool { // whatever the index says
+		buckets := slices.DeleteFunc(table.Keys(page), func(key store.Key) bool { // even if the index has more
 			k, ok := layout.ParseBucketKey(key)
 			return !ok || k.NS != s.l.ns.id() || k.Entity != id
 		})

@@ -23,12 +23,12 @@ const (
 	mostListPage  = 10 * store.MaxRead
 )
 
-// List yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes on
-// with [EntityQuery.After], the ID of the last entity that it yielded.
+// List yields the entities of the namespace that have a record, in the order of their IDs. To go on with a list that
+// was left, set [EntityQuery.After] to the ID of the last entity.
 //
-// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
+// List reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
 // some 30 entries. Each record costs half a unit per 4 KB, 100 to a call. The index has an entry for each record, for
-// each level of limits and for each usage snapshot of an entity; on DynamoDB for those snapshots that do not expire. An
+// each level of limits, and for each usage snapshot of an entity. On DynamoDB, expiring snapshots are left out. An
 // error ends the loop.
 func (s *EntityService) List(ctx context.Context, q EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {

@@ -19,11 +19,12 @@ import (
 // entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
 // entity.
 //
-// It returns [ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller reads
-// it again and starts over. It returns [ErrEntityNotFound] for an entity without a record, and a [*ValidationError] for
-// what breaks a rule. It costs a consistent read, and a transaction of the record and an audit event. The two cost two
-// write units per KB each, and one for the index of the event. A record with a parent costs one more per KB for its
-// index. Where nothing is to change Update costs the read. The first change within [WithConfigTTL] reads two items more, in a call more.
+// Update returns [ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller
+// reads it again and starts over. It returns [ErrEntityNotFound] for an entity without a record, and a
+// [*ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an audit
+// event. The two cost two write units per KB each, and one for the index of the event. A record with a parent costs one
+// more per KB for its index. Where nothing is to change Update costs the read. The first change within [WithConfigTTL]
+// reads two items more, in a call more.
 func (s *EntityService) Update(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed
@@ -90,7 +91,7 @@ func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
 	return found, s.writeUpdate(ctx, &found, before, by, store.Write{Kind: store.Update, Key: key, Expr: update})
 }
 
-// changes returns the error of a change that Update does not make, or that is of an entity as it is no more.
+// changes returns the error of a change that Update does not make, or of a change based on an outdated entity.
 func (e *Entity) changes(found *Entity) error {
 	switch {
 	case e.Version != found.Version, !e.CreatedAt.IsZero() && !e.CreatedAt.Equal(found.CreatedAt):
@@ -132,7 +133,7 @@ func (s *EntityService) writeUpdate(ctx context.Context, next *Entity, before ex
 
 func changed(id string) error { return fmt.Errorf("%w: %q", ErrEntityChanged, id) }
 
-// metadata returns what the application keeps with the entity as an item has it.
+// metadata returns the application's data of the entity in an item.
 func (e *Entity) metadata() expr.Item {
 	item := make(expr.Item, 0, len(e.Metadata))
 	for _, key := range slices.Sorted(maps.Keys(e.Metadata)) {
@@ -144,8 +145,8 @@ func (e *Entity) metadata() expr.Item {
 // Ensure returns the entity of an ID, and creates it when it has no record. An application calls it for the entities
 // that it cannot do without. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
 //
-// It returns [ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other errors
-// of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
+// Ensure returns [ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other
+// errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
 func (s *EntityService) Ensure(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed

@@ -45,8 +45,8 @@ const (
 	longLook  = 5 * time.Second
 )
 
-// mayWait reports whether a limiter that could not enter its namespace may be used all the same: in an outage, where the
-// failure policy admits requests.
+// mayWait reports whether a limiter without its namespace may be used all the same: in an outage, where the failure
+// policy admits requests.
 func (e *entry) mayWait(ctx context.Context, err error) bool {
 	return e.l.options.policy == PolicyAllow && ctx.Err() == nil && unavailable(err)
 }

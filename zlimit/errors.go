@@ -20,7 +20,7 @@ import (
 
 // Errors without data. Tell them apart with [errors.Is].
 var (
-	// ErrNoLimits says that no level has limits for the entity and resource, or that the level asked for has none.
+	// ErrNoLimits says that no level has limits for the entity and resource, or that the requested level has none.
 	ErrNoLimits = errors.New("zlimit: no limits configured")
 	// ErrLeaseClosed says that a lease was committed or rolled back before.
 	ErrLeaseClosed = errors.New("zlimit: lease closed")
@@ -28,15 +28,15 @@ var (
 	ErrTableNotFound = errors.New("zlimit: table not found")
 	// ErrNamespaceNotFound says that the namespace is not registered.
 	ErrNamespaceNotFound = errors.New("zlimit: namespace not found")
-	// ErrNamespaceState says that the namespace is not in a state that allows the call, such as purging one that is in use.
+	// ErrNamespaceState says that the state of the namespace does not allow the call, such as purging one in use.
 	ErrNamespaceState = errors.New("zlimit: namespace in another state")
-	// ErrEntityExists says that an entity of that ID was created before.
+	// ErrEntityExists says that the entity exists.
 	ErrEntityExists = errors.New("zlimit: entity exists")
 	// ErrEntityNotFound says that the entity, or its parent, was not created.
 	ErrEntityNotFound = errors.New("zlimit: entity not found")
 	// ErrEntityChanged says that an entity was updated since it was read, or deleted and created again.
 	ErrEntityChanged = errors.New("zlimit: entity changed since it was read")
-	// ErrEntityHasChildren says that an entity is the parent of others, which have to be deleted first.
+	// ErrEntityHasChildren says that an entity is the parent of others. Delete these first.
 	ErrEntityHasChildren = errors.New("zlimit: entity has children")
 	// ErrContended says that other writers changed the item first, more often than the limiter tries. Nothing was written.
 	// No failure policy admits such a request.
@@ -49,8 +49,8 @@ var (
 
 // A ValidationError reports input that breaks a rule. Nothing was written.
 type ValidationError struct {
-	Field  string `json:"field"`  // what was wrong, such as "entity" or "consume[tpm]"
-	Value  string `json:"value"`  // what it was
+	Field  string `json:"field"`  // the wrong field, such as "entity" or "consume[tpm]"
+	Value  string `json:"value"`  // its value
 	Reason string `json:"reason"` // the rule that it breaks
 }
 
@@ -83,7 +83,7 @@ const (
 	OpAcquire  = "acquire"
 	OpWait     = "wait"    // of a request that may wait for its tokens
 	OpReserve  = "reserve" // of one whose caller sleeps by itself
-	OpConsume  = "consume" // of a lease that asks for more; the lease keeps what it has
+	OpConsume  = "consume" // a lease asks for more; after a failure it keeps its tokens
 	OpCommit   = "commit"
 	OpRollback = "rollback"
 )
@@ -93,7 +93,7 @@ type UnavailableError struct {
 	Op string `json:"op"` // the operation of the limiter, such as [OpAcquire]
 	// Unknown says that a write was sent and not answered, or not by DynamoDB. It may have happened, and counts as charged.
 	Unknown bool  `json:"unknown"`
-	Err     error `json:"-"` // what the store said
+	Err     error `json:"-"` // the error of the store
 }
 
 // Error returns the operation and the cause.
@@ -119,19 +119,19 @@ func (e *DisabledError) Error() string {
 // Is reports whether the other error is [ErrDisabled].
 func (*DisabledError) Is(other error) bool { return other == ErrDisabled }
 
-// An ItemError reports an item of the table that does not hold what its record says: another program wrote it, or a person
-// did. The call needed the item to decide, and wrote nothing that depends on it. No failure policy admits such a request.
-// Calls succeed again when the attribute is set right or removed.
+// An ItemError reports an item that breaks the rules of its record: another program wrote it, or a person did. The call
+// needed the item to decide, and wrote nothing that depends on it. No failure policy admits such a request. Calls
+// succeed again when the attribute is set right or removed.
 type ItemError struct {
 	PK        string `json:"pk"`        // partition key of the item
 	SK        string `json:"sk"`        // sort key
 	Attribute string `json:"attribute"` // "" where the item as a whole is wrong
-	Reason    string `json:"reason"`    // what is wrong
+	Reason    string `json:"reason"`    // the mistake
 
 	op string
 }
 
-// Error names the call, the item, and what is wrong.
+// Error names the call, the item, and the mistake.
 func (e *ItemError) Error() string {
 	return fmt.Sprintf("zlimit: %s: item %q, %q cannot be read: %s", e.op, e.PK, e.SK, e.Reason)
 }
@@ -165,12 +165,12 @@ func (e *ExceededError) Error() string {
 	return b.String()
 }
 
-// RetryAfter returns the time after which the request would be admitted if nothing else happened, which is the longest
-// wait of its limits. It is [Never] when the request is not [ExceededError.Possible].
+// RetryAfter returns the time after which the request would be admitted if nothing else happened: the longest wait of
+// its limits. It is [Never] when the request is not [ExceededError.Possible].
 //
-// Each limit is told by itself. Where one has windows, another may be short again when the longest wait ends, and the request then hears
-// another time. Where windows never let in the amount, the time is [Never] if the times of day and the days of the week show that. Otherwise
-// it is that of the last window that was looked at.
+// Each limit is told by itself. Where one has windows, another may be short again when the longest wait ends, and the
+// request then hears another time. Where windows never let in the amount, the time is [Never] if the times of day and
+// the days of the week show that. Otherwise it is that of the last window looked at.
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return Never

@@ -10,32 +10,32 @@ import (
 
 // How a slow store is known by requests that are not decided in time.
 const (
-	lateRow  = 8 // requests in a row, after which the failure policy decides the next ones at once
-	latePart = 2 // decision timeouts between those that are tried all the same
+	lateRequests     = 8 // requests in a row, after which the failure policy decides the next ones at once
+	timeoutsPerTrial = 2 // decision timeouts between those that are tried all the same
 )
 
-// A lateness tells whether requests are decided in time. A store that takes longer than all requests have is away for them. What they
-// began would go on in the background for nothing, and would come back as a storm when the store is fast again. It is safe for
-// concurrent use.
+// A lateness tells whether requests are decided in time. A store that takes longer than all requests have is away for
+// them. Their calls would go on in the background for nothing, and would come back as a storm when the store is fast
+// again. It is safe for concurrent use.
 type lateness struct {
-	started time.Time    // by which times are told, whatever clocks are set to
+	started time.Time    // for times, independent of changes of clocks
 	row     atomic.Int64 // requests that were not decided in time, since one was
 	since   atomic.Int64 // when the first of them was not
 	next    atomic.Int64 // when one is tried again
 }
 
-// judge reports whether the failure policy decides about a request at once, of those with so much time, and whether the request is one
-// that is tried all the same. A part of the store may be slow while requests of others are decided in time. So the policy decides only
-// when no request was decided in time for as long as a request has.
+// judge reports whether the failure policy decides about a request at once, given the request's time. It also reports
+// whether the request is tried all the same. A part of the store may be slow while requests of others are decided in
+// time. So the policy decides only when no request was decided in time for as long as a request has.
 func (l *lateness) judge(bound time.Duration) (refused, tried bool) {
-	if l.row.Load() < lateRow {
+	if l.row.Load() < lateRequests {
 		return false, false
 	}
 	now, next := l.now(), l.next.Load()
 	if now < time.Duration(l.since.Load())+bound {
 		return false, false
 	}
-	tried = now >= time.Duration(next) && l.next.CompareAndSwap(next, int64(now+latePart*bound))
+	tried = now >= time.Duration(next) && l.next.CompareAndSwap(next, int64(now+timeoutsPerTrial*bound))
 	return !tried, tried
 }
 

@@ -12,28 +12,27 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Lease is what an admitted request holds. The tokens were taken when the request was admitted. The lease corrects
-// them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
+// A Lease holds the tokens and slots of an admitted request. The tokens were taken when the request was admitted. The
+// lease corrects them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
 // A lease acts once. After Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
-// do those of the zero value. A lease that is dropped without either keeps its tokens taken, and loses corrections that
-// were only recorded.
+// do those of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
 //
-// No method waits for calls of the store that another one makes, except that a Commit waits for another Commit, and a
-// Rollback for another Rollback. A Commit or Rollback settles what was taken and recorded when it begins. A
-// [Lease.Consume] that is under way then gives back what it takes, and returns [ErrLeaseClosed].
+// No method waits for calls of the store by another method. The exceptions are a Commit behind a Commit, and a Rollback
+// behind a Rollback. A Commit or Rollback settles the amounts taken and recorded when it begins. A [Lease.Consume]
+// under way then gives its tokens back, and returns [ErrLeaseClosed].
 type Lease struct {
 	limiter *RateLimiter
 
 	mu         sync.Mutex          // guards what follows; not held during a call of the store
-	receipt    protocol.Receipt    // of what was taken; never changes once settling has begun
+	receipt    protocol.Receipt    // of the tokens taken; never changes once settling has begun
 	amounts    []bucket.Amount     // taken of the entity itself, in millitokens, and like pending until then
 	pending    []bucket.Amount     // recorded by Adjust and Release, to be written by Commit
-	settlement protocol.Settlement // what settling has still to write, once begun; of the goroutine that settles
+	settlement protocol.Settlement // corrections still to be written, once settling has begun; of the goroutine that settles
 	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
 	phase      leasePhase
 	degraded   bool          // never changes
-	unknown    bool          // of a degraded one: what it asked may have been taken; never changes
+	unknown    bool          // of a degraded one: its amounts may have been taken; never changes
 	losing     sync.Once     // closes lost
 	number     uint64        // for observers; 0 without one, and never changes
 	lost       chan struct{} // what Lost returns where several slots are held; nil until it is asked for
@@ -58,9 +57,8 @@ const settleTimeout = 5 * time.Second
 func (le *Lease) Degraded() bool { return le.degraded }
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
-// to. It goes by the buckets as this process last saw them. For a lease that was just acquired, that is how its own
-// write left them. Requested is what the lease took. It makes no call, and returns none for a lease that is
-// [Lease.Degraded].
+// to. It goes by the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
+// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded].
 func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
 
 // AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
@@ -75,7 +73,7 @@ func (le *Lease) AppendStatuses(to Statuses) Statuses {
 	return to
 }
 
-// Consumed returns the net consumption in tokens: what was taken, with the corrections recorded so far.
+// Consumed returns the net consumption in tokens: the amounts taken, with the corrections recorded so far.
 func (le *Lease) Consumed() Amounts {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -88,9 +86,9 @@ func (le *Lease) Consumed() Amounts {
 	return consumed
 }
 
-// Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire]. Unlike
-// Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side. Where the
-// lease is settled meanwhile, Consume gives back what it took, and returns [ErrLeaseClosed].
+// Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
+// Unlike Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side.
+// When the lease is settled meanwhile, Consume gives its tokens back, and returns [ErrLeaseClosed].
 func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	var space [4]bucket.Amount
 	amounts, err := amountsOf(space[:0], "consume", c, 0)
@@ -119,7 +117,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	return err
 }
 
-// asks returns the request that asks for more of what the lease holds.
+// asks returns a request for more of the lease's limits.
 func (le *Lease) asks(c Consumption, amounts []bucket.Amount) (protocol.Request, error) {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -140,8 +138,8 @@ func (le *Lease) asks(c Consumption, amounts []bucket.Amount) (protocol.Request,
 	return le.receipt.Request(amounts), nil
 }
 
-// consumed notes what a Consume took. It returns an error for what was taken after the lease began to settle, or is more
-// than can be counted together with what others took meanwhile.
+// consumed notes the tokens of a Consume. It returns an error when the lease began to settle before, or when the sum
+// with the tokens of others cannot be counted.
 func (le *Lease) consumed(more *protocol.Receipt, amounts []bucket.Amount) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -159,7 +157,7 @@ func (le *Lease) consumed(more *protocol.Receipt, amounts []bucket.Amount) error
 	return nil
 }
 
-// Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
+// Adjust records a correction of the consumption, in tokens: positive for more, negative for less. [Lease.Commit]
 // writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
 // [*ValidationError] for a limit that the resource does not have. It also does so for a correction that would leave the
 // lease with less than nothing. It does no I/O.
@@ -238,9 +236,10 @@ func (le *Lease) isFor(c Consumption) error {
 	return checkResource(c, le.receipt.Resource())
 }
 
-// Lost returns a channel that is closed when the lease loses a slot that it holds: when the store was not reached for nearly two terms of
-// [Slots], when its bucket was deleted, or when the limiter was closed. What the slot guards has to end then. The channel is never closed for
-// a lease without slots, one that is [Lease.Degraded], or one that was committed or rolled back before. It does no I/O.
+// Lost returns a channel that is closed when the lease loses a slot. That happens when the store was not reached for
+// nearly two terms of [Slots], the bucket was deleted, or the limiter was closed. Work that the slot guards has to end
+// then. The channel is never closed for a lease without slots, a [Lease.Degraded] one, or one settled before. It does
+// no I/O.
 func (le *Lease) Lost() <-chan struct{} {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -264,10 +263,10 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that held a slot of the same
-// limit, the later one has the greater number. Something that a slot guards can keep the greatest number that it has seen, and refuse a lower
-// one: that of a process which was suspended for longer than its lease. It is 0 for a lease without slots, and one that is
-// [Lease.Degraded]. It does no I/O.
+// Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that
+// held a slot of the same limit, the later one has the greater number. A resource guarded by a slot can keep the
+// greatest number seen, and refuse a lower one. A lower one is that of a process suspended for longer than its lease.
+// It is 0 for a lease without slots, and one that is [Lease.Degraded]. It does no I/O.
 func (le *Lease) Fence() int64 {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -278,16 +277,17 @@ func (le *Lease) Fence() int64 {
 	return fence
 }
 
-// Commit writes the recorded corrections, gives back slots, and closes the lease. With nothing to correct or give back it costs nothing. Otherwise it
-// costs one write for each bucket that was charged, which goes on for up to 5 seconds after the context ends.
+// Commit writes the recorded corrections, gives back slots, and closes the lease. With nothing to correct or give back
+// it costs nothing. Otherwise it costs one write for each charged bucket, and goes on for up to 5 seconds after the
+// context ends.
 //
-// An [*UnavailableError] whose Unknown is false, or an [*ItemError], means that at least one of the writes provably did not
-// happen. The lease then stays open for another Commit, which does what is missing. A Commit that comes while another one
-// writes waits for that, up to 5 seconds.
+// An [*UnavailableError] whose Unknown is false, or an [*ItemError], means that at least one of the writes provably did
+// not happen. The lease then stays open for another Commit, which writes the rest. A Commit that comes while another
+// one writes waits for its end, up to 5 seconds.
 func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit, leaseCommitting) }
 
-// Rollback returns all that was taken, tokens and slots, drops what was recorded, and closes the lease. It costs one write for each bucket
-// that was charged, and goes on and fails like [Lease.Commit].
+// Rollback returns all tokens and slots, drops recorded corrections, and closes the lease. It costs one write for each
+// bucket that was charged, and goes on and fails like [Lease.Commit].
 func (le *Lease) Rollback(ctx context.Context) error {
 	return le.settle(ctx, OpRollback, leaseRollingBack)
 }
@@ -311,8 +311,8 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 	return err
 }
 
-// beginSettling waits for the goroutine that settles the lease in the same way, and has the caller do what is still to be written.
-// It returns the function that ends that, or nil where nothing is to be written or the lease is not settled so.
+// beginSettling waits for the goroutine that settles the lease in the same way. The caller then writes the rest. It
+// returns the function that ends the settling, or nil where nothing is to be written or the lease is settled otherwise.
 func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 	le.mu.Lock()
 	defer le.mu.Unlock()

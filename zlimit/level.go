@@ -10,11 +10,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Level is a place where limits are stored. Its zero value is the system. Entity alone is the entity's default, which
-// holds for every resource that the entity has no level for. Resource alone is the resource. Both are the entity's level
-// for that resource. The entity need not exist.
+// A Level is a place where limits are stored. Its zero value is the system. Entity alone is the entity's default, for
+// every resource without a level of the entity. Resource alone is the resource. Both are the entity's level for that
+// resource. The entity need not exist.
 //
-// An empty name widens the level: a program that has names from elsewhere makes sure that they are not empty.
+// An empty name widens the level: a program with names from elsewhere checks that they are not empty.
 type Level struct {
 	Entity   string `json:"entity,omitempty"`
 	Resource string `json:"resource,omitempty"`
@@ -68,9 +68,9 @@ func (v Level) validate() error {
 	return nil
 }
 
-// A Config is what a level says: limits, what happens while the store is unavailable, and of a resource which one it lies within. Limits and
-// failure policy each come from the first level that has it, in the order of [Source]. So a level may have a failure policy and leave its
-// limits to the next one.
+// A Config is the content of a level: limits, the failure policy, and the wider resource of a resource. Limits and
+// failure policy each come from the first level that has it, in the order of [Source]. So a level may have a failure
+// policy and leave its limits to the next one.
 type Config struct {
 	Limits []Limit `json:"limits"`
 	// OnUnavailable is the failure policy of requests that do not set one. PolicyInherit leaves it to the next level, and that of
@@ -81,8 +81,8 @@ type Config struct {
 	// entity cascades to. Each limit of a request has to be one of the resource, or of one that it lies within. A chain has three
 	// resources at most.
 	Within string `json:"within,omitempty"`
-	// AuditRetention is for the system alone, in whole days. Audit events of the namespace are kept so long when they are
-	// written from now on. 0 stands for what [RateLimiter.SetAuditRetention] says for the table, 90 days by default.
+	// AuditRetention is for the system alone, in whole days. Audit events of the namespace written from now on are kept
+	// so long. 0 stands for the table's [RateLimiter.SetAuditRetention], 90 days by default.
 	AuditRetention time.Duration `json:"-"`
 }
 
@@ -131,7 +131,7 @@ func (p FailurePolicy) validate() error {
 	return nil
 }
 
-// Stored is what is stored at a level.
+// Stored is a level with its stored config.
 type Stored struct {
 	Level  Level  `json:"level"`
 	Config Config `json:"config"`

@@ -39,9 +39,9 @@ func (q *LevelQuery) asks(source Source) bool {
 // Those are ordered by resource, defaults first, and then by entity.
 //
 // The names of resources cost a read, and those of which entities have levels another one. The entities of each cost a
-// query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are read
-// without the index. What levels say costs a consistent batch read for each 100 of them. A level that was deleted
-// meanwhile is left out, and one that this version cannot limit by comes with [Stored.Unsupported]. An error ends the loop.
+// query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are
+// read without the index. What levels say costs a consistent batch read for each 100 of them. A level deleted meanwhile
+// is left out; one that this version cannot limit by comes with [Stored.Unsupported]. An error ends the loop.
 func (s *LimitService) List(ctx context.Context, q LevelQuery) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		if err := q.validate(); err != nil {
@@ -49,7 +49,7 @@ func (s *LimitService) List(ctx context.Context, q LevelQuery) iter.Seq2[Stored,
 			return
 		}
 		var unread []Level
-		readAll := func() bool { // and yields what is stored; false to end the loop
+		readAll := func() bool { // and yields the stored configs; false to end the loop
 			found, err := s.read(ctx, unread...)
 			if err != nil {
 				yield(Stored{}, err)

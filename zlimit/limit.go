@@ -15,9 +15,9 @@ import (
 // A Limit is a token bucket. It holds at most Capacity tokens, and RefillAmount of them flow in every RefillPeriod,
 // evenly rather than all at once. A bucket starts full.
 //
-// A quota is a limit that does not refill, and is full anew at times of the calendar: see [Monthly] and [Cron]. What was
-// left of it is gone then, and what it owed is forgiven. It has Resets and Zone in place of a refill. A session quota is full anew
-// a time after its first use: see [Session].
+// A quota is a limit that does not refill, and is full anew at times of the calendar: see [Monthly] and [Cron]. Its
+// rest is gone then, and its debt is forgiven. It has Resets and Zone in place of a refill. A session quota is full
+// anew a time after its first use: see [Session].
 //
 // Slots bound how many leases are held at once: see [Slots]. Such a limit has Term in place of a refill.
 type Limit struct {
@@ -29,8 +29,8 @@ type Limit struct {
 	RefillAmount int64
 	// RefillPeriod is a whole number of milliseconds; of seconds in a limit that is stored.
 	RefillPeriod time.Duration
-	// Resets are the times at which a quota is full anew, "" for a limit that refills. They are patterns in the language of cron
-	// with semicolons between them, such as "0 0 1 * *" for midnight on the first day of each month.
+	// Resets are the times at which a quota is full anew, "" for a limit that refills. They are patterns in the
+	// language of cron with semicolons between them, such as "0 0 1 * *" for midnight on the first day of each month.
 	Resets string
 	// Zone is the time zone of Resets and Windows as the IANA database names it, such as "Europe/Berlin".
 	Zone string
@@ -38,8 +38,8 @@ type Limit struct {
 	Windows string
 	// Floors are what requests leave to others by their priority, "" for nothing: see [Limit.Floor].
 	Floors string
-	// Term is within what time a process that ends gives back its slots, 0 for a limit of tokens: see [Slots]. It is a whole number
-	// of seconds.
+	// Term decides when the slots of a process that ended are free: within two terms. It is 0 for a limit of tokens:
+	// see [Slots]. It is a whole number of seconds.
 	Term time.Duration
 	// Session is how long sessions of a session quota last, in whole seconds; 0 for another limit: see [Session].
 	Session time.Duration
@@ -124,8 +124,8 @@ func Monthly(name string, amount int64, zone string) Limit {
 // day of month, month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons stand between
 // several.
 //
-// Where clocks are changed, a time that they skip is when they skip it, and one that they show twice is once. A quota is
-// for stored limits, and not for [Request.Limits].
+// When clocks are changed, a skipped time counts at the skip, and a time shown twice counts once. A quota is for stored
+// limits, and not for [Request.Limits].
 func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
@@ -139,13 +139,14 @@ func Term(d time.Duration) LimitOption { return func(l *Limit) { l.Term = d } }
 // Slots returns a limit of how many slots are held at once, over all processes. A request asks for one or more of them by the name of the
 // limit, beside tokens of other limits. They are held until the lease is committed or rolled back. A limit of one slot is a lock.
 //
-// The limiter goes on holding them in the background, by a write for each term and bucket. Slots of a process that ends without giving
-// them back are free again within two terms. A process that cannot reach the store loses its slots within two terms: [Lease.Lost] is
-// closed before others may get them. A process that is suspended meanwhile learns of that too late. What must not happen then has to be
-// guarded by [Lease.Fence].
+// The limiter goes on holding them in the background, by a write for each term and bucket. Slots of a process that ends
+// without giving them back are free again within two terms. A process that cannot reach the store loses its slots
+// within two terms: [Lease.Lost] is closed before others may get them. A process that is suspended meanwhile learns of
+// the loss too late. What must not happen then has to be guarded by [Lease.Fence].
 //
-// The term is [DefaultTerm] unless [Term] says another one, from a second to a day. All clocks must be right to a tenth of it. On DynamoDB
-// the limiter knows by the dates of replies whether that is so, and does not take slots otherwise: that is an outage.
+// The term is [DefaultTerm] unless [Term] says another one, from a second to a day. All clocks must be right to a tenth
+// of it. On DynamoDB the limiter knows this by the dates of replies. With a worse clock it takes no slots: that is an
+// outage.
 func Slots(name string, slots int64, opts ...LimitOption) Limit {
 	l := Limit{Name: name, Capacity: slots, Term: DefaultTerm}
 	for _, opt := range opts {
@@ -159,20 +160,21 @@ func Slots(name string, slots int64, opts ...LimitOption) Limit {
 // begins none. What leases give back after their session is counted in the usage, and put back nowhere. [Status.ResetsAt] tells when the
 // session ends that is open.
 //
-// The first limit of this kind that is stored raises the version that the table asks of its programs to 0.15.0, see [LimitService]. A
-// session quota is for stored limits, and not for [Request.Limits].
+// The first stored limit of this kind raises the version that the table asks of its programs to 0.15.0, see
+// [LimitService]. A session quota is for stored limits, and not for [Request.Limits].
 func Session(name string, amount int64, length time.Duration) Limit {
 	return Limit{Name: name, Capacity: amount, Session: length}
 }
 
-// When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute, hour, day of
-// month, month and day of week, in the language of cron, and the window is of every minute that matches. "x2" is twice the capacity and
-// refill, from "x0.001" to "x1000". "to 20:10/30s" is a capacity of 20 tokens, of which 10 flow in per 30 seconds. "to 20/30s"
-// is short for a refill of 20, and what is left out stays: "to 20:", "to :10".
+// When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute,
+// hour, day of month, month and day of week, in the language of cron. The window is every matching minute. "x2" is
+// twice the capacity and refill, from "x0.001" to "x1000". "to 20:10/30s" is a capacity of 20 tokens, of which 10 flow
+// in per 30 seconds. "to 20/30s" is short for a refill of 20, and omitted parts stay: "to 20:", "to :10".
 //
-// The first window that a minute is of holds. Where one ends that allowed more, what is above the capacity is gone. The windows of a limit
-// are in its time zone, which is UTC unless [Limit.In] says another one. Clocks that skip a minute skip what begins and ends in it. A
-// limit with windows is for stored limits, and not for [Request.Limits].
+// The first window that a minute is of holds. At the end of a window with a higher capacity, tokens above the new
+// capacity are gone. The windows of a limit are in its time zone, which is UTC unless [Limit.In] says another one.
+// Clocks that skip a minute skip windows that begin and end in it. A limit with windows is for stored limits, and not
+// for [Request.Limits].
 func (l Limit) When(pattern, change string) Limit {
 	if l.Windows != "" {
 		l.Windows += "; "
@@ -188,12 +190,12 @@ func (l Limit) In(zone string) Limit {
 	return l
 }
 
-// Floor returns the limit with a floor more: requests of a priority leave so many percent of the capacity to all others, from 1 to 99. They
-// are admitted where the balance holds that part beside what they ask. Requests without a priority, and those of a priority
-// that has no floor, leave nothing: see [Request.Priority].
+// Floor returns the limit with a further floor: requests of a priority leave so many percent of the capacity to others,
+// from 1 to 99. They are admitted where the balance holds that part beside their amounts. Requests without a priority,
+// and those of a priority that has no floor, leave nothing: see [Request.Priority].
 //
-// Choose a floor that is more than what the others ask at once. A floor keeps tokens that are there, and promises no rate:
-// while others ask for all that flows in, requests below the floor get nothing.
+// Choose a floor above the amounts that the others ask at once. A floor keeps present tokens, and promises no rate:
+// while others ask for the whole refill, requests below the floor get nothing.
 func (l Limit) Floor(priority string, percent int) Limit {
 	l.Floors = strings.TrimSpace(l.Floors + " " + priority + "=" + strconv.Itoa(percent))
 	if sorted, err := grammar.ParseFloors(l.Floors); err == nil { // else the validation tells
@@ -228,14 +230,14 @@ func per(period time.Duration, name string, rate int64, opts []LimitOption) Limi
 type Request struct {
 	// Entity is who consumes, such as a user, a project or an API key.
 	Entity string `json:"entity"`
-	// Resource is what is consumed, such as a model or an endpoint. It may be empty where Consume says it.
+	// Resource is the thing consumed, such as a model or an endpoint. It may be empty where Consume says it.
 	Resource string `json:"resource"`
 	// Consume is how much of each limit is consumed, in tokens; none may be negative. Limits that are not named are not
 	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. One limit must be named at least.
 	Consume Consumption `json:"consume"`
-	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that it
-	// has stay as they are. Processes that share a bucket should bring the same ones, as [WithDefaultLimits] asks. Otherwise what
-	// flows in at the highest rate is there for all, and the lower limits bind nobody.
+	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that
+	// it has stay as they are. Processes that share a bucket should bring the same ones, as [WithDefaultLimits] asks.
+	// Otherwise the refill of the highest rate is there for all, and the lower limits bind no process.
 	Limits []Limit `json:"limits"`
 	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the stored limits.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`

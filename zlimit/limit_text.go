@@ -32,9 +32,10 @@ func (l Limit) MarshalText() ([]byte, error) {
 // number may have its digits in groups, as in 10_000, or end in k, M or G. PERIOD is s, min, h, d or w, such a word as second
 // or minutes, or a duration such as 90s, 1h30m or 2d.
 //
-// A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a day
-// from 1 to 31, which is the last day of a shorter month. The first day may be left out, and T08:30 may follow, for a time
-// other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. A session quota is NAME=AMOUNT/session:LENGTH, see [Session].
+// A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a
+// day from 1 to 31. The last day of a shorter month stands for a missing one. The first day may be left out, and T08:30
+// may follow, for a time other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. A session quota is
+// NAME=AMOUNT/session:LENGTH, see [Session].
 //
 // Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors come
 // last: floors PRIORITY=PERCENT, see [Limit.Floor].
@@ -85,9 +86,9 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// UnmarshalJSON sets the limit to the one of an object like that of [Limit.MarshalJSON], or of a string like that of
-// [Limit.MarshalText]. Without refill_amount the capacity flows in per period. Anything else is a [*ValidationError], and
-// leaves the limit as it is.
+// UnmarshalJSON sets the limit from an object like that of [Limit.MarshalJSON], or from a string like that of
+// [Limit.MarshalText]. Without refill_amount the capacity flows in per period. Anything else is a [*ValidationError],
+// and leaves the limit as it is.
 func (l *Limit) UnmarshalJSON(text []byte) error {
 	switch {
 	case string(text) == "null":

@@ -31,7 +31,7 @@ const (
 	SourceEntity        Source = "entity"         // the entity's limits for the resource
 	SourceEntityDefault Source = "entity_default" // the entity's limits for every other resource
 	SourceResource      Source = "resource"       // the resource's limits
-	SourceSystem        Source = "system"         // the limits of last resort
+	SourceSystem        Source = "system"         // the limits of the system, the last level
 	SourceDefault       Source = "default"        // [WithDefaultLimits], where nothing is stored
 )
 
@@ -75,7 +75,7 @@ type limitCache struct {
 	repeats repeatLuck
 
 	mu    sync.Mutex
-	loads map[string]*limitLoad // under way, by what they read
+	loads map[string]*limitLoad // reads under way, by their levels
 }
 
 // A limitLoad is a read of the limits of a bucket.
@@ -92,8 +92,9 @@ func newLimitCache(l *RateLimiter) *limitCache {
 var _ protocol.Source = (*limitCache)(nil)
 
 // For returns the stored limits of a bucket, from memory while they are fresh. In the last fifth of their time they are
-// read again in the background. Past it a request waits for the read, as long as such reads take. When a read is late or meets an
-// outage, the last limits hold on: requests of the bucket do not wait then, until a read in the background succeeds.
+// read again in the background. Past it a request waits for the read, as long as such reads take. When a read is late
+// or meets an outage, the last limits hold on. Requests of the bucket do not wait then, until a read in the background
+// succeeds.
 func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Limits, error) {
 	l := c.l
 	known := b.Limits.Load()
@@ -134,7 +135,7 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 // inTime reads the limits of a bucket again. Where the last ones may hold on, it returns nil when the read is late or meets an outage.
 //
 // Without a time in memory, every request goes by the limits that were stored when it came. A read that may be moments
-// behind, or that began before the request, is not enough.
+// behind, or began before the request, is not enough.
 func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resolved) (*protocol.Limits, error) {
 	if c.l.options.configTTL == 0 {
 		return c.After(ctx, b, c.l.engine.NextEpoch())
@@ -232,8 +233,8 @@ func (c *limitCache) After(ctx context.Context, b *protocol.Bucket, epoch int64)
 // renewal returns the age at which limits are read again in the background.
 func (o *options) renewal() time.Duration { return o.configTTL - o.configTTL/5 }
 
-// A reload says which levels to read again: levels of an age, or levels that may be older than an epoch. The latter are
-// read consistently.
+// A reload selects the levels to read again: levels of an age, or levels that may be older than an epoch. The latter
+// are read consistently.
 type reload struct {
 	maxAge time.Duration
 	after  int64 // 0 for levels of an age
@@ -247,8 +248,8 @@ func (r reload) isDue(v *cachedLevel, now time.Time) bool {
 	return age < 0 || age >= r.maxAge
 }
 
-// load reads what is due of the levels of a bucket: one batch read that concurrent callers share. A caller whose context
-// ends leaves the others alone, and so does a read that is late or meets an outage.
+// load reads the due levels of a bucket: one batch read, shared by concurrent callers. A caller whose context ends
+// leaves the others alone, and so does a read that is late or meets an outage.
 func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*protocol.Limits, error) {
 	var waited []*limitLoad // for reads that were late
 	for w := c.sharing.Sharer(); ; {
@@ -305,8 +306,9 @@ func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload, w 
 	return this
 }
 
-// read does the read of load, together with the first item of the bucket when that was never seen, or probably written by others
-// since. In a fleet such an item mostly repeats what is stored for the entity, see repeated.go. The item is then read before.
+// read does the read of load, together with the first item of the bucket when that was never seen, or probably written
+// by others since. In a fleet such an item mostly repeats the stored levels of the entity, see repeated.go. The item is
+// then read before.
 func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*protocol.Limits, error) {
 	l := c.l
 	rd := levelReading{
@@ -481,7 +483,7 @@ func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 // quotaPeriod is the refill period of a quota, in milliseconds, which says nothing.
 const quotaPeriod = 1000
 
-// params returns the limit, which was validated, in the form in which buckets are charged.
+// params returns a validated limit in the form for charging buckets.
 func (l *Limit) params() bucket.Params {
 	p := bucket.Params{
 		Name:         l.Name,

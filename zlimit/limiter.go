@@ -33,7 +33,7 @@ type RateLimiter struct {
 	Audit *AuditService
 	// Managed changes stored limits for programs that keep them as code.
 	Managed *ManagedService
-	// Usage tells what entities consumed, and what they may.
+	// Usage tells the consumption of entities, and their balances.
 	Usage *UsageService
 
 	*common
@@ -54,7 +54,7 @@ type RateLimiter struct {
 	stats stats
 }
 
-// common is what a limiter shares with its limiters for other namespaces.
+// common has the parts that a limiter shares with its limiters for other namespaces.
 type common struct {
 	configs    levelCache     // keys begin with the namespace
 	gate       *store.Gate    // of the calls of the store
@@ -64,12 +64,12 @@ type common struct {
 	generation atomic.Uint64          // of the stored limits: counts the changes made through these limiters
 	asked      atomic.Pointer[string] // the latest version of clients that these limiters have the table ask for
 	changedAt  atomic.Int64           // when the last of these was made, epoch nanoseconds
-	epoch      atomic.Int64           // orders what the limiters learn
+	epoch      atomic.Int64           // orders the facts that the limiters learn
 	caller     caller
 	eventIDs   eventIDs
 }
 
-// Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
+// Open opens the store of a data source name, and returns a limiter on it that closes it in the end:
 //
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
@@ -218,8 +218,8 @@ func configsOf(buckets int) int {
 	return 4*min(buckets, math.MaxInt/4-1) + 1
 }
 
-// A levelCache is a cache of otter. It is an interface, so that packages that import this one do not compile otter again: a
-// generic type in the fields of a RateLimiter is instantiated in each of them, which takes longer than most of them.
+// A levelCache is a cache of otter. It is an interface, so that importers of this package do not compile otter again.
+// Each of them instantiates a generic type in the fields of a RateLimiter, which takes longer than most of them.
 type levelCache interface {
 	GetIfPresent(key store.Key) (*cachedLevel, bool)
 	Set(key store.Key, value *cachedLevel) (*cachedLevel, bool)
@@ -233,7 +233,7 @@ type levelCache interface {
 func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists, with one exception: an older version record notes
+// namespace, where they are missing. It changes nothing that exists, with one exception. An older version record notes
 // the time from which the table counts charges of children to their parents. Several processes may call it at once.
 // Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*VersionError] for a table that this client may not use.
@@ -311,7 +311,7 @@ func (l *RateLimiter) query(ctx context.Context, op string, q store.Query) iter.
 	}
 }
 
-// Stats are counts of what a limiter did since it was made.
+// Stats are the counts of a limiter since it was made.
 type Stats struct {
 	Admitted    uint64 `json:"admitted"`    // requests admitted and counted
 	Rejected    uint64 `json:"rejected"`    // requests that exceeded a limit
@@ -326,13 +326,13 @@ type Stats struct {
 	LostRaces uint64 `json:"lost_races"` // writes whose condition failed because another writer came first
 	// UnknownOutcomes counts writes that were sent and not answered. They may have happened, and count as charged.
 	UnknownOutcomes uint64 `json:"unknown_outcomes"`
-	// UnknownSettled counts leases among them that were committed or rolled back. What they were to correct may be owed still, and
-	// is not known.
+	// UnknownSettled counts leases among them that were committed or rolled back. Their corrections may be owed still,
+	// and are not known.
 	UnknownSettled uint64 `json:"unknown_settled"`
 	// Unreturned counts requests that were not admitted and whose tokens could not be given back to one of the levels, or
 	// perhaps were not. Tokens that the store does not take back at once are tried again until Close, and are not counted before.
 	Unreturned uint64 `json:"unreturned"`
-	// StampsFixed counts refill stamps that a clock ahead of all others had written, and that were set back.
+	// StampsFixed counts refill stamps of a clock far ahead of all others that were set back.
 	StampsFixed uint64 `json:"stamps_fixed"`
 	// Outages counts how often the store became unavailable, so that calls of it were not made until it answered again. The
 	// limiters that [RateLimiter.Namespace] returns share it. Outage is true while that is so.
@@ -345,7 +345,7 @@ type Stats struct {
 type CacheStats struct {
 	Hits    uint64 `json:"hits"`    // resolutions from memory
 	Misses  uint64 `json:"misses"`  // resolutions that waited for a read
-	Stale   uint64 `json:"stale"`   // resolutions that served what could not be read again because of an outage
+	Stale   uint64 `json:"stale"`   // resolutions by old limits that could not be read again because of an outage
 	Entries int    `json:"entries"` // configs in memory, absent ones included
 	// StaleSeconds is how old the limits were that the last one of Stale served.
 	StaleSeconds float64 `json:"stale_seconds"`
@@ -388,7 +388,7 @@ type AvailableQuery struct {
 	Resource string `json:"resource"`
 	// Limits, if any, replace the stored limits, as [Request.Limits] do.
 	Limits []Limit `json:"limits,omitempty"`
-	// Parents adds the parents that the entity cascades to. Together they are what a request would be checked against.
+	// Parents adds the parents that the entity cascades to. Together they are the limits that check a request.
 	Parents bool `json:"parents,omitempty"`
 }
 
@@ -413,11 +413,11 @@ func (l *RateLimiter) Available(ctx context.Context, q AvailableQuery) (Statuses
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [Never], with an
-// [*ExceededError]. Where limits have windows, [ExceededError.RetryAfter] says what the time means.
+// [*ExceededError]. Where limits have windows, [ExceededError.RetryAfter] explains the time.
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
-// changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
-// wait holds.
+// TimeUntil consumes nothing, and costs as much as [RateLimiter.Available] for each of them. The limits of a bucket may
+// have changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that
+// the wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 )
 
 // A ManagedService changes stored limits for programs that keep them as code, such as `zlimit limits apply`. In a
-// [ManagedService.Run] such a program replaces levels that are as it has seen them, and records which levels it manages. It
-// may delete those when they leave its file. It is safe for concurrent use.
+// [ManagedService.Run] such a program replaces unchanged levels, and records the managed ones. It may delete those when
+// they leave its file. It is safe for concurrent use.
 type ManagedService struct{ l *RateLimiter }
 
-// A ManagedRun is the right of one program to change what is managed in a namespace. Every write asks in its transaction
-// that the run still has the lock of the namespace, and that the level has not changed since it was read. So two programs
-// never write by turns, whatever their clocks say and however long they pause. A run is for one goroutine.
+// A ManagedRun is the right of one program to change the managed levels of a namespace. Every write asks in its
+// transaction that the run still has the lock of the namespace, and that the level has not changed since the read. So
+// two programs never write by turns, at any clocks and pauses. A run is for one goroutine.
 type ManagedRun struct {
 	s       *ManagedService
 	lock    managedLock
@@ -28,15 +28,16 @@ type ManagedRun struct {
 
 // The lock of a run.
 const (
-	runLease   = time.Minute     // after which the lock of a program that died is free
+	runLease   = time.Minute     // after which the lock of a dead program is free
 	unlockTime = 5 * time.Second // to give the lock back when the caller's context has ended
 )
 
-// Run calls change, while no other run of the namespace does. Another run is a [*LockedError]. Writes prolong the lock, which
-// lasts for a minute; when another program takes the lock of a run that pauses for longer, its writes return [ErrLockLost].
+// Run calls change, while no other run of the namespace does. Another run is a [*LockedError]. Writes prolong the lock,
+// which lasts for a minute. When another program takes the lock of a run that pauses for longer, its writes return
+// [ErrLockLost].
 //
-// Run returns the error of change, and that of giving the lock back. It costs a conditional write at its start, at its end and
-// in each 20 seconds: two write units, and one for an index when the lock is new.
+// Run returns the error of change, and that of giving the lock back. Run costs a conditional write at its start, at its
+// end and in each 20 seconds. Each is two write units, and one for an index when the lock is new.
 func (s *ManagedService) Run(ctx context.Context, change func(context.Context, *ManagedRun) error) (err error) {
 	if change == nil {
 		return &ValidationError{Field: "change", Value: "nil", Reason: "must not be nil"}
@@ -66,13 +67,13 @@ func (r *ManagedRun) prolong(ctx context.Context) error {
 	return err
 }
 
-// Replace brings a level from the state that the program has seen to the state that it wants, and returns the latter
-// with its new version. A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does
-// not say what before says, or has another version. It returns [ErrLockLost] when another program has the lock. In
-// either case nothing was written. Whether a resource may lie within the wider one of [Config.Within] is for the program to check
-// before it writes any level, since the levels of a file come one after another.
+// Replace brings a level from the state seen by the program to the wanted state, and returns the latter with its new
+// version. A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does not say what
+// before says, or has another version. It returns [ErrLockLost] when another program has the lock. In either case
+// nothing was written. The program checks whether a resource may lie within the wider one of [Config.Within]. It does
+// so before it writes any level, since the levels of a file come one after another.
 //
-// It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
+// Replace costs as much as a call of [LimitService], plus a read unit and two write units for the lock.
 func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after Stored, err error) {
 	if err := r.prolong(ctx); err != nil {
 		return Stored{}, err
@@ -80,11 +81,11 @@ func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after St
 	return r.s.replace(ctx, r.lock, before, want)
 }
 
-// Record writes which levels are managed, in place of what was recorded before; [ErrLockLost] when another program has the
-// lock. It costs a read and a transaction of the record, two write units per KB, and a check of the lock, two write units. With
-// more than 64 KB of names, from some thousand levels on, the record is in parts of about 32 KB. Each part that changes is a
-// transaction of its own. A Record that ended in the middle has done no harm: Pending is recorded before the levels are
-// written, and what is written tells that it is managed.
+// Record writes the names of the managed levels, in place of the former ones; [ErrLockLost] when another program has
+// the lock. It costs a read and a transaction of the record, two write units per KB, and a check of the lock, two write
+// units. With more than 64 KB of names, from some thousand levels on, the record is in parts of about 32 KB. Each part
+// that changes is a transaction of its own. A Record that ended in the middle has done no harm: Pending is recorded
+// before the levels are written, and written levels tell that they are managed.
 func (r *ManagedRun) Record(ctx context.Context, set ManagedSet) error {
 	if err := r.prolong(ctx); err != nil {
 		return err
@@ -92,7 +93,7 @@ func (r *ManagedRun) Record(ctx context.Context, set ManagedSet) error {
 	return r.s.record(ctx, &r.lock, set, r.prolong)
 }
 
-// A managedLock is the right to change what is managed in a namespace.
+// A managedLock is the right to change the managed levels of a namespace.
 type managedLock struct {
 	ID        string
 	Holder    string // who took it; "" when that is unknown
@@ -126,15 +127,16 @@ func (e *LockedError) Error() string {
 // Unwrap returns [ErrLocked].
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// Read returns what is stored at levels, in their order, consistently. It costs a batch read of an item for each level,
-// 100 to a call, a read unit per 4 KB of each. A level that this version cannot limit by is told by [Stored.Unsupported].
+// Read returns the stored configs of levels, in their order, consistently. It costs a batch read of an item for each
+// level, 100 to a call, a read unit per 4 KB of each. A level that this version cannot limit by is told by
+// [Stored.Unsupported].
 func (s *ManagedService) Read(ctx context.Context, levels ...Level) ([]Stored, error) {
 	return s.l.Limits.read(ctx, levels...)
 }
 
-// lock takes the lock of the namespace for a time, which renew prolongs. Another program that has it is a
-// [*LockedError]; a lock that has expired is taken over. It costs one conditional write: two write units at most, and
-// one for an index when the lock is new.
+// lock takes the lock of the namespace for a time, which renew prolongs. Another program's lock is a [*LockedError]; an
+// expired one is taken over. It costs one conditional write: two write units at most, and one for an index when the
+// lock is new.
 func (s *ManagedService) lock(ctx context.Context, lease time.Duration) (managedLock, error) {
 	if err := s.check(lease); err != nil {
 		return managedLock{}, err

@@ -20,8 +20,8 @@ type ManagedSet struct {
 	Pending     []Level   `json:"pending,omitempty"`
 	LastApplied time.Time `json:"last_applied,omitzero"` // zero for never
 	Hash        string    `json:"hash,omitempty"`        // of the declaration that was applied last
-	// Manager is whose levels these are, such as file:limits.yaml or cloudformation:app/Limits; "" when nobody said so. The service
-	// keeps it, and refuses nobody.
+	// Manager is the owner of these levels, such as file:limits.yaml or cloudformation:app/Limits; "" when none was
+	// named. The service keeps it, and refuses no manager.
 	Manager string `json:"manager,omitempty"`
 }
 
@@ -31,7 +31,7 @@ const (
 	partRecord  = 32 << 10
 )
 
-// text returns the level as the record of what is managed has it.
+// text returns the level as the record of managed levels has it.
 func (v Level) text() string {
 	switch v.Source() {
 	case SourceSystem:
@@ -74,7 +74,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 		for _, part := range parts {
 			set.Levels, set.Pending = appendLevels(set.Levels, part.Levels), appendLevels(set.Pending, part.Pending)
 		}
-		return all, err // a run may divide the record anew between the two reads
+		return all, err // a run may split the record anew between the two reads
 	})
 	slices.SortFunc(set.Levels, Level.Compare)
 	if len(set.Pending) > 0 {
@@ -85,7 +85,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 
 func (s *ManagedService) recordKey() store.Key { return layout.ProvisionerKey{NS: s.l.ns.id()}.Key() }
 
-// set returns what the item of the record itself tells.
+// set returns the set in the item of the record itself.
 func (s *ManagedService) set(item expr.Item) (ManagedSet, layout.Provisioner, error) {
 	record := layout.Provisioner{Key: layout.ProvisionerKey{NS: s.l.ns.id()}}
 	var set ManagedSet
@@ -134,8 +134,8 @@ func (s *ManagedService) parts(ctx context.Context, n int) (parts []layout.Provi
 	return parts, true, nil
 }
 
-// record is [ManagedRun.Record] under a lock, which keep prolongs. The parts come first, and then the item that names them: what a
-// crash leaves in between says no more than that levels may have been written.
+// record is [ManagedRun.Record] under a lock, which keep prolongs. The parts come first, and then the item that names
+// them. After a crash in between, the record says no more than that levels may have been written.
 func (s *ManagedService) record(ctx context.Context, lock *managedLock, set ManagedSet, keep func(context.Context) error) error {
 	if s.l.closed.Load() {
 		return ErrClosed
@@ -170,7 +170,7 @@ func (s *ManagedService) record(ctx context.Context, lock *managedLock, set Mana
 		if done, err = s.writeHeld(ctx, lock, store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode()}); !done || err != nil || had == n {
 			return done, err
 		}
-		for i := range had { // parts of the record as it was divided before
+		for i := range had { // parts of the record under its former split
 			key := layout.ProvisionerPartKey{NS: s.l.ns.id(), Parts: had, Number: i}.Key()
 			if done, err := s.writeHeld(ctx, lock, store.Write{Kind: store.Delete, Key: key}); !done || err != nil {
 				return false, err
@@ -180,7 +180,7 @@ func (s *ManagedService) record(ctx context.Context, lock *managedLock, set Mana
 	}))
 }
 
-// recordParts writes those of n parts that differ from what is recorded. It returns false when the lock was lost.
+// recordParts writes those of n parts that differ from the recorded ones. It returns false when the lock was lost.
 func (s *ManagedService) recordParts(ctx context.Context, lock *managedLock, set *ManagedSet, had, n int, keep func(context.Context) error) (done bool, err error) {
 	was := make([]layout.ProvisionerPart, n)
 	all := false
@@ -189,7 +189,7 @@ func (s *ManagedService) recordParts(ctx context.Context, lock *managedLock, set
 			return false, err
 		}
 	}
-	for i, part := range set.divide(n) {
+	for i, part := range set.split(n) {
 		part.Key = layout.ProvisionerPartKey{NS: s.l.ns.id(), Parts: n, Number: i}
 		if all && slices.EqualFunc(part.Levels, was[i].Levels, sameText) && slices.EqualFunc(part.Pending, was[i].Pending, sameText) {
 			continue
@@ -206,7 +206,8 @@ func (s *ManagedService) recordParts(ctx context.Context, lock *managedLock, set
 
 func sameText(a, b expr.Value) bool { return a.Text() == b.Text() }
 
-// writeHeld does a write while the program has the lock, and waits throttles out: a record of many parts is more than DynamoDB writes at once.
+// writeHeld does a write while the program has the lock, and waits throttles out: a record of many parts is above
+// DynamoDB's rate.
 func (s *ManagedService) writeHeld(ctx context.Context, lock *managedLock, w store.Write) (done bool, err error) {
 	writes, err := s.with(lock, w)
 	if err != nil {
@@ -234,9 +235,9 @@ func (m *ManagedSet) parts(had int) int {
 	return n
 }
 
-// divide returns the set in n parts, without their keys. The part of a level goes by its name alone, so that a change of few levels
-// changes few parts.
-func (m *ManagedSet) divide(n int) []layout.ProvisionerPart {
+// split returns the set in n parts, without their keys. The part of a level goes by its name alone, so that a change of
+// few levels changes few parts.
+func (m *ManagedSet) split(n int) []layout.ProvisionerPart {
 	parts := make([]layout.ProvisionerPart, n)
 	of := func(text string) *layout.ProvisionerPart {
 		h := fnv.New32a()

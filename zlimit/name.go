@@ -11,8 +11,8 @@ import (
 // A text that may be a name, and holds no "%", is its own name. Otherwise each byte that names do not hold, and each
 // "%", becomes "%" and two hexadecimal digits, as in URLs. So does the first byte of a name that is reserved. A name
 // that is longer than 256 bytes then is cut, and ends in the SHA-256 hash of the text. [OriginalName] gives a text back
-// that was not cut. The name of "" is "", which every call refuses, since a caller that is not known must not share the
-// limits of others.
+// that was not cut. The name of "" is "", and every call refuses it: an unknown caller must not share the limits of
+// others.
 func Name(text string) string { return grammar.EncodeName(text, reservedName) }
 
 // OriginalName returns the text whose [Name] a name is. It returns false for a text that was cut, and for a name that

@@ -18,14 +18,14 @@ const DefaultNamespace = "default"
 // registryNamespace is the namespace id of the registry itself.
 const registryNamespace = "_"
 
-// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, whatever
-// namespace it works in. It is safe for concurrent use.
+// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, in any
+// namespace. It is safe for concurrent use.
 //
 // A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
-// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
-// in a namespace has its ID, and is not disturbed by any of that. It goes on to read and write, and a recovery keeps
-// what it writes. Close it before a purge, since what it writes afterwards stays until the ID is purged again. Audit
-// events belong to a namespace. Changes of namespaces themselves have none.
+// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. An open limiter of a
+// namespace has its ID, and none of this disturbs it. It goes on to read and write, and a recovery keeps its writes.
+// Close it before a purge, since later writes stay until the ID is purged again. Audit events belong to a namespace.
+// Changes of namespaces themselves have none.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.
@@ -78,7 +78,7 @@ func (s *NamespaceService) List(ctx context.Context) iter.Seq2[Namespace, error]
 	}, func(Namespace) bool { return true })
 }
 
-// Orphans yields the namespaces that have lost their name: deleted, or with a purge that has not ended. It reads the
+// Orphans yields the namespaces without their name: deleted ones, and those with an unfinished purge. It reads the
 // records of all namespaces, page by page as the loop goes on: a read unit per 4 KB.
 func (s *NamespaceService) Orphans(ctx context.Context) iter.Seq2[Namespace, error] {
 	return s.list(ctx, layout.QueryNamespaceIDs(), func(item expr.Item) (Namespace, error) {
@@ -264,15 +264,15 @@ func (s *NamespaceService) check(invalid error) error {
 // missing returns the error of a name or an ID that is not registered.
 func missing(namespace string) error { return fmt.Errorf("%w: %q", ErrNamespaceNotFound, namespace) }
 
-// A registration is what a table says of itself and of a namespace.
+// A registration has the records of a table and of a namespace.
 type registration struct {
 	versioned bool              // it has a whole version record, which this client may use
 	namespace *layout.Namespace // nil when it is not registered
 }
 
-// find looks up a namespace for a process that starts. All processes of a fleet read the same two records, and may start at
-// once: an eventual read takes half the units. What it does not show may be there, and is read consistently. A limiter that
-// was itself asked for another namespace may have registered it moments ago, and does not use find.
+// find looks up a namespace for a process that starts. All processes of a fleet read the same two records, and may
+// start at once: an eventual read takes half the units. Records missing in it may exist, and are read consistently. A
+// limiter that was itself asked for another namespace may have registered it moments ago, and does not use find.
 func (s *NamespaceService) find(ctx context.Context, name string) (registration, error) {
 	found, err := s.look(ctx, name, false)
 	if err == nil && found.namespace != nil || store.OutcomeOf(err) > store.Refused {

@@ -15,7 +15,7 @@ import (
 // A stopwatch measures how long an event takes. Its zero value measures nothing, for a limiter without an observer.
 type stopwatch struct{ began time.Time }
 
-// watch starts a stopwatch if an observer is told of what it measures.
+// watch starts a stopwatch if an observer is told of the duration.
 func (l *RateLimiter) watch() stopwatch {
 	if l.options.observer == nil {
 		return stopwatch{}
@@ -41,8 +41,8 @@ func (l *RateLimiter) tell(ctx context.Context, s stopwatch, e Event) {
 	l.options.observer(ctx, e)
 }
 
-// tellDecision tells of a request that was decided. The lease is the one that the request got, or the one that asked
-// for more.
+// tellDecision tells of a request that was decided. The lease is the new one of the request, or the one that asked for
+// more.
 func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, r *protocol.Request, lease *Lease, err error) {
 	if l.options.observer == nil {
 		return

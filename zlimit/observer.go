@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// An Observer is told of what a limiter does. The goroutine that does it calls the observer, once it is done. An
+// An Observer is told of the actions of a limiter. The goroutine that does it calls the observer, once it is done. An
 // observer must be safe for concurrent use. Its time is added to every request.
 type Observer func(context.Context, Event)
 
 // An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
 type Event struct {
 	Kind EventKind `json:"kind"`
-	// Operation names the call that the event is part of: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
-	// [OpRollback]; of EventStore the call, such as "write"; of EventByHand "reset" or "top up".
+	// Operation names the call of the event: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
+	// [OpRollback]. For EventStore it is the call of the store, such as "write"; for EventByHand it is "reset" or "top
+	// up".
 	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
 	Time time.Time `json:"time"`
@@ -29,12 +30,12 @@ type Event struct {
 	Wait time.Duration `json:"-"`
 	// Result is the outcome.
 	Result Result `json:"result"`
-	// Limit is the strictest limit of a rejection. LimitEntity has that limit: the entity itself, or the parent that is so far above it
-	// as Ancestor says.
+	// Limit is the strictest limit of a rejection. LimitEntity has that limit: the entity itself, or the parent that
+	// Ancestor counts above it.
 	Limit       string `json:"limit,omitempty"`
 	LimitEntity string `json:"limit_entity,omitempty"`
 	Ancestor    int    `json:"ancestor,omitempty"`
-	// Amounts are what was asked or corrected, in tokens. They must not be kept or changed.
+	// Amounts are the amounts asked or corrected, in tokens. They must not be kept or changed.
 	Amounts []Amount `json:"amounts,omitempty"`
 	// Statuses are where the limits stand afterwards, as far as the limiter knows without a call. They must not be kept or
 	// changed.
@@ -63,8 +64,8 @@ const (
 	EventStore
 	// EventShards is a bucket that was split or merged.
 	EventShards
-	// EventConfig is a change of stored limits that this process has seen. With the operation "stale limits" it is the first of
-	// the requests of a bucket that go by limits which cannot be read again; Duration is their age.
+	// EventConfig is a change of stored limits that this process has seen. With the operation "stale limits" it tells
+	// of the first request of a bucket by limits that cannot be read again; Duration is their age.
 	EventConfig
 	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
 	// made again, and Duration is how long that was not so.
@@ -147,7 +148,7 @@ func Observers(observers ...Observer) Observer {
 
 // LogTo returns an observer that logs each event at a level:
 //   - failures as errors;
-//   - what an operator should know, such as outages, as warnings;
+//   - facts for an operator, such as outages, as warnings;
 //   - rejections and changes of buckets and limits as information;
 //   - everything else for debugging.
 //

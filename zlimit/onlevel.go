@@ -11,11 +11,11 @@ import (
 // OnLevel returns an observer that warns before a limit is reached. It calls f when at least a share of the limit's
 // capacity, such as 0.8, is used. This process calls f once for each bucket in each refill period of the limit, or period of a quota.
 //
-// The observer makes no call of the store. It goes by what the limiter knows of a bucket after a request, also after a
-// rejected one that finds the limit used up. It tells of all limits of that name, whatever their resource.
+// The observer makes no call of the store. It goes by the limiter's view of a bucket after a request, also after a
+// rejected one that finds the limit used up. It tells of all limits of that name, of any resource.
 //
-// It remembers the last 65,536 buckets that it told of, and may tell of one again when a period has more of them.
-// OnLevel panics when the limit is empty, the share is not above 0 and at most 1, or f is nil.
+// The observer remembers the last 65,536 buckets that it told of. When a period has more of them, it may tell of one
+// again. OnLevel panics when the limit is empty, the share is not above 0 and at most 1, or f is nil.
 func OnLevel(limit string, share float64, f func(context.Context, Status)) Observer {
 	switch {
 	case limit == "":
@@ -78,7 +78,7 @@ func (t *toldBuckets) once(b bucketName, now, end time.Time) bool {
 	return true
 }
 
-// forget drops what is over, and where that is not enough half of the rest.
+// forget drops buckets whose period is over, and if these are too few, half of the rest.
 func (t *toldBuckets) forget(now time.Time) {
 	for b, until := range t.until {
 		if !now.Before(until) {

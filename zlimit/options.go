@@ -25,7 +25,7 @@ type options struct {
 	configTTL      time.Duration
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
-	defaults       []Limit // of last resort, where none are stored
+	defaults       []Limit // used where none are stored
 	rejectionCache time.Duration
 	mixedFleet     bool
 	writesAtOnce   int  // of one bucket before requests share them; 0 for no sharing
@@ -121,14 +121,14 @@ func WithClock(now func() time.Time) Option {
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
 // every process. The default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be
-// behind, mostly well below a second. On DynamoDB a process also goes by what another process has read for an entity, within the same
-// bound, as long as no clock is further off than [WithClockSkew] says.
+// behind, mostly well below a second. On DynamoDB a process also goes by another process's reads for an entity, within
+// the same bound. This holds while no clock is further off than [WithClockSkew].
 //
-// With 0 every request goes by what was stored when it came. It costs a consistent batch read: a read unit for each of
-// the four levels and for the entity's record, and so for each parent.
+// With 0 every request goes by the limits stored when it came. It costs a consistent batch read: a read unit for each
+// of the four levels and for the entity's record, and so for each parent.
 func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configTTL = d } }
 
-// WithFreshness sets δ, the age that a bucket's refill stamp may have for a write that does not move it. Such writes of
+// WithFreshness sets δ, the greatest age of a bucket's refill stamp for a write that does not move it. Such writes of
 // several processes do not get in one another's way. In return up to the refill of δ may be admitted beyond the ideal
 // bucket, once per time that the bucket is full. The default is a hundredth of the shortest time in which a limit of
 // the bucket fills up, at most a second; 0 is exact. It must be whole milliseconds.
@@ -140,9 +140,9 @@ func WithFreshness(d time.Duration) Option {
 // stored limits say it: see [Config]. The default is [PolicyBlock]. A stored policy counts as this process last saw it. A
 // process that has not seen the store yet goes by the option.
 //
-// With [PolicyAllow] a limiter is opened in an outage, too. It asks for the store in the background, one read after at most five
-// seconds, and does what was left to do. Until then requests follow the failure policy, and every other call returns
-// an [*UnavailableError]. When the store is back and does not have the namespace, or this client may not use the table, all
+// With [PolicyAllow] a limiter is opened in an outage, too. It asks for the store in the background, one read after at
+// most five seconds, and then does the rest of the opening. Until then requests follow the failure policy, and every
+// other call returns an [*UnavailableError]. When the store is back without the namespace, or refuses this client, all
 // calls return the error that [Open] would have returned.
 func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
 
@@ -154,12 +154,12 @@ func WithDefaultLimits(limits ...Limit) Option {
 }
 
 // WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
-// the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
-// gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
-// rejection, as long as it answers.
+// the store. The default is 250 ms. Such a rejection costs nothing. The rejection and its wait ignore tokens that other
+// processes took or gave back within the last d. A request is never admitted by such a view. With 0 the store decides
+// every rejection, as long as it answers.
 //
-// While DynamoDB throttles the reads of a bucket, the last view of this process rejects, however old it is, if it falls
-// short with all that has flowed in since. Tokens that others gave back meanwhile are not known. The process looks again
+// While DynamoDB throttles the reads of a bucket, the last view of this process rejects, at any age. It rejects when it
+// falls short with all refill since. Tokens that others gave back meanwhile are not known. The process looks again
 // every 3 s at least. With 0 a request waits for that, and is rejected by the last view after seven throttles in a row.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
@@ -171,17 +171,18 @@ type Tuning struct {
 	// CacheSize is how many buckets a limiter remembers, together with the stored limits of each. The default is 100,000. A
 	// bucket that is forgotten costs a read at its next request.
 	CacheSize int
-	// ClockSkew is how far the clock of a process may be from the true time. The default is 5 seconds. A refill stamp that is
-	// ahead by more than twice as much was not written by such a process. The next write that finds such a stamp sets it back,
-	// which may admit one capacity more than the limit. The process that wrote the stamp notices, and goes by the time of the
-	// others for an hour. A process sets each bucket back at most once an hour. When the bucket is ahead again before, its tokens
-	// can be taken, and nothing flows in until the clock has come up to it. So a process costs at most one capacity an hour. On
-	// DynamoDB limiters go by the time that its replies tell, so that clocks of machines do not matter.
+	// ClockSkew is how far the clock of a process may be from the true time. The default is 5 seconds. A refill stamp
+	// that is ahead by more than twice as much was not written by such a process. The next write that finds such a
+	// stamp sets it back, and may admit one capacity more than the limit. The process that wrote the stamp notices, and
+	// goes by the time of the others for an hour. A process sets each bucket back at most once an hour. When the bucket
+	// is ahead again before, its tokens can be taken, and nothing flows in until the clock has come up to it. So a
+	// process costs at most one capacity an hour. On DynamoDB limiters go by the time of its replies, so clocks of
+	// machines do not matter.
 	ClockSkew time.Duration
 	// MaxInFlight is how many calls of the store the limiter has under way at once. The default is 256, which keeps the
-	// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A request that
-	// leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace] returns share the
-	// bound of the one that made them.
+	// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A
+	// request that leaves before its turn was not sent, and is charged nothing. The limiters that
+	// [RateLimiter.Namespace] returns share the bound of their maker.
 	MaxInFlight int
 	// MaxShards is into how many items the bucket of one entity and resource may be split: 1, 2, 4, 8, 16 or 32. The default is
 	// 32. A bucket is split when it is written more often than DynamoDB serves one key, 1,000 times a second.
@@ -201,13 +202,13 @@ func WithTuning(t Tuning) Option {
 	}
 }
 
-// maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
+// maxLead returns the greatest lead of a refill stamp: a fast clock wrote it, and a slow one reads it.
 func (o *options) maxLead() time.Duration { return 2 * o.tuning.ClockSkew }
 
-// WithMixedFleet is for buckets that zae-limiter, a Python package, writes as well. That client takes tokens from an idle
-// bucket without a refill, so that the idle time seems to be still due. With this option the limiter notes in each item what
-// is counted, and does not hand out time for which others may have taken the tokens. What they took counts as taken at
-// the last moment, so a full bucket of which others took n tokens is refilled up to its capacity less n.
+// WithMixedFleet is for buckets that zae-limiter, a Python package, writes as well. That client takes tokens from an
+// idle bucket without a refill, so the idle time seems to be still due. With this option the limiter notes the counts
+// in each item, and hands out no time for which others may have taken the tokens. Their tokens count as taken at the
+// last moment. A full bucket from which others took n tokens is refilled up to its capacity less n.
 //
 // Every program of the fleet on this package should have the option; items with notes are read by them in any program. Each
 // write moves the refill stamp, as with a freshness of 0, and [WithFreshness] has no effect. A rejection after others
@@ -221,18 +222,18 @@ const byStore = -1
 // Up to there sharing would only make requests wait.
 const sharedAfter = 8
 
-// WithCoalescing makes the requests of this process share writes as early as possible. A request that comes while a
-// write of its bucket is under way waits for that write. It shares the next write with all others that wait. One write
-// unit is then enough for all requests of a bucket that come in the time of a call. The bucket may be that of one busy
-// entity, or of a parent that many children are charged to. A request waits for two calls at most instead of one.
+// WithCoalescing makes the requests of this process share writes as early as possible. A request that comes during a
+// write of its bucket waits for its end. It shares the next write with all others that wait. One write unit is then
+// enough for all requests of a bucket that come in the time of a call. The bucket may be that of one busy entity, or of
+// a parent of many children. A request waits for two calls at most instead of one.
 //
 // By default requests share writes when eight writes of their bucket are under way. Requests of a bucket that is not
 // crowded do not wait then. One call at a time writes a crowded bucket, too. In either case each request is admitted or
 // rejected by itself, and settled by itself. Requests are admitted in the order in which they came, as long as they
 // fit. Requests that settle share writes, too. A store in memory is written at once, and shares nothing by default.
 //
-// While DynamoDB throttles the key of a bucket that other processes write often, too, requests of the bucket wait for each
-// other and share its writes, by default as well.
+// By default, requests of a bucket share writes as early in one case: DynamoDB throttles its key, and other processes
+// write it often, too.
 func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 
 // WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. A request whose bucket
@@ -245,20 +246,20 @@ func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 }
 // an outage after 15 seconds.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
-// WithDecisionTimeout bounds the time in which a request is decided, with all of its reads, writes, throttles and repetitions. A
-// request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted, and what it has begun goes on in
-// the background for up to 5 seconds. It may then be counted after all. Under [PolicyBlock] its calls are ended. It fails with an
-// [*UnavailableError], whose Unknown says that a write was sent. The bound holds for [RateLimiter.Acquire] and
-// [RateLimiter.Do], and not for a context that ends before.
+// WithDecisionTimeout bounds the time in which a request is decided, with all of its reads, writes, throttles and
+// repetitions. A request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted,
+// and its calls go on in the background for up to 5 seconds. It may then be counted after all. Under [PolicyBlock] its
+// calls are ended. It fails with an [*UnavailableError], whose Unknown says that a write was sent. The bound holds for
+// [RateLimiter.Acquire] and [RateLimiter.Do], and not for a context that ends before.
 //
 // When requests in a row are late, and none is in time, the policy decides the next ones at once. The limiter tries one request in
 // two of these times then, until one is in time; under PolicyAllow no caller waits for it. A store that is always slower leaves nearly
 // all other requests uncounted under PolicyAllow, and needs a longer bound.
 //
-// The default, which 0 stands for, is 250 ms under PolicyAllow: usual calls take a few milliseconds, and those that take much longer
-// hardly decide better than the policy. A key that DynamoDB throttles because a crowd asks for it is no outage. Its requests wait for
-// longer by default, since the policy would admit what their bucket rejects. The default is none under PolicyBlock, where who waits may be admitted yet, and loses nothing. A store in
-// memory answers at once, and needs no bound.
+// The default, for 0, is 250 ms under PolicyAllow. Usual calls take a few milliseconds, and much slower ones hardly
+// decide better than the policy. A key that DynamoDB throttles under many requests is no outage. Its requests wait for
+// longer by default, since the policy would admit what their bucket rejects. The default is none under PolicyBlock,
+// where who waits may be admitted yet, and loses nothing. A store in memory answers at once, and needs no bound.
 func WithDecisionTimeout(d time.Duration) Option { return func(o *options) { o.decision = d } }
 
 // allowDecision is the default of [WithDecisionTimeout] under [PolicyAllow].
@@ -276,21 +277,22 @@ func defaultCallTimeout(s store.Store) time.Duration {
 func WithSetup() Option { return func(o *options) { o.setup = true } }
 
 // WithTable gives a DynamoDB table that setup creates these settings. Setup leaves those of an existing table as they
-// are, and logs a warning where the table is not protected, though it should be, or has other ceilings. Other stores have
-// no such settings.
+// are. It logs a warning where the table lacks the protection, or has other ceilings. Other stores have no such
+// settings.
 func WithTable(settings TableSettings) Option { return func(o *options) { o.table = settings } }
 
 // TableSettings are settings of a DynamoDB table besides its layout:
 //
-//   - WarmReadUnits and WarmWriteUnits are what the table serves at once, and each of its indexes, in capacity units a
-//     second, from 12,000 reads and 4,000 writes on. DynamoDB charges for each of them once. 0 leaves them to DynamoDB.
+//   - WarmReadUnits and WarmWriteUnits are the capacity units a second that the table serves at once, and each of its
+//     indexes. They start at 12,000 reads and 4,000 writes. DynamoDB charges for each of them once. 0 leaves them to
+//     DynamoDB.
 //   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
-//     bound what the table may cost; that of reads is one of each index, too. 0 is for none.
+//     bound the cost of the table; the one of reads holds for each index, too. 0 is for none.
 //   - DeletionProtection makes DynamoDB refuse to delete the table.
-//   - MixedFleet is for a table that zae-limiter, a Python package, uses as well. Its index GSI2 then holds whole items,
-//     which that package reads there, and every acquire costs a write unit more. DynamoDB cannot change what an index
-//     holds: setup of a table with an index of keys alone returns an error. Programs on such a table want
-//     [WithMixedFleet], too.
+//   - MixedFleet is for a table that zae-limiter, a Python package, uses as well. Its index GSI2 then holds whole items
+//     for that package, and every acquire costs a write unit more. DynamoDB cannot change the projection of an index:
+//     setup of a table with an index of keys alone returns an error. Programs on such a table want [WithMixedFleet],
+//     too.
 type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
@@ -299,13 +301,12 @@ type TableSettings = store.TableSettings
 // none.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
-// WithObserver makes the limiter tell an observer what it does: decisions, settlements, calls of the store, buckets
-// that are split, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs
-// nothing.
+// WithObserver makes the limiter tell an observer of its actions: decisions, settlements, calls of the store, splits of
+// buckets, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
-// WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by
-// default nowhere.
+// WithLogger sets the log for facts that an operator should know, such as a config that cannot be refreshed; by default
+// there is none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // WithHooks changes a limiter in ways that the packages of this module alone may: their tests, and their deployments. The type

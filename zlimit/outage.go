@@ -23,12 +23,12 @@ type outageLog struct {
 	open    bool
 	outages uint64
 	counts  outageCounts  // since the limiter was made
-	told    outageCounts  // those that were told, or are of times that nothing is told about
+	told    outageCounts  // those told, or of times about which nothing is told
 	isTold  bool          // that requests are decided without the store
 	next    time.Duration // when it is told again at the earliest; times are since the start
 	last    time.Duration // when a request was noted
 	soonest time.Duration // when the beginning of an outage is told again at the earliest
-	isAway  bool          // the store is away by what was told last
+	isAway  bool          // the store is away according to the last line
 	untold  uint64        // outages that began sooner
 	cause   error         // of the last one of them
 	later   *time.Timer   // tells of them; nil while there are none
@@ -42,10 +42,11 @@ func (c outageCounts) less(other outageCounts) outageCounts {
 	return outageCounts{c.allowed - other.allowed, c.failed - other.failed, c.unknown - other.unknown, c.stale - other.stale}
 }
 
-// What is told, and when: first after so many requests, and then once in a time. Fewer requests have errors of their own to tell.
+// The thresholds of telling: first after so many requests, and then once in a time. Fewer requests have errors of their
+// own to tell.
 const (
-	toldAfter = 10
-	toldEvery = time.Minute // in which one outage is told as well: a store that comes and goes is told once a minute
+	toldAfterRequests = 10
+	toldEvery         = time.Minute // for one outage as well: a store that comes and goes is told once a minute
 )
 
 func newOutageLog(o *options) *outageLog {
@@ -68,14 +69,15 @@ func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
 	return table.NewBreaker(table.BreakerOptions{
 		Timeout: timeout, Silence: silence, Ping: s.Ping, IntN: o.hooks.Random, Changed: log.changed,
 		Ask: func(ctx context.Context, pk string) error {
-			// It is no item. A consistent read asks the replica that writes go to, which may be silent while others answer.
+			// No item has this key. A consistent read asks the replica for writes, which may be silent while others
+			// answer.
 			_, err := s.Read(ctx, []store.Key{{PK: pk, SK: "#"}}, true)
 			return err
 		},
 	})
 }
 
-// note counts a request that was decided without the store, or by limits that could not be read again, because of an error.
+// note counts a request that an error left without the store, or with limits that could not be read again.
 func (o *outageLog) note(ctx context.Context, c outageCounts, cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,7 +91,7 @@ func (o *outageLog) note(ctx context.Context, c outageCounts, cause error) {
 	o.counts.unknown += c.unknown
 	o.counts.stale += c.stale
 	since := o.counts.less(o.told)
-	if now < o.next || !o.isTold && since.allowed+since.failed+since.stale < toldAfter {
+	if now < o.next || !o.isTold && since.allowed+since.failed+since.stale < toldAfterRequests {
 		return
 	}
 	o.isTold, o.next, o.told = true, now+toldEvery, o.counts
@@ -151,7 +153,7 @@ func (o *outageLog) sumUp() {
 	o.untold, o.later = 0, nil
 }
 
-// close tells what is left to tell.
+// close tells the rest.
 func (o *outageLog) close() {
 	o.mu.Lock()
 	o.closed = true

@@ -37,8 +37,9 @@ func (c PurgeCost) MarshalJSON() ([]byte, error) {
 	}{fields(c), secondsJSON(c.Time)})
 }
 
-// PurgeCost returns what the reads of a purge cost, before it begins. It makes one DescribeTable call, and none on stores whose indexes
-// have all items: a purge costs by its namespace alone there, and the cost is the zero value.
+// PurgeCost returns the cost of the reads of a purge, before it begins. It makes one DescribeTable call. On stores
+// whose indexes have all items it makes none: a purge costs by its namespace alone there, and the cost is the zero
+// value.
 func (s *NamespaceService) PurgeCost(ctx context.Context) (PurgeCost, error) {
 	if err := s.check(nil); err != nil {
 		return PurgeCost{}, err
@@ -65,14 +66,13 @@ const maxSweeps = 8
 // the registry. It calls progress after every 25 items, unless progress is nil. A purge that has begun cannot be
 // undone.
 //
-// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that
-// is not registered any more is purged as well: a limiter that was still open may have written items.
-// [ErrNamespaceNotFound] says that it had nothing. Purge returns [ErrNamespaceState] for a namespace that is not
-// deleted, or that a limiter keeps writing to.
+// An interrupted or failed purge goes on when Purge is called again; several may run at once. An unregistered ID is
+// purged as well: a limiter that was still open may have written items. [ErrNamespaceNotFound] says that it had
+// nothing. Purge returns [ErrNamespaceState] for a namespace that is not deleted, or still gets writes of a limiter.
 //
-// It costs what deleting each item by itself does: a write unit per KB, and one for each index that has the item. A
-// bucket costs three, most others two. Reading the keys costs half a read unit per 4 KB of
-// them, twice. An ID that is not registered costs a read unit per 4 KB of the names of all namespaces.
+// Purge costs as much as deleting each item by itself: a write unit per KB, and one for each index with the item. A
+// bucket costs three, most others two. Reading the keys costs half a read unit per 4 KB of them, twice. An ID that is
+// not registered costs a read unit per 4 KB of the names of all namespaces.
 //
 // On DynamoDB a purge takes a second at least, since indexes lag. Purge waits out throttles and other outages for some
 // seconds. An index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
@@ -92,13 +92,13 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 	return publicError("purge the namespace", p.purge(ctx))
 }
 
-// A PurgeOption changes what a purge does.
+// A PurgeOption changes a purge.
 type PurgeOption func(*purge)
 
-// LeaveExpiring has a purge cost by its namespace alone, whatever else the table has, on DynamoDB, too. It reads no
-// table. It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and resources
-// that they name. It leaves the other buckets and snapshots to DynamoDB, which deletes them when they expire, at no
-// charge: those of entities without a record, limits or listed buckets, of a resource that nothing names.
+// LeaveExpiring has a purge cost by its namespace alone, however large the table, on DynamoDB, too. It reads no table.
+// It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and resources that
+// they name. It leaves other buckets and snapshots to DynamoDB, which deletes them free of charge when they expire.
+// These are of entities without a record, limits or listed buckets, and of unnamed resources.
 func LeaveExpiring() PurgeOption { return func(p *purge) { p.leaving = true } }
 
 // A purge is one call of [NamespaceService.Purge]. It is not safe for concurrent use.
@@ -108,7 +108,7 @@ type purge struct {
 	progress func(PurgeProgress)
 	leaving  bool // what expires, and no index of the namespace has
 	done     PurgeProgress
-	reached  map[[3]string]bool // what was asked of entities and resources: index, partition and prefix
+	reached  map[[3]string]bool // questions asked about entities and resources: index, partition and prefix
 }
 
 func (s *purge) purge(ctx context.Context) error {
@@ -162,16 +162,17 @@ func (s *purge) forgotten(ctx context.Context) error {
 	return err
 }
 
-// Pauses between sweeps: one that grows from sweep to sweep, and the least one where indexes lag. After a page of a scan, which
-// may take 128 of the 3,000 read units that a partition serves in a second, others come first.
+// Pauses between sweeps: one that grows from sweep to sweep, and the least one where indexes lag. After a page of a
+// scan, other requests come first: a page may take 128 of the 3,000 read units that a partition serves in a second.
 const (
 	sweepPause = 50 * time.Millisecond
 	indexLag   = time.Second
 	scanPause  = 100 * time.Millisecond
 )
 
-// empty deletes the items of the namespace. The sweeps of the index end with one that finds none. On a
-// store whose indexes lag, that is never the first sweep. What is in no index is found at last, by a scan, unless it is left.
+// empty deletes the items of the namespace. The sweeps of the index end with one that finds none. On a store whose
+// indexes lag, that is never the first sweep. A scan at the end finds the items outside all indexes, unless they are
+// left.
 func (s *purge) empty(ctx context.Context) error {
 	lags := s.l.table.Partitioned()
 	for sweep := range maxSweeps {
@@ -196,7 +197,7 @@ func (s *purge) empty(ctx context.Context) error {
 // sweep goes once through the items of the namespace that its index has.
 func (s *purge) sweep(ctx context.Context) error {
 	return s.pages(ctx, layout.QueryNamespaceItems(s.id), func(items []expr.Item) error {
-		if s.leaving { // before the items that name the others are deleted, so that a purge that is interrupted finds them again
+		if s.leaving { // first, so that an interrupted purge finds the items that name the others again
 			if err := s.reach(ctx, items); err != nil {
 				return err
 			}
@@ -303,7 +304,7 @@ func (s *purge) scan(ctx context.Context) error {
 	}
 }
 
-// remove deletes those of some items that are of the namespace, whatever an index says.
+// remove deletes the items of the namespace among some, regardless of the index.
 func (s *purge) remove(ctx context.Context, items []expr.Item) error {
 	var keys []store.Key
 	for _, item := range items {

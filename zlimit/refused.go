@@ -8,9 +8,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// An UnsupportedError reports stored limits, or a bucket, that zae-limiter limits by in a way that this version does not know.
-// zae-limiter is a program of another language on the same table. Such a request is not admitted, whatever its failure policy
-// says, and nothing is written: neither the level nor a bucket. What a lease has still to correct stays due.
+// An UnsupportedError reports stored limits, or a bucket, with an unknown feature of zae-limiter, a program of another
+// language on the same table. Such a request is not admitted, under any failure policy, and nothing is written: neither
+// the level nor a bucket. A lease's correction stays due.
 //
 // zae-limiter serves such requests. It can also take the feature away, after which this version serves them.
 type UnsupportedError struct {
@@ -80,9 +80,9 @@ func unsupported(refused *layout.RefusedError) *UnsupportedError {
 	return e
 }
 
-// refuses reports whether a request is refused for what other programs limit by at a level. A kill switch holds at every level,
-// and so does who says whether a parent is charged, where there is one. All else is about the limits of the level, which do not
-// hold where a level before it has some: its source is that of the limits so far.
+// refuses reports whether a request is refused for what other programs limit by at a level. A kill switch holds at
+// every level, and so does who says whether a parent is charged, where there is one. All else is about the limits of
+// the level. They do not hold where a level before it has some: its source is that of the limits so far.
 func (v *cachedLevel) refuses(source Source, owner layout.Owner) bool {
 	return v.refused != nil && slices.ContainsFunc(v.refused.Refused, func(r layout.Refusal) bool {
 		switch r.Feature {

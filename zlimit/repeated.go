@@ -11,15 +11,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// In a fleet each process meets each bucket seldom. It would read what is stored for the entity with nearly each request: three items,
-// which mostly do not exist. So the first item of a bucket repeats what one process has read, and when. A process that meets the
-// bucket reads the item alone, and goes by what it repeats for as long as by its own memory. The limits of the resource and of the
-// system are few, and each process reads those itself.
+// In a fleet each process meets each bucket seldom. It would read the entity's levels with nearly each request: three
+// items, mostly missing. So the first item of a bucket repeats the levels read by one process, and the time of the
+// read. A process that meets the bucket reads the item alone, and goes by its levels for as long as by its own memory.
+// The limits of the resource and of the system are few, and each process reads those itself.
 
 // isShared reports whether the level is one for many entities. Items of buckets do not repeat it.
 func (c configRef) isShared() bool { return c.source == SourceSystem || c.source == SourceResource }
 
-// repeat returns what the bucket of levels is to repeat: nil where nothing is gained, or a level came from an item itself.
+// repeat returns the levels for the bucket to repeat: nil where nothing is gained, or a level came from an item itself.
 func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protocol.Repeat {
 	if !c.l.table.Partitioned() { // reads cost nothing
 		return nil
@@ -109,8 +109,8 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	return &cachedLevel{Config: config, said: item.switched(), version: made.Version, learned: true}, err
 }
 
-// learn takes the levels of the entity that are due from the item of its bucket, which repeats them. It notes whether
-// that is recent, so that the item alone would have done. What is not is read from the store.
+// learn takes the due levels of the entity from the item of its bucket, which repeats them. It notes whether the
+// repetition is recent, so that the item alone would have done. Other levels are read from the store.
 func (rd *levelReading) learn(ctx context.Context, item expr.Item) {
 	all, readAt := layout.RepeatedBy(item)
 	recent := all != nil
@@ -131,8 +131,8 @@ func (rd *levelReading) learn(ctx context.Context, item expr.Item) {
 	rd.repeats.note(recent)
 }
 
-// knownSince returns the time at which levels were read at the latest that another process read at a time by its clock, in epoch
-// milliseconds. It is the zero time for levels that may have been read before a change by this process.
+// knownSince returns the latest time of another process's read of levels, in epoch milliseconds, given the time by that
+// process's clock. It is the zero time for levels that may have been read before a change by this process.
 func (c *limitCache) knownSince(readAt int64) time.Time {
 	at := time.UnixMilli(readAt).Add(-c.l.options.maxLead())
 	if at.UnixNano() <= c.l.changedAt.Load() {
@@ -147,11 +147,11 @@ func (l *RateLimiter) changed() {
 	l.generation.Add(1)
 }
 
-// A repeatLuck tells whether the items of buckets mostly repeated what a process had to read of late. To read an item before, in
-// vain, costs a request one more round trip. It is safe for concurrent use.
+// A repeatLuck tells whether the items of buckets mostly repeated the levels that a process had to read of late. To
+// read an item before, in vain, costs a request one more round trip. It is safe for concurrent use.
 type repeatLuck struct{ score atomic.Int32 }
 
-// mostLuck bounds what is remembered: the majority of the last reads or so decides.
+// mostLuck bounds the memory: the majority of the last reads or so decides.
 const mostLuck = 8
 
 func (r *repeatLuck) note(repeated bool) {

@@ -15,9 +15,10 @@ import (
 // [RateLimiter.For], is safe for concurrent use, and costs nothing to make. Its methods WaitN and Limit are those
 // that clients of services and middleware for gRPC ask of a limiter.
 //
-// Each method takes a number of tokens of every limit that holds: of those given to For, or else of the stored ones of the entity and the
-// resource. So it is for limits that count the same thing, such as calls a second and calls a day. Where one counts requests and another
-// tokens, [RateLimiter.Acquire] says how many of each. What is taken is spent: only [Scoped.ReserveN] gives it back.
+// Each method takes a number of tokens of every limit: of those given to For, or else of the stored ones of the entity
+// and the resource. So it is for limits that count the same thing, such as calls a second and calls a day. Where one
+// counts requests and another tokens, [RateLimiter.Acquire] says how many of each. The tokens are spent: only
+// [Scoped.ReserveN] can give them back.
 //
 // A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a [*ValidationError] of each method.
 // Stored [Slots] are not asked for: a caller that has to hold one uses [RateLimiter.Acquire] or [RateLimiter.Wait].
@@ -98,7 +99,7 @@ func (s *Scoped) ReserveN(ctx context.Context, n int) (*Reservation, error) {
 	return &Reservation{lease, OpReserve}, nil
 }
 
-// spend keeps what a lease took.
+// spend keeps the tokens of a lease taken.
 func spend(ctx context.Context, lease *Lease, err error) error {
 	if err != nil {
 		return err
@@ -106,8 +107,8 @@ func spend(ctx context.Context, lease *Lease, err error) error {
 	return lease.Commit(ctx) // there is nothing to correct, so that nothing is written
 }
 
-// take takes n tokens of each limit that holds. Stored limits may change between the look at them and the request, which then names one
-// that is gone: it is made anew.
+// take takes n tokens of each limit that holds. Stored limits may change between the look at them and the request. A
+// request that names a removed limit is made anew.
 func (s *Scoped) take(ctx context.Context, op string, n int, take func(context.Context, Request) (*Lease, error)) (*Lease, error) {
 	r := Request{Entity: s.entity, Resource: s.resource, Limits: s.limits}
 	if n < 1 {

@@ -11,28 +11,28 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// A Status is where one limit stands, and what a request asks of it.
+// A Status is the state of one limit, with the request's amount.
 type Status struct {
 	Entity   string
 	Resource string
 	// Ancestor is how far above the request's entity the limit is: 0 of its own, 1 of its parent, 2 of the parent's parent.
 	Ancestor int
-	// Wider is how many resources wider than the request's the limit's is: 0 of the resource of the request, 1 of the one that it lies
-	// within, and 2 of the one that the latter lies within.
+	// Wider counts resources: 0 for a limit of the request's resource, 1 for the one around that, and 2 for the next.
 	Wider int
 	Limit Limit
 	// Window is the limit with the parameters of the window that holds now, nil where its own ones hold: see [Status.Now].
 	Window *Limit
 	// Available is the balance in tokens, rounded down; negative in debt.
 	Available int64
-	// Requested is what the request asks, in tokens.
+	// Requested is the amount of the request, in tokens.
 	Requested int64
-	// Kept is what the request leaves to others by its priority, in tokens, rounded up. It asks for so much beside what it takes.
+	// Kept is the part that the request's priority leaves to others, in tokens, rounded up. The request asks for this
+	// much beside its amount.
 	Kept int64
 	// Exceeded says that it asks for more than is available, or leaves less than Kept.
 	Exceeded bool
-	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills, and for a session quota of which no
-	// session is open: the first request begins one.
+	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills, and for a closed
+	// session quota: the first request begins a session.
 	ResetsAt time.Time
 	// Granted is what operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds is when that ends,
 	// in UTC; the zero time where the period of a quota ends it.
@@ -41,14 +41,13 @@ type Status struct {
 	// RetryAfter is the time after which that much is available if nothing else happens. It is 0 when it is now, and [Never]
 	// when the request asks for more than the limit can hold. For slots it is a second, since nobody knows when a holder is done.
 	RetryAfter time.Duration
-	// Queue is how long it takes to pay the debt if nothing else happens: a request that waits gets its tokens that much later than
-	// from an empty bucket. It is 0 without a debt.
+	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
+	// so much later than from an empty bucket. It is 0 without a debt.
 	Queue time.Duration
 }
 
-// Never is the time after which a request succeeds that asks for more than a limit can hold. It is the longest duration,
-// so that a loop that waits for it does not ask again and again. No other wait is as long: those end after 292 years, a
-// second before.
+// Never is the wait of a request for more than a limit can hold. It is the longest duration, so a loop that waits for
+// it does not ask again and again. No other wait is as long: those end after 292 years, a second before.
 const Never time.Duration = math.MaxInt64
 
 // longestWait is the longest wait but [Never]. It can be rounded up to a second.

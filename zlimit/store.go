@@ -17,8 +17,8 @@ import (
 )
 
 // A Store is where the state of limiters lives. [DynamoDB], [SQLite] and [Memory] make one. It is safe for concurrent
-// use, and several limiters may share it. Its method Close releases what the store opened. A client that was passed to
-// [DynamoDB] stays open.
+// use, and several limiters may share it. Its method Close releases everything that the store opened. A client that was
+// passed to [DynamoDB] stays open.
 type Store = store.Handle
 
 // A DynamoDBClient is the part of the AWS SDK's DynamoDB client that a store calls. Every [*dynamodb.Client] is one.
@@ -48,7 +48,7 @@ func WithStreams(client DynamoDBStreamsClient) DynamoDBOption { return dynamo.St
 func WithoutWirePath() DynamoDBOption { return dynamo.WithoutWire() }
 
 // DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes. It tries
-// again only after errors that prove that nothing was written.
+// again only after errors that prove the absence of a write.
 func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store {
 	if client == nil {
 		return Store{} // which New refuses
@@ -76,7 +76,7 @@ func SQLite(path string) (Store, error) {
 	return store.NewHandle(s, true), nil
 }
 
-// sqliteMissing is the rule that a path breaks in a program that does not link the SQLite store.
+// sqliteMissing is the rule that a path breaks in a program without the SQLite store.
 const sqliteMissing = `the program does not link the SQLite store: add import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"`
 
 // Memory returns a store in the memory of this process.
@@ -138,7 +138,7 @@ func parseDSN(text string) (dsn, error) {
 	return d, nil
 }
 
-// parseFile reads the path of a SQLite file, and returns what is wrong with it.
+// parseFile reads the path of a SQLite file, and returns the mistake in it.
 func (d *dsn) parseFile(path string) (reason string) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return "sqlite: must be followed by the path of a file"
@@ -155,7 +155,7 @@ func (d *dsn) parseFile(path string) (reason string) {
 	return ""
 }
 
-// parseTable reads the name of a DynamoDB table and its parameters, and returns what is wrong with them.
+// parseTable reads the name of a DynamoDB table and its parameters, and returns the mistake in them.
 func (d *dsn) parseTable(text string) (reason string) {
 	table, query, _ := strings.Cut(text, "?")
 	if reason := checkTable(table); reason != "" {
@@ -186,7 +186,7 @@ func (d *dsn) parseTable(text string) (reason string) {
 	return checkEndpoint(d.client.Endpoint)
 }
 
-// checkEndpoint returns what is wrong with the URL of a DynamoDB endpoint; "" stands for that of the region.
+// checkEndpoint returns the mistake in the URL of a DynamoDB endpoint; "" stands for that of the region.
 func checkEndpoint(endpoint string) (reason string) {
 	if endpoint == "" {
 		return ""

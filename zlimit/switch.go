@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Switch is what a level says of serving requests. The first level decides that says it, in the order of [Source]: the entity for the
-// resource, the entity, the resource.
+// A Switch decides whether requests of a level are served. The first level decides that says it, in the order of
+// [Source]: the entity for the resource, the entity, the resource.
 type Switch string
 
 // The values of a [Switch].
@@ -31,7 +31,7 @@ func (w Switch) value() expr.Value {
 	return expr.Bool(w == SwitchDisabled)
 }
 
-// switchValue returns what the item says of serving requests, as it has it.
+// switchValue returns the value of the item's switch.
 func (i *configItem) switchValue() expr.Value {
 	if i.said == nil {
 		return expr.Value{}
@@ -39,7 +39,7 @@ func (i *configItem) switchValue() expr.Value {
 	return *i.said
 }
 
-// switched returns what the item says of serving requests. A text of another program admits without limit, and counts as enabled.
+// switched returns the item's switch. A text of another program admits without limit, and counts as enabled.
 func (i *configItem) switched() Switch {
 	switch said := i.switchValue(); {
 	case said.Kind() == expr.KindNone:
@@ -104,12 +104,12 @@ type SwitchReport struct {
 // fails, and no process waits for its [WithConfigTTL]. A process writes nothing for requests that it knows to be refused. It looks once a
 // second whether they still are.
 //
-// The call may be repeated, and goes on where it was interrupted: it stamps what is not stamped yet. progress is called after each bucket,
-// unless it is nil. An audit event tells who disabled the level, see [AuditService].
+// The call may be repeated, and goes on where it was interrupted: it stamps the remaining items. After each bucket it
+// calls progress, unless that is nil. An audit event tells who disabled the level, see [AuditService].
 //
-// It costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads of the levels of its
-// entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which [NamespaceService.PurgeCost] tells the
-// cost. Those of an entity are found in an index.
+// The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
+// of the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
+// [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index.
 func (s *LimitService) Disable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchDisabled, progress)
 }
@@ -235,8 +235,8 @@ func patiently(ctx context.Context, l *RateLimiter, read func(context.Context) (
 	return page, err
 }
 
-// stampShards stamps the shards of one bucket. A shard is stamped before those that it has split off are listed: one that splits off
-// later copies the stamp.
+// stampShards stamps the shards of one bucket. A shard is stamped before the shards split off from it are listed: one
+// that splits off later copies the stamp.
 func (s *LimitService) stampShards(ctx context.Context, k layout.BucketKey, stamped func()) error {
 	numbers := []int{0}
 	for i := 0; i < len(numbers); i++ {
@@ -254,8 +254,9 @@ func (s *LimitService) stampShards(ctx context.Context, k layout.BucketKey, stam
 	return nil
 }
 
-// stamp stamps an item of a bucket by what is stored by now, and returns the number of shards that it tells of: 0 where there is no item.
-// Where asked to, it makes the item of a bucket whose requests are refused, so that no process with the former config makes one.
+// stamp stamps an item of a bucket by the limits stored by now, and returns the number of shards in it: 0 where there
+// is no item. Where asked to, it makes the item of a bucket whose requests are refused, so that no process with the
+// former config makes one.
 func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool) (shards int, err error) {
 	last := int64(0) // generation of the item
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {

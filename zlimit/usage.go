@@ -14,26 +14,27 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A UsageService tells what entities consumed in the past, and what they may consume now. It is safe for concurrent use.
+// A UsageService tells the past consumption of entities, and their present balances. It is safe for concurrent use.
 //
 // An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
 // no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says. On DynamoDB those of
 // days and months lack the last 75 to 80 minutes by default, see aggregator.WithoutRollUp.
 type UsageService struct{ l *RateLimiter }
 
-// A Snapshot is what one entity consumed of one resource in one window.
+// A Snapshot is the consumption of one resource by one entity in one window.
 type Snapshot struct {
 	Entity   string    `json:"entity"`
 	Resource string    `json:"resource"`
 	Window   Window    `json:"window"`
 	Start    time.Time `json:"start"` // of the window, in UTC
 	End      time.Time `json:"end"`   // the start of the next window
-	// Consumed is the net consumption of each limit, by its name: what was taken less what was given back. It is negative
-	// when requests that were admitted in an earlier window were corrected in this one. Beyond 9.2 quadrillion tokens it is
-	// the largest Quantity; the table has the exact figure.
+	// Consumed is the net consumption of each limit, by its name: tokens taken less tokens given back. It is negative
+	// when requests that were admitted in an earlier window were corrected in this one. Beyond 9.2 quadrillion tokens
+	// it is the largest Quantity; the table has the exact figure.
 	Consumed map[string]Quantity `json:"consumed"`
-	// FromChildren is the part of Consumed by which requests of children were charged to the entity as their parent. It lacks
-	// limits without such requests. What a table counted before it knew of this is not in it, see [Summary.MayRepeat].
+	// FromChildren is the part of Consumed by which requests of children were charged to the entity as their parent. It
+	// lacks limits without such requests. Counts from before the table knew of this are not in it, see
+	// [Summary.MayRepeat].
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`
 	// FromNarrower is the part of Consumed by which requests of other resources were charged to this one, since they lie within it, see
 	// [Config.Within]. It lacks limits without such requests.
@@ -42,13 +43,13 @@ type Snapshot struct {
 	Events int64 `json:"events"`
 }
 
-// Own returns what requests of the entity itself consumed of each limit. The sum over all entities of a resource counts each request
-// once, whatever parents it was charged to.
+// Own returns what requests of the entity itself consumed of each limit. The sum over all entities of a resource counts
+// each request once, with any parents.
 func (s Snapshot) Own() map[string]Quantity { return without(s.Consumed, s.FromChildren) }
 
-// Counted returns what the snapshot adds to the sum of a query, so that the sum counts each request once. Without an entity that is
-// [Snapshot.Own], since a request is charged to parents, too. Without a resource it is what was not charged by requests of narrower
-// resources, whose snapshots have them as well. With both it is Consumed.
+// Counted returns the part of the snapshot in the sum of a query, so that the sum counts each request once. Without an
+// entity that is [Snapshot.Own], since a request is charged to parents, too. Without a resource it leaves out charges
+// by requests of narrower resources, whose snapshots have them as well. With both it is Consumed.
 func (s Snapshot) Counted(q UsageQuery) map[string]Quantity {
 	switch {
 	case q.Entity == "":
@@ -60,7 +61,7 @@ func (s Snapshot) Counted(q UsageQuery) map[string]Quantity {
 	}
 }
 
-// without returns what is left of consumption without a part of it.
+// without returns the rest of consumption without a part of it.
 func without(consumed, part map[string]Quantity) map[string]Quantity {
 	left := maps.Clone(consumed)
 	for name, tokens := range part {
@@ -83,7 +84,7 @@ type UsageQuery struct {
 // resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends the
 // loop.
 //
-// It reads as the loop goes on, and may be moments behind. Its cost depends on the query:
+// Snapshots reads as the loop goes on, and may be moments behind. Its cost depends on the query:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
 //     at most 1 MB. A query without a resource takes one call more, and one for each resource of the entity.
 //   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call
@@ -219,7 +220,7 @@ func snapshotOf(it *layout.Usage) (Snapshot, bool) {
 	return snapshot, true
 }
 
-// addTo adds to the figure of a limit in a map, which is made for the first one that is not 0.
+// addTo adds to the figure of a limit in a map. It makes the map for the first figure other than 0.
 func addTo(to *map[string]Quantity, limit string, figure int64) {
 	if figure == 0 {
 		return

@@ -117,8 +117,8 @@ func (s usageSpan) resources(ctx context.Context, entity string) iter.Seq2[strin
 	}
 }
 
-// narrow bounds a query whose prefix is followed by the keys of windows. Keys of snapshots in a window begin with that
-// of the window, and "~" comes after every way in which they go on.
+// narrow bounds a query whose prefix is followed by the keys of windows. Keys of snapshots in a window begin with the
+// key of the window, and "~" comes after all their continuations.
 func (s usageSpan) narrow(q store.Query) store.Query {
 	if !s.first.IsZero() {
 		q.After = q.Prefix + s.window.key(s.window.Start(s.first.Add(-1))) + "~"

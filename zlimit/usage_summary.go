@@ -8,9 +8,9 @@ import (
 )
 
 // A Summary is the sum of the snapshots of a query. Its windows are those with consumption. Snapshots of the same
-// window, of several entities or resources, count as one. A sum over all entities of a resource has what each consumed itself, so that a
-// request counts once, whatever parents it was charged to. So does a sum over all resources of an entity: what a request was charged to
-// wider resources is not in it. See [Snapshot.Counted].
+// window, of several entities or resources, count as one. A sum over all entities of a resource has the own consumption
+// of each, so a request counts once, with any parents. So does a sum over all resources of an entity: it leaves out
+// charges to wider resources. See [Snapshot.Counted].
 type Summary struct {
 	Window  Window       `json:"window"`
 	From    time.Time    `json:"from,omitzero"` // the start of the first window; zero when there is none
@@ -27,8 +27,9 @@ type Summary struct {
 // A LimitUsage is the consumption of one limit in the windows of a [Summary].
 type LimitUsage struct {
 	Name string `json:"name"`
-	// FromChildren is what requests of children were charged to their parents: beside Total in a sum over all entities, and part of Total
-	// in one of an entity. Over all resources, a request counts in it for each resource that it was charged to.
+	// FromChildren is the charge of parents for requests of children: beside Total in a sum over all entities, and part
+	// of Total in one of an entity. Over all resources, a request counts in it for each resource that it was charged
+	// to.
 	FromChildren Quantity `json:"from_children,omitzero"`
 	// FromNarrower is what requests of narrower resources were charged to wider ones: beside Total in a sum over all resources of an
 	// entity. Over all entities, a request counts in it for each parent as well.
@@ -47,8 +48,8 @@ func (s Summary) Limit(name string) (LimitUsage, bool) {
 // ofAll reports whether a query is over all entities, so that its sum must count each request once.
 func (q *UsageQuery) ofAll() bool { return q.Entity == "" }
 
-// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost, and half a read unit more where no
-// entity is given. It reads them page by page and keeps only the sums.
+// Summary sums up the snapshots of [UsageService.Snapshots] for a query, at the same cost, and half a read unit more
+// without an entity. It reads them page by page and keeps only the sums.
 func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, error) {
 	sum := Summary{Window: q.Window, Limits: []LimitUsage{}}
 	window, children, narrower := map[string]Quantity{}, map[string]Quantity{}, map[string]Quantity{} // consumption in the last window so far, and by others in all

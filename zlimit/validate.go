@@ -163,7 +163,7 @@ func (l *Limit) validateSlots(field string) error {
 // maxSlots bounds the slots of a limit. Far fewer can be held with one write a term for each process.
 const maxSlots = 1_000_000_000
 
-// validateTimes checks what a quota has besides its name and amount.
+// validateTimes checks a quota except its name and amount.
 func (l *Limit) validateTimes(field string) error {
 	switch _, err := calendar.Parse(l.Resets, l.Zone); {
 	case l.Resets == "":
@@ -179,7 +179,7 @@ func (l *Limit) validateTimes(field string) error {
 	}
 }
 
-// validateSession checks what a session quota has besides its name and amount.
+// validateSession checks a session quota except its name and amount.
 func (l *Limit) validateSession(field string) error {
 	switch reason := grammar.CheckSession(l.Session); {
 	case reason != "":
@@ -242,8 +242,8 @@ func validateTokens(field string, tokens, least int64) error {
 	return nil
 }
 
-// validate checks all of a request that can be checked without its stored limits, and appends what it takes to amounts,
-// in millitokens. A resource that the request leaves to its consumption is filled in.
+// validate makes all checks of a request that need no stored limits, and appends its amounts, in millitokens. A
+// resource that the request leaves to its consumption is filled in.
 func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	if err := checkNil("consume", r.Consume); err != nil {
 		return nil, err

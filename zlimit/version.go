@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Version is the version of this client. A table says which versions may use it. Versions of zae-limiter ask for it, too: a client of
-// version 0.15.0 obeys what they store of limits up to that version.
+// Version is the version of this client. A table says which versions may use it. Versions of zae-limiter ask for it,
+// too: a client of version 0.15.0 obeys all limits that they store up to that version.
 const Version = "0.15.0"
 
 // A VersionError reports a table that this client may not use. The major version of its layout is another one, it
@@ -54,11 +54,11 @@ func checkVersion(item expr.Item) error {
 	return &VersionError{Schema: found.SchemaVersion, ClientMin: found.ClientMinVersion, Client: Version}
 }
 
-// always is what the version record of a new table says of [layout.Version.ChildrenFrom].
+// always is the [layout.Version.ChildrenFrom] of a new table.
 var always = layout.FormatTime(time.Time{})
 
-// mayRepeat reports whether usage of a window that began at a time may be from before the table counted what requests of children are
-// charged to their parents.
+// mayRepeat reports whether usage of a window may be from before the table counted the charges of parents for children,
+// given the window's beginning.
 func (l *RateLimiter) mayRepeat(ctx context.Context, start time.Time) (bool, error) {
 	items, err := l.table.ReadEventually(ctx, layout.VersionKey{}.Key())
 	if err != nil || items[0] == nil {
@@ -92,12 +92,12 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	return l.changeVersion(ctx, func(*layout.Version) {})
 }
 
-// raiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the
-// table, and the version of the deployed aggregator, unless it is "". It lowers none of them. Clients that are older
-// than the record allows are refused from then on.
+// raiseVersion raises the version record of the table to this client: the layout, the oldest client, and the version of
+// the deployed aggregator, unless it is "". It lowers none of them. Clients that are older than the record allows are
+// refused from then on.
 //
-// It returns a [*VersionError] for a table that this client may not use. It costs a read, and two conditional write units
-// where the record changes, with one for its index.
+// raiseVersion returns a [*VersionError] for a table that refuses this client. It costs a read, and two conditional
+// write units where the record changes, with one for its index.
 func (l *RateLimiter) raiseVersion(ctx context.Context, aggregator string) error {
 	return l.changeVersion(ctx, func(v *layout.Version) {
 		v.SchemaVersion = layout.Later(v.SchemaVersion, SchemaVersion)
@@ -118,8 +118,8 @@ func (l *RateLimiter) askFor(ctx context.Context, client string) error {
 	return publicError("ask the table for clients from "+client+" on", err)
 }
 
-// changeVersion changes the version record as it is by then. A record of before counts what requests of children are charged to their
-// parents from now on.
+// changeVersion changes the version record as it is by then. An older record counts the charges of parents for children
+// from now on.
 func (l *RateLimiter) changeVersion(ctx context.Context, change func(*layout.Version)) error {
 	return l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, err := l.table.Read(ctx, layout.VersionKey{}.Key())

@@ -20,14 +20,14 @@ type waiting struct {
 // MaxWait bounds how long a request waits for its tokens, in whole milliseconds. With 0 it does not wait. A negative time is a
 // [*ValidationError].
 //
-// It also bounds how deep the queue of a bucket gets: D is what flows into a limit in that time. A request for many tokens beside small
-// ones of the same MaxWait finds the queue full nearly always. It gets its turn with a MaxWait that is longer by the time in which its
-// tokens flow in.
+// MaxWait also bounds the depth of a bucket's queue: D is the inflow of a limit in that time. A request for many tokens
+// beside small ones of the same MaxWait finds the queue full nearly always. It gets its turn with a MaxWait that is
+// longer by the time in which its tokens flow in.
 func MaxWait(d time.Duration) WaitOption {
 	return func(w *waiting) { w.longest, w.bounded = d, true }
 }
 
-// waitOf returns how long a call may wait: what the options say, and no longer than until the deadline.
+// waitOf returns the longest wait of a call: that of the options, and no longer than until the deadline.
 func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 	var w waiting
 	for _, option := range opts {
@@ -50,21 +50,23 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 	return w.longest.Truncate(time.Millisecond), nil
 }
 
-// Wait consumes what the request asks, of all limits or of none, and returns the lease once the tokens are there. Callers of all
-// processes wait in one queue for each bucket, in the order in which the store has their writes. None of them asks again: a caller takes
-// tokens that are not there yet, and sleeps until they have flowed in. Requests that do not wait see the debt and are refused.
+// Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
+// Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
+// them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do
+// not wait see the debt and are refused.
 //
-// A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a [*ValidationError]. Where
-// the wait would be longer, it fails at once, takes nothing, and returns an [*ExceededError] that tells when the tokens would be there. The
-// end of the context ends the wait, and what was taken is given back in the background. Where it comes while the write is under way, nobody knows whether
-// the tokens were taken. They count as taken then, see [Stats].UnknownOutcomes. Its other errors are those of
-// [RateLimiter.Acquire].
+// A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a
+// [*ValidationError]. Where the wait would be longer, it fails at once, takes nothing, and returns an [*ExceededError]
+// that tells when the tokens would be there. The end of the context ends the wait, and the tokens are given back in the
+// background. When it comes during the write, the outcome of the write is unknown. The tokens then count as taken, see
+// [Stats].UnknownOutcomes. Its other errors are those of [RateLimiter.Acquire].
 //
-// Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time of [WithFreshness]
-// and a millisecond. A bucket with waiters may exceed that by the depth of its queue, at most what flows in within the longest MaxWait.
-// That happens after cancels and refunds while others sleep, where limits are raised, and in requests of several limits, with parents, or of
-// split buckets. The total since the bucket was created never exceeds what flowed in. Where something downstream bears no more than the
-// capacity, choose a MaxWait in which little flows in beside it.
+// Over any time the admissions of a bucket are at most its capacity and the inflow. The inflow of the time of
+// [WithFreshness] and a millisecond comes on top. A bucket with waiters may exceed this by the depth of its queue, at
+// most the inflow within the longest MaxWait. That happens after cancels and refunds while others sleep, where limits
+// are raised, and in requests of several limits, with parents, or of split buckets. The total since the bucket was
+// created never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a MaxWait in
+// which little flows in beside it.
 //
 // A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
 // longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
@@ -74,11 +76,11 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
 // on. It gives its tokens back and fails if that would take longer than it waits.
 //
-// In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a request that is allowed
-// sleeps until the queue in front of it has gone, and is [Lease.Degraded].
+// In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
+// queue in front of it has gone, and is [Lease.Degraded].
 //
-// It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs another. A caller that
-// sleeps until a quota is full anew pays for a rejection, and for Acquire then.
+// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
+// another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
 func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
 	if l.closed.Load() || !l.engine.Begin() {
 		return nil, ErrClosed
@@ -91,9 +93,9 @@ func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (
 	return reservation.wait(ctx)
 }
 
-// Reserve takes what the request asks, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller that sleeps by itself,
-// at the same cost and with the same errors. The caller then calls [Reservation.Wait], which returns at once after [Reservation.Due], or
-// [Reservation.Cancel].
+// Reserve takes the amounts of the request, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller
+// that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait], which
+// returns at once after [Reservation.Due], or [Reservation.Cancel].
 func (l *RateLimiter) Reserve(ctx context.Context, r Request, opts ...WaitOption) (*Reservation, error) {
 	return l.reserve(ctx, OpReserve, r, opts)
 }
@@ -110,10 +112,10 @@ func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []
 	return &Reservation{lease, op}, nil
 }
 
-// takeAtEdges goes on with a request that quotas or slots refuse: it sleeps until those are full anew, and asks again, once for each time.
-// For slots it stands in a line, and asks when some may have come back. What the
-// request could take by waiting for limits that refill it does not take before such a time and use after it. Nothing is held meanwhile.
-// It takes the outcome of the first try, and reports whether the caller slept.
+// takeAtEdges goes on with a request that quotas or slots refuse: it sleeps until those are full anew, and asks again,
+// once for each time. For slots it stands in a line, and asks when some may have come back. Before such a time the
+// request takes no tokens for use after it, even if limits that refill would let it wait. Nothing is held meanwhile. It
+// takes the outcome of the first try, and reports whether the caller slept.
 func (l *RateLimiter) takeAtEdges(
 	ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until time.Duration, err error,
 ) (slept bool, _ error) {
@@ -160,8 +162,8 @@ func turnOf(entity string, within time.Duration) time.Duration {
 	return within * time.Duration(h.Sum32()%1000) / 1000
 }
 
-// waitForUnknown has a request wait that is admitted although it is not known whether its tokens were taken: until no bucket of it is in
-// debt, or without an answer as long as it may.
+// waitForUnknown has a request wait that is admitted after an unknown outcome: until none of its buckets is in debt, or
+// without an answer as long as it may.
 func (l *RateLimiter) waitForUnknown(ctx context.Context, r *protocol.Request, lease *Lease) {
 	rest, err := l.engine.UntilPaid(ctx, r)
 	if err != nil {
@@ -175,7 +177,7 @@ func (l *RateLimiter) remaining(lease *Lease) time.Duration {
 	return max(l.engine.Remaining(&lease.receipt), 0)
 }
 
-// A Reservation is what an admitted request holds whose tokens may not be there yet. It is safe for concurrent use.
+// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use.
 type Reservation struct {
 	lease *Lease
 	op    string
@@ -188,9 +190,10 @@ func (r *Reservation) Due() time.Time {
 	return l.options.clock().Add(l.engine.Remaining(&r.lease.receipt))
 }
 
-// Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it sleeps, with the same
-// errors. It costs nothing unless limits were changed meanwhile: one read of half a unit for each 4 KB of the bucket, or a unit if it is
-// consistent. After [Reservation.Cancel], or once the lease is settled, it returns [ErrLeaseClosed].
+// Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it
+// sleeps, with the same errors. It costs nothing unless limits were changed meanwhile. Then it costs one read, half a
+// unit for each 4 KB of the bucket, or a unit if it is consistent. After [Reservation.Cancel], or once the lease is
+// settled, it returns [ErrLeaseClosed].
 func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
 	l := r.lease.limiter
 	if l.closed.Load() || !l.engine.Begin() {
@@ -241,8 +244,8 @@ func (r *Reservation) failure(ctx context.Context, err error) error {
 	return err
 }
 
-// Cancel gives back what was taken, whether or not the tokens are there yet. Those who wait behind keep the times that they were told.
-// It is [Lease.Rollback] of the lease, with the same cost and errors.
+// Cancel gives the tokens back, whether or not they are there yet. Those who wait behind keep the times that they were
+// told. It is [Lease.Rollback] of the lease, with the same cost and errors.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.lease.Rollback(ctx) }
 
 // isClosed reports whether a lease was settled, or is being settled.
@@ -252,7 +255,7 @@ func (le *Lease) isClosed() bool {
 	return le.phase != leaseOpen
 }
 
-// abandon closes a lease whose caller gave up, and gives back what was taken. It outlives the context.
+// abandon closes a lease whose caller gave up, and gives its tokens back. It outlives the context.
 func (le *Lease) abandon(ctx context.Context) {
 	le.mu.Lock()
 	if le.phase != leaseOpen {

@@ -10,8 +10,7 @@ import (
 )
 
 // An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
-// event in the transaction that makes the change, so that neither exists without the other. The service is safe for
-// concurrent use.
+// event in its own transaction, so that neither exists without the other. The service is safe for concurrent use.
 //
 // Events are kept for [zlimit.Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table,
 // as it was when they were written. They outlive the entities that they are about.

@@ -9,7 +9,7 @@ import (
 )
 
 // DefaultTimeout is how long a call takes at most, [Open] and [New] included, unless [RateLimiter.Within] says
-// something else. It is the last resort. A store that does not answer is an outage before that, after
+// something else. It is the last resort. A store that does not answer is an outage earlier, after
 // [zlimit.WithCallTimeout], and follows the failure policy. The default leaves room for creating a table.
 const DefaultTimeout = time.Minute
 
@@ -44,7 +44,7 @@ func (t callTimeout) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Duration(t))
 }
 
-// collect returns what a list yields, nothing if it ends with an error.
+// collect returns the elements of a list, none if it ends with an error.
 func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for element, err := range list {

@@ -14,51 +14,51 @@ import (
 // [zlimit.Level]. Changes reach every process within its [zlimit.WithConfigTTL], and the process that makes them at
 // once. It is safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read. The
-// transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
+// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on the level as read.
+// The transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
 // again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
 // a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
 // are validated before any of it: whole seconds as periods, at most 16 limits.
 //
 // Older programs do not obey windows of limits and wider resources. The first level with one raises the version that
-// the table asks of its programs, which refuses older ones when they start. Once for each process, that costs a read,
-// and a write unit where it changes something.
+// the table asks of its programs. The table then refuses older ones when they start. Once for each process, that costs
+// a read, and a write unit where it changes something.
 type LimitService struct {
 	core    *zlimit.LimitService
 	timeout callTimeout
 }
 
-// Get returns what is stored at a level, an empty config for nothing. A level that this version cannot limit by is an
-// [*zlimit.UnsupportedError].
+// Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
+// is an [*zlimit.UnsupportedError].
 func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Get(ctx, at)
 }
 
-// Set replaces what a level says, all of it but [zlimit.Config.Within], which stays where config has none: a change of
-// limits ends no budget over several resources. [LimitService.Update] changes a part, and [ResourceService.Put] has a
-// resource lie within none.
+// Set replaces the whole config of a level, except [zlimit.Config.Within]. A config without it keeps the stored one, so
+// a change of limits ends no budget over several resources. [LimitService.Update] changes a part, and
+// [ResourceService.Put] has a resource lie within none.
 func (s *LimitService) Set(at zlimit.Level, config zlimit.Config) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Set(ctx, at, config)
 }
 
-// Update changes what a level says: change gets the config that is stored, an empty one for none, and edits it. Nothing
-// is lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and
-// otherwise reads the level and calls change again. After 64 lost races it returns [zlimit.ErrContended].
+// Update changes the config of a level: change gets the stored config, an empty one for none, and edits it. Nothing is
+// lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and otherwise
+// reads the level and calls change again. After 64 lost races it returns [zlimit.ErrContended].
 //
-// An error of change ends Update, which returns that error and has written nothing. A config that says nothing in the
-// end deletes the level. The change function must not use the config after it returned.
+// An error of change ends Update, which returns that error and writes nothing. A config that says nothing in the end
+// deletes the level. The change function must not use the config after it returned.
 func (s *LimitService) Update(at zlimit.Level, change func(*zlimit.Config) error) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Update(ctx, at, change)
 }
 
-// Delete deletes what is stored at a level, if there is anything. A resource that lies within another one stays within
-// it: [ResourceService.Put] changes that.
+// Delete deletes the config of a level, if there is any. A resource within another one stays within it:
+// [ResourceService.Put] changes that.
 func (s *LimitService) Delete(at zlimit.Level) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -93,16 +93,16 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 // change in one transaction, which every process meets with its next write. A process that rejects requests from memory
 // may do so for [zlimit.WithRejectionCache] longer.
 //
-// Leases that are open keep what they took. When they are settled, what they give back is counted in the usage, and not
-// put back a second time. What they consumed beyond their request is charged. A disabled bucket stays disabled. A
-// bucket takes on stored limits that have changed since. The limits of a parent are reset by a call for the parent.
+// Open leases keep their tokens. Tokens that they give back later are counted in the usage, and not put back a second
+// time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits
+// that have changed since. The limits of a parent are reset by a call for the parent.
 //
-// It is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
+// Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
 // what each limit had. A call that fails with [zlimit.UnavailableError.Unknown] may have reset the bucket. Repeated
-// with the same operation ID, it resets once. A limit that the bucket does not have and that is not stored is a
-// [*zlimit.ValidationError]. After 64 lost races Reset returns [zlimit.ErrContended].
+// with the same operation ID, it resets once. A limit neither in the bucket nor stored is a [*zlimit.ValidationError].
+// After 64 lost races Reset returns [zlimit.ErrContended].
 //
-// It reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a
+// Reset reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a
 // unit each. It writes two units for each item of the bucket, and three each for the record and the event. It is safe
 // for concurrent use.
 func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error) {
@@ -124,7 +124,7 @@ func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error)
 // [*zlimit.ValidationError]. It names the present end. A bucket that does not exist is made where more than its
 // capacity is granted.
 //
-// It is otherwise as [LimitService.Reset], in costs and errors, too. Repeated with one operation ID, it adds once, also
+// In costs and errors, too, it is otherwise as [LimitService.Reset]. Repeated with one operation ID, it adds once, also
 // after a call that failed with [zlimit.UnavailableError.Unknown]. It is safe for concurrent use.
 func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error) {
 	ctx, cancel := s.timeout.context()
@@ -132,8 +132,8 @@ func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error)
 	return s.core.TopUp(ctx, r)
 }
 
-// Apply brings the stored limits of resources in line with what an application declares. Applications call it when they
-// start.
+// Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
+// they start.
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
@@ -143,8 +143,8 @@ func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error)
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
 // audit event. A change costs what Set costs. Processes may call it at once. When they declare different limits, such
-// as two versions of an application, the last one to start prevails. An error leaves what was applied before it, which
-// is returned with it.
+// as two versions of an application, the last one to start prevails. An error leaves the changes before it, and Apply
+// returns them with it.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -164,9 +164,8 @@ func (s *LimitService) List(q zlimit.LevelQuery) ([]zlimit.Stored, error) {
 //
 // The names of resources cost a read, and those of which entities have levels another one. The entities of each cost a
 // query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are
-// read without the index. What levels say costs a consistent batch read for each 100 of them. A level that was deleted
-// meanwhile is left out, and one that this version cannot limit by comes with [zlimit.Stored.Unsupported]. An error
-// ends the loop.
+// read without the index. What levels say costs a consistent batch read for each 100 of them. A level deleted meanwhile
+// is left out; one that this version cannot limit by comes with [zlimit.Stored.Unsupported]. An error ends the loop.
 func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Stored, error] {
 		return s.core.List(ctx, q)
@@ -181,11 +180,11 @@ func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, err
 // of any process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that
 // it knows to be refused. It looks once a second whether they still are.
 //
-// The call may be repeated, and goes on where it was interrupted: it stamps what is not stamped yet. progress is called
-// after each bucket, unless it is nil. An audit event tells who disabled the level, see [AuditService].
+// The call may be repeated, and goes on where it was interrupted: it stamps the remaining items. After each bucket it
+// calls progress, unless that is nil. An audit event tells who disabled the level, see [AuditService].
 //
-// It costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads of
-// the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
+// The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
+// of the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
 // [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index.
 func (s *LimitService) Disable(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()

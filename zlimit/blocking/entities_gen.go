@@ -13,9 +13,9 @@ import (
 // have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
 // concurrent use.
 //
-// A process that has used an entity before learns of a record that another one writes within its
-// [zlimit.WithConfigTTL]. On DynamoDB the same holds for a process that first uses the entity in the moment after: its
-// read may still be behind. Until then the parent is not charged.
+// A process that has used an entity before learns of another process's record within its [zlimit.WithConfigTTL]. On
+// DynamoDB the same holds for a process that first uses the entity in the moment after: its read may still be behind.
+// Until then the parent is not charged.
 type EntityService struct {
 	core    *zlimit.EntityService
 	timeout callTimeout
@@ -24,10 +24,10 @@ type EntityService struct {
 // Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record,
 // and with it and its own parents the entity makes a chain of at most 8.
 //
-// It returns [zlimit.ErrEntityExists] for an ID that has a record, [zlimit.ErrEntityNotFound] when the parent has none,
-// and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event: two
-// write units per KB each, and one for the index of each. The first change within [zlimit.WithConfigTTL] reads two
-// items more, in a call more. A parent costs in addition:
+// Create returns [zlimit.ErrEntityExists] for an ID with a record, [zlimit.ErrEntityNotFound] for a parent without one,
+// and a [*zlimit.ValidationError] for a broken rule. It costs a transaction of the record and an audit event: two write
+// units per KB each, and one for the index of each. The first change within [zlimit.WithConfigTTL] reads two items
+// more, in a call more. A parent costs in addition:
 //   - one write unit for an index more;
 //   - three for the item that lists the child under the parent's key;
 //   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
@@ -70,10 +70,10 @@ func (s *EntityService) Buckets(id string) ([]zlimit.Bucket, error) {
 }
 
 // BucketsSeq yields the buckets of an entity, in the order of their resources. A resource that the entity has not used
-// yet has no bucket: [RateLimiter.Available] tells what it would have.
+// yet has no bucket: [RateLimiter.Available] tells its balance.
 //
-// It reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at a
-// time consistently, at a read unit per 4 KB of each. The index may be moments behind.
+// Buckets reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at
+// a time consistently, at a read unit per 4 KB of each. The index may be moments behind.
 func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, id)
@@ -89,17 +89,17 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 // an interrupted deletion. A request that comes meanwhile, or later, starts a new bucket of full limits, so revoke the
 // access of the entity first.
 //
-// It costs:
+// The cost is:
 //   - a consistent read of all items under the entity's key;
 //   - a read and a transaction for each resource with limits of its own, see [LimitService];
-//   - a consistent read of a bucket for each resource that has limits, that the entity has limits or usage of, or that
-//     this process has seen it use;
+//   - a consistent read of a bucket for each resource with limits, with limits or usage of the entity, or with use of
+//     it seen by this process;
 //   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
-//   - a transaction of the record and its event, and with a parent also of the item that lists the entity under the
-//     parent's key, two write units and one for an index;
+//   - a transaction of the record and its event, two write units and one for an index; with a parent also of the item
+//     under the parent's key that lists the entity;
 //   - for the children a consistent query under the entity's key, and two queries of an index.
 //
-// The index, which may be moments behind, finds a bucket of another resource, and a child that another program created.
+// The index, perhaps moments behind, finds a bucket of another resource, and a child that another program created.
 func (s *EntityService) Delete(id string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -114,12 +114,12 @@ func (s *EntityService) List(q zlimit.EntityQuery) ([]zlimit.Entity, error) {
 	return collect(s.core.List(ctx, q))
 }
 
-// ListSeq yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes
-// on with [zlimit.EntityQuery.After], the ID of the last entity that it yielded.
+// ListSeq yields the entities of the namespace that have a record, in the order of their IDs. To go on with a list that
+// was left, set [zlimit.EntityQuery.After] to the ID of the last entity.
 //
-// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
+// List reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
 // some 30 entries. Each record costs half a unit per 4 KB, 100 to a call. The index has an entry for each record, for
-// each level of limits and for each usage snapshot of an entity; on DynamoDB for those snapshots that do not expire. An
+// each level of limits, and for each usage snapshot of an entity. On DynamoDB, expiring snapshots are left out. An
 // error ends the loop.
 func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Entity, error] {
@@ -132,8 +132,8 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 // entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
 // entity.
 //
-// It returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller
-// reads it again and starts over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a
+// Update returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again. The
+// caller reads it again and starts over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a
 // [*zlimit.ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an
 // audit event. The two cost two write units per KB each, and one for the index of the event. A record with a parent
 // costs one more per KB for its index. Where nothing is to change Update costs the read. The first change within
@@ -147,8 +147,8 @@ func (s *EntityService) Update(e zlimit.Entity) (zlimit.Entity, error) {
 // Ensure returns the entity of an ID, and creates it when it has no record. An application calls it for the entities
 // that it cannot do without. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
 //
-// It returns [zlimit.ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other
-// errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
+// Ensure returns [zlimit.ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the
+// other errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
 func (s *EntityService) Ensure(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Close settles a lease that is still open, and does nothing to one that was committed or rolled back. It is for a defer
-// right after [RateLimiter.Acquire]:
+// Close settles a lease that is still open, and leaves a committed or rolled back one alone. It is for a defer right
+// after [RateLimiter.Acquire]:
 //
 //	lease, err := limiter.Acquire(request)
 //	if err != nil {
@@ -15,9 +15,9 @@ import (
 //	}
 //	defer lease.Close()
 //
-// It commits what was recorded, also when the function returns early or panics. A limiter cannot tell how much of the
-// work was done by then, and never gives back what may have been used. Code that wants its tokens back after a failure
-// calls [Lease.Rollback] before, or is a function for [RateLimiter.Do].
+// Close commits the recorded amounts, also when the function returns early or panics. A limiter cannot tell how much of
+// the work was done by then, and never gives back what may have been used. Code that wants its tokens back after a
+// failure calls [Lease.Rollback] before, or is a function for [RateLimiter.Do].
 //
 // Close tries a failed commit or rollback again where that is possible. It costs and fails like [Lease.Commit].
 func (le *Lease) Close() error {

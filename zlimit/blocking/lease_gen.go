@@ -4,16 +4,15 @@ package blocking
 
 import "github.com/zlimit/zlimit-go/zlimit"
 
-// A Lease is what an admitted request holds. The tokens were taken when the request was admitted. The lease corrects
-// them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
+// A Lease holds the tokens and slots of an admitted request. The tokens were taken when the request was admitted. The
+// lease corrects them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
 // A lease acts once. After Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
-// and so do those of the zero value. A lease that is dropped without either keeps its tokens taken, and loses
-// corrections that were only recorded.
+// and so do those of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
 //
-// No method waits for calls of the store that another one makes, except that a Commit waits for another Commit, and a
-// Rollback for another Rollback. A Commit or Rollback settles what was taken and recorded when it begins. A
-// [Lease.Consume] that is under way then gives back what it takes, and returns [zlimit.ErrLeaseClosed].
+// No method waits for calls of the store by another method. The exceptions are a Commit behind a Commit, and a Rollback
+// behind a Rollback. A Commit or Rollback settles the amounts taken and recorded when it begins. A [Lease.Consume]
+// under way then gives its tokens back, and returns [zlimit.ErrLeaseClosed].
 type Lease struct {
 	core    *zlimit.Lease
 	timeout callTimeout
@@ -25,9 +24,8 @@ func (le *Lease) Degraded() bool {
 }
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
-// to. It goes by the buckets as this process last saw them. For a lease that was just acquired, that is how its own
-// write left them. Requested is what the lease took. It makes no call, and returns none for a lease that is
-// [Lease.Degraded].
+// to. It goes by the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
+// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded].
 func (le *Lease) Statuses() zlimit.Statuses {
 	return le.core.Statuses()
 }
@@ -38,21 +36,21 @@ func (le *Lease) AppendStatuses(to zlimit.Statuses) zlimit.Statuses {
 	return le.core.AppendStatuses(to)
 }
 
-// Consumed returns the net consumption in tokens: what was taken, with the corrections recorded so far.
+// Consumed returns the net consumption in tokens: the amounts taken, with the corrections recorded so far.
 func (le *Lease) Consumed() zlimit.Amounts {
 	return le.core.Consumed()
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
 // Unlike Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side.
-// Where the lease is settled meanwhile, Consume gives back what it took, and returns [zlimit.ErrLeaseClosed].
+// When the lease is settled meanwhile, Consume gives its tokens back, and returns [zlimit.ErrLeaseClosed].
 func (le *Lease) Consume(c zlimit.Consumption) error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()
 	return le.core.Consume(ctx, c)
 }
 
-// Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
+// Adjust records a correction of the consumption, in tokens: positive for more, negative for less. [Lease.Commit]
 // writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
 // [*zlimit.ValidationError] for a limit that the resource does not have. It also does so for a correction that would
 // leave the lease with less than nothing. It does no I/O.
@@ -65,37 +63,36 @@ func (le *Lease) Release(c zlimit.Consumption) error {
 	return le.core.Release(c)
 }
 
-// Lost returns a channel that is closed when the lease loses a slot that it holds: when the store was not reached for
-// nearly two terms of [zlimit.Slots], when its bucket was deleted, or when the limiter was closed. What the slot guards
-// has to end then. The channel is never closed for a lease without slots, one that is [Lease.Degraded], or one that was
-// committed or rolled back before. It does no I/O.
+// Lost returns a channel that is closed when the lease loses a slot. That happens when the store was not reached for
+// nearly two terms of [zlimit.Slots], the bucket was deleted, or the limiter was closed. Work that the slot guards has
+// to end then. The channel is never closed for a lease without slots, a [Lease.Degraded] one, or one settled before. It
+// does no I/O.
 func (le *Lease) Lost() <-chan struct{} {
 	return le.core.Lost()
 }
 
 // Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that
-// held a slot of the same limit, the later one has the greater number. Something that a slot guards can keep the
-// greatest number that it has seen, and refuse a lower one: that of a process which was suspended for longer than its
-// lease. It is 0 for a lease without slots, and one that is [Lease.Degraded]. It does no I/O.
+// held a slot of the same limit, the later one has the greater number. A resource guarded by a slot can keep the
+// greatest number seen, and refuse a lower one. A lower one is that of a process suspended for longer than its lease.
+// It is 0 for a lease without slots, and one that is [Lease.Degraded]. It does no I/O.
 func (le *Lease) Fence() int64 {
 	return le.core.Fence()
 }
 
 // Commit writes the recorded corrections, gives back slots, and closes the lease. With nothing to correct or give back
-// it costs nothing. Otherwise it costs one write for each bucket that was charged, which takes up to 5 seconds,
-// whatever the timeout.
+// it costs nothing. Otherwise it costs one write for each charged bucket, and takes up to 5 seconds, at any timeout.
 //
 // An [*zlimit.UnavailableError] whose Unknown is false, or an [*zlimit.ItemError], means that at least one of the
-// writes provably did not happen. The lease then stays open for another Commit, which does what is missing. A Commit
-// that comes while another one writes waits for that, up to 5 seconds.
+// writes provably did not happen. The lease then stays open for another Commit, which writes the rest. A Commit that
+// comes while another one writes waits for its end, up to 5 seconds.
 func (le *Lease) Commit() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()
 	return le.core.Commit(ctx)
 }
 
-// Rollback returns all that was taken, tokens and slots, drops what was recorded, and closes the lease. It costs one
-// write for each bucket that was charged, and goes on and fails like [Lease.Commit].
+// Rollback returns all tokens and slots, drops recorded corrections, and closes the lease. It costs one write for each
+// bucket that was charged, and goes on and fails like [Lease.Commit].
 func (le *Lease) Rollback() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()

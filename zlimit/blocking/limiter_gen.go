@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
+// Open opens the store of a data source name, and returns a limiter on it that closes it in the end:
 //
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
@@ -64,7 +64,7 @@ type RateLimiter struct {
 	Audit *AuditService
 	// Managed changes stored limits for programs that keep them as code.
 	Managed *ManagedService
-	// Usage tells what entities consumed, and what they may.
+	// Usage tells the consumption of entities, and their balances.
 	Usage *UsageService
 
 	core    *zlimit.RateLimiter
@@ -87,7 +87,7 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists, with one exception: an older version record notes
+// namespace, where they are missing. It changes nothing that exists, with one exception. An older version record notes
 // the time from which the table counts charges of children to their parents. Several processes may call it at once.
 // Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*zlimit.VersionError] for a table that this client may not use.
@@ -128,32 +128,32 @@ func (l *RateLimiter) Available(q zlimit.AvailableQuery) (zlimit.Statuses, error
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [zlimit.Never], with
-// an [*zlimit.ExceededError]. Where limits have windows, [zlimit.ExceededError.RetryAfter] says what the time means.
+// an [*zlimit.ExceededError]. Where limits have windows, [zlimit.ExceededError.RetryAfter] explains the time.
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
-// changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
-// wait holds.
+// TimeUntil consumes nothing, and costs as much as [RateLimiter.Available] for each of them. The limits of a bucket may
+// have changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that
+// the wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
 	return l.core.TimeUntil(ctx, r)
 }
 
-// Acquire consumes what the request asks, of all limits or of none. It returns a lease to settle once the real cost is
-// known. A lease that needs no settling may be dropped.
+// Acquire consumes the amounts of the request, of all limits or of none. It returns a lease to settle once the real
+// cost is known. A lease that needs no settling may be dropped.
 //
 // Its errors are:
 //   - an [*zlimit.ExceededError] when a limit falls short;
 //   - [zlimit.ErrNoLimits] when no level has limits for the request;
-//   - a [*zlimit.ValidationError] for a request that breaks a rule or names a limit that is not configured;
+//   - a [*zlimit.ValidationError] for a request that breaks a rule or names an unknown limit;
 //   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
 //   - an [*zlimit.ItemError] when an item of the table cannot be read;
 //   - [zlimit.ErrContended] when other writers were faster in every try;
 //   - [context.DeadlineExceeded] when the timeout has passed.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
-// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
-// its own limits name, which may be none.
+// were taken of one are given back when the other falls short. A parent is charged for the request's limits among its
+// own, perhaps none.
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
@@ -220,23 +220,23 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 	return &Scoped{l.core.For(entity, resource, limits...), l.timeout}
 }
 
-// Wait consumes what the request asks, of all limits or of none, and returns the lease once the tokens are there.
+// Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
 // Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
 // them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do
 // not wait see the debt and are refused.
 //
 // A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a
 // [*zlimit.ValidationError]. Where the wait would be longer, it fails at once, takes nothing, and returns an
-// [*zlimit.ExceededError] that tells when the tokens would be there. Where it comes while the write is under way,
-// nobody knows whether the tokens were taken. They count as taken then, see [zlimit.Stats].UnknownOutcomes. Its other
-// errors are those of [RateLimiter.Acquire].
+// [*zlimit.ExceededError] that tells when the tokens would be there. When the timeout passes during the write, the
+// outcome of the write is unknown. The tokens then count as taken, see [zlimit.Stats].UnknownOutcomes. Its other errors
+// are those of [RateLimiter.Acquire].
 //
-// Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time
-// of [zlimit.WithFreshness] and a millisecond. A bucket with waiters may exceed that by the depth of its queue, at most
-// what flows in within the longest MaxWait. That happens after cancels and refunds while others sleep, where limits are
-// raised, and in requests of several limits, with parents, or of split buckets. The total since the bucket was created
-// never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a MaxWait in which
-// little flows in beside it.
+// Over any time the admissions of a bucket are at most its capacity and the inflow. The inflow of the time of
+// [zlimit.WithFreshness] and a millisecond comes on top. A bucket with waiters may exceed this by the depth of its
+// queue, at most the inflow within the longest MaxWait. That happens after cancels and refunds while others sleep,
+// where limits are raised, and in requests of several limits, with parents, or of split buckets. The total since the
+// bucket was created never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a
+// MaxWait in which little flows in beside it.
 //
 // A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
 // longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
@@ -246,10 +246,10 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 // Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
 // on. It gives its tokens back and fails if that would take longer than it waits.
 //
-// In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a
-// request that is allowed sleeps until the queue in front of it has gone, and is [Lease.Degraded].
+// In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
+// queue in front of it has gone, and is [Lease.Degraded].
 //
-// It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs
+// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
 // another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
 func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
@@ -261,9 +261,9 @@ func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease,
 	return &Lease{core, l.timeout}, nil
 }
 
-// Reserve takes what the request asks, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller that
-// sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait], which returns
-// at once after [Reservation.Due], or [Reservation.Cancel].
+// Reserve takes the amounts of the request, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller
+// that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait], which
+// returns at once after [Reservation.Due], or [Reservation.Cancel].
 func (l *RateLimiter) Reserve(r zlimit.Request, opts ...zlimit.WaitOption) (*Reservation, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

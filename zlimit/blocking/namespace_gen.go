@@ -9,14 +9,14 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, whatever
-// namespace it works in. It is safe for concurrent use.
+// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, in any
+// namespace. It is safe for concurrent use.
 //
 // A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
-// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
-// in a namespace has its ID, and is not disturbed by any of that. It goes on to read and write, and a recovery keeps
-// what it writes. Close it before a purge, since what it writes afterwards stays until the ID is purged again. Audit
-// events belong to a namespace. Changes of namespaces themselves have none.
+// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. An open limiter of a
+// namespace has its ID, and none of this disturbs it. It goes on to read and write, and a recovery keeps its writes.
+// Close it before a purge, since later writes stay until the ID is purged again. Audit events belong to a namespace.
+// Changes of namespaces themselves have none.
 type NamespaceService struct {
 	core    *zlimit.NamespaceService
 	timeout callTimeout
@@ -53,15 +53,15 @@ func (s *NamespaceService) ListSeq() iter.Seq2[zlimit.Namespace, error] {
 	})
 }
 
-// Orphans returns the namespaces that have lost their name: deleted, or with a purge that has not ended. It costs what
-// a loop over [NamespaceService.OrphansSeq] costs; an error leaves nothing of the list.
+// Orphans returns the namespaces without their name: deleted ones, and those with an unfinished purge. It costs what a
+// loop over [NamespaceService.OrphansSeq] costs; an error leaves nothing of the list.
 func (s *NamespaceService) Orphans() ([]zlimit.Namespace, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return collect(s.core.Orphans(ctx))
 }
 
-// OrphansSeq yields the namespaces that have lost their name: deleted, or with a purge that has not ended. It reads the
+// OrphansSeq yields the namespaces without their name: deleted ones, and those with an unfinished purge. It reads the
 // records of all namespaces, page by page as the loop goes on: a read unit per 4 KB.
 func (s *NamespaceService) OrphansSeq() iter.Seq2[zlimit.Namespace, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Namespace, error] {
@@ -89,8 +89,9 @@ func (s *NamespaceService) Recover(id string) (zlimit.Namespace, error) {
 	return s.core.Recover(ctx, id)
 }
 
-// PurgeCost returns what the reads of a purge cost, before it begins. It makes one DescribeTable call, and none on
-// stores whose indexes have all items: a purge costs by its namespace alone there, and the cost is the zero value.
+// PurgeCost returns the cost of the reads of a purge, before it begins. It makes one DescribeTable call. On stores
+// whose indexes have all items it makes none: a purge costs by its namespace alone there, and the cost is the zero
+// value.
 func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -101,12 +102,12 @@ func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
 // the registry. It calls progress after every 25 items, unless progress is nil. A purge that has begun cannot be
 // undone.
 //
-// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that
-// is not registered any more is purged as well: a limiter that was still open may have written items.
-// [zlimit.ErrNamespaceNotFound] says that it had nothing. Purge returns [zlimit.ErrNamespaceState] for a namespace that
-// is not deleted, or that a limiter keeps writing to.
+// An interrupted or failed purge goes on when Purge is called again; several may run at once. An unregistered ID is
+// purged as well: a limiter that was still open may have written items. [zlimit.ErrNamespaceNotFound] says that it had
+// nothing. Purge returns [zlimit.ErrNamespaceState] for a namespace that is not deleted, or still gets writes of a
+// limiter.
 //
-// It costs what deleting each item by itself does: a write unit per KB, and one for each index that has the item. A
+// Purge costs as much as deleting each item by itself: a write unit per KB, and one for each index with the item. A
 // bucket costs three, most others two. Reading the keys costs half a read unit per 4 KB of them, twice. An ID that is
 // not registered costs a read unit per 4 KB of the names of all namespaces.
 //

@@ -16,23 +16,23 @@ type ResourceService struct {
 	timeout callTimeout
 }
 
-// Put stores which resource another one lies within, or with an empty Within that it lies within none. The limits of
-// the resource stay as they are. A change reaches other processes within their [zlimit.WithConfigTTL], as a change of
+// Put stores the wider resource of a resource. With an empty Within, the resource lies within none. The limits of the
+// resource stay as they are. A change reaches other processes within their [zlimit.WithConfigTTL], as a change of
 // limits does.
 //
-// It returns a [*zlimit.ValidationError], and has written nothing, where
+// Put returns a [*zlimit.ValidationError], and has written nothing, where
 //   - a resource would lie within itself, or a chain would have more than three resources, as far as the stored
 //     resources tell. Two calls at once may still make a circle, and requests of its resources fail then;
 //   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
 //
-// Older programs would not charge the wider resource. So the first Put of a table, and whatever else stores a wider
-// resource, raises the version that the table asks of its programs to 0.10.1, see [LimitService]. Older ones are
-// refused when they start, with a [*zlimit.VersionError]. Those that run go on until they are started again. A limiter
-// with [zlimit.WithMixedFleet] refuses wider resources, since zae-limiter knows none.
+// Older programs would not charge the wider resource. So the first write of a wider resource, by Put or otherwise,
+// raises the version that the table asks of its programs to 0.10.1; see [LimitService]. Older ones are refused when
+// they start, with a [*zlimit.VersionError]. Those that run go on until they are started again. A limiter with
+// [zlimit.WithMixedFleet] refuses wider resources, since zae-limiter knows none.
 //
-// Put costs what [LimitService.Update] costs. With another wider resource than before it costs a read of the registries
-// of resources and of levels, one of each stored resource, and one of the version of the table. A Put that changes
-// nothing writes nothing.
+// Put costs what [LimitService.Update] costs. A new wider resource costs further reads: of the registries of resources
+// and of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes
+// nothing.
 func (s *ResourceService) Put(r zlimit.Resource) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 // made by [RateLimiter.For], is safe for concurrent use, and costs nothing to make. Its methods WaitN and Limit are
 // those that clients of services and middleware for gRPC ask of a limiter.
 //
-// Each method takes a number of tokens of every limit that holds: of those given to For, or else of the stored ones of
-// the entity and the resource. So it is for limits that count the same thing, such as calls a second and calls a day.
-// Where one counts requests and another tokens, [RateLimiter.Acquire] says how many of each. What is taken is spent:
-// only [Scoped.ReserveN] gives it back.
+// Each method takes a number of tokens of every limit: of those given to For, or else of the stored ones of the entity
+// and the resource. So it is for limits that count the same thing, such as calls a second and calls a day. Where one
+// counts requests and another tokens, [RateLimiter.Acquire] says how many of each. The tokens are spent: only
+// [Scoped.ReserveN] can give them back.
 //
 // A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a
 // [*zlimit.ValidationError] of each method. Stored [zlimit.Slots] are not asked for: a caller that has to hold one uses

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// steps yields what a list yields. Each step, from one element to the next, takes at most the timeout; the time that the
-// loop spends on an element does not count.
+// steps yields the elements of a list. Each step, from one element to the next, takes at most the timeout; the time
+// that the loop spends on an element does not count.
 func steps[T any](timeout callTimeout, list func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	if timeout <= 0 {
 		return list(context.Background())

@@ -9,8 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A UsageService tells what entities consumed in the past, and what they may consume now. It is safe for concurrent
-// use.
+// A UsageService tells the past consumption of entities, and their present balances. It is safe for concurrent use.
 //
 // An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
 // no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says. On DynamoDB
@@ -32,7 +31,7 @@ func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error)
 // their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
 // the loop.
 //
-// It reads as the loop goes on, and may be moments behind. Its cost depends on the query:
+// Snapshots reads as the loop goes on, and may be moments behind. Its cost depends on the query:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
 //     at most 1 MB. A query without a resource takes one call more, and one for each resource of the entity.
 //   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call
@@ -70,25 +69,25 @@ func (s *UsageService) Buckets(resource string) ([]zlimit.Bucket, error) {
 // used the resource, or whose bucket has expired, has none: its limits are full. On DynamoDB a bucket that was used
 // once may be missing, and is neither in debt nor rejected then: [UsageService.Coverage] tells how many may be.
 //
-// It reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit per
-// 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
+// Buckets reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit
+// per 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
 func (s *UsageService) BucketsSeq(resource string) iter.Seq2[zlimit.Bucket, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, resource)
 	})
 }
 
-// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. It reads the keys of the
-// buckets, and of the usage of two hours, from an index: half a read unit per 4 KB of it, some 20 entries. In SQLite
-// and in memory it reads nothing.
+// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. Coverage reads the keys of the
+// buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, some 20 entries. In
+// SQLite and in memory it reads nothing.
 func (s *UsageService) Coverage(resource string) (zlimit.Coverage, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Coverage(ctx, resource)
 }
 
-// Summary sums up the snapshots that [UsageService.SnapshotsSeq] yields for a query, at the same cost, and half a read
-// unit more where no entity is given. It reads them page by page and keeps only the sums.
+// Summary sums up the snapshots of [UsageService.Snapshots] for a query, at the same cost, and half a read unit more
+// without an entity. It reads them page by page and keeps only the sums.
 func (s *UsageService) Summary(q zlimit.UsageQuery) (zlimit.Summary, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

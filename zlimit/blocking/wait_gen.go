@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Reservation is what an admitted request holds whose tokens may not be there yet. It is safe for concurrent use.
+// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use.
 type Reservation struct {
 	core    *zlimit.Reservation
 	timeout callTimeout
@@ -21,9 +21,9 @@ func (r *Reservation) Due() time.Time {
 }
 
 // Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it
-// sleeps, with the same errors. It costs nothing unless limits were changed meanwhile: one read of half a unit for each
-// 4 KB of the bucket, or a unit if it is consistent. After [Reservation.Cancel], or once the lease is settled, it
-// returns [zlimit.ErrLeaseClosed].
+// sleeps, with the same errors. It costs nothing unless limits were changed meanwhile. Then it costs one read, half a
+// unit for each 4 KB of the bucket, or a unit if it is consistent. After [Reservation.Cancel], or once the lease is
+// settled, it returns [zlimit.ErrLeaseClosed].
 func (r *Reservation) Wait() (*Lease, error) {
 	ctx, cancel := r.timeout.context()
 	defer cancel()
@@ -34,8 +34,8 @@ func (r *Reservation) Wait() (*Lease, error) {
 	return &Lease{core, r.timeout}, nil
 }
 
-// Cancel gives back what was taken, whether or not the tokens are there yet. Those who wait behind keep the times that
-// they were told. It is [Lease.Rollback] of the lease, with the same cost and errors.
+// Cancel gives the tokens back, whether or not they are there yet. Those who wait behind keep the times that they were
+// told. It is [Lease.Rollback] of the lease, with the same cost and errors.
 func (r *Reservation) Cancel() error {
 	ctx, cancel := r.timeout.context()
 	defer cancel()

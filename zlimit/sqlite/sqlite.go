@@ -3,7 +3,8 @@
 //
 //	import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"
 //
-// It is a package of its own so that a program with its limits in DynamoDB or in memory does not carry a database engine.
+// The package is apart from zlimit, so that a program with its limits in DynamoDB or in memory carries no database
+// engine.
 //
 // [zlimit.Open]: https://pkg.go.dev/github.com/zlimit/zlimit-go/zlimit#Open
 // [zlimit.SQLite]: https://pkg.go.dev/github.com/zlimit/zlimit-go/zlimit#SQLite

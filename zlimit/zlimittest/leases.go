@@ -17,9 +17,9 @@ import (
 // grace is how long a test waits in its end for leases that other goroutines are about to settle.
 const grace = time.Second
 
-// CheckLeases returns the option of a limiter that makes a test fail which ends while leases of the limiter are neither
-// committed nor rolled back. What was recorded on such a lease is lost, and a failure gave nothing back. The test says where each
-// of them was acquired. It waits up to a second for those that other goroutines are about to settle.
+// CheckLeases returns the option of a limiter that fails a test with open leases: at its end, some are neither
+// committed nor rolled back. Records on such a lease are lost, and a failure gave nothing back. The test says where
+// each of them was acquired. It waits up to a second for those that other goroutines are about to settle.
 //
 // Limiters of [New] have the option. A test that makes its limiter itself gives it to [zlimit.Open] or [zlimit.New]. Leases of
 // requests that were admitted uncounted, in an outage, are not checked, nor is anything once the test has failed.
@@ -41,7 +41,7 @@ func IgnoreLeases(limiter *zlimit.RateLimiter) {
 // ledgers are those of the limiters of New, while their tests run.
 var ledgers sync.Map
 
-// A ledger has the leases that are open, and who acquired what where.
+// A ledger has the open leases, with the places where they were acquired.
 type ledger struct {
 	ignored atomic.Bool
 	mu      sync.Mutex
