@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -195,11 +196,33 @@ func (s *serverStream) RecvMsg(m any) error {
 // unsent stands for the peer of a call until gRPC has begun to send it.
 type unsent struct{ net.Addr }
 
+// A proof is what gRPC tells of a call by options: that the call has ended, and to whom any try of it was given a stream. Without
+// either the call counts as sent, since an interceptor between may have dropped the options.
+type proof struct {
+	to           peer.Peer
+	ended, begun atomic.Bool
+}
+
+// options adds those that the proof goes by.
+func (p *proof) options(given []grpc.CallOption) []grpc.CallOption {
+	p.to.Addr = unsent{}
+	return append(slices.Clip(given), grpc.Peer(&p.to), grpc.OnFinish(func(error) { // which gRPC calls once the peer is filled in
+		if p.to.Addr != net.Addr(unsent{}) {
+			p.begun.Store(true)
+		}
+		p.ended.Store(true)
+	}))
+}
+
+// unsent reports that gRPC has ended the call without having begun to send it.
+func (p *proof) unsent() bool { return p.ended.Load() && !p.begun.Load() }
+
 // UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is not
 // sent, and fails with the error of [Error]. A call that fails before gRPC has begun to send it gives back what it took,
-// such as one that finds no server. gRPC says so by an option of the call: an interceptor between the two must pass options on. Every other
-// outcome commits, whatever its code, since the server may have served the call: UNAVAILABLE, a deadline that passes, and a
-// panic of another interceptor are among them.
+// such as one that finds no server. gRPC says so by options of the call. Every other outcome commits, whatever its code, since
+// the server may have served the call. Among these are UNAVAILABLE, a deadline that passes, and a panic of another
+// interceptor. So is the failure of an interceptor between that drops the options or makes no call: the limiter should be the last in
+// the chain.
 func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(
@@ -214,17 +237,16 @@ func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 		}
 		keep := true
 		defer func() { i.Settle(ctx, lease, keep) }()
-		// gRPC fills in the peer of a call, if any try of it was given a stream.
-		to := peer.Peer{Addr: unsent{}}
-		err = invoke(ctx, method, message, answer, conn, append(slices.Clip(callOptions), grpc.Peer(&to))...)
-		keep = err == nil || to.Addr != net.Addr(unsent{})
+		var p proof
+		err = invoke(ctx, method, message, answer, conn, p.options(callOptions)...)
+		keep = err == nil || !p.unsent()
 		return err
 	}
 }
 
 // StreamClientInterceptor is [UnaryClientInterceptor] for streams, which acquire once when they are opened, or with
-// [PerMessage] for each message that goes out. A stream that cannot be opened gives back what it took. The lease of any
-// other is committed when the stream ends: RecvMsg has returned an error or the only answer, or the context has ended. A client that abandons a stream must therefore cancel its context, as gRPC
+// [PerMessage] for each message that goes out. A stream that gRPC cannot open gives back what it took; one that another
+// interceptor opens, and then fails, does not. The lease of any other is committed when the stream ends: RecvMsg has returned an error or the only answer, or the context has ended. A client that abandons a stream must therefore cancel its context, as gRPC
 // asks anyway. A stream of which a message is refused is cancelled, so that the server does not take the messages before
 // it for all.
 func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamClientInterceptor {
@@ -253,9 +275,10 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 				s.end(keep)
 			}
 		}()
-		s.ClientStream, err = open(s.ctx, description, conn, method, callOptions...) //nolint:contextcheck // it is made from ctx
+		var p proof
+		s.ClientStream, err = open(s.ctx, description, conn, method, p.options(callOptions)...) //nolint:contextcheck // it is made from ctx
 		if err != nil {
-			s.ClientStream, keep = nil, false // gRPC opens a stream before it sends any of it
+			s.ClientStream, keep = nil, !p.unsent()
 			return nil, err
 		}
 		if lease != nil {

@@ -167,9 +167,15 @@ func TestUnsentInOutages(t *testing.T) {
 				request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 				var settling *faulttest.Settling
 				err := grpclimit.UnaryClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(t.Context(), "/x/Y", nil, nil, nil,
-					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
 						settling = b.Begin(store)
-						return status.Error(codes.Unavailable, "no route")
+						err := status.Error(codes.Unavailable, "no route")
+						for _, o := range options { // as gRPC does at the end of each call
+							if finish, ok := o.(grpc.OnFinishCallOption); ok {
+								finish.OnFinish(err)
+							}
+						}
+						return err
 					})
 				if status.Convert(err).Message() != "no route" {
 					t.Errorf("the call = %v, want its own error", err)
