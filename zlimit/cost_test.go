@@ -30,21 +30,22 @@ const costsFile = "../docs/costs.md"
 const costsHead = `# What calls cost
 
 Measured on a DynamoDB engine with ` + "`ReturnConsumedCapacity=INDEXES`" + ` by ` + "`go test ./zlimit -run Costs`" + `, which fails when a
-figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. A failed condition is charged like a write: AWS does,
-though its replies do not tell, so one write unit is added for each. A write unit costs five times what a read unit costs.
+figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. A failed condition is charged like a write: AWS
+does, though its replies do not tell, so one write unit is added for each. A write unit costs five times as much as a
+read unit.
 
-A rejection reads every bucket of the request that was not seen of late: the child, each parent, each shard. Its wait then
-holds unless other requests take tokens meanwhile. A rejection by what was seen of late costs nothing. Shards are read
-together: a bucket of n shards costs n + 1 read units, since the shard that a request falls on is read before.
+A rejection reads every bucket of the request that was not seen of late: the child, each parent, each shard. Its wait
+then holds unless other requests take tokens meanwhile. A rejection from figures seen of late costs nothing. Shards are
+read together: a bucket of n shards costs n + 1 read units, since the shard that a request falls on is read before.
 
 `
 
 const costsOfUsage = `## Usage, for each acquire
 
-Computed, not measured: an aggregator writes the hour of each bucket for a batch that has changes of it, and three times more when
-the hour is over. Writes are 0.625 USD a million, reads 0.125: half a unit for each batch, one for each hour. Requests come at random
-times, and batches hold all changes of their time. By default that is a minute on DynamoDB. A new snapshot of an hour or a day costs
-one unit more, that of a month two.
+Computed, not measured: an aggregator writes the hour of each bucket for a batch with changes of it, and three times
+more at the end of the hour. Writes are 0.625 USD a million, reads 0.125: half a unit for each batch, one for each hour.
+Requests come at random times, and batches hold all changes of their time. By default that is a minute on DynamoDB. A
+new snapshot of an hour or a day costs one unit more, that of a month two.
 
 | Requests a second, of one bucket | Write units, 1 s | USD a million, 1 s | Write units, 10 s | USD a million, 10 s | Write units, 60 s | USD a million, 60 s |
 |---|---|---|---|---|---|---|
@@ -141,7 +142,7 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket that other processes use as well, as its images tell", l, take(l, request))
 	acquire(t, other, ask(zlimit.Amounts{"rpm": available(t, l, "rpm")}))
 	measure("rejected, against the last image", l, refuse(l, request))
-	measure("rejected, by what was seen of late, see `WithRejectionCache`", l, refuse(l, request))
+	measure("rejected by figures seen of late, see `WithRejectionCache`", l, refuse(l, request))
 	c.sleep(300 * time.Millisecond)
 	measure("rejected, as an older image foretold", l, refuse(l, request))
 	quotaAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
