@@ -39,7 +39,7 @@ func EntityGSI1Key(ns, entity, parent string) Key {
 	return Key{PK: ns + "/PARENT#" + parent, SK: "CHILD#" + entity}
 }
 
-// ChildKey returns the key of a child item: that an entity has a child, kept beside the record of the parent, where a
+// ChildKey returns the key of a child item: a child of an entity, kept beside the record of the parent, where a
 // consistent read finds it.
 //
 //	PK = {ns}/ENTITY#{entity}
@@ -133,7 +133,7 @@ func ParseResourceConfigKey(key Key) (ns, resource string, ok bool) {
 	return k.NS, k.Resource, ok
 }
 
-// SystemConfigKey returns the key of a system config item: limits of last resort and settings of the whole namespace.
+// SystemConfigKey returns the key of a system config item: default limits and settings of the whole namespace.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #CONFIG
@@ -148,7 +148,7 @@ func ParseSystemConfigKey(key Key) (ns string, ok bool) {
 	return k.NS, ok
 }
 
-// UsageKey returns the key of a usage item: what one entity consumed of one resource in one window of time.
+// UsageKey returns the key of a usage item: the consumption of one resource by one entity in one window of time.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #USAGE#{resource}#{window_key}
@@ -221,7 +221,7 @@ func ParseEntityConfigRegistryKey(key Key) (ns string, ok bool) {
 	return k.NS, ok
 }
 
-// ProvisionerKey returns the key of a provisioner item: what a declarative provisioner manages.
+// ProvisionerKey returns the key of a provisioner item: the levels that a declarative provisioner manages.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER

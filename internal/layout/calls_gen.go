@@ -15,8 +15,8 @@ type SpendCall struct {
 }
 
 // Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It asks for a recent
-// stamp. The time between the stamp and now is refilled later. A bucket that was full during that time would get the
-// refill on top of its capacity.
+// stamp. The time between the stamp and now is refilled later. A bucket full during that time would get the refill on
+// top of its capacity.
 //   - fresh: oldest refill stamp that will do, epoch milliseconds
 //   - now: time after which the item must not have expired, epoch seconds: that of the write, or when a debt will be
 //     paid
@@ -27,7 +27,7 @@ func Spend(fresh, now, validAt, generation int64) SpendCall {
 	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt), expr.N(generation))}
 }
 
-// Admit asks that requests are served. What settles a request that was served before does not ask it.
+// Admit asks that requests are served. Settlements of requests served before do not ask it.
 func (c SpendCall) Admit() {
 	c.Pick(spendAdmit, "")
 }
@@ -38,9 +38,8 @@ func (c SpendCall) Take(limit string, amount int64) {
 	c.Pick(spendTake, limit, expr.N(amount))
 }
 
-// Borrow takes tokens on condition of another balance. Callers that wait take those that are not there yet: the debt is
-// no deeper than what flows in while they wait. Callers of a priority leave a part of the limit. Both depend on the
-// number of shards.
+// Borrow takes tokens on condition of another balance. Waiting callers take missing ones: the debt is no deeper than
+// the refill of their wait. Callers of a priority leave a part of the limit. Both depend on the number of shards.
 //   - amount: millitokens, positive
 //   - floor: lowest balance that will do, millitokens
 //   - shards: shards that the item is one of
@@ -90,14 +89,14 @@ func (c SpendCall) Same(limit string, life int64) {
 	c.Pick(spendSame, limit, expr.N(life))
 }
 
-// Ascribe counts what requests of children take.
-//   - amount: part of what is spent, millitokens
+// Ascribe counts tokens taken by requests of children.
+//   - amount: part of the amount spent, millitokens
 func (c SpendCall) Ascribe(limit string, amount int64) {
 	c.Pick(spendAscribe, limit, expr.N(amount))
 }
 
-// Contain counts what requests of narrower resources take.
-//   - amount: part of what is spent, millitokens
+// Contain counts tokens taken by requests of narrower resources.
+//   - amount: part of the amount spent, millitokens
 func (c SpendCall) Contain(limit string, amount int64) {
 	c.Pick(spendContain, limit, expr.N(amount))
 }
@@ -108,7 +107,7 @@ func (c SpendCall) Period(until int64) {
 	c.Pick(spendPeriod, "", expr.N(until))
 }
 
-// Regard counts tokens that are given back of a period that is over.
+// Regard counts tokens given back of a past period.
 //   - amount: millitokens, negative
 func (c SpendCall) Regard(limit string, amount int64) {
 	c.Pick(spendRegard, limit, expr.N(amount))
@@ -117,7 +116,7 @@ func (c SpendCall) Regard(limit string, amount int64) {
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
-//   - takers: leases among which they are divided
+//   - takers: leases that share them
 //   - enrolled: en as it was seen
 func (c SpendCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
 	c.Pick(spendHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
@@ -126,7 +125,7 @@ func (c SpendCall) HoldEven(limit string, amount, epoch, takers, enrolled int64)
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
-//   - takers: leases among which they are divided
+//   - takers: leases that share them
 //   - enrolled: en as it was seen
 func (c SpendCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
 	c.Pick(spendHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
@@ -172,19 +171,19 @@ func Advance(refilledAt, now, until, generation int64) AdvanceCall {
 	)}
 }
 
-// Admit asks that requests are served. What settles a request that was served before does not ask it.
+// Admit asks that requests are served. Settlements of requests served before do not ask it.
 func (c AdvanceCall) Admit() {
 	c.Pick(advanceAdmit, "")
 }
 
-// Credit adds the refill less what is spent, where the sum does not fill the bucket.
+// Credit adds the refill less the amount spent, where the sum does not fill the bucket.
 //   - room: highest balance that does not fill up, millitokens
 //   - delta: refill less consumption, millitokens
 func (c AdvanceCall) Credit(limit string, room, delta int64) {
 	c.Pick(advanceCredit, limit, expr.N(room), expr.N(delta))
 }
 
-// Cover asks that the balance together with the refill covers what is spent.
+// Cover asks that the balance together with the refill covers the amount spent.
 //   - floor: lowest balance that does, millitokens
 func (c AdvanceCall) Cover(limit string, floor int64) {
 	c.Pick(advanceCover, limit, expr.N(floor))
@@ -197,13 +196,13 @@ func (c AdvanceCall) Fill(limit string, brink, level int64) {
 	c.Pick(advanceFill, limit, expr.N(brink), expr.N(level))
 }
 
-// Renew makes a quota full anew, whatever its balance was.
-//   - level: balance after what is spent, millitokens
+// Renew makes a quota full anew, at any balance.
+//   - level: balance after the amount spent, millitokens
 func (c AdvanceCall) Renew(limit string, level int64) {
 	c.Pick(advanceRenew, limit, expr.N(level))
 }
 
-// Count counts what is spent.
+// Count counts the amount spent.
 //   - amount: millitokens, negative for a refund
 func (c AdvanceCall) Count(limit string, amount int64) {
 	c.Pick(advanceCount, limit, expr.N(amount))
@@ -285,7 +284,7 @@ func (c AdvanceCall) Unschedule(limit string) {
 	c.Pick(advanceUnschedule, limit)
 }
 
-// Apart takes away the times and windows that limits share, each of which has its own.
+// Apart takes away shared times and windows, since each limit has its own.
 func (c AdvanceCall) Apart() {
 	c.Pick(advanceApart, "")
 }
@@ -314,30 +313,30 @@ func (c AdvanceCall) Hold(mark int64) {
 }
 
 // Seed starts a limit that the item does not have yet.
-//   - level: balance after what is spent, millitokens
-//   - amount: what is spent, millitokens
+//   - level: balance after the amount spent, millitokens
+//   - amount: amount spent, millitokens
 func (c AdvanceCall) Seed(limit string, level, amount int64) {
 	c.Pick(advanceSeed, limit, expr.N(level), expr.N(amount))
 }
 
-// Ascribe counts what requests of children take.
-//   - amount: part of what is spent, millitokens
+// Ascribe counts tokens taken by requests of children.
+//   - amount: part of the amount spent, millitokens
 func (c AdvanceCall) Ascribe(limit string, amount int64) {
 	c.Pick(advanceAscribe, limit, expr.N(amount))
 }
 
-// Contain counts what requests of narrower resources take.
-//   - amount: part of what is spent, millitokens
+// Contain counts tokens taken by requests of narrower resources.
+//   - amount: part of the amount spent, millitokens
 func (c AdvanceCall) Contain(limit string, amount int64) {
 	c.Pick(advanceContain, limit, expr.N(amount))
 }
 
-// Disown ends the count of what requests of children took of a limit that is dropped.
+// Disown ends the count of tokens taken by requests of children, for a dropped limit.
 func (c AdvanceCall) Disown(limit string) {
 	c.Pick(advanceDisown, limit)
 }
 
-// Release ends the count of what requests of narrower resources took of a limit that is dropped.
+// Release ends the count of tokens taken by requests of narrower resources, for a dropped limit.
 func (c AdvanceCall) Release(limit string) {
 	c.Pick(advanceRelease, limit)
 }
@@ -353,7 +352,7 @@ func (c AdvanceCall) Drop(limit string) {
 	c.Pick(advanceDrop, limit)
 }
 
-// Know notes what is counted by now, so that the next refill sees what other clients took since.
+// Know notes the consumption counted by now, so that the next refill sees the tokens of other clients since.
 //   - consumed: net consumption since creation, this write's included, millitokens
 func (c AdvanceCall) Know(limit string, consumed int64) {
 	c.Pick(advanceKnow, limit, expr.N(consumed))
@@ -375,17 +374,16 @@ func (c AdvanceCall) Expire(expiresAt int64) {
 	c.Pick(advanceExpire, "", expr.N(expiresAt))
 }
 
-// Persist takes the time of expiry away, and enters the item into the index of its namespace, which has all that does
-// not expire.
+// Persist takes the time of expiry away, and enters the item into the index of its namespace, as all items without one.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func (c AdvanceCall) Persist(pk, sk string) {
 	c.Pick(advancePersist, "", expr.S(pk), expr.S(sk))
 }
 
-// Repeat repeats what is stored for the entity, so that other processes need not read it.
+// Repeat repeats the stored levels of the entity, so that other processes need not read them.
 //   - readAt: when it was read, epoch milliseconds
-//   - levels: what it said, as JSON
+//   - levels: their content, as JSON
 func (c AdvanceCall) Repeat(readAt int64, levels string) {
 	c.Pick(advanceRepeat, "", expr.N(readAt), expr.S(levels))
 }
@@ -396,7 +394,7 @@ func (c AdvanceCall) RepeatNone(readAt int64) {
 	c.Pick(advanceRepeatNone, "", expr.N(readAt))
 }
 
-// Outdate gives the item another generation, so that every write fails that was planned from an image before.
+// Outdate gives the item another generation, so that writes planned from earlier images fail.
 //   - next: time of the write, or the next one after the generation as it was seen, epoch milliseconds
 func (c AdvanceCall) Outdate(next int64) {
 	c.Pick(advanceOutdate, "", expr.N(next))
@@ -412,7 +410,7 @@ func (c AdvanceCall) Share(shards, next int64) {
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
-//   - takers: leases among which they are divided
+//   - takers: leases that share them
 //   - enrolled: en as it was seen
 func (c AdvanceCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
 	c.Pick(advanceHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
@@ -421,7 +419,7 @@ func (c AdvanceCall) HoldEven(limit string, amount, epoch, takers, enrolled int6
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
-//   - takers: leases among which they are divided
+//   - takers: leases that share them
 //   - enrolled: en as it was seen
 func (c AdvanceCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
 	c.Pick(advanceHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
@@ -452,13 +450,13 @@ type KeepCall struct {
 	*expr.Call
 }
 
-// Keep changes the slots of a bucket, and leaves its tokens and its refill stamp alone. What clauses change of each
-// limit must be as they ask, so that a write that comes late or twice does no harm.
+// Keep changes the slots of a bucket, and leaves its tokens and its refill stamp alone. Clauses ask for the values that
+// they change, so that a late or repeated write does no harm.
 func Keep() KeepCall {
 	return KeepCall{keepOperation.Call()}
 }
 
-// Admit asks that requests are served. What settles a request that was served before does not ask it.
+// Admit asks that requests are served. Settlements of requests served before do not ask it.
 func (c KeepCall) Admit() {
 	c.Pick(keepAdmit, "")
 }
@@ -501,7 +499,7 @@ func (c KeepCall) Enrol(limit string, slots, zero, epoch, term, fence, enrolled 
 	)
 }
 
-// ChangeTerm changes the length of the epochs while nobody holds a slot.
+// ChangeTerm changes the length of the epochs while no slot is held.
 //   - term: length of an epoch from now on, milliseconds
 //   - epoch: the present epoch by that length
 //   - seen: the present epoch so far
@@ -551,7 +549,7 @@ func (c KeepCall) OpenOdd(limit string, seen, epoch, kept, enrolled int64) {
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
-//   - takers: leases among which they are divided
+//   - takers: leases that share them
 //   - enrolled: en as it was seen
 func (c KeepCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
 	c.Pick(keepHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
@@ -560,7 +558,7 @@ func (c KeepCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
-//   - takers: leases among which they are divided
+//   - takers: leases that share them
 //   - enrolled: en as it was seen
 func (c KeepCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
 	c.Pick(keepHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
@@ -614,15 +612,15 @@ type StampCall struct {
 	*expr.Call
 }
 
-// Stamp has a change of what is stored bind at once. The change is stored before. Every write of a process that has
-// another stamp in mind fails from now on, until the process has read what is stored.
+// Stamp has a change of stored limits bind at once. The change is stored before. From now on, writes of a process with
+// another stamp in mind fail, until the process has read the stored limits.
 //   - generation: time at which the change was read, epoch milliseconds
 func Stamp(generation int64) StampCall {
 	return StampCall{stampOperation.Call(expr.N(generation))}
 }
 
 // Disable has requests refused. The item does not expire meanwhile, since one that is created again would not be
-// disabled. It enters the index of its namespace, which has all that does not expire.
+// disabled. It enters the index of its namespace, as all items that do not expire.
 //   - disabled: true
 //   - pk: partition key in the index
 //   - sk: sort key in the index
@@ -688,9 +686,9 @@ func (c ReplaceLevelCall) Unswitched() {
 	c.Pick(replaceLevelUnswitched, "")
 }
 
-// Switched asks that the level says of that what it said. Other programs change it alone, and leave the number of
-// writes as it is.
-//   - said: what that was
+// Switched asks that the level still has this value. Other programs change it alone, and leave the number of writes as
+// it is.
+//   - said: its former value
 func (c ReplaceLevelCall) Switched(said expr.Value) {
 	c.Pick(replaceLevelSwitched, "", said)
 }
@@ -711,14 +709,14 @@ func (c RemoveLevelCall) Unswitched() {
 	c.Pick(removeLevelUnswitched, "")
 }
 
-// Switched asks that the level says of that what it said. Other programs change it alone, and leave the number of
-// writes as it is.
-//   - said: what that was
+// Switched asks that the level still has this value. Other programs change it alone, and leave the number of writes as
+// it is.
+//   - said: its former value
 func (c RemoveLevelCall) Switched(said expr.Value) {
 	c.Pick(removeLevelSwitched, "", said)
 }
 
-// TakeProvisionerLock takes a lock that no run has, or that has expired.
+// TakeProvisionerLock takes a free or expired lock.
 //   - now: epoch seconds
 func TakeProvisionerLock(now int64) (expr.Bound, error) {
 	return takeProvisionerLockOperation.Call(expr.N(now)).Bind()
@@ -743,7 +741,7 @@ func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
 	return releaseProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
-// RaiseVersion replaces the version record as it was seen, so that no two writers lower what the other has raised.
+// RaiseVersion replaces the version record as it was seen, so that no writer lowers another one's version.
 //   - schema: schema_version as it was seen
 //   - client: client_min_version as it was seen
 //   - lambda: lambda_version as it was seen
@@ -791,8 +789,8 @@ type CountUsageCall struct {
 }
 
 // CountUsage adds changes of a bucket to the figures of a window, on condition that the figures contain none of them
-// yet. The figures contain the changes of a shard up to a sequence number. They do not become part of what an hour
-// carries.
+// yet. The figures contain the changes of a shard up to a sequence number. They do not become carried amounts of an
+// hour.
 //   - window: hourly, daily or monthly
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -852,8 +850,7 @@ func (c CountUsageCall) List(pk, sk string) {
 	c.Pick(countUsageList, "", expr.S(pk), expr.S(sk))
 }
 
-// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
-// others.
+// Unlist takes the snapshot out of the index of its namespace, which has items without expiry. A scan finds the others.
 func (c CountUsageCall) Unlist() {
 	c.Pick(countUsageUnlist, "")
 }
@@ -868,13 +865,12 @@ type CarryUsageCall struct {
 	*expr.Call
 }
 
-// CarryUsage adds changes of a bucket to the figures of an hour, and to what the day and the month of the hour have
-// still to get. It asks as count_usage does, and that the hour is not closed. Until it is closed, the hour does not
-// expire.
+// CarryUsage adds changes of a bucket to the figures of an hour, and to the carried amounts for its day and month. It
+// asks as count_usage does, and that the hour is not closed. Until it is closed, the hour does not expire.
 //   - window: hourly
 //   - windowStart: start of the hour, 2006-01-02T15:04:05Z
 //   - events: changes
-//   - carried: what the day and the month have to get from now on, as JSON
+//   - carried: new carried amounts for the day and the month, as JSON
 func CarryUsage(key UsageKey, window, windowStart string, events int64, carried string) CarryUsageCall {
 	gsi2PK, gsi2SK := key.GSI2()
 	return CarryUsageCall{carryUsageOperation.Call(
@@ -921,8 +917,7 @@ func (c CarryUsageCall) List(pk, sk string) {
 	c.Pick(carryUsageList, "", expr.S(pk), expr.S(sk))
 }
 
-// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
-// others.
+// Unlist takes the snapshot out of the index of its namespace, which has items without expiry. A scan finds the others.
 func (c CarryUsageCall) Unlist() {
 	c.Pick(carryUsageUnlist, "")
 }
@@ -932,8 +927,8 @@ func (c CarryUsageCall) Begin() {
 	c.Pick(carryUsageBegin, "")
 }
 
-// Proceed asks for what the day and the month had to get so far.
-//   - seen: what they had to get when it was read, as JSON
+// Proceed asks for the carried amounts so far.
+//   - seen: carried amounts when it was read, as JSON
 func (c CarryUsageCall) Proceed(seen string) {
 	c.Pick(carryUsageProceed, "", expr.S(seen))
 }
@@ -943,7 +938,7 @@ type CloseHourCall struct {
 	*expr.Call
 }
 
-// CloseHour makes final what the day and the month get from an hour.
+// CloseHour makes final the carried amounts of an hour.
 //   - at: time of the write, 2006-01-02T15:04:05Z
 func CloseHour(at string) CloseHourCall {
 	return CloseHourCall{closeHourOperation.Call(expr.S(at))}
@@ -960,8 +955,8 @@ type AddHourCall struct {
 	*expr.Call
 }
 
-// AddHour adds what an hour carried to the figures of its day or its month, on condition that they contain the hours of
-// that day which were seen.
+// AddHour adds the carried amounts of an hour to the figures of its day or its month, on condition that they contain
+// the seen hours of that day.
 //   - window: daily or monthly
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -1014,8 +1009,7 @@ func (c AddHourCall) List(pk, sk string) {
 	c.Pick(addHourList, "", expr.S(pk), expr.S(sk))
 }
 
-// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
-// others.
+// Unlist takes the snapshot out of the index of its namespace, which has items without expiry. A scan finds the others.
 func (c AddHourCall) Unlist() {
 	c.Pick(addHourUnlist, "")
 }
@@ -1033,7 +1027,7 @@ func (c AddHourCall) Later(day, seen, contained string) {
 	c.Pick(addHourLater, day, expr.S(seen), expr.S(contained))
 }
 
-// ClaimDueHour takes an hour to work on, that no aggregator has or that one has for too long.
+// ClaimDueHour takes an hour to work on, without an aggregator or with one for too long.
 //   - owner: the aggregator
 //   - now: epoch seconds
 //   - until: time from which another aggregator may go on, epoch seconds
@@ -1055,7 +1049,7 @@ func FinishDueHour(owner string) (expr.Bound, error) {
 	return finishDueHourOperation.Call(expr.S(owner)).Bind()
 }
 
-// AddChild counts a child that is created, and asks that the parent exists.
+// AddChild counts a new child, and asks that the parent exists.
 //   - children: 1
 func AddChild(children int64) (expr.Bound, error) {
 	return addChildOperation.Call(expr.N(children)).Bind()
@@ -1073,8 +1067,8 @@ type UpdateEntityCall struct {
 	*expr.Call
 }
 
-// UpdateEntity changes name and metadata of an entity. It asks for the record that was read; one that was deleted and
-// created again has another time of creation.
+// UpdateEntity changes name and metadata of an entity. It asks for the record as read: one created again has another
+// time of creation.
 //   - name: display name
 //   - metadata: strings that the application keeps with the entity
 //   - updates: 1

@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// What other programs limit by, and this one does not.
+// Features of other programs that this one does not obey.
 var (
 	// a limit that is not stored as a session quota has the length of a session
 	FeatureSessionQuota = Feature{Name: "session quota", Since: "0.15.0"}
@@ -117,8 +117,8 @@ func bucketLimitNamed(members *[]bucket.Limit, name string) *bucket.Limit {
 	return &(*members)[len(list)]
 }
 
-// BucketLife is a member of the family i_{limit}. From when a token bucket was started, full, until it is dropped. What
-// was taken of a former one is not given back to it. Absent where another program, or an older version, started it.
+// BucketLife is a member of the family i_{limit}. From when a token bucket was started, full, until it is dropped.
+// Tokens of a former one are not given back to it. Absent where another program, or an older version, started it.
 type BucketLife struct {
 	Name   string // limit name
 	Number int64  // value: one that the former one did not have
@@ -153,8 +153,8 @@ func bucketLifeNamed(members *[]BucketLife, name string) *BucketLife {
 	return &(*members)[len(list)]
 }
 
-// BucketChildren is a member of the family c_{limit}. What requests of children took of one token bucket. A request
-// counts once in a sum of what is left of tc without it. Absent where there was none.
+// BucketChildren is a member of the family c_{limit}. Tokens that requests of children took of one token bucket. A
+// request counts once in a sum of tc without them. Absent where there was none.
 type BucketChildren struct {
 	Name     string // limit name
 	Consumed int64  // value: the part of tc that requests of children took, millitokens
@@ -189,8 +189,8 @@ func bucketChildrenNamed(members *[]BucketChildren, name string) *BucketChildren
 	return &(*members)[len(list)]
 }
 
-// BucketNarrower is a member of the family n_{limit}. What requests of narrower resources took of one token bucket. A
-// request counts once in a sum over resources of what is left of tc without it. Absent where there was none.
+// BucketNarrower is a member of the family n_{limit}. Tokens that requests of narrower resources took of one token
+// bucket. A request counts once in a sum over resources of tc without them. Absent where there was none.
 type BucketNarrower struct {
 	Name     string // limit name
 	Consumed int64  // value: the part of tc that requests of narrower resources took, millitokens

@@ -17,7 +17,7 @@ type Entity struct {
 
 	Name          string    // name: display name; the id unless another was given
 	Parent        string    // parent_id: entity id of the parent
-	Cascade       bool      // cascade: whether what the entity consumes is charged to its parent as well
+	Cascade       bool      // cascade: whether the entity's consumption is charged to its parent as well
 	Metadata      expr.Item // metadata: strings that the application keeps with the entity
 	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
 	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
@@ -96,8 +96,7 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 	return it, d.failure(key)
 }
 
-// Child is a child item. That an entity has a child, kept beside the record of the parent, where a consistent read
-// finds it.
+// Child is a child item. A child of an entity, kept beside the record of the parent, where a consistent read finds it.
 type Child struct {
 	Key ChildKey
 
@@ -152,11 +151,11 @@ type Bucket struct {
 	ExpiresAt  int64  // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
 	// ck: when a process read the levels of the entity that the item repeats, epoch milliseconds
 	LevelsReadAt int64
-	// cl: what these levels said then, as JSON; absent when the entity had no limits of its own and no parent
+	// cl: content of these levels then, as JSON; absent when the entity had no limits of its own and no parent
 	Levels   string
 	Disabled bool // disabled: present while requests of the bucket are refused
-	// cg: when an operator last had a change of what is stored bind at once, epoch milliseconds: a process with another
-	// one in mind reads what is stored before it takes
+	// cg: when an operator last had a change bind at once, epoch milliseconds: a process with another one in mind reads
+	// the stored limits before it takes
 	Generation    int64
 	SharedWindows string // sched: windows of the limits that have none of their own
 	SharedTimes   string // rsched: times at which the limits without such times of their own are full anew
@@ -334,8 +333,8 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 	return it, d.failure(key)
 }
 
-// Operation is an operation item. What an operator did to a bucket by hand, under an id. It stands beside shard 0. A
-// call that comes again with the id finds it, and does nothing.
+// Operation is an operation item. An operation by hand on a bucket, under an id. It stands beside shard 0. A call that
+// comes again with the id finds it, and does nothing.
 type Operation struct {
 	Key OperationKey
 
@@ -343,9 +342,9 @@ type Operation struct {
 	Writer      string       // writer: one call that wrote it, 24 hexadecimal digits
 	Incarnation string       // ent: when the entity was created, 2006-01-02T15:04:05Z; - for an entity without a record
 	Shards      int64        // shards: shards of the bucket
-	Amounts     expr.Item    // amounts: what each limit has more than before, tokens
-	Asked       []expr.Value // asked: what the call asked for: names of limits, of a top-up each with an amount
-	Before      expr.Item    // before: what each limit had before, tokens
+	Amounts     expr.Item    // amounts: increase of each limit, tokens
+	Asked       []expr.Value // asked: content of the call: names of limits, of a top-up each with an amount
+	Before      expr.Item    // before: balance of each limit before, tokens
 	ExpiresAt   int64        // ttl: time of expiry, epoch seconds
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -428,11 +427,11 @@ type EntityConfig struct {
 
 	ConfigVersion  int64 // config_version: number of writes so far
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
-	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
-	// level says it
+	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent where the next
+	// level decides
 	OnUnavailable string
-	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
-	// by which other programs admit without limit, counts as false; absent where the next level says it
+	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
+	// next level decides. The text bypass, by which other programs admit without limit, counts as false
 	Switch expr.Value
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone     string
@@ -545,8 +544,8 @@ type ResourceConfig struct {
 
 	ConfigVersion  int64 // config_version: number of writes so far
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
-	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
-	// level says it
+	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent where the next
+	// level decides
 	OnUnavailable string
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
@@ -555,8 +554,8 @@ type ResourceConfig struct {
 	Within string
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
-	// disabled: true where requests are refused, false where they are not whatever wider levels say; the text bypass,
-	// by which other programs admit without limit, counts as false; absent where the next level says it
+	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
+	// next level decides. The text bypass, by which other programs admit without limit, counts as false
 	Switch   expr.Value
 	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
 	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
@@ -667,17 +666,18 @@ var refusedInResourceConfig = refusals{
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
-// SystemConfig is a system config item. Limits of last resort and settings of the whole namespace.
+// SystemConfig is a system config item. Default limits and settings of the whole namespace.
 type SystemConfig struct {
 	Key SystemConfigKey
 
 	ConfigVersion int64 // config_version: number of writes so far
 	// managed_version: config_version of the last write of limits that a file declares
 	ManagedVersion int64
-	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
-	// level says it
+	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent where the next
+	// level decides
 	OnUnavailable string
-	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces that do not say
+	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces without days of
+	// their own
 	AuditRetentionDays int64
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone     string
@@ -778,7 +778,7 @@ var refusedInSystemConfig = refusals{
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
-// Usage is a usage item. What one entity consumed of one resource in one window of time.
+// Usage is a usage item. The consumption of one resource by one entity in one window of time.
 type Usage struct {
 	Key UsageKey
 
@@ -786,8 +786,8 @@ type Usage struct {
 	WindowStart string // window_start: start of the window, 2006-01-02T15:04:05Z
 	TotalEvents int64  // total_events: changes of buckets that the figures sum up
 	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when it is kept for ever
-	// rollup_carried: of an hour: the part of its figures that the day and the month get when it is over, as JSON:
-	// events, and millitokens of each limit. A string, since readers take every number for the figure of a limit
+	// rollup_carried: of an hour: the figures that the day and the month get when it is over, as JSON: events, and
+	// millitokens of each limit. A string, since readers take every number for the figure of a limit
 	Carried  string
 	Closed   string          // rollup_closed: of an hour: when carried became final, 2006-01-02T15:04:05Z
 	Limits   []UsageCount    // {limit}, sorted by name
@@ -1122,7 +1122,7 @@ func EntityConfigRegistryReserves(name string) bool {
 	}
 }
 
-// Provisioner is a provisioner item. What a declarative provisioner manages.
+// Provisioner is a provisioner item. The levels that a declarative provisioner manages.
 type Provisioner struct {
 	Key ProvisionerKey
 
@@ -1130,14 +1130,13 @@ type Provisioner struct {
 	ManagedResources []expr.Value // managed_resources: resources whose config is managed
 	ManagedEntities  expr.Item    // managed_entities: managed resources of each entity
 	LastApplied      string       // last_applied: time of the last run, 2006-01-02T15:04:05Z
-	AppliedHash      string       // applied_hash: hash of what was applied
-	// pending: levels that a run which has not ended may have written: $SYSTEM, $RESOURCE:{resource} or
-	// {entity}#{resource}
+	AppliedHash      string       // applied_hash: hash of the applied levels
+	// pending: levels that an unfinished run may have written: $SYSTEM, $RESOURCE:{resource} or {entity}#{resource}
 	Pending []expr.Value
-	// manager: whose levels these are: a file or a resource of CloudFormation; absent when nobody said so
+	// manager: manager of these levels: a file or a resource of CloudFormation; absent when none was named
 	Manager string
-	// parts: number of the parts that list the levels in place of this item, which is too small; absent when it lists
-	// them itself
+	// parts: number of the parts that list the levels in place of this item, since it is too small; absent when it
+	// lists them itself
 	Parts int64
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -1217,13 +1216,13 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 	return it, d.failure(key)
 }
 
-// ProvisionerPart is a provisioner part item. The levels of a part of what a declarative provisioner manages. A level
-// is in the part that its hash gives.
+// ProvisionerPart is a provisioner part item. A part of the levels that a declarative provisioner manages. A level is
+// in the part that its hash gives.
 type ProvisionerPart struct {
 	Key ProvisionerPartKey
 
 	Levels  []expr.Value // levels: levels that are managed: $SYSTEM, $RESOURCE:{resource} or {entity}#{resource}
-	Pending []expr.Value // pending: levels that a run which has not ended may have written, in the same form
+	Pending []expr.Value // pending: levels that an unfinished run may have written, in the same form
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -1276,8 +1275,8 @@ func DecodeProvisionerPart(item expr.Item) (ProvisionerPart, error) {
 	return it, d.failure(key)
 }
 
-// ProvisionerLock is a provisioner lock item. The right to change what a declarative provisioner manages. Its owner
-// alone writes.
+// ProvisionerLock is a provisioner lock item. The right to change the levels that a declarative provisioner manages.
+// Its owner alone writes.
 type ProvisionerLock struct {
 	Key ProvisionerLockKey
 

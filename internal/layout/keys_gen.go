@@ -48,8 +48,8 @@ func ParseEntityKey(key store.Key) (EntityKey, bool) {
 	return k, pk.done() && key.SK == "#META"
 }
 
-// ChildKey addresses a child item: that an entity has a child, kept beside the record of the parent, where a consistent
-// read finds it.
+// ChildKey addresses a child item: a child of an entity, kept beside the record of the parent, where a consistent read
+// finds it.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #CHILD#{child}
@@ -139,8 +139,8 @@ func ParseBucketKey(key store.Key) (BucketKey, bool) {
 	return k, pk.done() && key.SK == "#STATE"
 }
 
-// OperationKey addresses an operation item: what an operator did to a bucket by hand, under an id. It stands beside
-// shard 0. A call that comes again with the id finds it, and does nothing.
+// OperationKey addresses an operation item: an operation by hand on a bucket, under an id. It stands beside shard 0. A
+// call that comes again with the id finds it, and does nothing.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
 //	SK = #OP#{operation}
@@ -258,7 +258,7 @@ func ParseResourceConfigKey(key store.Key) (ResourceConfigKey, bool) {
 	return k, pk.done() && key.SK == "#CONFIG"
 }
 
-// SystemConfigKey addresses a system config item: limits of last resort and settings of the whole namespace.
+// SystemConfigKey addresses a system config item: default limits and settings of the whole namespace.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #CONFIG
@@ -288,7 +288,7 @@ func ParseSystemConfigKey(key store.Key) (SystemConfigKey, bool) {
 	return k, pk.done() && key.SK == "#CONFIG"
 }
 
-// UsageKey addresses a usage item: what one entity consumed of one resource in one window of time.
+// UsageKey addresses a usage item: the consumption of one resource by one entity in one window of time.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #USAGE#{resource}#{window_key}
@@ -433,7 +433,7 @@ func ParseEntityConfigRegistryKey(key store.Key) (EntityConfigRegistryKey, bool)
 	return k, pk.done() && key.SK == "#ENTITY_CONFIG_RESOURCES"
 }
 
-// ProvisionerKey addresses a provisioner item: what a declarative provisioner manages.
+// ProvisionerKey addresses a provisioner item: the levels that a declarative provisioner manages.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER
@@ -463,8 +463,8 @@ func ParseProvisionerKey(key store.Key) (ProvisionerKey, bool) {
 	return k, pk.done() && key.SK == "#PROVISIONER"
 }
 
-// ProvisionerPartKey addresses a provisioner part item: the levels of a part of what a declarative provisioner manages.
-// A level is in the part that its hash gives.
+// ProvisionerPartKey addresses a provisioner part item: a part of the levels that a declarative provisioner manages. A
+// level is in the part that its hash gives.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER_PART#{parts}#{number}
@@ -502,8 +502,8 @@ func ParseProvisionerPartKey(key store.Key) (ProvisionerPartKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
-// ProvisionerLockKey addresses a provisioner lock item: the right to change what a declarative provisioner manages. Its
-// owner alone writes.
+// ProvisionerLockKey addresses a provisioner lock item: the right to change the levels that a declarative provisioner
+// manages. Its owner alone writes.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER_LOCK
@@ -648,8 +648,8 @@ func ParseStreamLeaseKey(key store.Key) (StreamLeaseKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// DueHourKey addresses a due hour item: that an hour of usage of a resource has to be added to days and months when it
-// is over, and who does it.
+// DueHourKey addresses a due hour item: an hour of usage of a resource that is to be added to days and months when it
+// is over, and the program that does it.
 //
 //	PK = _/ROLLUP#{slot}
 //	SK = #HOUR#{window_key}#{id}#{resource}

@@ -307,8 +307,8 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	return it, d.failure(key)
 }
 
-// DueHour is a due hour item. That an hour of usage of a resource has to be added to days and months when it is over,
-// and who does it.
+// DueHour is a due hour item. An hour of usage of a resource that is to be added to days and months when it is over,
+// and the program that does it.
 type DueHour struct {
 	Key DueHourKey
 
@@ -499,7 +499,7 @@ type MigrationPart struct {
 	Done     bool      // done: whether nothing is left of the part
 	Owner    string    // owner: the run that works on the part
 	Beats    int64     // beats: writes of this item
-	Counts   expr.Item // counts: numbers by name: what was read, written and lost so far
+	Counts   expr.Item // counts: numbers by name: items read, written and lost so far
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }

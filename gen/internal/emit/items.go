@@ -59,7 +59,7 @@ func features(f *file, s *schema.Schema) {
 	if len(s.Features) == 0 {
 		return
 	}
-	f.doc("What other programs limit by, and this one does not.")
+	f.doc("Features of other programs that this one does not obey.")
 	f.Var().DefsFunc(func(g *Group) {
 		for _, x := range s.Features {
 			for _, line := range wrap(lower(x.Doc), "", lineWidth-8) {

@@ -62,7 +62,7 @@ func code(text string) string {
 func reference(s *schema.Schema) []byte {
 	p := &page{}
 	p.line("<!-- %s -->", header(schemaFile))
-	p.heading(1, "Schema", "What the table holds, and what is done to it. The layout has version "+s.Version+
+	p.heading(1, "Schema", "The items of the table, and their writes and queries. The layout has version "+s.Version+
 		" and can be used by clients from version "+s.ClientMinVersion+" on. Items expire at the time, in epoch seconds, that their attribute "+
 		code(s.TTL)+" holds.")
 	recordTable(p, s)
@@ -94,7 +94,7 @@ func recordTable(p *page, s *schema.Schema) {
 }
 
 func fieldTable(p *page, s *schema.Schema) {
-	p.heading(2, "Fields", "What keys are made of. A string of a key is never empty.")
+	p.heading(2, "Fields", "The parts of keys. A string of a key is never empty.")
 	var rows [][]string
 	for _, f := range s.Fields {
 		kind, never := "string", code("#")
@@ -132,7 +132,7 @@ func featureTable(p *page, s *schema.Schema) {
 	if len(s.Features) == 0 {
 		return
 	}
-	p.heading(2, "Features of other programs", "What other programs limit by, and this one does not. An item with an attribute of one of them "+
+	p.heading(2, "Features of other programs", "Features of other programs that this one does not obey. An item with an attribute of one of them "+
 		"is refused: its decoder returns an error that names the feature, and nothing is written to the item.")
 	var rows [][]string
 	for _, f := range s.Features {
@@ -159,7 +159,7 @@ func queryTable(p *page, s *schema.Schema) {
 		}
 		rows = append(rows, []string{code(q.Func()), index, code(pk.Text), code(prefix), q.Doc})
 	}
-	p.grid([]string{"Query", "Index", "Partition key", "Sort key", "What it asks for"}, rows)
+	p.grid([]string{"Query", "Index", "Partition key", "Sort key", "Condition"}, rows)
 }
 
 // onEmpty says how an attribute without a value is stored.
@@ -220,7 +220,7 @@ func refusedTable(p *page, r *schema.Record) {
 	if len(r.Refused) == 0 {
 		return
 	}
-	p.paragraph("It is refused with one of these:")
+	p.paragraph("One of these attributes makes it refused:")
 	var rows [][]string
 	for _, x := range r.Refused {
 		name := x.Name
