@@ -24,7 +24,7 @@ func (c *cause) Error() string { return c.text }
 // Unwrap returns the error of the limiter.
 func (c *cause) Unwrap() error { return c.err }
 
-// Error returns an error of the limiter as a [*connect.Error]; [errors.As] still finds what it was:
+// Error returns an error of the limiter as a [*connect.Error]; [errors.As] still finds the original:
 //
 //	*zlimit.ExceededError                        resource_exhausted, with RetryInfo and QuotaFailure
 //	*zlimit.ValidationError                      invalid_argument

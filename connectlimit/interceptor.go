@@ -16,16 +16,16 @@ import (
 // An Option changes how an interceptor works.
 type Option func(*rpc.Interceptor)
 
-// An interceptor is what the interceptors of this package share.
+// An interceptor holds the settings of the interceptors of this package.
 type interceptor struct {
 	rpc.Interceptor
 	request RequestFunc
 }
 
 // PerMessage makes streams acquire for each message, in place of once for each stream. At a handler those are the
-// messages that come in, in a client those that go out. What a message takes is spent, since no handler finds a lease to
-// correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
-// are not changed.
+// incoming messages, in a client the outgoing ones. Tokens taken for a message are spent, since no handler finds a
+// lease to correct. Only a message that a client cannot send gives them back. A message that is refused fails the
+// stream. Unary calls are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
@@ -46,8 +46,8 @@ func Skip(skip func(ctx context.Context, procedure string) bool) Option {
 // WithHealthAndReflection limits health checks and reflection as other calls.
 func WithHealthAndReflection() Option { return func(i *rpc.Interceptor) { i.All = true } }
 
-// RefundPanics gives back what a call took whose handler panics. By default it is charged, since a procedure that panics
-// would have no limit otherwise.
+// RefundPanics gives back the tokens of a call whose handler panics. By default it is charged, since a procedure that
+// panics would have no limit otherwise.
 func RefundPanics() Option { return func(i *rpc.Interceptor) { i.RefundPanics = true } }
 
 // WithoutHeaders leaves out the fields of an answer that say where the limits stand.
@@ -59,17 +59,17 @@ func WithQuotaUnit(limit, unit string) Option {
 }
 
 // New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when
-// it was, with an error, a panic or without. The header of an answer has the fields RateLimit and RateLimit-Policy. A client's call is charged whatever its
-// code, since the server may have served it: unavailable and a deadline that passes are among them. It gives back what it
-// took where net/http was never given a connection for it; another HTTPClient gives nothing back. A refused call is neither
-// handled nor sent, and fails with the error of [Error].
+// it was, with an error, a panic or without. The header of an answer has the fields RateLimit and RateLimit-Policy. A
+// client's call is charged with any code, since the server may have served it, even with unavailable and after a
+// deadline. The call gives its tokens back when net/http never gave it a connection; another HTTPClient gives nothing
+// back. A refused call is neither handled nor sent, and fails with the error of [Error].
 //
-// A stream acquires once: that of a handler when it is opened, that of a client at its first message, or when its sending
-// side is closed without one. A client's stream is settled when Receive has returned an error, its receiving side is closed,
-// or its context ends. A client's stream of which a message is refused is cancelled, so that the server does not take the
-// messages before it for all.
+// A stream acquires once. A handler's does when it is opened, a client's at its first message, or when its sending side
+// is closed without one. A client's stream is settled when Receive has returned an error, its receiving side is closed,
+// or its context ends. A client's stream is cancelled when a message is refused, so that the server does not take the
+// earlier messages for all.
 //
-// It panics for a limiter or function that is nil. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit]
+// New panics for a nil limiter or function. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit]
 // cost.
 func New(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) connect.Interceptor {
 	if request == nil {
@@ -78,8 +78,8 @@ func New(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) connect.Int
 	return &interceptor{rpc.New("connectlimit", l, opts), request}
 }
 
-// Lease returns the lease of a call from the context of its handler, to correct what the call consumes. It is nil where
-// no interceptor of this package is in use. The interceptor settles it.
+// Lease returns the lease of a call from the context of its handler, to correct the amounts of the call. It is nil
+// where no interceptor of this package is in use. The interceptor settles it.
 func Lease(ctx context.Context) *zlimit.Lease { return rpc.Lease(ctx) }
 
 func (i *interceptor) acquire(ctx context.Context, spec connect.Spec, header http.Header) (*zlimit.Lease, error) {
@@ -203,8 +203,8 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 	}
 }
 
-// A clientConn acquires before its first message, or before each, and settles at its end. Until it has begun, nothing is
-// sent. Its methods are those of one goroutine that sends and one that receives, as Connect allows.
+// A clientConn acquires before its first message, or before each, and settles at its end. Until it has begun, nothing
+// is sent. One goroutine may send and one may receive, as Connect allows.
 type clientConn struct {
 	connect.StreamingClientConn
 	ctx         context.Context //nolint:containedctx // it is the stream's, whose Send takes none
@@ -308,7 +308,8 @@ func (c *clientConn) Receive(m any) error {
 	if err == nil {
 		return nil
 	}
-	// The code unavailable is that of a request that has ended; one whose context ends may still be given a connection.
+	// The code unavailable means that the request has ended; a request whose context ends may still be given a
+	// connection.
 	c.settle(connect.CodeOf(err) != connect.CodeUnavailable || !c.trace.Never())
 	if refused := c.refusal.Err(); refused != nil {
 		return refused
@@ -322,7 +323,7 @@ func (c *clientConn) CloseResponse() error {
 	select {
 	case <-c.begun:
 	default:
-		return nil // there is nothing to close but what waits in Receive, which is cancelled
+		return nil // there is nothing to close except a waiting Receive, which is cancelled
 	}
 	if !c.sent {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A RequestFunc says who makes a call, and what it consumes, by its procedure and the header of its request. An error of it
-// fails the call as [Error] says; a [*connect.Error] stays as it is.
+// A RequestFunc returns the caller and the amounts of a call, by its procedure and the header of its request. An error
+// of it fails the call as [Error] says; a [*connect.Error] stays as it is.
 type RequestFunc func(ctx context.Context, spec connect.Spec, header http.Header) (zlimit.Request, error)
 
 // A Key finds the entity that a call is charged to, in the header of its request.

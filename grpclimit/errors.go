@@ -29,7 +29,7 @@ func (r *refusal) Unwrap() error { return r.err }
 // GRPCStatus returns the status that goes over the wire.
 func (r *refusal) GRPCStatus() *status.Status { return r.status }
 
-// Error returns an error of the limiter as one with a status of gRPC; [errors.As] still finds what it was:
+// Error returns an error of the limiter as one with a status of gRPC; [errors.As] still finds the original:
 //
 //	*zlimit.ExceededError                        RESOURCE_EXHAUSTED, with RetryInfo and QuotaFailure
 //	*zlimit.ValidationError                      INVALID_ARGUMENT

@@ -19,16 +19,16 @@ import (
 // An Option changes how an interceptor works.
 type Option func(*rpc.Interceptor)
 
-// An interceptor is what the interceptors of this package share.
+// An interceptor holds the settings of the interceptors of this package.
 type interceptor struct {
 	rpc.Interceptor
 	request RequestFunc
 }
 
 // PerMessage makes streams acquire for each message, in place of once for each stream. At a server those are the
-// messages that come in, in a client those that go out. What a message takes is spent, since no handler finds a lease to
-// correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
-// are not changed.
+// incoming messages, in a client the outgoing ones. Tokens taken for a message are spent, since no handler finds a
+// lease to correct. Only a message that a client cannot send gives them back. A message that is refused fails the
+// stream. Unary calls are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
@@ -49,8 +49,8 @@ func Skip(skip func(ctx context.Context, procedure string) bool) Option {
 // WithHealthAndReflection limits health checks and reflection as other calls.
 func WithHealthAndReflection() Option { return func(i *rpc.Interceptor) { i.All = true } }
 
-// RefundPanics gives back what a call took whose handler panics. By default it is charged, since a procedure that panics
-// would have no limit otherwise.
+// RefundPanics gives back the tokens of a call whose handler panics. By default it is charged, since a procedure that
+// panics would have no limit otherwise.
 func RefundPanics() Option { return func(i *rpc.Interceptor) { i.RefundPanics = true } }
 
 // WithoutHeaders leaves out the fields of an answer that say where the limits stand.
@@ -68,8 +68,8 @@ func newInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts []Option) *
 	return &interceptor{rpc.New("grpclimit", l, opts), request}
 }
 
-// Lease returns the lease of a call from the context of its handler, to correct what the call consumes. It is nil where
-// no interceptor of this package is in use. The interceptor settles it.
+// Lease returns the lease of a call from the context of its handler, to correct the amounts of the call. It is nil
+// where no interceptor of this package is in use. The interceptor settles it.
 func Lease(ctx context.Context) *zlimit.Lease { return rpc.Lease(ctx) }
 
 // acquire returns the lease of a call, and a context that has it. Its errors have a status.
@@ -92,10 +92,10 @@ func (i *interceptor) tell(lease *zlimit.Lease, set func(metadata.MD) error) {
 	_ = set(md)
 }
 
-// UnaryServerInterceptor returns an interceptor that acquires before a unary call is handled, and commits when it was, with
-// an error, a panic or without. The header of an answer has the fields ratelimit and ratelimit-policy. That of an error has
-// not: a client that has seen a header obeys its retry policy no more. It panics for a limiter or function that is nil. A call
-// costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
+// UnaryServerInterceptor returns an interceptor that acquires before a unary call is handled, and commits when it was,
+// with an error, a panic or without. The header of an answer has the fields ratelimit and ratelimit-policy. An error
+// has no such header: after a header, a client stops obeying its retry policy. It panics for a limiter or function that
+// is nil. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
 func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -104,7 +104,7 @@ func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 		}
 		ctx, lease, err := i.acquire(ctx, info.FullMethod)
 		if err != nil {
-			_ = grpc.SetTrailer(ctx, pushback(err)) // which fails for a call that has ended
+			_ = grpc.SetTrailer(ctx, pushback(err)) // it fails for a call that has ended
 			return nil, err
 		}
 		keep := !i.RefundPanics
@@ -118,8 +118,8 @@ func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 	}
 }
 
-// StreamServerInterceptor is [UnaryServerInterceptor] for streams, which acquire once when they are opened, or with
-// [PerMessage] for each message that comes in.
+// StreamServerInterceptor is [UnaryServerInterceptor] for streams. A stream acquires once when it is opened, or with
+// [PerMessage] for each incoming message.
 func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamServerInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -317,8 +317,8 @@ func (s *clientStream) SendMsg(m any) error {
 	return err
 }
 
-// CloseSend ends the messages. After a refused one it leaves the stream open until the stream is cancelled, which takes a
-// moment: otherwise the server would take the messages before for all.
+// CloseSend ends the messages. After a refused one it leaves the stream open until the stream is cancelled, after a
+// moment. Otherwise the server would take the earlier messages for all.
 func (s *clientStream) CloseSend() error {
 	if err := s.refusal.Err(); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A RequestFunc says who makes a call, and what it consumes. The method is its full name, such as /library.Books/Get. An
-// error of it fails the call as [Error] says; one that has a status of gRPC keeps it.
+// A RequestFunc returns the caller and the amounts of a call. The method is its full name, such as /library.Books/Get.
+// An error of it fails the call as [Error] says; one that has a status of gRPC keeps it.
 type RequestFunc func(ctx context.Context, method string) (zlimit.Request, error)
 
 // A Key finds the entity that a call is charged to.

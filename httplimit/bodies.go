@@ -11,9 +11,10 @@ import (
 // ErrBodyTimeout is what reading the body of a request returns once the time of [BodyTimeout] is over. [ProblemOf] has status 408 for it.
 var ErrBodyTimeout = errors.New("httplimit: the body of the request did not come in time")
 
-// BodyTimeout returns middleware that bounds the time in which a handler is sent the body of a request, from when it is called. The answer may take
-// longer, such as a stream: a ReadTimeout of the server would bound both. Reading the body fails with [ErrBodyTimeout]
-// then. It panics for a time that is not positive. A server that has no deadlines, such as one of a test, is left without.
+// BodyTimeout returns middleware that bounds the time for reading the body of a request, from the call of the handler
+// on. The answer may take longer, such as a stream: a ReadTimeout of the server would bound both. Reading the body
+// fails with [ErrBodyTimeout] then. It panics for a time that is not positive. A server that has no deadlines, such as
+// one of a test, is left without.
 func BodyTimeout(timeout time.Duration) func(http.Handler) http.Handler {
 	if timeout <= 0 {
 		panic("httplimit: the time for bodies is " + timeout.String() + "; it must be positive")
@@ -48,7 +49,7 @@ func (b *timelyBody) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = ErrBodyTimeout
 	case errors.Is(err, io.EOF):
-		_ = b.control.SetReadDeadline(time.Time{}) // which fails for a connection that is gone
+		_ = b.control.SetReadDeadline(time.Time{}) // it fails for a connection that is gone
 	}
 	return n, err
 }

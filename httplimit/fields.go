@@ -27,7 +27,7 @@ func (m *middleware) describe(header http.Header, statuses zlimit.Statuses, valu
 	}
 }
 
-// setLegacy sets the fields that were deployed before the draft, for the limit of which the smallest part is left.
+// setLegacy sets the fields from before the draft, for the limit with the smallest part left.
 func setLegacy(header http.Header, statuses zlimit.Statuses) {
 	least := statuses[0]
 	for _, s := range statuses[1:] {

@@ -18,7 +18,8 @@ import (
 // A Key finds the entity that a request is charged to.
 type Key func(*http.Request) (entity string, err error)
 
-// A KeyError says that a request has no key, or one that breaks a rule. It does not hold the key, which may be secret.
+// A KeyError says that a request has no key, or a key that breaks a rule. It does not hold the key, which may be
+// secret.
 type KeyError struct {
 	Source string // the place of the key, such as "header X-API-Key"
 	Reason string // the rule that it breaks
@@ -28,7 +29,7 @@ type KeyError struct {
 	address bool // of the connection or from a proxy, which no client can send: the status is 400
 }
 
-// Error returns where the key was looked for, and what is wrong.
+// Error returns the place where the key was looked for, and the mistake.
 func (e *KeyError) Error() string { return "httplimit: the key in the " + e.Source + " " + e.Reason }
 
 // longestKey is the most bytes of a key that are looked at. Entities have at most 256 bytes; bearer tokens, which are
@@ -175,7 +176,7 @@ func (c ClientIP) entity(r *http.Request) (string, error) {
 	hops := strings.Split(strings.Join(r.Header[name], ","), ",")
 	for i := len(hops) - 1; i >= 0; i-- {
 		hop := strings.TrimSpace(hops[i])
-		if hop == "" { // which lists of fields may have, and which says nothing
+		if hop == "" { // lists of fields may have empty elements, which say nothing
 			continue
 		}
 		if c.Forwarded {
@@ -200,9 +201,9 @@ func (c ClientIP) trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// forwardedFor returns the parameter "for" of an element of Forwarded, "" for one without it or with several. A node is a
-// token or a quoted string, and has neither commas nor semicolons. An element that was split inside of the quoted string of
-// another parameter has a quote without its other, or an escaped one, and cannot be read.
+// forwardedFor returns the parameter "for" of an element of Forwarded, "" for one without it or with several. A node is
+// a token or a quoted string, and has neither commas nor semicolons. An element cut inside a quoted string of another
+// parameter has a quote without its partner, or an escaped quote, and cannot be read.
 func forwardedFor(element string) (node string) {
 	if strings.Contains(element, `\`) {
 		return ""
@@ -228,8 +229,8 @@ func parseAddress(text string) (netip.Addr, error) {
 	return p.Addr().Unmap().WithZone(""), err
 }
 
-// entityOf writes an address as an entity. Entities start with a letter or digit, so that an address that begins with
-// colons is written with its zeros.
+// entityOf writes an address as an entity. Entities start with a letter or digit, so an address that begins with colons
+// is written with its zeros.
 func (c ClientIP) entityOf(a netip.Addr) string {
 	if a.Is4() {
 		return a.String()

@@ -16,8 +16,8 @@ import (
 // An Option changes how the middleware works.
 type Option func(*middleware)
 
-// WithLegacyHeaders adds the fields that were deployed before the draft: X-RateLimit-Limit, -Remaining and -Reset, in
-// seconds, of the limit of which least is left. They are off by default.
+// WithLegacyHeaders adds the fields from before the draft: X-RateLimit-Limit, -Remaining and -Reset, in seconds, of the
+// limit with the smallest part left. They are off by default.
 func WithLegacyHeaders() Option { return func(m *middleware) { m.legacy = true } }
 
 // WithoutHeaders leaves out the fields that say where the limits stand; Retry-After remains. It is for servers that do
@@ -36,14 +36,14 @@ func WithPartitionKey(key []byte) Option {
 	}
 }
 
-// WithQuotaUnit sets the parameter qu of a limit that does not count requests, such as content-bytes, which the draft
-// registers. A client takes a limit without it for one of requests. It panics for a unit that a field cannot hold.
+// WithQuotaUnit sets the parameter qu of a limit that does not count requests. The draft registers units such as
+// content-bytes. A client takes a limit without it for one of requests. It panics for a unit that a field cannot hold.
 func WithQuotaUnit(limit, unit string) Option {
 	return func(m *middleware) { m.format.SetUnit("httplimit", limit, unit) }
 }
 
-// Skip lets requests through that a function chooses, without a limit and its fields: preflights, which carry no key,
-// health checks and static files. Each Skip adds to those before. It runs before the request function.
+// Skip lets some requests through without a limit and its fields, as a function chooses: preflights, which carry no
+// key, health checks and static files. Each Skip adds to those before. It runs before the request function.
 func Skip(skip func(*http.Request) bool) Option {
 	return func(m *middleware) {
 		if skip == nil {
@@ -58,12 +58,12 @@ func IsPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// RefundPanics gives back what a request took whose handler panics. By default it is charged, since a path that panics
-// would have no limit otherwise.
+// RefundPanics gives back the tokens of a request whose handler panics. By default it is charged, since a path that
+// panics would have no limit otherwise.
 func RefundPanics() Option { return func(m *middleware) { m.refundPanics = true } }
 
-// WithErrorHandler sets what answers a request that is not admitted; the default is [Refuse]. The fields that say where the
-// limits stand are set before it is called.
+// WithErrorHandler sets the handler for requests that are not admitted; the default is [Refuse]. The fields that say
+// where the limits stand are set before it is called.
 func WithErrorHandler(handle func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(m *middleware) {
 		if handle == nil {
@@ -73,8 +73,8 @@ func WithErrorHandler(handle func(http.ResponseWriter, *http.Request, error)) Op
 	}
 }
 
-// WithLogger sets where leases are reported that cannot be settled, and errors that are answered with status 500; by
-// default nowhere. There is a line a minute of each at most, with the number of those left out.
+// WithLogger sets the log for leases that cannot be settled, and for errors answered with status 500; by default there
+// is none. Each has a line a minute at most, with the number of those left out.
 func WithLogger(l *slog.Logger) Option {
 	return func(m *middleware) {
 		if l == nil {
@@ -87,7 +87,7 @@ func WithLogger(l *slog.Logger) Option {
 // notSettled is logged of a lease whose settling fails.
 const notSettled = "httplimit: a lease could not be settled"
 
-// A middleware is what the handlers of one call of New share.
+// A middleware holds the settings of the handlers of one call of New.
 type middleware struct {
 	limiter *zlimit.RateLimiter
 	request func(*http.Request) (zlimit.Request, error)
@@ -104,9 +104,9 @@ type middleware struct {
 	faulty    unsettled.Log // requests that could not be limited
 }
 
-// New returns middleware that acquires what a request consumes before it calls the handler, and settles when the
-// handler returns. It commits what the handler corrected on the lease, also when the handler panics, and the panic goes
-// on; [RefundPanics] changes that. The handler finds its lease with [Lease].
+// New returns middleware that acquires the amounts of a request before it calls the handler, and settles when the
+// handler returns. It commits the lease with the handler's corrections, also when the handler panics, and the panic
+// goes on; [RefundPanics] changes that. The handler finds its lease with [Lease].
 //
 // Middleware within middleware acquires after it. A request that the inner one rejects for want of room takes nothing
 // from the outer one either. Other errors of the inner one are charged: an outer limit by address bounds how many keys a
@@ -117,11 +117,11 @@ type middleware struct {
 //
 // The fields of the response are set before the handler is called, so that it may change them. The ResponseWriter is
 // passed on as it is, so that flushing, hijacking and [http.ResponseController] work as without the middleware. A
-// response that ends long after its handler has returned, such as that of a hijacked connection, is settled when the
-// handler returns.
+// response that ends long after its handler, such as that of a hijacked connection, is settled when the handler
+// returns.
 //
-// It panics when the limiter or the function is nil, or an option is wrong. A request costs what
-// [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
+// New panics for a nil limiter or function, or a wrong option. A request costs what [zlimit.RateLimiter.Acquire] and
+// [zlimit.Lease.Commit] cost.
 func New(l *zlimit.RateLimiter, request func(*http.Request) (zlimit.Request, error), opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("httplimit: the limiter is nil")
@@ -220,8 +220,8 @@ func scopeOf(ctx context.Context) *scope {
 	return s
 }
 
-// Lease returns the lease of a request from the context of its handler, to correct what the request consumes. It is nil
-// where the middleware is not in use. The middleware settles it.
+// Lease returns the lease of a request from the context of its handler, to correct the amounts of the request. It is
+// nil where the middleware is not in use. The middleware settles it.
 func Lease(ctx context.Context) *zlimit.Lease {
 	if s := scopeOf(ctx); s != nil {
 		return s.lease

@@ -29,7 +29,7 @@ type Problem struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
 
-// ProblemOf returns what a request is answered that failed with an error of a request function or of the limiter:
+// ProblemOf returns the answer to a request that failed with an error of a request function or of the limiter:
 //
 //	*zlimit.ExceededError                        429, quota-exceeded
 //	*KeyError                                    401, or 400 of an address
@@ -40,10 +40,11 @@ type Problem struct {
 //	ErrBodyTimeout                               408
 //	anything else                                500
 //
-// A deadline is one that the server has set for the request, and that passed before the limits were known. A context is
-// canceled by a client that went away, which reads no answer, or by a server that shuts down, whose client does.
+// A deadline is the server's for the request, and passed before the limits were known. A context is canceled by a
+// client that went away, or by a server that shuts down. The first reads no answer. In the second case the client reads
+// the answer.
 //
-// It names no entity and no cause, which a client should not see.
+// The answer hides entities and causes from the client.
 func ProblemOf(err error) Problem {
 	var exceeded *zlimit.ExceededError
 	var key *KeyError
@@ -85,9 +86,9 @@ func ProblemOf(err error) Problem {
 }
 
 // Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting
-// helps also has Retry-After, in seconds, rounded up. A request that asks for more than a limit can hold has
-// x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a
-// key that is missing or wrong.
+// helps also has Retry-After, in seconds, rounded up. A request above the capacity of a limit has x-should-retry: false
+// instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
+// wrong.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	p := ProblemOf(err)
 	body, encoding := json.Marshal(p)

@@ -20,7 +20,7 @@ import (
 // that switches to another protocol can be written to, and its lease is settled when it is closed.
 //
 // A request without a response is charged as well, since the server may have served it: one that timed out, or whose
-// connection broke. It gives back what it took where it was never given a connection, as package httptrace tells. A Base
+// connection broke. It gives its tokens back when it was never given a connection, as package httptrace tells. A Base
 // that does not trace its connections gives nothing back.
 //
 // The bytes of a response never wait for the lease to be settled. Its end, Close, and the error of a request without a
@@ -37,13 +37,13 @@ type Transport struct {
 	MaxWait time.Duration
 	// Base sends the requests; nil stands for [http.DefaultTransport].
 	Base http.RoundTripper
-	// Logger is told of leases that cannot be settled, once a minute at most; nil tells nobody.
+	// Logger gets the leases that cannot be settled, once a minute at most; nil for none.
 	Logger *slog.Logger
 
 	unsettled unsettled.Log
 }
 
-// RoundTrip implements [http.RoundTripper]. The lease is in the context of the request that Base gets, and in that of the
+// RoundTrip implements [http.RoundTripper]. The lease is in the context of the request for Base, and in that of the
 // response's Request, for [Lease].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	lease, err := t.acquire(r)
@@ -68,7 +68,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}()
 	response, err := base.RoundTrip(request)
 	returned = true
-	if err != nil { // which counts, whatever comes of the lease
+	if err != nil { // this error counts, even if settling fails as well
 		if trace.Never() {
 			t.settle(ctx, "roll back", lease.Rollback)
 		} else {
@@ -144,7 +144,7 @@ type settlingConn struct {
 // Write writes to the connection.
 func (c *settlingConn) Write(p []byte) (int, error) { return c.w.Write(p) }
 
-// CloseWrite ends what is written, where the connection can tell.
+// CloseWrite ends the writing, where the connection can tell.
 func (c *settlingConn) CloseWrite() error {
 	if w, ok := c.w.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

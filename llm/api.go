@@ -26,7 +26,7 @@ const (
 	APIBedrockInvoke      API = "bedrock invoke"      // InvokeModel and InvokeModelWithResponseStream
 	APIBatches            API = "batches"             // batches of any provider, of which requests and prompts are counted, and no answers
 
-	// APIUnknown is that of a request that no format is for, see [WithUnknown].
+	// APIUnknown is the API of a request without a format, see [WithUnknown].
 	APIUnknown API = "unknown"
 )
 
@@ -58,7 +58,7 @@ func newPattern(path string, stream bool, f *format) pattern {
 	return p
 }
 
-// match reports whether a path ends so, and returns what the wildcard stands for.
+// match reports whether a path ends so, and returns the match of the wildcard.
 func (p *pattern) match(path string) (wild string, ok bool) {
 	path, ok = strings.CutSuffix(path, p.suffix)
 	if !ok || p.wild == "" {
@@ -72,11 +72,11 @@ func (p *pattern) match(path string) (wild string, ok bool) {
 	return wild, wild != "" && (p.wild == wildModel || !strings.Contains(wild, "/"))
 }
 
-// A table has the calls that are known, by the ends of their paths, so that base paths of gateways do not matter.
+// A table has the known calls by the ends of their paths, so that base paths of gateways do not matter.
 type table []pattern
 
-// isPlain reports whether a path means the same to all servers. Segments of dots are taken out of paths by some, and what follows a
-// semicolon, a percent sign or a backslash is read by some in another way.
+// isPlain reports whether a path means the same to all servers. Some servers take segments of dots out of paths, and
+// some read the text after a semicolon, a percent sign or a backslash in another way.
 func isPlain(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {
@@ -103,7 +103,7 @@ func (t table) find(path string) (p *pattern, model string) {
 	return nil, ""
 }
 
-// newTable returns the table of formats, of which the first that is for a path counts.
+// newTable returns the table of formats. The first format that matches a path counts.
 func newTable(formats []Format) table {
 	var t table
 	for _, f := range formats {

@@ -12,7 +12,7 @@ type background struct {
 	idle    chan struct{} // closed when nothing runs any more; nil when no caller waits
 }
 
-// begin counts work that starts, which the function it returns ends.
+// begin counts a piece of work; the returned function ends it.
 func (b *background) begin() (end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"sync/atomic"
 )
 
-// A spool is the body of a request that was read to its end before the request is sent, since the model and the length of
-// the prompt may stand anywhere in it. It keeps the beginning in memory. The rest is read a second time: from GetBody where
-// the request has one, as those of SDKs do, which costs neither memory nor disk. Otherwise, as in a reverse proxy, the rest
-// is in a temporary file, so that a large body does not take the memory of the process.
+// A spool is the body of a request. It is read to its end before the request is sent, since the model and the length of
+// the prompt may stand anywhere in it. It keeps the beginning in memory. The rest is read a second time: from GetBody
+// where the request has one, as those of SDKs do, which costs neither memory nor disk. Otherwise, as in a reverse
+// proxy, the rest is in a temporary file, to save the memory of the process.
 type spool struct {
 	head  []byte
 	whole bool                          // the head is all of the body
 	again func() (io.ReadCloser, error) // nil without GetBody
-	file  *os.File                      // what is behind the head; nil for none
+	file  *os.File                      // the part behind the head; nil for none
 	size  int64
 	users atomic.Int32 // of the file: who may open the spool, and those who read it
 }
@@ -57,7 +57,7 @@ func fill(r *http.Request, memory, most int64, scan io.Writer) (_ *spool, err er
 	return s, nil
 }
 
-// spill reads what is behind the head.
+// spill reads the part behind the head.
 func (s *spool) spill(r *http.Request, most int64, scan io.Writer) (err error) {
 	to := scan
 	if s.again = r.GetBody; s.again == nil {

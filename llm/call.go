@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A Call is what a request asks of a model, as far as it can be told before the answer.
+// A Call is a request to a model, as far as it is known before the answer.
 type Call struct {
 	// API is the protocol of the call; "" for a request that asks no model.
 	API API `json:"api"`
@@ -21,8 +21,8 @@ type Call struct {
 	Model string `json:"model"`
 	// Stream says that the answer is asked for in pieces.
 	Stream bool `json:"stream"`
-	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file,
-	// whatever its size.
+	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file of any
+	// size.
 	Input int64 `json:"input"`
 	// Output is the most tokens that the answer may take, over all of its choices, or the default where the request does
 	// not say.
@@ -36,9 +36,9 @@ const (
 	defaultOutput = 1024
 )
 
-// Inspect tells what a request asks. It reads the body to its end, keeps it as a [Transport] does, and puts it back. For
-// a request to no model that it knows it returns a Call with API "", without reading anything. It returns an error for a body that cannot
-// be read, and for one whose model cannot be told.
+// Inspect reads the model and the estimate of a request. It reads the body to its end, keeps it as a [Transport] does,
+// and puts it back. For a request to no model that it knows it returns a Call with API "", without reading anything. It
+// returns an error for a body that cannot be read, and for one whose model cannot be told.
 func Inspect(r *http.Request) (Call, error) {
 	p, model, _ := known.classify(r)
 	if p == nil {
@@ -86,8 +86,8 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 // formType is the type of forms that are read; other bodies are JSON.
 const formType = "multipart/form-data"
 
-// kind returns the type of a body. Where the body names the model, it is refused when another reader may take it for something else:
-// when it is encoded, or of another type or alphabet.
+// kind returns the type of a body. Where the body names the model, a body is refused that another reader may take for
+// something else: an encoded one, or one of another type or alphabet.
 func (q *question) kind(h http.Header) (kind string, params map[string]string, err error) {
 	types, text := h.Values("Content-Type"), h.Get("Content-Type")
 	kind, params, err = mime.ParseMediaType(text)
@@ -114,7 +114,7 @@ func isJSON(kind string) bool {
 	return kind == "application/json" || kind == "text/json" || kind == "text/plain" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 }
 
-// A question is what the body of a request says, which is written to it in pieces of any size.
+// A question is the parsed body of a request, written to it in pieces of any size.
 type question struct {
 	call       Call
 	scanner    scanner
@@ -223,7 +223,7 @@ func (q *question) scalar(path, raw []byte) {
 	q.inside().text = string(raw) == `"text"`
 }
 
-// text counts strings. Pieces of what is no string, such as numbers, are not counted.
+// text counts strings. Pieces of other values, such as numbers, are not counted.
 func (q *question) text(bytes int) {
 	if q.source != nil {
 		q.source.data += int64(bytes)
@@ -241,7 +241,7 @@ func (q *question) inside() *source {
 	return &q.sources[depth]
 }
 
-// closed counts what an object has held, now that its type is known.
+// closed counts the content of an object, now that its type is known.
 func (q *question) closed(path []byte) {
 	s := q.inside()
 	switch {
@@ -268,7 +268,7 @@ func (q *question) document() {
 	q.nested = q.nested || len(q.scanner.open) > 0
 }
 
-// instead returns the edit that puts a text in place of the scalar that ends here, if that is null or false.
+// instead returns the edit that replaces the scalar ending here by a text, if the scalar is null or false.
 func (q *question) instead(raw []byte, text string) *edit {
 	if string(raw) != "false" && string(raw) != "null" {
 		return &edit{}
@@ -283,7 +283,7 @@ func (q *question) model(raw []byte) {
 	}
 }
 
-// limit notes the most tokens of a choice. A value that is no number of tokens is left to the provider, which refuses
+// limit notes the most tokens of a choice. A value other than a number of tokens is left to the provider, which refuses
 // it.
 func (q *question) limit(raw []byte) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= 0 {
@@ -297,8 +297,8 @@ func (q *question) count(raw []byte) {
 	}
 }
 
-// check looks at a body that was written whole. One that is not read as a provider reads it may name another model there,
-// so it is refused; where the path names the model, it counts by its length.
+// check looks at a body that was written whole. A body that another parser reads differently may name another model
+// there, so it is refused. Where the path names the model, it counts by its length.
 func (q *question) check(size int64) error {
 	if q.alike && !q.fixed && q.call.API != APIUnknown {
 		return invalid("body", "", "must write the name of its model in lower case")
@@ -362,7 +362,7 @@ func (q *question) form(s *spool, boundary string) error {
 	}
 }
 
-// isEncoded reports whether an encoding of a part changes what the part says.
+// isEncoded reports whether an encoding of a part changes its content.
 func isEncoded(encoding string) bool {
 	switch strings.ToLower(encoding) {
 	case "", "7bit", "8bit", "binary":
@@ -372,7 +372,7 @@ func isEncoded(encoding string) bool {
 	}
 }
 
-// estimateOutput sets the most tokens that the answer may take; output is what it may without a bound.
+// estimateOutput sets the most tokens that the answer may take; output is the most without a bound.
 func (q *question) estimateOutput(output int64) {
 	if q.most >= 0 {
 		output = q.most

@@ -28,8 +28,8 @@ var dialects = map[API]dialect{
 	APIOllamaChat: dialectOllama, APIOllamaEmbeddings: dialectOllama,
 }
 
-// dialectOf returns the dialect of the provider that a request is for. A request of no known call is told by what the SDKs of a
-// provider send.
+// dialectOf returns the dialect of the provider that a request is for. The headers of a provider's SDKs identify a
+// request of no known call.
 func dialectOf(r *http.Request) dialect {
 	path := r.URL.Path
 	if strings.Contains(path, "/publishers/anthropic/") { // Claude on Vertex AI, which Anthropic's SDK asks
@@ -52,7 +52,7 @@ func dialectOf(r *http.Request) dialect {
 	}
 }
 
-// A kind is what the providers call the errors of a status.
+// A kind is the providers' names for the errors of a status.
 type kind struct{ openAI, code, anthropic, google, amazon string }
 
 var kinds = map[int]kind{
@@ -77,8 +77,8 @@ func kindOf(status int) kind {
 	return kind{"server_error", "internal_error", "api_error", "INTERNAL", "InternalServerException"}
 }
 
-// errorBody returns an error as the provider of a request writes it, and sets the header by which SDKs know it. retry is the time to
-// wait; 0 for none.
+// errorBody returns an error in the form of a request's provider, and sets the header by which SDKs know it. retry is
+// the time to wait; 0 for none.
 func errorBody(r *http.Request, header http.Header, status int, code, message string, retry time.Duration) []byte {
 	k := kindOf(status)
 	var body any

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// readable returns which encoding of an answer is asked for, out of those that a client accepts: gzip, or none, since a
-// meter understands these. A client that accepts neither gets what it would get of a server without encodings.
+// readable returns the encoding to ask for, out of those that a client accepts: gzip, or none, since a meter
+// understands these. A client that accepts neither gets the answer of a server without encodings.
 func readable(accepted string) string {
 	gzip, any := -1.0, 0.0
 	for _, coding := range strings.Split(accepted, ",") {
 		name, params, _ := strings.Cut(coding, ";")
 		weight := 1.0
 		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(params)), "q="); ok {
-			weight, _ = strconv.ParseFloat(q, 64) // 0 for what is no number
+			weight, _ = strconv.ParseFloat(q, 64) // 0 for any other text
 		}
 		switch strings.ToLower(strings.TrimSpace(name)) {
 		case "gzip", "x-gzip":

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// WithEstimate lets the caller estimate calls: the function is told what was read of a request, and returns it with other
-// numbers for Input and Output, such as those of a tokenizer. Other fields are not looked at. It must not block and not
-// read the body; what the answer takes is settled as ever.
+// WithEstimate lets the caller estimate calls. The function gets the facts read of a request, and returns them with
+// other numbers for Input and Output, such as a tokenizer's. Other fields are not looked at. It must not block and not
+// read the body; the usage of the answer is settled as ever.
 func WithEstimate(estimate func(*http.Request, Call) Call) Option {
 	return func(c *config) { c.estimate = estimate }
 }
@@ -92,7 +92,7 @@ func (r *recent) add(tokens int64, part float64) {
 	}
 }
 
-// estimate sets what a call is expected to take, before its request is sent.
+// estimate sets the estimate of a call, before its request is sent.
 func (x *exchange) estimate(r *http.Request) error {
 	c := &x.transport.config
 	if c.learned != nil && !x.format.InputOnly {

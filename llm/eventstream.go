@@ -56,7 +56,7 @@ func (r *messageReader) missing() int {
 
 func (r *messageReader) length() int { return int(binary.BigEndian.Uint32(r.message)) }
 
-// check decodes a message that is complete, and passes over one that is too large.
+// check decodes a complete message, and passes over one that is too large.
 func (r *messageReader) check() {
 	switch length := r.length(); {
 	case length < messageLeast:
@@ -75,7 +75,7 @@ func (r *messageReader) decode() {
 		r.decoder = eventstream.NewDecoder()
 	}
 	m, err := r.decoder.Decode(bytes.NewReader(r.message), nil)
-	if err != nil { // a checksum that is wrong, and what follows cannot be trusted
+	if err != nil { // a wrong checksum: later bytes cannot be trusted
 		r.broken = true
 		return
 	}

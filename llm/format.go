@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// A Format says which requests are calls of an API, and where their answers have what counts. A place is the names of
+// A Format recognises the calls of an API, and names the places of the counts in their answers. A place is the names of
 // members, joined by dots; arrays do not appear in it. [WithFormats] adds formats to those of [Formats].
 //
-// Of a request the same is read for all formats: the model, whether to stream, texts, pictures and files, and the bound of
-// the answer where it has one of the names that the known APIs use.
+// All formats read the same parts of a request: the model, whether to stream, texts, pictures and files. They read the
+// bound of the answer under the names of the known APIs.
 type Format struct {
 	// API names the format in reports.
 	API API `json:"api,omitempty"`
 	// Paths are the ends of the paths of calls, such as "/v2/chat" or "/models/{model}:predict". {model} stands for the
-	// model, and * for one segment; a path has one of them at most. The body names the model where the path does not.
+	// model, and * for one segment; a path has each of them at most once. The body names the model where the path does
+	// not.
 	Paths []string `json:"paths,omitempty"`
 	// Streams are those whose answers always come in pieces.
 	Streams []string `json:"streams,omitempty"`
@@ -30,7 +31,7 @@ type Format struct {
 	Usage map[string]Count `json:"usage,omitempty"`
 	// InputHasCache says that the count of Input includes those of CacheRead and CacheWrite.
 	InputHasCache bool `json:"input_has_cache,omitempty"`
-	// ReasoningApart says that the count of Output does not include that of Reasoning.
+	// ReasoningApart says that Output does not include Reasoning.
 	ReasoningApart bool `json:"reasoning_apart,omitempty"`
 	// Text are strings that the model writes, whose length counts where no usage comes. A place that ends in ".*" stands
 	// for everything below it.
@@ -70,7 +71,7 @@ const (
 type format struct {
 	Format
 	text, model, service, finish map[string]bool
-	below                        []string // text is whatever is below, with a dot at the end
+	below                        []string // all values below are text, with a dot at the end
 }
 
 func (f *Format) compile() *format {
@@ -110,7 +111,7 @@ func (f *Format) validate(i int) error {
 	return nil
 }
 
-// Formats returns the formats that need not be given, in the order in which they are looked at. The caller may change them.
+// Formats returns the built-in formats, in the order of their matching. The caller may change them.
 func Formats() []Format {
 	chat := map[string]Count{
 		"usage.prompt_tokens":                              CountInput,
@@ -149,7 +150,7 @@ func Formats() []Format {
 	rawService := []string{"usage.service_tier", "message.usage.service_tier"}
 	rawFinish := []string{"stop_reason", "delta.stop_reason", "choices.finish_reason", "completionReason", "results.completionReason", "messageStop.stopReason"}
 	deployments := func(paths ...string) []string {
-		return append(below([]string{"/deployments/{model}"}, paths...), paths...) // of Azure, whatever the body says
+		return append(below([]string{"/deployments/{model}"}, paths...), paths...) // of Azure, with any body
 	}
 	return []Format{
 		{API: "free", Free: true, Paths: []string{
@@ -263,7 +264,7 @@ func Formats() []Format {
 // failures are there when an answer is an error, also one of status 200.
 var failures = set("error", "error.code", "error.type", "error.status", "error.message")
 
-// interest says what a scalar of an answer is for.
+// interest returns the use of a scalar of an answer.
 func (f *format) interest(path []byte) interest {
 	if f.text[string(path)] {
 		return counted

@@ -134,7 +134,7 @@ func (f *usageFilter) whole() []byte {
 	return come[:end+2]
 }
 
-// text returns what is buffered before the next end of a line, and not more than most bytes.
+// text returns the buffered text before the next end of a line, at most most bytes.
 func (f *usageFilter) text(most int) []byte {
 	text, _ := f.source.Peek(min(f.source.Buffered(), most))
 	for _, end := range []byte("\n\r") {

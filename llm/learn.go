@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// learnEvery is how long what was learned of a resource holds in a process.
+// learnEvery is the time for which facts learned of a resource hold in a process.
 const learnEvery = 5 * time.Second
 
 // longestWait is the longest wait that a response is believed to ask for.
@@ -38,10 +38,10 @@ func (l *learner) due(resource string, now time.Time) bool {
 	return true
 }
 
-// learnTimeout bounds what is asked of the store to learn something, except the write that settles it.
+// learnTimeout bounds the calls of the store for learning, except the write that settles it.
 const learnTimeout = 5 * time.Second
 
-// learn brings the bucket of the account down to what a response says, behind the caller. A failure is logged.
+// learn brings the bucket of the account down to the figures in a response, behind the caller. A failure is logged.
 func (t *Transport) learn(ctx context.Context, resource string, r *http.Response, delay time.Duration) {
 	if t.config.account == "" {
 		return
@@ -62,13 +62,13 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 	}()
 }
 
-// A claim is what a provider says of a limit: how much is left, or that nothing is left before a wait is over.
+// A claim is a provider's statement about a limit: its rest, or that nothing is left before a wait is over.
 type claim struct {
 	remaining int64
 	wait      time.Duration
 }
 
-// told returns what a response says of the limits, by their names.
+// told returns the claims of a response about the limits, by their names.
 func (t *Transport) told(r *http.Response, delay time.Duration, now time.Time) map[string]claim {
 	told, empty := map[string]claim{}, false
 	for _, c := range t.config.charges {
@@ -94,7 +94,7 @@ func (t *Transport) told(r *http.Response, delay time.Duration, now time.Time) m
 	return told
 }
 
-// lower charges what a bucket of the account has more than a provider says.
+// lower charges the excess of an account's bucket over a provider's figure.
 func (t *Transport) lower(ctx context.Context, resource string, told map[string]claim) error {
 	statuses, err := t.limiter.Available(ctx, zlimit.AvailableQuery{Entity: t.config.account, Resource: resource})
 	if err != nil {
@@ -136,7 +136,7 @@ func refill(l zlimit.Limit, d time.Duration) int64 {
 	return int64(min(n, maxAmount))
 }
 
-// kind returns what providers call the limit that the weights are of; "" for one that they do not have.
+// kind returns the providers' name for the limit of the weights; "" for a limit unknown to them.
 func (w Weights) kind() string {
 	if max(w.Request, w.Input, w.CacheRead, w.CacheWrite, w.Output) != 1 {
 		return ""
@@ -157,7 +157,7 @@ func (w Weights) kind() string {
 	}
 }
 
-// remainingOf returns what a response says is left of a kind of limit, in the headers of OpenAI or Anthropic.
+// remainingOf returns the rest of a kind of limit in the headers of a response, of OpenAI or Anthropic.
 func remainingOf(h http.Header, kind string) (int64, bool) {
 	if kind == "" {
 		return 0, false

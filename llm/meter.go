@@ -10,9 +10,9 @@ import (
 )
 
 // A Meter is the body of a model's answer that finds the usage while it is read. A Meter passes the answer on
-// unchanged, byte by byte and without delay. It keeps some hundred bytes of an answer of any length. A body that is
-// compressed with gzip is metered too, by a goroutine that ends with Close or at the end of the body. Other
-// compressions are passed through and not understood.
+// unchanged, byte by byte and without delay. It keeps some hundred bytes of an answer of any length. A body compressed
+// with gzip is metered too, by a goroutine that ends with Close or at the end of the body. Other compressions are
+// passed through and not understood.
 //
 // Read must be called by one goroutine at a time; Close and Usage may be called at any time.
 type Meter struct {
@@ -20,7 +20,7 @@ type Meter struct {
 	body  io.ReadCloser
 	feed  io.Writer
 
-	unzip     *io.PipeWriter // what is compressed goes here; nil for a body that is not
+	unzip     *io.PipeWriter // takes the compressed bytes; nil for an uncompressed body
 	unzipped  chan struct{}  // closed when all of it was taken
 	stopUnzip sync.Once
 
@@ -50,7 +50,7 @@ func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Met
 	return m
 }
 
-// decompress starts a goroutine that unpacks what is read.
+// decompress starts a goroutine that unpacks the bytes read.
 func (m *Meter) decompress(to io.Writer) {
 	r, w := io.Pipe()
 	m.feed, m.unzip, m.unzipped = w, w, make(chan struct{})
@@ -59,7 +59,7 @@ func (m *Meter) decompress(to io.Writer) {
 		if z, err := gzip.NewReader(r); err == nil {
 			_, _ = io.Copy(to, z) // as far as it can be unpacked
 		}
-		_, _ = io.Copy(io.Discard, r) // what is not gzip must not hold up the reader
+		_, _ = io.Copy(io.Discard, r) // other bytes than gzip must not hold up the reader
 	}()
 }
 
@@ -87,7 +87,7 @@ func (m *Meter) Close() error {
 	return err
 }
 
-// stop ends the unpacking, and waits for what is under way.
+// stop ends the unpacking, and waits for the bytes under way.
 func (m *Meter) stop() {
 	if m.unzip == nil {
 		return
@@ -96,8 +96,8 @@ func (m *Meter) stop() {
 	<-m.unzipped
 }
 
-// Usage returns what the call has taken as far as the answer was read. It is final after Read has returned an error,
-// and after Close. Counts that the provider has not reported are estimated. The estimate of the prompt is [Call.Input].
+// Usage returns the usage of the call, as far as the answer was read. It is final after Read has returned an error, and
+// after Close. Counts that the provider has not reported are estimated. The estimate of the prompt is [Call.Input].
 // That of the answer goes by the text so far, or is [Call.Output] where the answer has ended and nothing of it was
 // understood.
 func (m *Meter) Usage() Usage {

@@ -45,7 +45,7 @@ type config struct {
 	clock        func() time.Time
 }
 
-// A charge is a limit and what a call takes of it.
+// A charge is a limit with the amount of a call.
 type charge struct {
 	limit   string
 	weights Weights // the zero value where of is not that of weights
@@ -60,7 +60,7 @@ func chargeByWeights(limit string, w Weights) charge {
 type Rule struct {
 	// Pattern is the name of a model; a star in it stands for any text.
 	Pattern string `json:"pattern"`
-	// Resource is what is limited; "" for the name of the model.
+	// Resource is the limited resource; "" for the name of the model.
 	Resource string `json:"resource"`
 }
 
@@ -171,17 +171,18 @@ func WithLimit(name string, w Weights) Option {
 	return func(c *config) { c.charges = append(c.charges, chargeByWeights(name, w)) }
 }
 
-// WithCharge makes calls take of a limit what a function says, such as weights that differ from model to model. The
-// function is called with the model that was asked: before the call with the estimate, which must not be refused where
-// the usage would be, and afterwards with the usage. An error of it refuses a call. When the answer is there, the
-// estimate then stays charged, and [Report].Err has the error. The function must not block, and is called by many goroutines.
+// WithCharge makes calls take of a limit the result of a function, such as weights that differ from model to model. The
+// function gets the model that was asked. It is called before the call with the estimate, and afterwards with the
+// usage. It must not refuse an estimate where it would accept the usage. An error of it refuses a call. When the answer
+// is there, the estimate then stays charged, and [Report].Err has the error. The function must not block, and is called
+// by many goroutines.
 func WithCharge(name string, of func(asked string, u Usage) (int64, error)) Option {
 	return func(c *config) { c.charges = append(c.charges, charge{limit: name, of: of}) }
 }
 
-// WithPrices makes calls take of a limit what they cost, in nano-dollars: a limit of 25 dollars has a capacity of
-// 25*[price.Dollar]. The model that answered has the price, or the one that was asked where the table does not have the
-// other. A call of a model that the table does not have is refused with a [*zlimit.ValidationError].
+// WithPrices makes calls take their price of a limit, in nano-dollars: a limit of 25 dollars has a capacity of
+// 25*[price.Dollar]. The price is that of the answering model, or of the requested one where the table lacks the other.
+// A call of a model that the table does not have is refused with a [*zlimit.ValidationError].
 func WithPrices(name string, table *price.Table) Option {
 	if table == nil {
 		return WithCharge(name, nil)
@@ -206,8 +207,8 @@ func WithModels(rules ...Rule) Option {
 	return func(c *config) { c.rules = append(c.rules, rules...) }
 }
 
-// WithBodies sets how many bytes of a request are kept in memory while it is read to its end, and how long a request may be.
-// The defaults are a mebibyte and 128 MiB. What does not fit into memory is read again by GetBody where the request has it,
+// WithBodies sets the bytes of a request kept in memory while it is read to its end, and the longest request. The
+// defaults are a mebibyte and 128 MiB. What does not fit into memory is read again by GetBody where the request has it,
 // and kept in a temporary file otherwise. A longer request is refused with a [*zlimit.ValidationError].
 func WithBodies(memory, most int64) Option {
 	return func(c *config) { c.memory, c.most = memory, most }
@@ -217,15 +218,15 @@ func WithBodies(memory, most int64) Option {
 func WithDefaultOutput(tokens int64) Option { return func(c *config) { c.output = tokens } }
 
 // WithIncludeUsage makes streams of chat completions report their usage, which they do only when asked. It adds
-// stream_options to the request, unless that asks already, and takes the chunk that comes of it out of the answer
-// again.
+// stream_options to the request, unless the request has it, and takes the resulting chunk out of the answer again.
 func WithIncludeUsage() Option { return func(c *config) { c.includeUsage = true } }
 
-// WithResponses answers what is refused as the provider would: by a response, whose body has the form that the provider's SDK reads.
-// Status 429 names the time to wait, and SDKs wait that long before they try again. A request that breaks a rule is answered by 400, an
-// unknown one or one without limits by 403, and an outage of the store by 503. The default is the error, wrapped by http.Client in a
-// [*net/url.Error], which some SDKs try again without regard to that time. Errors of other kinds, such as an application's own of
-// [WithCheck], are returned in any case, and so are those after the end of the context.
+// WithResponses answers refused calls as the provider would: by a response, whose body has the form that the provider's
+// SDK reads. Status 429 names the time to wait, and SDKs wait that long before they try again. A request that breaks a
+// rule is answered by 400. An unknown one or one without limits gets 403, and one in an outage of the store 503. The
+// default is the error, wrapped by http.Client in a [*net/url.Error]. Some SDKs try it again without regard to the time
+// to wait. Other errors, such as an application's own of [WithCheck], are returned in any case. So are errors after the
+// end of the context.
 func WithResponses() Option { return func(c *config) { c.respond = true } }
 
 // WithCheck asks a function about each call before anything is taken, such as whether its key may ask that model. An error
@@ -241,11 +242,11 @@ func WithFields() Option {
 	return func(c *config) { c.fields = new(fields.Format) }
 }
 
-// WithLearning keeps the bucket of an account, for each resource asked, from being above what the provider says is
-// left. The difference is charged, and never given back. A response of status 429 empties the bucket until the time
+// WithLearning keeps the bucket of an account, for each resource asked, from being above the provider's remaining
+// figure. The difference is charged, and never given back. A response of status 429 empties the bucket until the time
 // that it names, an hour at most. The account should have no parent, since the parent would be charged too. It costs a
-// read and a write at most every 5 seconds for each resource. Only limits whose weights are 0 and 1 learn. The caller of
-// the answer does not wait for it; [Transport.Wait] does.
+// read and a write at most every 5 seconds for each resource. Only limits whose weights are 0 and 1 learn. The caller
+// of the answer does not wait for it; [Transport.Wait] does.
 func WithLearning(account string) Option { return func(c *config) { c.account = account } }
 
 // WithDrain goes on reading an answer that the caller has left, to learn its usage. It reads at most so many bytes, for
@@ -263,19 +264,20 @@ func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = 
 // form of [zlimit.Request.Priority].
 func WithPriority(name string) Option { return func(c *config) { c.priority = name } }
 
-// WithObserver sets a function that is told of every call that was admitted, once the call is settled, and of unknown
-// requests as [WithUnknown] says. The goroutine that reads the answer calls it, and it must not block.
+// WithObserver sets a function that is told of every admitted call, once the call is settled, and of unknown requests
+// as [WithUnknown] describes. The goroutine that reads the answer calls it, and it must not block.
 func WithObserver(observe func(context.Context, Report)) Option {
 	return func(c *config) { c.observe = observe }
 }
 
-// WithLogger sets where leases are reported that cannot be settled, and what cannot be learned, once a minute at most; by default nowhere.
+// WithLogger sets the log for leases that cannot be settled, and for failures to learn. Each has a line a minute at
+// most; by default there is none.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 // WithClock sets the time by which [WithLearning] goes; the default is [time.Now].
 func WithClock(now func() time.Time) Option { return func(c *config) { c.clock = now } }
 
-// resource returns what is limited when a model is asked.
+// resource returns the limited resource for a model.
 func (c *config) resource(model string) (string, error) {
 	if model == "" {
 		return "", invalid("model", "", "the request must name it")

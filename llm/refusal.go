@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A problem is what a request is answered that was not admitted.
+// A problem is the answer to a request that was not admitted.
 type problem struct {
 	status        int
 	code, message string // the code is OpenAI's; "" for that of the status
@@ -55,10 +55,11 @@ func problemOf(err error) problem {
 	return p
 }
 
-// Refuse answers a request that failed with an error of a limiter, of [httplimit], or of this package. The body has the form in which the
-// provider of the request's path writes errors, so that its SDK can read it; headers tell where paths do not. It is for
-// [httplimit.WithErrorHandler] and for the ErrorHandler of a reverse proxy. The statuses are those of [httplimit.ProblemOf], and 403
-// for an unknown call. The message names no entity. An error of another kind is answered by status 500, and is not told.
+// Refuse answers a request that failed with an error of a limiter, of [httplimit], or of this package. The body has the
+// form of errors of the provider of the request's path, so that its SDK can read it. Headers decide where paths do not.
+// It is for [httplimit.WithErrorHandler] and for the ErrorHandler of a reverse proxy. The statuses are those of
+// [httplimit.ProblemOf], and 403 for an unknown call. The message names no entity. An error of another kind is answered
+// by status 500, and is not told.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) { writeProblem(w, r, problemOf(err)) }
 
 // WriteError answers a request by an error with a status and a message, in the form of the provider as [Refuse] does.
@@ -76,7 +77,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p problem) {
 	_, _ = w.Write(body) // a client that is gone
 }
 
-// refusal returns the response that stands for an error that is about the request or its limits; nil for any other error.
+// refusal returns the response for an error about the request or its limits; nil for any other error.
 func refusal(r *http.Request, err error) *http.Response {
 	p := problemOf(err)
 	if p.status == http.StatusInternalServerError || r.Context().Err() != nil {
@@ -91,7 +92,8 @@ func refusal(r *http.Request, err error) *http.Response {
 	}
 }
 
-// reason returns why a call was refused, in words for the caller of the model: without the names of entities, which are those of the service.
+// reason returns the reason of a refusal in words for the caller of the model. It leaves out the names of entities,
+// which are the service's own.
 func reason(e *zlimit.ExceededError) string {
 	var b strings.Builder
 	b.WriteString("rate limit exceeded")

@@ -11,7 +11,7 @@ import (
 // A path joins the names of members with dots. Arrays do not appear in it: the elements of an array have its path. Text
 // that is not JSON breaks the scanner until its next reset.
 type scanner struct {
-	// interest says what a scalar at a path is for.
+	// interest returns the use of a scalar at a path.
 	interest func(path []byte) interest
 	// scalar takes a scalar that was asked for, as it is written. It must not keep raw.
 	scalar func(path, raw []byte)
@@ -36,7 +36,7 @@ type scanner struct {
 	inside  int64 // bytes up to the first member of the last document
 }
 
-// An interest is what a scalar is for.
+// An interest is the use of a scalar.
 type interest uint8
 
 const (
@@ -57,11 +57,11 @@ const (
 	scanStringEscape
 	scanStringHex
 	scanLiteral // a number, true, false or null
-	scanAfter   // a comma or the end of what is open
+	scanAfter   // a comma or the end of the open value
 	scanBroken
 )
 
-// Bounds of what a scanner keeps. No name or number that it is asked for comes near them.
+// Bounds of a scanner's buffers. No name or number that it is asked for comes near them.
 const (
 	scanDepth  = 256
 	scanScalar = 256
@@ -186,7 +186,7 @@ func (s *scanner) byte(b byte) {
 		switch {
 		case delimits(b):
 			s.end() // and the byte is what follows
-		case !ofLiteral(b): // such as a comment, which some readers leave out with all that is in it
+		case !ofLiteral(b): // such as a comment, which some readers leave out with all its content
 			s.state = scanBroken
 			return
 		default:
@@ -217,7 +217,7 @@ func (s *scanner) escape(b byte) {
 	s.state = scanString
 	length := 1
 	if b == 'u' {
-		s.state, s.hex, length = scanStringHex, 4, 3 // most of what is written so takes three bytes
+		s.state, s.hex, length = scanStringHex, 4, 3 // most characters so written take three bytes
 	}
 	if s.want == counted {
 		s.text(length)

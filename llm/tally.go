@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A tally adds up what an answer says of its usage. Providers report totals, some of them more than once: the last report
-// of each field counts, and reports are never added.
+// A tally adds up the usage in an answer. Providers report totals, some of them more than once: the last report of each
+// field counts, and reports are never added.
 type tally struct {
 	format *format
 	call   Call
@@ -23,7 +23,7 @@ type tally struct {
 	settled  int64 // how many of them the last report of the output knows
 	total    bool  // a header reports all of the output
 	finished bool
-	failed   bool // the answer is an error, whatever its status
+	failed   bool // the answer is an error, with any status
 	model    string
 	service  string        // the class of service
 	delay    time.Duration // that an error asks to wait
@@ -65,7 +65,7 @@ func (t *tally) scalar(path, raw []byte) {
 	if t.format.delay[string(path)] {
 		var text string
 		if json.Unmarshal(raw, &text) == nil {
-			t.delay, _ = time.ParseDuration(text) // 0 for what is no duration
+			t.delay, _ = time.ParseDuration(text) // 0 for any other text
 		}
 		return
 	}
@@ -76,7 +76,7 @@ func (t *tally) scalar(path, raw []byte) {
 		t.pendingEnd = true
 	}
 	if t.format.model[string(path)] {
-		t.pendingModel = t.text(raw) // what is no string names no model
+		t.pendingModel = t.text(raw) // other values than strings name no model
 	}
 	if t.format.id[string(path)] && string(raw) != t.pendingID {
 		t.pendingID = string(raw)
@@ -108,7 +108,7 @@ func (t *tally) text(raw []byte) string {
 	return t.lastText
 }
 
-// document takes over what a whole document says. One with a number that cannot be true reports nothing.
+// document takes over the usage of a whole document. One with a number that cannot be true reports nothing.
 func (t *tally) document() {
 	if !t.bad {
 		for f, has := range t.hasPending {
@@ -132,7 +132,7 @@ func (t *tally) document() {
 	t.hasPending, t.pendingEnd, t.pendingModel, t.pendingService, t.pendingFailure, t.bad = [countEnd]bool{}, false, "", "", false, false
 }
 
-// usage returns what the call took as far as it is known; atEnd says that the answer came to its end. The tally is locked.
+// usage returns the known usage of the call; atEnd says that the answer came to its end. The tally is locked.
 func (t *tally) usage(atEnd bool) Usage {
 	n := &t.reported
 	u := Usage{
@@ -213,7 +213,7 @@ func (t *tally) newWriter(contentType string) writer {
 	}
 }
 
-// headers takes the counts that Bedrock has in headers, beside answers of models that have none.
+// headers takes Bedrock's counts in headers, beside answers of models without counts.
 func (t *tally) headers(h http.Header) {
 	for name, count := range map[string]Count{"X-Amzn-Bedrock-Input-Token-Count": CountInput, "X-Amzn-Bedrock-Output-Token-Count": CountOutput} {
 		if n, err := strconv.ParseInt(h.Get(name), 10, 64); t.format.API == APIBedrockInvoke && err == nil && n >= 0 && n <= maxReported {

@@ -42,12 +42,12 @@ type Transport struct {
 	unsettled, unlearned unsettled.Log
 }
 
-// A Report says what became of a call that was admitted.
+// A Report is the outcome of an admitted call.
 type Report struct {
 	Call     Call   `json:"call"`
 	Entity   string `json:"entity"`
 	Resource string `json:"resource"`
-	// Unknown is the method and the path of a request that no format is for, which [WithUnknown] is about; "" for calls.
+	// Unknown is the method and the path of a request without a format, see [WithUnknown]; "" for calls.
 	Unknown string `json:"unknown,omitempty"`
 	// Host is where the request went, such as api.openai.com.
 	Host string `json:"host,omitempty"`
@@ -58,15 +58,15 @@ type Report struct {
 	Duration  time.Duration `json:"-"`
 	FirstByte time.Duration `json:"-"`
 	Usage     Usage         `json:"usage"`
-	// Charged is what the call took of each limit in the end, in tokens.
+	// Charged is the final charge of each limit, in tokens.
 	Charged zlimit.Amounts `json:"charged"`
 	// Err is why the lease could not be settled, or why an unknown request was refused or not answered. The estimate stays charged. Where the error is a
 	// [*zlimit.UnavailableError] that is Unknown, the correction may be written, and Charged has it.
 	Err error `json:"-"`
 }
 
-// NewTransport returns a transport that charges calls to the entity that a function finds, such as [For] and [FromContext].
-// An error of that function fails the request.
+// NewTransport returns a transport that charges calls to an entity. A function finds the entity, such as [For] and
+// [FromContext]. An error of that function fails the request.
 func NewTransport(l *zlimit.RateLimiter, entity func(*http.Request) (string, error), opts ...Option) (*Transport, error) {
 	if l == nil {
 		return nil, invalid("limiter", "nil", "must not be nil")
@@ -112,8 +112,8 @@ func (t *Transport) Wait(ctx context.Context) error {
 	return t.behind.wait(ctx)
 }
 
-// RoundTrip implements [http.RoundTripper]. It costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost, and
-// another Acquire for an estimate that is above what a limit can hold.
+// RoundTrip implements [http.RoundTripper]. It costs as much as [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit],
+// and another Acquire for an estimate above the capacity of a limit.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, err := t.admit(r)
 	switch {
@@ -156,8 +156,8 @@ type exchange struct {
 	settled    chan struct{} // closed when it is
 }
 
-// admit acquires what a call is estimated to take. For a request that is no call it returns an exchange without a
-// format. When it fails the body of the request is closed.
+// admit acquires the estimate of a call. For a request that is no call it returns an exchange without a format. When it
+// fails the body of the request is closed.
 func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 	admitted := false
 	defer func() {
@@ -212,7 +212,7 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 	return x, nil
 }
 
-// acquire takes the estimate, cut to what the limits can hold.
+// acquire takes the estimate, cut to the capacity of the limits.
 func (x *exchange) acquire(ctx context.Context) (err error) {
 	if x.taken, err = x.amounts(Usage{Model: x.call.Model, Input: x.call.Input, Output: x.call.Output}); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (x *exchange) acquire(ctx context.Context) (err error) {
 	return err
 }
 
-// take takes what a call asks, and waits for it where calls do.
+// take takes the amounts of a call, and waits for them where calls do.
 func (t *Transport) take(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
 	if t.config.maxWait == 0 {
 		return t.limiter.Acquire(ctx, r)
@@ -240,7 +240,7 @@ func (t *Transport) take(ctx context.Context, r zlimit.Request) (*zlimit.Lease, 
 	return t.limiter.Wait(ctx, r, zlimit.MaxWait(t.config.maxWait))
 }
 
-// amounts returns what a usage takes of each limit.
+// amounts returns the amounts of a usage for each limit.
 func (x *exchange) amounts(u Usage) (zlimit.Amounts, error) {
 	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
 	for _, c := range x.transport.config.charges {
@@ -339,7 +339,7 @@ func (x *exchange) outbound(r *http.Request) (*http.Request, *way, context.Cance
 		if outbound.Header.Get("Content-Length") != "" {
 			outbound.Header.Set("Content-Length", strconv.FormatInt(outbound.ContentLength, 10))
 		}
-		outbound.Header.Del("Accept-Encoding") // the chunk can only be taken out of what is not compressed
+		outbound.Header.Del("Accept-Encoding") // the chunk can only be taken out of an uncompressed answer
 	}
 	acceptReadable(outbound.Header)
 	return outbound, w, cancel
@@ -405,8 +405,8 @@ type outcome struct {
 	delay    time.Duration // that the body of the response asks for
 }
 
-// settle writes what a call took, tells the observer, and learns from the response. It does so once; later callers wait
-// until it is done.
+// settle writes the usage of a call, tells the observer, and learns from the response. It does so once; later callers
+// wait until it is done.
 func (x *exchange) settle(ctx context.Context, o outcome) {
 	if !x.settling.CompareAndSwap(false, true) {
 		<-x.settled
@@ -429,7 +429,7 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	}
 }
 
-// correct settles the lease, and returns what is charged. What may have been written counts as written.
+// correct settles the lease, and returns the charge. What may have been written counts as written.
 func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amounts, err error) {
 	if o.unsent {
 		charged, err = zlimit.Amounts{}, x.lease.Rollback(ctx)

@@ -8,10 +8,10 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Unknown is what becomes of a request without a format that may make a model work.
+// Unknown is the treatment of a request without a format that may make a model work.
 type Unknown uint8
 
-// What a [Transport] does with unknown requests.
+// How a [Transport] treats unknown requests.
 const (
 	// UnknownRefuse does not send the request, and returns a [*zlimit.ValidationError]. It is the default.
 	UnknownRefuse Unknown = iota
@@ -24,7 +24,7 @@ const (
 	UnknownPass
 )
 
-// WithUnknown sets what becomes of requests that no format is for. Requests of methods GET, HEAD, OPTIONS and DELETE are
+// WithUnknown sets the treatment of requests without a format. Requests of methods GET, HEAD, OPTIONS and DELETE are
 // none of them, and sent as they are, unless they upgrade the connection. [Transport.Unknown] counts the others, and
 // [WithObserver] is told of each.
 func WithUnknown(u Unknown) Option { return func(c *config) { c.unknown = u } }
@@ -37,10 +37,10 @@ func WithFormats(formats ...Format) Option {
 // unknownFormat is that of [UnknownEstimate].
 var unknownFormat = (&Format{API: APIUnknown, DefaultModel: "unknown"}).compile()
 
-// Unknown returns how many requests no format was for, whatever became of them.
+// Unknown returns the number of requests without a format, with any outcome.
 func (t *Transport) Unknown() int64 { return t.unknown.Load() }
 
-// works reports whether a request may make a model work, whatever its path.
+// works reports whether a request may make a model work, on any path.
 func works(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, "", http.MethodHead, http.MethodOptions, http.MethodDelete:
@@ -71,7 +71,7 @@ type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
-// meet does what is to be done with an unknown request. It returns a pattern for one that is charged; without one and an error
+// meet treats an unknown request as configured. It returns a pattern for one that is charged; without one and an error
 // the request is sent as it is.
 func (t *Transport) meet(r *http.Request) (*pattern, error) {
 	t.unknown.Add(1)

@@ -7,10 +7,10 @@ import (
 	"github.com/zlimit/zlimit-go/price"
 )
 
-// Usage is what one call of a model took, in tokens. Every token is in exactly one of Input, CacheRead, CacheWrite and
-// Output, whatever the provider's own fields include.
+// Usage is the usage of one call of a model, in tokens. Every token is in exactly one of Input, CacheRead, CacheWrite
+// and Output, however the provider's own fields overlap.
 type Usage struct {
-	// Model is the model that answered, as the answer names it; otherwise the one that was asked.
+	// Model is the answering model, as the answer names it; otherwise the requested one.
 	Model string `json:"model"`
 	// Input are the tokens of the prompt that were neither read from a cache nor written to one.
 	Input int64 `json:"input"`
@@ -24,16 +24,15 @@ type Usage struct {
 	Reasoning int64 `json:"reasoning"`
 	// CacheWriteHour is the part of CacheWrite that is kept for an hour.
 	CacheWriteHour int64 `json:"cache_write_hour,omitempty"`
-	// AudioInput is the part of Input that is sound, and AudioOutput that of Output.
+	// AudioInput is the sound in Input, and AudioOutput the sound in Output.
 	AudioInput  int64 `json:"audio_input,omitempty"`
 	AudioOutput int64 `json:"audio_output,omitempty"`
 	// Searches are searches of the web that a tool of the provider made.
 	Searches int64 `json:"searches,omitempty"`
 	// Service is the class of service that the answer names, such as "flex"; "" where it names none.
 	Service string `json:"service,omitempty"`
-	// Complete says that all of it is what the provider reported at the end of the answer. Otherwise the provider has
-	// reported nothing, or the answer was cut off. At least a part is then an estimate: a token for each four bytes of
-	// text.
+	// Complete says that the provider reported all counts at the end of the answer. Otherwise the provider has reported
+	// nothing, or the answer was cut off. At least a part is then an estimate: a token for each four bytes of text.
 	Complete bool `json:"complete"`
 }
 
@@ -70,8 +69,8 @@ var (
 	PerRequest = Weights{Request: 1}
 	// PerToken counts every token alike, as OpenAI's limits of tokens per minute do.
 	PerToken = Weights{Input: 1, CacheRead: 1, CacheWrite: 1, Output: 1}
-	// PerInput counts the prompt without what a cache served, as Anthropic's limits of input tokens per minute do for
-	// current models.
+	// PerInput counts the prompt without tokens served by a cache, as Anthropic's limits of input tokens per minute do
+	// for current models.
 	PerInput = Weights{Input: 1, CacheWrite: 1}
 	// PerOutput counts the answer.
 	PerOutput = Weights{Output: 1}
@@ -83,7 +82,7 @@ var (
 // maxWeight is the most that a token may weigh.
 const maxWeight = 1_000_000
 
-// Of returns what a call takes of a limit with these weights.
+// Of returns the amount of a call for a limit with these weights.
 func (w Weights) Of(u Usage) int64 {
 	sum := w.Request
 	sum = plus(sum, times(w.Input, u.Input))
@@ -110,5 +109,5 @@ func times(a, b int64) int64 {
 // tokensOf estimates how many tokens a text has: four bytes make one.
 func tokensOf(bytes int64) int64 { return (bytes + 3) / 4 }
 
-// opaqueTokens is what a picture or a file in a prompt is estimated at.
+// opaqueTokens is the estimate for a picture or a file in a prompt.
 const opaqueTokens = 1000

@@ -1,5 +1,5 @@
-// Package otelzlimit reports what a limiter does as metrics of OpenTelemetry. It reports what calls of language models
-// take by the conventions of OpenTelemetry for generative AI.
+// Package otelzlimit reports the work of a limiter as metrics of OpenTelemetry. It reports what calls of language
+// models take by the conventions of OpenTelemetry for generative AI.
 //
 //	observer, err := otelzlimit.New(provider)
 //	limiter, err := zlimit.Open(ctx, "dynamodb:limits", zlimit.WithObserver(observer))

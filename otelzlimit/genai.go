@@ -91,12 +91,12 @@ type usage struct {
 	tokens          map[string]metric.Int64Counter
 }
 
-// Usage returns an observer of calls of language models, for [llm.WithObserver]. It reports each call that was admitted by
-// the conventions: how long it took, when its first byte came, and its tokens as the provider tells them. The counter
-// zlimit.model.calls tells of how many calls the usage is reported, and of how many it is an estimate; zlimit.tokens has
-// what these took of limits.
+// Usage returns an observer of calls of language models, for [llm.WithObserver]. It reports each admitted call by the
+// conventions: its duration, the time of its first byte, and its tokens as the provider tells them. The counter
+// zlimit.model.calls counts the calls with a reported usage, and those with an estimate. zlimit.tokens has the amounts
+// taken of limits.
 //
-// The model and the host of a request are attributes where the answer was a success, so that models that clients make up are no series.
+// The model and the host of a request are attributes only after success, so models that clients make up are no series.
 // It is safe for concurrent use.
 func Usage(provider metric.MeterProvider) (func(context.Context, llm.Report), error) {
 	if provider == nil {

@@ -41,7 +41,7 @@ const (
 	attributeServer        = "server.address"
 )
 
-// The names of what no conventions are for.
+// The names outside all conventions.
 const (
 	metricCalls = "zlimit.model.calls"
 

@@ -112,7 +112,7 @@ func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
 	}
 }
 
-// settlement counts what corrections took, and what they gave back.
+// settlement counts the tokens that corrections took and gave back.
 func (o *observer) settlement(ctx context.Context, e *zlimit.Event) {
 	o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(e, attribute.String(attributeOperation, e.Operation)))
 	if e.Result != zlimit.ResultOK {

@@ -14,9 +14,9 @@ import (
 // leasesKept bounds for how many open leases the span of their decision is remembered.
 const leasesKept = 10_000
 
-// Traces returns an observer that makes a span of each decision and each settlement, within the span of the context that
-// the limiter was called with. The span of a settlement has a link to that of its lease's decision. A rejection is no error of the span.
-// Entity and resource are attributes. It is safe for concurrent use; [zlimit.Observers] adds it to others.
+// Traces returns an observer that makes a span of each decision and each settlement, within the span of the context of
+// the limiter's caller. The span of a settlement has a link to that of its lease's decision. A rejection is no error of
+// the span. Entity and resource are attributes. It is safe for concurrent use; [zlimit.Observers] adds it to others.
 func Traces(provider trace.TracerProvider) (zlimit.Observer, error) {
 	if provider == nil {
 		return nil, &zlimit.ValidationError{Field: "tracer provider", Value: "nil", Reason: "must not be nil"}
@@ -46,7 +46,7 @@ func (t *tracer) observe(ctx context.Context, e zlimit.Event) {
 	}
 }
 
-// span makes the span of what has happened.
+// span makes the span of an event.
 func (t *tracer) span(ctx context.Context, e *zlimit.Event, opts ...trace.SpanStartOption) trace.SpanContext {
 	attributes := []attribute.KeyValue{
 		attribute.String(attributeEntity, e.Entity), attribute.String(attributeResource, e.Resource), attribute.String(attributeResult, string(e.Result)),
@@ -77,7 +77,7 @@ func (t *tracer) remember(lease uint64, span trace.SpanContext) {
 		if len(t.leases) < leasesKept {
 			break
 		}
-		delete(t.leases, other) // any one: most of what is here was never settled
+		delete(t.leases, other) // any one: most leases here were never settled
 	}
 	t.leases[lease] = span
 }

@@ -140,7 +140,7 @@ func (c *compiled) of(service string, u *Usage) *compiledRates {
 	return &l.short
 }
 
-// cost returns what units cost, and false where an amount cannot hold that.
+// cost returns the price of units, and false for a price beyond an amount.
 func (c *compiledRates) cost(u *Usage) (NanoDollars, bool) {
 	var high, low uint64
 	for class, n := range u {

@@ -87,7 +87,7 @@ func (m *Model) take(member string, value json.RawMessage) error {
 	return err
 }
 
-// takeSearches takes the highest of the prices for searches, which go by the size of what is found.
+// takeSearches takes the highest of the prices for searches, which go by the size of the result.
 func (m *Model) takeSearches(value json.RawMessage) error {
 	var sizes map[string]json.RawMessage
 	if err := json.Unmarshal(value, &sizes); err != nil {

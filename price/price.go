@@ -33,7 +33,7 @@ const (
 	Input          Class = iota // tokens of the prompt that are in no other class
 	CacheRead                   // tokens of the prompt that came from a cache
 	CacheWrite                  // tokens of the prompt that were written to a cache
-	CacheWriteHour              // tokens of the prompt that were written to a cache that keeps them for an hour
+	CacheWriteHour              // tokens of the prompt written to a cache that keeps them for an hour
 	AudioInput                  // tokens of sound in the prompt
 	Output                      // tokens of the answer that are in no other class
 	Reasoning                   // tokens of the answer that the model used to think
@@ -67,7 +67,7 @@ var promptClasses = []Class{Input, CacheRead, CacheWrite, CacheWriteHour, AudioI
 type Usage [classes]int64
 
 // Rates are the dollars that one unit of each class costs, such as those of [PerMillion]. A class without a rate costs
-// what the wider one costs: a cached token as one of the input, one of thinking as one of the output. Requests and
+// as much as the wider one: a cached token as one of the input, one of thinking as one of the output. Requests and
 // searches without a rate are free.
 type Rates map[Class]*big.Rat
 
@@ -93,14 +93,14 @@ type Model struct {
 }
 
 // A Tier has the rates of calls whose prompt is longer than Above tokens, cached ones included. A class without a rate
-// costs what it does in a shorter call.
+// costs as much as in a shorter call.
 type Tier struct {
 	Above int64
 	Rates Rates
 }
 
-// A Service has the rates of a class of service, which hold for prompts of any length. A class without a rate costs Factor
-// times what it does in a usual call with as long a prompt.
+// A Service has the rates of a class of service, which hold for prompts of any length. A class without a rate costs
+// Factor times its price in a usual call with as long a prompt.
 type Service struct {
 	Rates  Rates
 	Factor *big.Rat // such as 1/2 for batches; nil for 1
@@ -111,8 +111,8 @@ type Table struct {
 	models map[string]*compiled
 }
 
-// NewTable returns a table of models by name. A rate that is missing, negative or out of bounds is an error, which
-// names model, class and rule. A unit costs less than a thousand dollars, and has at most 18 significant digits.
+// NewTable returns a table of models by name. A missing, negative or too large rate is an error, with model, class and
+// rule. A unit costs less than a thousand dollars, and has at most 18 significant digits.
 func NewTable(models map[string]Model) (*Table, error) {
 	t := &Table{make(map[string]*compiled, len(models))}
 	for name, m := range models {
@@ -128,9 +128,9 @@ func NewTable(models map[string]Model) (*Table, error) {
 // Has reports whether the table has the prices of a model.
 func (t *Table) Has(model string) bool { return t.models[model] != nil }
 
-// Cost returns what a call costs, rounded up to the next nano-dollar. The service is the class of service that was used;
-// "" is the usual one. It returns an error for a model that the table does not have, for a count that is negative, and
-// for a cost beyond nine billion dollars. It allocates nothing.
+// Cost returns the price of a call, rounded up to the next nano-dollar. The service is the class of service that was
+// used; "" is the usual one. It returns an error for a model missing from the table, a negative count, and a cost
+// beyond nine billion dollars. It allocates nothing.
 func (t *Table) Cost(model, service string, u Usage) (NanoDollars, error) {
 	c := t.models[model]
 	if c == nil {

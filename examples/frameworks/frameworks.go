@@ -54,8 +54,8 @@ func Gin(limiter *zlimit.RateLimiter) http.Handler {
 	return g
 }
 
-// Fiber does not use net/http; its adaptor translates the request and what the middleware answers. The middleware
-// returns before the handler runs, so the lease is settled already, and a handler cannot correct it.
+// Fiber does not use net/http. Its adaptor translates the request and the middleware's answer. The middleware returns
+// before the handler runs, so the lease is settled already, and a handler cannot correct it.
 func Fiber(limiter *zlimit.RateLimiter) *fiber.App {
 	app := fiber.New()
 	app.Use(adaptor.HTTPMiddleware(newLimit(limiter)))

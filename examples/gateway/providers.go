@@ -18,8 +18,8 @@ type provider struct {
 	// calls are the paths that are passed on; others are not there. Where a segment names a model, verbs are what may follow its name.
 	calls []string
 	verbs []string
-	// catalog is the path that lists models, and offered the names in it. rules say which models are limited together; a
-	// model that none is for is refused.
+	// catalog is the path that lists models, and offered the names in it. rules group the models that are limited
+	// together; a model without a rule is refused.
 	catalog string
 	offered []string
 	rules   []llm.Rule
@@ -75,7 +75,7 @@ func (p *provider) passes(r *http.Request) bool {
 	return model != "" && !strings.ContainsFunc(model, isOdd) && slices.Contains(p.verbs, strings.TrimPrefix(call, model))
 }
 
-// isOdd reports whether a letter is not of the names of models, such as one that divides a path.
+// isOdd reports whether a letter is not of the names of models, such as a separator of paths.
 func isOdd(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
 }

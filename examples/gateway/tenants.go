@@ -13,7 +13,7 @@ var demoKeys = []virtualKey{
 	{Hash: hashOf("batch-key"), Team: "acme-batch", Models: []string{"gpt-*-mini*", "*claude-*haiku*", "gemini-*flash*"}},
 }
 
-// account is the organization whose keys at the providers are used: what they say is left lowers its buckets.
+// account is the organization whose keys at the providers are used. The providers' remaining figures lower its buckets.
 const account = "acme"
 
 // A team has limits of its own, and those of its organization.
@@ -35,7 +35,7 @@ func limitsOf(requests, tokens zlimit.Limit) map[string][]zlimit.Limit {
 	return map[string][]zlimit.Limit{"gateway": {requests}, "": {tokens}}
 }
 
-// open returns a limiter on a store with everything that the gateway needs. What an operator has changed stays.
+// open returns a limiter on a store with everything that the gateway needs. An operator's changes stay.
 func open(ctx context.Context, store string, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 	limiter, err := zlimit.Open(ctx, store, append(opts, zlimit.WithSetup(), zlimit.WithPrincipal("gateway"))...)
 	if err != nil {

@@ -49,7 +49,7 @@ func run(ctx context.Context, dsn string, listener net.Listener) (err error) {
 		return err
 	}
 	server := &http.Server{Handler: &chat{limiter, parrot}, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
-	context.AfterFunc(ctx, func() { _ = server.Close() }) // what is under way is lost, and its tokens come back with the refill
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // work under way is lost, and its tokens come back with the refill
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -106,7 +106,7 @@ func (c *chat) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer asks the model for an answer, and settles what it really took.
+// answer asks the model for an answer, and settles the real usage.
 func (c *chat) answer(ctx context.Context, key, prompt string) (answer string, err error) {
 	guess := estimate(prompt)
 	request := zlimit.Request{Entity: key, Consume: llm.GPT4o{RPM: 1, TPM: guess}}

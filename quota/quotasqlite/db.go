@@ -3,7 +3,7 @@
 //
 //	import _ "github.com/zlimit/zlimit-go/quota/quotasqlite"
 //
-// It is a package of its own, so that only programs with SQLite link it.
+// The package is apart from quota, so that only programs with SQLite link it.
 //
 // Several processes may share a file. Every decision and its record are one transaction that takes
 // SQLite's write lock first. Together, all processes never exceed a quota. A process that finds the

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Format says what the fields have besides the limits.
+// A Format decides on the fields besides the limits.
 type Format struct {
 	Partition []byte            // the key of the parameter pk; nil for none
 	Units     map[string]string // the quota units of limits that are no requests, by name
@@ -45,8 +45,8 @@ func (f *Format) Values(statuses zlimit.Statuses) (policy, state string) {
 	return text[:end], text[end:]
 }
 
-// InOrder returns statuses in the order of the fields, whatever became of the request: the limits of an entity before
-// those of its parent, those of a resource before those of a wider one, by name.
+// InOrder returns statuses in the order of the fields, after any outcome. Limits of an entity come before those of its
+// parent, those of a resource before those of a wider one, by name.
 func InOrder(statuses zlimit.Statuses) zlimit.Statuses {
 	order := func(a, b zlimit.Status) int {
 		return cmp.Or(cmp.Compare(a.Ancestor, b.Ancestor), cmp.Compare(a.Wider, b.Wider), cmp.Compare(a.Limit.Name, b.Limit.Name))
@@ -57,7 +57,7 @@ func InOrder(statuses zlimit.Statuses) zlimit.Statuses {
 	return slices.SortedFunc(slices.Values(statuses), order)
 }
 
-// Policy returns the name of the policy of a limit, which tells the level that has it: such as rpm, parent:rpm, and
+// Policy returns the name of the policy of a limit, with the level that has it: such as rpm, parent:rpm, and
 // parent2:rpm of the parent's parent. Those of wider resources are wider:rpm, parent:wider:rpm and so on.
 func Policy(s zlimit.Status) string { return string(appendPolicy(nil, s)) }
 
@@ -79,7 +79,8 @@ func appendRung(b []byte, name string, rung int) []byte {
 	return append(b, ':')
 }
 
-// appendPolicies appends the value of RateLimit-Policy: for each limit its capacity and the time in which that flows in, which a quota does not have.
+// appendPolicies appends the value of RateLimit-Policy: for each limit its capacity and the time in which that flows
+// in. A quota has no such time.
 func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	for i, s := range statuses {
 		b = appendName(b, i, s)
@@ -98,7 +99,7 @@ func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	return b
 }
 
-// unit returns the quota unit of a limit; "" for that of requests, which is left out. Slots count what runs at once.
+// unit returns the quota unit of a limit; "" for that of requests, which is left out. Slots count concurrent requests.
 func (f *Format) unit(l zlimit.Limit) string {
 	if unit, ok := f.Units[l.Name]; ok || l.Term == 0 {
 		return unit
@@ -106,7 +107,7 @@ func (f *Format) unit(l zlimit.Limit) string {
 	return "concurrent-requests"
 }
 
-// appendStates appends the value of RateLimit: for each limit what is left, and after how long it has more.
+// appendStates appends the value of RateLimit: for each limit its rest, and the time until it has more.
 func (f *Format) appendStates(b []byte, statuses zlimit.Statuses) []byte {
 	refused := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Exceeded })
 	for i, s := range statuses {
@@ -120,9 +121,9 @@ func (f *Format) appendStates(b []byte, statuses zlimit.Statuses) []byte {
 	return b
 }
 
-// Wait returns in how many seconds a limit has more: until it is full, or where nothing is left until it has a
-// token. A quota has more when it is full anew. Of a refused request only the limits that refused it have a time: until the request fits, at most that of
-// Retry-After.
+// Wait returns in how many seconds a limit has more: until it is full, or where nothing is left until it has a token. A
+// quota has more when it is full anew. In the answer to a refused request only the refusing limits have a time: until
+// the request fits, at most that of Retry-After.
 func Wait(s zlimit.Status, refused bool) int64 {
 	switch {
 	case refused && s.RetryAfter == zlimit.Never:
@@ -133,7 +134,7 @@ func Wait(s zlimit.Status, refused bool) int64 {
 		return max(1, seconds(time.Until(s.ResetsAt)))
 	case !s.ResetsAt.IsZero(), s.Limit.Session > 0:
 		return 0
-	case s.Limit.Term > 0: // nobody knows
+	case s.Limit.Term > 0: // unknown
 		return 0
 	case s.Available <= 0:
 		return untilTokens(s.Now(), 1-s.Available)

@@ -15,13 +15,13 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An Interceptor is what the interceptors of gRPC and Connect have in common.
+// An Interceptor holds the common parts of the interceptors of gRPC and Connect.
 type Interceptor struct {
 	Limiter    *zlimit.RateLimiter
 	PerMessage bool // streams acquire for each message
 
 	RefundPanics bool // of handlers
-	Silent       bool // nothing is told of what is left
+	Silent       bool // fields with the rest of limits are left out
 	All          bool // health checks and reflection are limited too
 	Format       fields.Format
 	MaxWait      time.Duration // of a call for its tokens; 0 for one that does not wait
@@ -47,7 +47,7 @@ func New[O ~func(*Interceptor)](name string, l *zlimit.RateLimiter, opts []O) In
 	return i
 }
 
-// Acquire takes what a call asks, and waits for it where calls do.
+// Acquire takes the amounts of a call, and waits for them where calls do.
 func (i *Interceptor) Acquire(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
 	if i.MaxWait == 0 {
 		return i.Limiter.Acquire(ctx, r)
@@ -63,7 +63,7 @@ func (i *Interceptor) Skip(skip func(ctx context.Context, procedure string) bool
 	i.skips = append(i.skips, skip)
 }
 
-// infrastructure are the services that a platform calls, which has no key.
+// infrastructure are the services that a platform calls without a key.
 var infrastructure = [...]string{
 	"/grpc.health.v1.Health/", "/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/",
 }

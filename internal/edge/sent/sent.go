@@ -19,6 +19,6 @@ func (t *Trace) Context(ctx context.Context) context.Context {
 }
 
 // Never reports that nothing of the requests left: each asked for a connection, and none was given one. A request on a
-// connection may have been served whatever its error is. So may one of a client that is not net/http's, which does not
-// say when it asks. Never is asked when the client has returned.
+// connection may have been served, with any error. So may a request of a client outside net/http, which does not say
+// when it asks. Never is asked when the client has returned.
 func (t *Trace) Never() bool { return t.asked.Load() && !t.given.Load() }
