@@ -258,9 +258,6 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 		begin = max(begin, from)
 		capacity := s.share(l.Name, now.capacity)
 		if c.grant.Granted != 0 {
-			if c.grant.Until <= at {
-				begin = max(begin, c.grant.Until)
-			}
 			capacity = add(capacity, c.grant.at(at))
 		}
 		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), capacity)
