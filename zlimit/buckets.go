@@ -18,9 +18,11 @@ import (
 // A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
 // written with.
 type Bucket struct {
-	Entity   string   `json:"entity"`
-	Resource string   `json:"resource"`
-	Shards   int      `json:"shards"` // items over which the bucket is spread
+	Entity   string `json:"entity"`
+	Resource string `json:"resource"`
+	Shards   int    `json:"shards"` // items over which the bucket is spread
+	// Disabled says that requests are refused, see [LimitService.Disable]. [Resolved.DisabledBy] tells which level has them refused.
+	Disabled bool     `json:"disabled,omitempty"`
 	Statuses Statuses `json:"statuses"`
 	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is the
 	// consumption between them. This does not hold after items of the bucket were merged, or after an expired bucket
@@ -106,6 +108,7 @@ func (b *spread) bucket(now time.Time) Bucket {
 	found.Consumed = make(map[string]Quantity, len(found.Statuses))
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)
+		found.Disabled = found.Disabled || s.Disabled
 		for _, l := range s.Limits {
 			if l.Name != bucket.WriteUnits {
 				found.Consumed[l.Name] += Quantity(l.Consumed)

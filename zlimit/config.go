@@ -39,6 +39,8 @@ type Resolved struct {
 	Source Source  `json:"source"` // the level that they come from; "" when there are none
 	// OnUnavailable is the failure policy that is stored for them; PolicyInherit where no level says it.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
+	// DisabledBy is the level that has requests refused, whatever the limits, see [LimitService.Disable]; "" where they are served.
+	DisabledBy Source `json:"disabled_by,omitempty"`
 }
 
 // Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
@@ -130,7 +132,7 @@ func (s *LimitService) Delete(ctx context.Context, at Level) error {
 }
 
 // Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh; [ErrNoLimits] where no
-// level has some.
+// level has some. Resolved.OnUnavailable and Resolved.DisabledBy are told then, too.
 func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := r.validateNames(); err != nil {
@@ -145,9 +147,9 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	}
 	found := limits.Detail.(*resolved)
 	if len(found.limits) == 0 {
-		return Resolved{OnUnavailable: found.policy}, noLimits(entity, resource)
+		return Resolved{OnUnavailable: found.policy, DisabledBy: found.disabledBy}, noLimits(entity, resource)
 	}
-	return Resolved{slices.Clone(found.limits), found.source, found.policy}, nil
+	return Resolved{slices.Clone(found.limits), found.source, found.policy, found.disabledBy}, nil
 }
 
 // Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the

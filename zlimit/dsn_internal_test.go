@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 func TestDSN(t *testing.T) {
@@ -14,10 +16,10 @@ func TestDSN(t *testing.T) {
 		"sqlite:/var/lib/z.db": {scheme: "sqlite", path: "/var/lib/z.db"},
 		"sqlite:a?b.db":        {scheme: "sqlite", path: "a?b.db"},
 		"dynamodb:limits":      {scheme: "dynamodb", table: "limits"},
-		"dynamodb:limits?region=eu-west-1&endpoint=http://127.0.0.1:8000&profile=dev&idle=20s": func() dsn {
+		"dynamodb:limits?region=eu-west-1&endpoint=http://127.0.0.1:8000&profile=dev&idle=20s&timeout=10s": func() dsn {
 			d := dsn{scheme: "dynamodb", table: "limits"}
 			d.client.Region, d.client.Endpoint, d.client.Profile = "eu-west-1", "http://127.0.0.1:8000", "dev"
-			d.client.Idle = 20 * time.Second
+			d.client.Idle, d.client.CallTimeout = 20*time.Second, 10*time.Second
 			return d
 		}(),
 	} {
@@ -38,6 +40,10 @@ func TestDSN(t *testing.T) {
 		"dynamodb:limits?zone=a":              `not "zone"`,
 		"dynamodb:limits?region=":             "with a value",
 		"dynamodb:limits?region=a&region=b":   "once",
+		"dynamodb:limits?timeout=10":          "from 10ms to 5m",
+		"dynamodb:limits?timeout=9ms":         "from 10ms to 5m",
+		"dynamodb:limits?timeout=6m":          "from 10ms to 5m",
+		"dynamodb:limits?timeout=":            "with a value",
 		"dynamodb:limits?idle=20":             "a second or more",
 		"dynamodb:limits?idle=-1s":            "a second or more",
 		"dynamodb:limits?endpoint=localhost":  "http or https URL",
@@ -48,6 +54,25 @@ func TestDSN(t *testing.T) {
 		var invalid *ValidationError
 		if !errors.As(err, &invalid) || invalid.Field != "store" || !strings.Contains(invalid.Reason, rule) {
 			t.Errorf("Open(%q) = %v, want a ValidationError that says %q", text, err, rule)
+		}
+	}
+}
+
+// TestTimeoutOfDSN has a data source name bound the calls of a limiter, where no option does.
+func TestTimeoutOfDSN(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"dynamodb:limits?endpoint=http://127.0.0.1:1":             2 * time.Second,
+		"dynamodb:limits?endpoint=http://127.0.0.1:1&timeout=10s": 10 * time.Second,
+	} {
+		s, err := OpenStore(t.Context(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := defaultCallTimeout(store.Of(s)); got != want {
+			t.Errorf("calls of %q take %v at most, want %v", text, got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

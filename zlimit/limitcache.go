@@ -62,6 +62,7 @@ type resolved struct {
 	policy     FailurePolicy // of the first level that has one
 	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
 	told       *atomic.Bool  // that they are stale
+	disabledBy Source        // the level that has requests refused; "" where they are served
 	refused    error         // a request would not be limited as other programs limit it; nil where it is
 	readAt     time.Time     // when the oldest of the levels was read
 	generation uint64
@@ -446,8 +447,12 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 		found.limits, found.source = c.l.options.defaults, SourceDefault
 	}
 	found.limits = inOrder(found.limits)
+	by := disabling(levels)
+	if by >= 0 {
+		found.disabledBy = configs[by].source
+	}
 	return &protocol.Limits{
-		Disabled: disabled(levels),
+		Disabled: by >= 0,
 		ReadAt:   found.readAt.UnixMilli(),
 		Config:   c.l.options.configOf(found.limits, found.source),
 		Owner:    owner,

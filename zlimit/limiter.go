@@ -73,7 +73,7 @@ type common struct {
 //
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
-//	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
+//	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out; timeout=10s bounds a call
 //
 // The parameter idle of a table is how long connections are kept that nothing uses, 50s by default.
 //

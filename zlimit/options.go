@@ -241,7 +241,8 @@ func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
 // WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent. A
-// call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB. It is a minute on
+// call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, or the timeout parameter of
+// a data source name. It is a minute on
 // stores without a network, where a call waits only for other writers. A SQLite file that another process keeps locked is
 // an outage after 15 seconds.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
@@ -266,6 +267,9 @@ func WithDecisionTimeout(d time.Duration) Option { return func(o *options) { o.d
 const allowDecision = 250 * time.Millisecond
 
 func defaultCallTimeout(s store.Store) time.Duration {
+	if named, ok := s.(interface{ CallTimeout() time.Duration }); ok && named.CallTimeout() > 0 {
+		return named.CallTimeout()
+	}
 	if s.Partitioned() {
 		return 2 * time.Second
 	}

@@ -116,7 +116,7 @@ type dsn struct {
 	client dynamo.ClientConfig
 }
 
-// parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…&idle=…".
+// parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…&idle=…&timeout=…".
 func parseDSN(text string) (dsn, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	d, reason := dsn{scheme: scheme}, ""
@@ -166,13 +166,15 @@ func (d *dsn) parseTable(text string) (reason string) {
 	if err != nil {
 		return "what follows the question mark must be a URL query"
 	}
-	idle := ""
-	targets := map[string]*string{"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile, "idle": &idle}
+	idle, timeout := "", ""
+	targets := map[string]*string{
+		"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile, "idle": &idle, "timeout": &timeout,
+	}
 	for key, v := range values {
 		target := targets[key]
 		switch {
 		case target == nil:
-			return fmt.Sprintf("dynamodb: takes region, endpoint, profile and idle, not %q", key)
+			return fmt.Sprintf("dynamodb: takes region, endpoint, profile, idle and timeout, not %q", key)
 		case len(v) > 1 || v[0] == "":
 			return key + " must be there once, with a value"
 		}
@@ -183,8 +185,16 @@ func (d *dsn) parseTable(text string) (reason string) {
 			return "idle must be a duration of a second or more, such as 20s"
 		}
 	}
+	if timeout != "" {
+		if d.client.CallTimeout, err = time.ParseDuration(timeout); err != nil || d.client.CallTimeout < minDSNTimeout || d.client.CallTimeout > maxDSNTimeout {
+			return "timeout must be a duration from 10ms to 5m, such as 10s"
+		}
+	}
 	return checkEndpoint(d.client.Endpoint)
 }
+
+// The bounds of the timeout parameter. A shorter one is a mistake in the unit, and a longer one has outages go unnoticed.
+const minDSNTimeout, maxDSNTimeout = 10 * time.Millisecond, 5 * time.Minute
 
 // checkEndpoint returns the mistake in the URL of a DynamoDB endpoint; "" stands for that of the region.
 func checkEndpoint(endpoint string) (reason string) {

@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -79,14 +80,13 @@ func (i *configItem) removal(version int64, said expr.Value) (expr.Bound, error)
 	return call.Bind()
 }
 
-// disabled reports whether the first of some levels that says it has requests refused.
-func disabled(levels []*cachedLevel) bool {
-	for _, v := range levels {
-		if v.said != SwitchInherit {
-			return v.said == SwitchDisabled
-		}
+// disabling returns the index of the level that has requests refused, the first one that says it; -1 where they are served.
+func disabling(levels []*cachedLevel) int {
+	i := slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.said != SwitchInherit })
+	if i >= 0 && levels[i].said != SwitchDisabled {
+		return -1
 	}
-	return false
+	return i
 }
 
 // A SwitchReport tells how far a switch has come.
@@ -322,5 +322,5 @@ func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (refuse
 			return false, owner, err
 		}
 	}
-	return disabled(levels), levels[len(levels)-1].owner, nil
+	return disabling(levels) >= 0, levels[len(levels)-1].owner, nil
 }

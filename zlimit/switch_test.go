@@ -50,6 +50,14 @@ func TestDisable(t *testing.T) {
 				refuse(t, l, r)
 				refuse(t, other, r)
 				refuse(t, other, r)
+				if found, err := l.Limits.Resolve(ctx, r.Entity, r.Resource); err != nil || found.DisabledBy != at.Source() {
+					t.Errorf("Resolve() = %+v, %v, want it disabled by the level %s", found, err, at.Source())
+				}
+				for b, err := range l.Entities.Buckets(ctx, r.Entity) {
+					if err != nil || !b.Disabled {
+						t.Errorf("Buckets() = %+v, %v, want a disabled one", b, err)
+					}
+				}
 				if _, err := other.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: r.Resource}); !errors.Is(err, zlimit.ErrDisabled) {
 					t.Errorf("Available() = %v", err)
 				}

@@ -66,7 +66,7 @@ func (s *LimitService) Delete(at zlimit.Level) error {
 }
 
 // Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh;
-// [zlimit.ErrNoLimits] where no level has some.
+// [zlimit.ErrNoLimits] where no level has some. Resolved.OnUnavailable and Resolved.DisabledBy are told then, too.
 func (s *LimitService) Resolve(entity, resource string) (zlimit.Resolved, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -30,6 +30,8 @@ type ClientConfig struct {
 	Profile  string // of the shared configuration files; "" for the environment's
 	// Idle is how long a connection is kept that nothing uses; 0 for the default.
 	Idle time.Duration
+	// CallTimeout bounds a call of a limiter that asks for no other bound; 0 for the default.
+	CallTimeout time.Duration
 	// Logger gets the warnings of the SDK; nil for none.
 	Logger *slog.Logger
 }

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -50,6 +51,7 @@ type Store struct {
 	retries  *retries
 	path     *wire.Path // nil where all calls are the SDK's
 	sdkOnly  bool
+	timeout  time.Duration // of a call, where the caller does not say it; 0 for the default
 	logger   *slog.Logger
 	release  func() // of what Open opened
 	closed   atomic.Bool
@@ -107,6 +109,7 @@ func Open(ctx context.Context, config ClientConfig, name string, schema store.Ta
 		own = append(own, Logger(config.Logger))
 	}
 	s := New(client, name, schema, create, append(own, options...)...)
+	s.timeout = config.CallTimeout
 	if !isLoopback(config.Endpoint) { // an engine, which knows no identities
 		s.identity = callerIdentity(cfg)
 	}
@@ -115,6 +118,9 @@ func Open(ctx context.Context, config ClientConfig, name string, schema store.Ta
 	}
 	return s, nil
 }
+
+// CallTimeout returns how long a call may take where the caller does not say it, 0 for the default.
+func (s *Store) CallTimeout() time.Duration { return s.timeout }
 
 // Close closes the idle connections of a store made by [Open], and leaves a client given to [New] as it is. Calls that
 // are under way finish. Later calls fail with [store.ErrClosed].

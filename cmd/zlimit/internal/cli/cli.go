@@ -103,7 +103,8 @@ ZLIMIT_STORE gives:
   memory:                      this process, and gone with it
   sqlite:PATH                  a file, shared by the processes of one machine
   dynamodb:TABLE?region=R&endpoint=URL&profile=P
-                               a DynamoDB table; every parameter is optional
+                               a DynamoDB table; every parameter is optional;
+                               timeout=10s bounds a call, 2s by default
 
 Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.`,
 		Example: `  zlimit demo

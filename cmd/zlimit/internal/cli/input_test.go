@@ -55,7 +55,8 @@ func TestBadInput(t *testing.T) {
 		{"a store without a scheme", []string{"setup", "--store", "limits.db"}, `invalid store "limits.db"`},
 		{"a store without a file", []string{"setup", "--store", "sqlite:"}, `invalid store "sqlite:": sqlite: must be followed by the path of a file`},
 		{"a table name too short", []string{"setup", "--store", "dynamodb:t"}, `invalid store "dynamodb:t": a table name must have`},
-		{"a parameter that is none", []string{"setup", "--store", "dynamodb:table?zone=a"}, `invalid store "dynamodb:table?zone=a": dynamodb: takes region, endpoint, profile and idle, not "zone"`},
+		{"a timeout that is none", []string{"setup", "--store", "dynamodb:table?timeout=10"}, `invalid store "dynamodb:table?timeout=10": timeout must be a duration from 10ms to 5m, such as 10s`},
+		{"a parameter that is none", []string{"setup", "--store", "dynamodb:table?zone=a"}, `invalid store "dynamodb:table?zone=a": dynamodb: takes region, endpoint, profile, idle and timeout, not "zone"`},
 		{"a namespace that is none", []string{"setup", "--store", store, "--namespace", "a#b"}, `invalid namespace "a#b"`},
 
 		{"no entity", acquire(), "acquire: ENTITY is missing; see zlimit acquire --help"},

@@ -2,6 +2,7 @@ package buckets
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -38,6 +39,14 @@ type bucketJSON struct {
 	Resource string          `json:"resource"`
 	Shards   int             `json:"shards"`
 	Limits   zlimit.Statuses `json:"limits"`
+	Disabled bool            `json:"disabled,omitempty"`
+
+	DisabledBy zlimit.Source `json:"disabled_by,omitempty"` // the level that says so, where that was looked at
+}
+
+// jsonOf returns a bucket in JSON.
+func jsonOf(b *zlimit.Bucket) bucketJSON {
+	return bucketJSON{Entity: b.Entity, Resource: b.Resource, Shards: b.Shards, Limits: b.Statuses, Disabled: b.Disabled}
 }
 
 // A bucketLine is one limit of a bucket.
@@ -89,7 +98,7 @@ func printBucketList(sh *shell.Shell, buckets []zlimit.Bucket) error {
 	var rows []bucketLine
 	for i := range buckets {
 		b := &buckets[i]
-		value["buckets"] = append(value["buckets"], bucketJSON{b.Entity, b.Resource, b.Shards, b.Statuses})
+		value["buckets"] = append(value["buckets"], jsonOf(b))
 		for _, s := range b.Statuses {
 			rows = append(rows, bucketLine{b, s})
 		}
@@ -119,12 +128,17 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Show a bucket",
 		Long: `Get shows where the limits of a bucket stand, and over how many items it is
 spread. A bucket that nobody has used, or that has expired, is an error: what it
-would have is what zlimit available shows.`,
+would have is what zlimit available shows. Where its requests are refused, it is
+shown as disabled, with the level that says so.`,
 		Example: `  zlimit bucket get acme gpt -o json`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var by zlimit.Source
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Bucket, error) {
 				for b, err := range l.Entities.Buckets(ctx, args[0]) {
+					if err == nil && b.Disabled && b.Resource == args[1] {
+						by, err = disabledBy(ctx, l, b.Entity, b.Resource)
+					}
 					if err != nil || b.Resource == args[1] {
 						return b, err
 					}
@@ -135,10 +149,26 @@ would have is what zlimit available shows.`,
 				return err
 			}
 			sh.NoteUnsupported([]zlimit.Bucket{found})
-			return sh.Print(bucketJSON{found.Entity, found.Resource, found.Shards, found.Statuses}, func(p *show.Page) {
+			body := jsonOf(&found)
+			body.DisabledBy = by
+			return sh.Print(body, func(p *show.Page) {
 				p.Linef("%s/%s, %s", found.Entity, found.Resource, show.Counted(found.Shards, "shard"))
+				if by != "" {
+					p.Linef("disabled by the level %s, requests are refused", by)
+				} else if found.Disabled {
+					p.Linef("disabled, though no level says so any more: the next request looks again")
+				}
 				p.Statuses(found.Statuses, false)
 			})
 		},
 	}
+}
+
+// disabledBy returns the level that has requests refused, "" where none says so any more.
+func disabledBy(ctx context.Context, l *zlimit.RateLimiter, entity, resource string) (zlimit.Source, error) {
+	resolved, err := l.Limits.Resolve(ctx, entity, resource)
+	if errors.Is(err, zlimit.ErrNoLimits) {
+		err = nil
+	}
+	return resolved.DisabledBy, err
 }

@@ -4,6 +4,7 @@ package limits
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -77,6 +78,7 @@ func (f *levelFlag) check(cmd *cobra.Command) error {
 type level struct {
 	zlimit.Level
 	config zlimit.Config // its limits are nil where it was not read
+	said   zlimit.Switch // of serving requests
 
 	unsupported []zlimit.UnsupportedFeature // in place of the config
 }
@@ -90,10 +92,14 @@ func (l level) MarshalJSON() ([]byte, error) {
 		Limits        []zlimit.Limit `json:"limits,omitzero"`
 		OnUnavailable string         `json:"on_unavailable,omitempty"`
 		Within        string         `json:"within,omitempty"`
+		Switch        zlimit.Switch  `json:"switch,omitempty"`
 
 		Unsupported []zlimit.UnsupportedFeature `json:"unsupported,omitempty"`
 	}
-	b := body{Level: l.Source(), Resource: l.Resource, Entity: l.Entity, Limits: l.config.Limits, Within: l.config.Within, Unsupported: l.unsupported}
+	b := body{
+		Level: l.Source(), Resource: l.Resource, Entity: l.Entity,
+		Limits: l.config.Limits, Within: l.config.Within, Switch: l.said, Unsupported: l.unsupported,
+	}
 	if b.Limits != nil {
 		b.OnUnavailable = l.config.OnUnavailable.String()
 	}
@@ -103,6 +109,9 @@ func (l level) MarshalJSON() ([]byte, error) {
 func printLevel(sh *shell.Shell, l level) error {
 	return sh.Print(l, func(p *show.Page) {
 		p.Linef("%v", l.Level)
+		if l.said != zlimit.SwitchInherit {
+			p.Linef("%s", says(l.said))
+		}
 		if l.Source() == zlimit.SourceSystem || l.config.OnUnavailable != zlimit.PolicyInherit {
 			p.Linef("on unavailable: %v", l.config.OnUnavailable)
 		}
@@ -181,8 +190,9 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get LEVEL",
 		Short: "Show the limits of a level",
-		Long: `Get shows the limits that are stored at a level itself. What holds for an entity
-and a resource, wherever it comes from, is what zlimit available shows.`,
+		Long: `Get shows what is stored at a level itself: its limits, and whether zlimit limits
+disable or enable was called for it. What holds for an entity and a resource,
+wherever it comes from, is what zlimit limits resolve shows.`,
 		Example: `  zlimit limits get --system
   zlimit limits get --entity acme --resource gpt -o json`,
 		Args: shell.Takes(),
@@ -190,17 +200,32 @@ and a resource, wherever it comes from, is what zlimit available shows.`,
 			if err := at.check(cmd); err != nil {
 				return err
 			}
-			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Config, error) {
-				return l.Limits.Get(ctx, at.Level)
+			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (level, error) {
+				return storedAt(ctx, l, at.Level)
 			})
 			if err != nil {
 				return err
 			}
-			return printLevel(sh, level{Level: at.Level, config: found})
+			return printLevel(sh, found)
 		},
 	}
 	at.flags(cmd)
 	return cmd
+}
+
+// storedAt returns what is stored at a level.
+func storedAt(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level) (level, error) {
+	config, err := l.Limits.Get(ctx, at)
+	if err != nil {
+		return level{}, err
+	}
+	q := zlimit.LevelQuery{Source: at.Source(), Entity: at.Entity, Resource: at.Resource}
+	for stored, err := range l.Limits.List(ctx, q) {
+		if err != nil || stored.Level == at {
+			return level{Level: at, config: config, said: stored.Switch}, err
+		}
+	}
+	return level{Level: at, config: config}, nil
 }
 
 func deleteCommand(sh *shell.Shell) *cobra.Command {
@@ -245,9 +270,9 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Short: "List what has limits of its own",
 		Long: `List lists the levels that have limits: the system, the resources, and the
 entities, by resource. With --resource it lists those of one resource. With
---details it shows the limits and what happens in outages too, which reads each
-level. A level that zae-limiter limits by in a way that zlimit does not know is
-named with it.`,
+--details it shows the limits, what happens in outages, and which levels are
+disabled or enabled, which reads each level. A level that zae-limiter limits by
+in a way that zlimit does not know is named with it.`,
 		Example: `  zlimit limits list
   zlimit limits list --resource gpt --details`,
 		Args: shell.Takes(),
@@ -262,7 +287,7 @@ named with it.`,
 					if err != nil {
 						return nil, err
 					}
-					levels = append(levels, level{stored.Level, stored.Config, stored.Unsupported})
+					levels = append(levels, level{stored.Level, stored.Config, stored.Switch, stored.Unsupported})
 				}
 				return levels, nil
 			})
@@ -286,6 +311,7 @@ func printLevels(sh *shell.Shell, levels []level, resource string, details bool)
 	}
 	if details {
 		columns = append(columns, show.Text("on_unavailable", func(l level) string { return l.config.OnUnavailable.String() }))
+		columns = append(columns, show.Text("switch", func(l level) string { return string(l.said) }))
 		columns = append(columns, show.Text("limits", func(l level) string {
 			if len(l.unsupported) > 0 {
 				return "not known to zlimit: " + shell.Features(l.unsupported)
@@ -310,13 +336,18 @@ func resolveCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "resolve ENTITY RESOURCE",
 		Short: "Show the limits that hold for an entity and a resource",
 		Long: `Resolve shows which limits hold for requests of an entity to a resource, the
-level that they come from, and what happens while the store is unavailable. It
-asks no bucket; zlimit available does.`,
+level that they come from, and what happens while the store is unavailable.
+Where requests are refused, it names the level that is disabled. It looks at no
+parent, and asks no bucket; zlimit available does both.`,
 		Example: `  zlimit limits resolve acme gpt`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Resolved, error) {
-				return l.Limits.Resolve(ctx, args[0], args[1])
+				found, err := l.Limits.Resolve(ctx, args[0], args[1])
+				if found.DisabledBy != "" && errors.Is(err, zlimit.ErrNoLimits) { // a request is told that it is disabled
+					found.Limits, err = []zlimit.Limit{}, nil
+				}
+				return found, err
 			})
 			if err != nil {
 				return err
@@ -325,14 +356,24 @@ asks no bucket; zlimit available does.`,
 				Entity        string         `json:"entity"`
 				Resource      string         `json:"resource"`
 				Source        zlimit.Source  `json:"source"`
+				DisabledBy    zlimit.Source  `json:"disabled_by,omitempty"`
 				OnUnavailable string         `json:"on_unavailable"`
 				Limits        []zlimit.Limit `json:"limits"`
 			}
-			r := result{args[0], args[1], found.Source, found.OnUnavailable.String(), found.Limits}
+			r := result{args[0], args[1], found.Source, found.DisabledBy, found.OnUnavailable.String(), found.Limits}
 			return sh.Print(r, func(p *show.Page) {
-				p.Linef("%s/%s, limits of the level %s", r.Entity, r.Resource, r.Source)
+				from := "no limits"
+				if len(r.Limits) > 0 {
+					from = "limits of the level " + string(r.Source)
+				}
+				p.Linef("%s/%s, %s", r.Entity, r.Resource, from)
+				if r.DisabledBy != "" {
+					p.Linef("disabled by the level %s, requests are refused", r.DisabledBy)
+				}
 				p.Linef("on unavailable: %s", r.OnUnavailable)
-				p.Limits(found.Limits)
+				if len(r.Limits) > 0 {
+					p.Limits(r.Limits)
+				}
 			})
 		},
 	}

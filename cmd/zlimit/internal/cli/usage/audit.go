@@ -104,6 +104,9 @@ func auditEvents() *shell.Stream[zlimit.AuditEvent] {
 	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: columns, None: "no changes"}
 }
 
+// disabledSetting is the name of a level's switch in details.
+const disabledSetting = "disabled"
+
 // plainDetails returns the details of an event as JSON.
 func plainDetails(e zlimit.AuditEvent) string {
 	details, err := json.Marshal(e.Details)
@@ -128,6 +131,9 @@ func shownDetails(e zlimit.AuditEvent) string {
 	if !changed || !ok {
 		had = map[string]string{}
 	}
+	if e.Action == zlimit.ActionLimitsDeleted { // its details are what was there
+		now, had, changed = map[string]string{}, now, true
+	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		switch was, there := had[name]; {
@@ -140,7 +146,11 @@ func shownDetails(e zlimit.AuditEvent) string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(had)) {
-		if _, there := now[name]; !there {
+		switch _, there := now[name]; {
+		case there:
+		case name == disabledSetting:
+			parts = append(parts, name+"="+had[name]+" → left to wider levels")
+		default:
 			parts = append(parts, "-"+name+"="+had[name])
 		}
 	}
