@@ -1,9 +1,11 @@
 package migrate
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -283,4 +285,33 @@ func TestDeriveAnything(t *testing.T) {
 func FuzzDerive(f *testing.F) {
 	all := tables(f)
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDerive(t, all) }))
+}
+
+// TestFormsOfAllRecords has a form for each record of the layout: a record without one is lost, and has its table taken for an older one.
+func TestFormsOfAllRecords(t *testing.T) {
+	keys, err := os.ReadFile("../../../../internal/layout/keys_gen.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms, err := os.ReadFile("shape.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsers := regexp.MustCompile(`(?m)^func (Parse\w+Key)\(`).FindAllSubmatch(keys, -1)
+	if len(parsers) < 15 {
+		t.Fatalf("the layout has %d keys", len(parsers))
+	}
+	for _, p := range parsers {
+		if !bytes.Contains(forms, []byte("parses(layout."+string(p[1])+")")) {
+			t.Errorf("no form of an item is told by layout.%s", p[1])
+		}
+	}
+	operation := layout.OperationKey{NS: "ns", Entity: "acme", Resource: "gpt", Operation: "ticket-1"}.Key()
+	if s := ShapeOf(operation.Join(expr.Item{})); !s.IsCurrent() {
+		t.Errorf("an operation is of the form %q, want one of this layout", s)
+	}
+	rules := rulesOf()
+	if r := rules.One(operation.Join(expr.Item{})); len(r.Items) != 1 || r.Items[0].Key != operation || len(r.Losses) != 0 || isOld(operation) {
+		t.Errorf("of an operation follows %+v, want itself", r)
+	}
 }
