@@ -110,6 +110,7 @@ func TestJSON(t *testing.T) {
 		"BucketChange":     {zlimit.BucketChange{OperationID: "ticket-17", Shards: 1, Limits: []zlimit.LimitChange{{"rpm", 500, 0, 500, time.Time{}}}}, `{"operation_id":"ticket-17","shards":1,"limits":[{"limit":"rpm","added":0.5,"before":0,"after":0.5}],"repeated":false}`},
 		"LimitChange":      {}, // with the change of the bucket
 		"SwitchReport":     {zlimit.SwitchReport{Buckets: 2, Everywhere: at}, `{"buckets":2,"everywhere":"2026-03-15T09:30:00Z"}`},
+		"ResetReport":      {zlimit.ResetReport{OperationID: "ticket-17", Buckets: 3, Repeated: 1}, `{"operation_id":"ticket-17","buckets":3,"repeated":1,"skipped":0}`},
 		"ValidationError":  {&zlimit.ValidationError{Field: "entity", Value: "a b", Reason: "must"}, `{"field":"entity","value":"a b","reason":"must"}`},
 		"ItemError":        {&zlimit.ItemError{PK: "n/BUCKET#alice#api#0", SK: "#STATE", Attribute: "b_zz_cp", Reason: "lacks it"}, `{"pk":"n/BUCKET#alice#api#0","sk":"#STATE","attribute":"b_zz_cp","reason":"lacks it"}`},
 		"UnsupportedError": {

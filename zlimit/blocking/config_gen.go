@@ -172,6 +172,25 @@ func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, err
 	})
 }
 
+// ResetAll makes all buckets of a resource full again, of an entity, or of both, one by one, each as
+// [LimitService.Reset] does. The request names the resource, the entity, or both. With [zlimit.ResetRequest.Limits] it
+// resets these, and skips the buckets that lack one of them.
+//
+// A call that was interrupted, or that failed, goes on when it is made again with the operation ID of its report,
+// within three days. It resets no bucket a second time. The report is that of the moment when an error came. Buckets
+// that are made while it runs may be missed, and are full but for their first requests. progress is called after each
+// bucket, one call at a time, unless it is nil.
+//
+// Limits that no bucket has are a [*zlimit.ValidationError]. Each bucket costs what Reset does: eight write units for
+// one of a single item, and some four reads. On DynamoDB the buckets of a resource are found by a scan of the whole
+// table, of which [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index. It is safe for
+// concurrent use.
+func (s *LimitService) ResetAll(r zlimit.ResetRequest, progress func(zlimit.ResetReport)) (zlimit.ResetReport, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.ResetAll(ctx, r, progress)
+}
+
 // Disable has all requests of a level refused with [zlimit.ErrDisabled]: of an entity, of a resource, or of an entity
 // for a resource. Requests of the children of a disabled entity are refused, too, where they are charged to it. Leases
 // that were admitted before are settled.

@@ -3,6 +3,8 @@ package buckets
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,19 +17,47 @@ import (
 
 func resetCommand(sh *shell.Shell) *cobra.Command {
 	var r zlimit.ResetRequest
+	var yes bool
 	cmd := &cobra.Command{
-		Use:   "reset ENTITY RESOURCE",
-		Short: "Make a bucket full again",
+		Use:   "reset {ENTITY RESOURCE | --resource R | --entity E} [--yes]",
+		Short: "Make a bucket full again, or all of a resource or an entity",
 		Long: `Reset makes a bucket full again, as if nothing was ever taken of it, for all its
 limits or for those that --limit names. It forgives debts. Every process admits
 by the full bucket at once. What open leases give back later is not added.
 
-With --operation, of several resets with one ID one is done: a reset that may
-have failed can be repeated. An audit event tells who did it.`,
+With --resource it resets all buckets of the resource, and with --entity those
+of an entity. It tells what that costs, asks, and resets one after another. It
+skips buckets without the limits that --limit names.
+
+With --operation, of several resets with one ID one is done for each bucket: a
+reset that may have failed can be repeated, and one of many buckets goes on. An
+audit event for each bucket tells who did it.`,
 		Example: `  zlimit bucket reset acme gpt
-  zlimit bucket reset acme gpt --limit tpd --operation ticket-17`,
-		Args: shell.Takes("ENTITY", "RESOURCE"),
+  zlimit bucket reset acme gpt --limit tpd --operation ticket-17
+  zlimit bucket reset --resource gpt --limit tpd --operation ticket-18 --yes`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("resource") && !cmd.Flags().Changed("entity") {
+				return shell.Takes("ENTITY", "RESOURCE")(cmd, args)
+			}
+			if len(args) > 0 {
+				return shell.Usagef("bucket reset: --resource and --entity exclude ENTITY and RESOURCE, such as %q", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed
+			if given("resource") || given("entity") {
+				switch {
+				case given("resource") && given("entity"):
+					return shell.Usagef("bucket reset: --resource excludes --entity: one bucket is named by ENTITY RESOURCE")
+				case r.Resource == "" && r.Entity == "":
+					return shell.Usagef("bucket reset: --resource and --entity must not be empty")
+				}
+				return resetAll(cmd.Context(), sh, r, yes)
+			}
+			if yes {
+				return shell.Usagef("bucket reset: --yes is for --resource and --entity: one bucket is reset without a question")
+			}
 			r.Entity, r.Resource = args[0], args[1]
 			reset := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
 				return l.Limits.Reset(ctx, r)
@@ -37,12 +67,78 @@ have failed can be repeated. An audit event tells who did it.`,
 				all.Limits = nil // which an empty store does not have
 				return l.Limits.Reset(ctx, all)
 			}
-			return change(cmd.Context(), sh, check, reset)
+			return change(cmd.Context(), sh, changed{Entity: r.Entity, Resource: r.Resource}, check, reset)
 		},
 	}
 	cmd.Flags().StringArrayVar(&r.Limits, "limit", nil, "`NAME` of a limit; repeatable; all of them by default")
-	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID`, such as that of a ticket, under which it is done once")
+	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done once, as of a ticket")
+	cmd.Flags().StringVar(&r.Resource, "resource", "", "all buckets of a `resource`")
+	cmd.Flags().StringVar(&r.Entity, "entity", "", "all buckets of an `entity`")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
+}
+
+// A resetMany is the result of a reset of many buckets.
+type resetMany struct {
+	Entity   string `json:"entity,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	zlimit.ResetReport
+}
+
+// resetAll tells what a reset of many buckets costs, asks, and resets them.
+func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes bool) error {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return err
+	}
+	check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.ResetReport, error) {
+		return l.Limits.ResetAll(ctx, r, nil)
+	}
+	if err := shell.Prepare(ctx, sh, dsn, check); err != nil {
+		return err
+	}
+	about, cost := "resource "+r.Resource, sh.ScanCost(ctx)
+	if r.Resource == "" {
+		about, cost = "entity "+r.Entity, ""
+	}
+	what := "all limits"
+	if len(r.Limits) > 0 {
+		what = strings.Join(r.Limits, ", ")
+	}
+	p := &show.Page{}
+	p.Linef("all buckets of %s are made full, %s: what was taken of them is forgiven", about, what)
+	if cost != "" {
+		p.Linef("%s", cost)
+	}
+	p.Linef("each bucket: some 4 read units and 8 write units, and 2 more for each shard beyond the first")
+	if err := sh.ToPeople(p); err != nil {
+		return err
+	}
+	if err := sh.Confirm("Reset?", yes); err != nil {
+		return err
+	}
+	progress := sh.ProgressLine()
+	defer progress.End()
+	report, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.ResetReport, error) {
+		return l.Limits.ResetAll(ctx, r, func(done zlimit.ResetReport) {
+			progress.Show(show.Counted(done.Buckets, "bucket") + " reset")
+		})
+	})
+	if err != nil && report.Buckets > 0 {
+		return errors.Join(err, fmt.Errorf("%s reset; the same command with --operation %s goes on", show.Counted(report.Buckets, "bucket"), report.OperationID))
+	}
+	if err != nil {
+		return err
+	}
+	return sh.Print(resetMany{r.Entity, r.Resource, report}, func(p *show.Page) {
+		p.Linef("%s, operation %s: %s reset", about, report.OperationID, show.Counted(report.Buckets, "bucket"))
+		if report.Repeated > 0 {
+			p.Linef("%s of them by an earlier call with that ID", show.Grouped(int64(report.Repeated)))
+		}
+		if report.Skipped > 0 {
+			p.Linef("%s skipped, without the limits asked for", show.Counted(report.Skipped, "bucket"))
+		}
+	})
 }
 
 func topUpCommand(sh *shell.Shell) *cobra.Command {
@@ -89,18 +185,27 @@ have failed can be repeated. An audit event tells who did it.`,
 				}
 				return made, err
 			}
-			return change(cmd.Context(), sh, check, topUp)
+			return change(cmd.Context(), sh, changed{Entity: r.Entity, Resource: r.Resource, asked: r.Amounts}, check, topUp)
 		},
 	}
 	cmd.Flags().StringArrayVar(&add, "add", nil, "`NAME=N`, tokens to add to a limit; repeatable")
-	cmd.Flags().StringVar(&until, "until", "", "`END` of what the capacity does not hold: a time, or a while from now on")
-	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID`, such as that of a ticket, under which it is done once")
+	cmd.Flags().StringVar(&until, "until", "", "`END` of what is beyond the capacity, such as 36h")
+	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done once, as of a ticket")
 	return cmd
+}
+
+// A changed bucket is the result of an operation by hand.
+type changed struct {
+	Entity   string `json:"entity"`
+	Resource string `json:"resource"`
+	zlimit.BucketChange
+
+	asked zlimit.Amounts // of a top-up
 }
 
 // change checks an operation by hand, does it, and prints the new bucket. The input breaks no rule, as far as another
 // one tells.
-func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlimit.BucketChange]) error {
+func change(ctx context.Context, sh *shell.Shell, made changed, check, do shell.Operation[zlimit.BucketChange]) error {
 	dsn, err := sh.Lasting()
 	if err != nil {
 		return err
@@ -108,8 +213,7 @@ func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlim
 	if err := shell.Prepare(ctx, sh, dsn, check); err != nil {
 		return err
 	}
-	made, err := shell.Perform(ctx, sh, dsn, do)
-	if err != nil {
+	if made.BucketChange, err = shell.Perform(ctx, sh, dsn, do); err != nil {
 		return err
 	}
 	return sh.Print(made, func(p *show.Page) {
@@ -118,17 +222,31 @@ func change(ctx context.Context, sh *shell.Shell, check, do shell.Operation[zlim
 			if !l.Until.IsZero() {
 				end = ", until " + shell.FormatMoment(l.Until)
 			}
-			if l.Limit == grammar.Money {
-				p.Linef("%s: %s before, %s now%s", l.Limit, show.Amount(l.Limit, l.Before.Tokens()), show.Amount(l.Limit, l.After.Tokens()), end)
-				continue
-			}
-			p.Linef("%s: %v before, %v now%s", l.Limit, l.Before, l.After, end)
+			before, after := textOf(l.Limit, l.Before), textOf(l.Limit, l.After)
+			p.Linef("%s/%s %s: %s before, %s now%s%s", made.Entity, made.Resource, l.Limit, before, after, end, made.room(l))
 		}
 		switch {
 		case made.Repeated:
 			p.Linef("operation %s was done before", made.OperationID)
 		case made.Shards == 0:
-			p.Linef("there is no bucket yet, which counts as full")
+			p.Linef("%s/%s has no bucket yet, which counts as full", made.Entity, made.Resource)
 		}
 	})
+}
+
+// room tells how much of a top-up has found room, "" for all of it.
+func (c *changed) room(l zlimit.LimitChange) string {
+	asked, is := c.asked[l.Limit]
+	if !is || l.Added >= zlimit.Quantity(asked)*zlimit.Token {
+		return ""
+	}
+	return fmt.Sprintf(", %s of %s added: there is no more room", textOf(l.Limit, l.Added), show.Amount(l.Limit, asked))
+}
+
+// textOf returns what a limit has, in tokens or in money.
+func textOf(limit string, q zlimit.Quantity) string {
+	if limit == grammar.Money {
+		return show.Amount(limit, q.Tokens())
+	}
+	return q.String()
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -190,9 +191,9 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get LEVEL",
 		Short: "Show the limits of a level",
-		Long: `Get shows what is stored at a level itself: its limits, and whether zlimit limits
-disable or enable was called for it. What holds for an entity and a resource,
-wherever it comes from, is what zlimit limits resolve shows.`,
+		Long: `Get shows what is stored at a level itself: its limits, and whether the level is
+disabled or enabled. What holds for an entity and a resource, wherever it comes
+from, is what zlimit limits resolve shows.`,
 		Example: `  zlimit limits get --system
   zlimit limits get --entity acme --resource gpt -o json`,
 		Args: shell.Takes(),
@@ -311,7 +312,6 @@ func printLevels(sh *shell.Shell, levels []level, resource string, details bool)
 	}
 	if details {
 		columns = append(columns, show.Text("on_unavailable", func(l level) string { return l.config.OnUnavailable.String() }))
-		columns = append(columns, show.Text("switch", func(l level) string { return string(l.said) }))
 		columns = append(columns, show.Text("limits", func(l level) string {
 			if len(l.unsupported) > 0 {
 				return "not known to zlimit: " + shell.Features(l.unsupported)
@@ -322,6 +322,9 @@ func printLevels(sh *shell.Shell, levels []level, resource string, details bool)
 			}
 			return strings.Join(limits, " ")
 		}))
+		if slices.ContainsFunc(levels, func(l level) bool { return l.said != zlimit.SwitchInherit }) {
+			columns = append(columns, show.Text("switch", func(l level) string { return string(l.said) }))
+		}
 	}
 	none := "no limits are stored"
 	if resource != "" {

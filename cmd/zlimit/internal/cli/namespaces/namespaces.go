@@ -157,22 +157,6 @@ brings it back, and purge deletes the items.`,
 	return cmd
 }
 
-// purgeCost returns the cost of the reads of a purge in words, "" where they cost nothing.
-func purgeCost(ctx context.Context, sh *shell.Shell) string {
-	cost, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.PurgeCost, error) {
-		return l.Namespaces.PurgeCost(ctx)
-	})
-	switch {
-	case err != nil:
-		return "reads: half a read unit for 4 KB of the whole table, whose size is not known: " + err.Error()
-	case cost.Bytes == 0:
-		return ""
-	default:
-		return fmt.Sprintf("reads: the whole table, which had %s and %s bytes some hours ago: %s read units, in %s or more",
-			show.Counted(int(cost.Items), "item"), show.Grouped(cost.Bytes), show.Decimal(cost.ReadUnits), cost.Time)
-	}
-}
-
 func purgeCommand(sh *shell.Shell) *cobra.Command {
 	var yes, leave bool
 	cmd := &cobra.Command{
@@ -206,7 +190,7 @@ the usage that expire and that nothing in the namespace names.`,
 			}
 			p := &show.Page{}
 			p.Linef("%s: every item of it is deleted, for good", about)
-			if cost := purgeCost(cmd.Context(), sh); cost != "" && !leave {
+			if cost := sh.ScanCost(cmd.Context()); cost != "" && !leave {
 				p.Linef("%s", cost)
 			}
 			if err := sh.ToPeople(p); err != nil {

@@ -1,0 +1,110 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+)
+
+// A ResetReport tells how far a reset of many buckets has come.
+type ResetReport struct {
+	OperationID string `json:"operation_id"`
+	Buckets     int    `json:"buckets"`  // that are reset by now, whether by this call or an earlier one
+	Repeated    int    `json:"repeated"` // those of them that an earlier call with the operation ID has reset
+	Skipped     int    `json:"skipped"`  // that have none of the limits
+}
+
+// ResetAll makes all buckets of a resource full again, of an entity, or of both, one by one, each as [LimitService.Reset] does. The request names
+// the resource, the entity, or both. With [ResetRequest.Limits] it resets these, and skips the buckets that lack one of them.
+//
+// A call that was interrupted, or that failed, goes on when it is made again with the operation ID of its report, within three days. It
+// resets no bucket a second time. The report is that of the moment when an error came. Buckets that are made while it runs may be missed,
+// and are full but for their first requests. progress is called after each bucket, one call at a time, unless it is nil.
+//
+// Limits that no bucket has are a [*ValidationError]. Each bucket costs what Reset does: eight write units for one of a single item, and
+// some four reads. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which [NamespaceService.PurgeCost]
+// tells the cost. Those of an entity are found in an index. It is safe for concurrent use.
+func (s *LimitService) ResetAll(ctx context.Context, r ResetRequest, progress func(ResetReport)) (ResetReport, error) {
+	if err := r.validateWalk(); err != nil {
+		return ResetReport{}, err
+	}
+	if s.l.closed.Load() {
+		return ResetReport{}, ErrClosed
+	}
+	if r.OperationID == "" {
+		r.OperationID = s.l.eventIDs.next(s.l.now())
+	}
+	walk := resetWalk{s: s, asked: r, progress: progress, report: ResetReport{OperationID: r.OperationID}}
+	err := s.bucketPages(ctx, Level{Entity: r.Entity, Resource: r.Resource}, func(keys []layout.BucketKey) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(stampsAtOnce)
+		for _, k := range keys {
+			if k.Shard == 0 { // of which each bucket has one
+				group.Go(func() error { return walk.reset(ctx, k.Entity, k.Resource) })
+			}
+		}
+		return group.Wait()
+	})
+	if err == nil && walk.report.Buckets == 0 && walk.lacking != nil {
+		err = walk.lacking
+	}
+	return walk.report, publicError("reset buckets", err)
+}
+
+// validateWalk checks a request of many buckets.
+func (r *ResetRequest) validateWalk() error {
+	at := Level{Entity: r.Entity, Resource: r.Resource}
+	if at == (Level{}) {
+		return &ValidationError{Field: "level", Value: at.String(), Reason: "must name an entity, a resource or both"}
+	}
+	one := *r // the rules are those of one bucket
+	if one.Entity == "" {
+		one.Entity = "any"
+	}
+	if one.Resource == "" {
+		one.Resource = "any"
+	}
+	return one.validate()
+}
+
+// A resetWalk is one call of [LimitService.ResetAll]. It is safe for concurrent use.
+type resetWalk struct {
+	s        *LimitService
+	asked    ResetRequest
+	progress func(ResetReport)
+
+	turn    sync.Mutex
+	report  ResetReport
+	lacking error // of a bucket that lacks a limit
+}
+
+// reset resets one bucket.
+func (w *resetWalk) reset(ctx context.Context, entity, resource string) error {
+	r := w.asked
+	r.Entity, r.Resource, r.Limits = entity, resource, slices.Clone(w.asked.Limits)
+	made, err := w.s.Reset(ctx, r)
+	var invalid *ValidationError
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	switch {
+	case errors.As(err, &invalid) && invalid.Field == "limits":
+		w.lacking = err
+		w.report.Skipped++
+	case err != nil:
+		return err
+	default:
+		w.report.Buckets++
+		if made.Repeated {
+			w.report.Repeated++
+		}
+	}
+	if w.progress != nil {
+		w.progress(w.report)
+	}
+	return nil
+}
