@@ -217,12 +217,12 @@ func (p *proof) options(given []grpc.CallOption) []grpc.CallOption {
 // unsent reports that gRPC has ended the call without having begun to send it.
 func (p *proof) unsent() bool { return p.ended.Load() && !p.begun.Load() }
 
-// UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is not
-// sent, and fails with the error of [Error]. A call that fails before gRPC has begun to send it gives back what it took,
-// such as one that finds no server. gRPC says so by options of the call. Every other outcome commits, whatever its code, since
-// the server may have served the call. Among these are UNAVAILABLE, a deadline that passes, and a panic of another
-// interceptor. So is the failure of an interceptor between that drops the options or makes no call: the limiter should be the last in
-// the chain.
+// UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is
+// not sent, and fails with the error of [Error]. A call that fails before gRPC has begun to send it, such as one
+// without a server, gives its tokens back. gRPC says so by options of the call. Every other outcome commits, whatever
+// its code, since the server may have served the call. Among these are UNAVAILABLE, a deadline that passes, and a panic
+// of another interceptor. So is the failure of an interceptor between that drops the options or makes no call: the
+// limiter should be the last in the chain.
 func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(
@@ -244,11 +244,12 @@ func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 	}
 }
 
-// StreamClientInterceptor is [UnaryClientInterceptor] for streams, which acquire once when they are opened, or with
-// [PerMessage] for each message that goes out. A stream that gRPC cannot open gives back what it took; one that another
-// interceptor opens, and then fails, does not. The lease of any other is committed when the stream ends: RecvMsg has returned an error or the only answer, or the context has ended. A client that abandons a stream must therefore cancel its context, as gRPC
-// asks anyway. A stream of which a message is refused is cancelled, so that the server does not take the messages before
-// it for all.
+// StreamClientInterceptor is [UnaryClientInterceptor] for streams. A stream acquires once when it is opened, or with
+// [PerMessage] for each outgoing message. A stream that gRPC cannot open gives back what it took; one that another
+// interceptor opens, and then fails, does not. The lease of any other is committed when the stream ends: RecvMsg has
+// returned an error or the only answer, or the context has ended. A client that abandons a stream must therefore cancel
+// its context, as gRPC asks anyway. A stream is cancelled when a message is refused, so that the server does not take
+// the earlier messages for all.
 func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(

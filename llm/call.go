@@ -129,7 +129,7 @@ type question struct {
 	nested     bool // a document is inside an array
 	polled     bool // the response may be made in the background
 	background bool // the response is made there
-	alike      bool // a member has the name of the model but for its case, which some servers take for it
+	alike      bool // a member named like the model in another case, which some servers take for it
 
 	sources []source // by the number of brackets that are open
 	source  *source  // whose string is read; nil for text

@@ -103,10 +103,10 @@ func FromContext(r *http.Request) (string, error) {
 	return entity, nil
 }
 
-// Wait returns when all that goes on behind the callers is done, or with the error of the context. That are the answers
-// that callers have left, the settling of calls whose contexts have ended, and what [WithLearning] writes. Calls whose
-// responses are made in the background, and which no request has shown at their end, are settled at their bound. Call Wait
-// after the last request, and before the limiter is closed.
+// Wait returns when all that goes on behind the callers is done, or with the error of the context. These are the
+// answers that callers have left, the settling of calls whose contexts have ended, and the writes of [WithLearning].
+// Calls whose responses are made in the background, and which no request has shown at their end, are settled at their
+// bound. Call Wait after the last request, and before the limiter is closed.
 func (t *Transport) Wait(ctx context.Context) error {
 	t.settleHeld()
 	return t.behind.wait(ctx)

@@ -38,8 +38,9 @@ type Status struct {
 	// in UTC; the zero time where the period of a quota ends it.
 	Granted   int64
 	GrantEnds time.Time
-	// RetryAfter is the time after which that much is available if nothing else happens. It is 0 when it is now, and [Never]
-	// when the request asks for more than the limit can hold. For slots it is a second, since nobody knows when a holder is done.
+	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 when it is now, and
+	// [Never] when the request asks for more than the limit can hold. For slots it is a second, since no process knows
+	// when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
 	// so much later than from an empty bucket. It is 0 without a debt.
@@ -76,8 +77,8 @@ func (s Status) Now() Limit {
 	return s.Limit
 }
 
-// Possible reports whether the request can succeed at some time: it asks for no more than the capacity, or than that of a window, beside
-// what it leaves to others.
+// Possible reports whether the request can succeed at some time. Its amount, with the part that it leaves to others,
+// must fit the capacity of the limit or of one of its windows.
 func (s Status) Possible() bool {
 	return s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
 }

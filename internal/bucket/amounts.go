@@ -180,7 +180,7 @@ type part struct {
 	floors []Amount // stand in for what [Demand.floor] works out
 	levels []Amount // balances to leave, of limits to which refill of other shards flows
 	full   []string // limits that an operator makes full by hand
-	gifts  []Amount // what an operator adds by hand
+	gifts  []Amount // added by an operator
 	raises []raise  // what an operator grants beyond the capacity
 
 	sessions []Amount // when those begin, epoch milliseconds, that all shards open

@@ -48,8 +48,8 @@ func (d *Demand) gift(limit string) uint64 {
 // shards could not hold belongs to the others. That asks for the balances as they were seen; else such refill is lost.
 // Limits that a shard starts have the life.
 //
-// A limit that another program has started has no life to ask for, so that what is given back to it would not find a reset. The item
-// then gets a new generation, for which every write asks.
+// A limit started by another program has no life to ask for, so a refund to it would not notice a reset. The item then
+// gets a new generation, for which every write asks.
 //
 // It returns an [*EndError] for a gift that cannot end as it is to, and an [*OverflowError]. Without an error, it returns no parts where an
 // item would have too many limits.

@@ -546,8 +546,8 @@ func (p *Plan) exactly(l *Limit, level int64) {
 	p.step(Cover, l.Name, l.Tokens)
 }
 
-// leave plans that a limit is left with a balance: by refill of other shards too, on condition that the balance is just what the image has.
-// A limit that is made full by hand is so whatever its balance is by now.
+// leave plans to leave a limit with a balance: by refill of other shards too, on condition that the balance is exactly
+// that of the image. A limit made full by hand is so at any balance.
 func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 	if d.restarts(l.Name) {
 		p.step(Renew, l.Name, level)

@@ -209,8 +209,8 @@ func plus(a, b uint64) uint64 {
 type chain struct {
 	inflow  uint64
 	ceiling int64
-	anew    bool  // a quota was full anew: the balance is the ceiling, whatever it was
-	spent   int64 // what was taken since of a session that another program began; the ceiling is that much lower
+	anew    bool  // a quota was full anew: the balance is the ceiling, at any former balance
+	spent   int64 // taken since of a session that another program began; the ceiling is lower by this
 	grant   Grant // what is left of a grant at the end
 	carries bool  // a quota was full anew during a grant, so that the ceiling depends on the balance
 }

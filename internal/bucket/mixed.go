@@ -69,7 +69,7 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now 
 	ch := s.chain(l, from, now, 0)
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
 	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
-	if !renewed { // whatever others took of a quota that is full anew, they took before
+	if !renewed { // others took before the quota was full anew
 		ceiling = min(capacity, raised(sub(ch.ceiling, s.others(l)), gift))
 	}
 	level, given := d.level(l.Name)

@@ -47,8 +47,8 @@ func (p *Plan) Split(s *State) {
 	}
 }
 
-// halve plans what an item keeps of one limit, and returns what the new shard gets. The limit has the grant of the new shard then, and the
-// item a grant that ends at the second result, 0 for none.
+// halve plans the item's half of one limit, and returns the new shard's. The limit has the grant of the new shard then,
+// and the item a grant that ends at the second result, 0 for none.
 func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) (gets, until int64) {
 	ch := s.chain(l, s.RefilledAt, at, 0) // of one millisecond
 	refill := signed(ch.inflow)
@@ -133,8 +133,8 @@ func (p *Plan) Merge(s, other *State) {
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))
 }
 
-// mergeQuota plans that a quota takes over that of another shard, which has none where its item is lost. Both cross the
-// edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
+// mergeQuota plans that a quota takes over that of another shard. The other shard has none where its item is lost. Both
+// cross the edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
 func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
 	if of := other.find(l.Name); of != nil {

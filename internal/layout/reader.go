@@ -84,7 +84,7 @@ type text struct {
 	value string
 }
 
-// A place is what is at one place of an item.
+// A place is the value at one place of an item.
 type place struct {
 	name string
 	kind expr.Kind

@@ -18,8 +18,9 @@ type Change struct {
 	Limits []string        // those that become full; nil for all of the bucket
 	Gifts  []bucket.Amount // what limits get instead; nil for none
 	Until  int64           // when the gifts end, see [bucket.Hand]
-	// With returns what the transaction writes besides. It is told the changes of the limits, and the number of shards. That is 0 for a
-	// bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are beyond its capacity.
+	// With returns further writes for the transaction. It is told the changes of the limits, and the number of shards.
+	// The number is 0 for a bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are
+	// beyond its capacity.
 	With func(changes []bucket.LevelChange, shards int) ([]store.Write, error)
 }
 

@@ -18,7 +18,7 @@ type party struct {
 	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
 	fit     []*waiter[*claim] // those of them for whom the level asks
 	last    *shard            // taken from last; nil for none
-	grant   *grant            // what the last write took of slots; nil for none
+	grant   *grant            // slots taken by the last write; nil for none
 }
 
 // partyOf returns the party of callers who share writes. The level asks for all of them at first.

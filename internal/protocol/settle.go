@@ -439,9 +439,10 @@ func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiter
 // undo implements [writer]. A caller does not leave a settlement that is under way.
 func (*settler) undo(context.Context, *payment) {}
 
-// settleAnywhere writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a
-// shard of a split bucket falls short, all of them pay, since a debt of one alone would not hold the others back. Where it
-// has no room for what is given back, the others get the rest. It reports whether slots were given back along with the correction.
+// settleAnywhere writes a correction to a shard, or after a merge to the shard that has its tokens now. Where a shard
+// of a split bucket falls short, all of them pay, since a debt of one alone would not hold the others back. Where it
+// has no room for tokens given back, the others get the rest. It reports whether slots were given back along with the
+// correction.
 func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	for {
 		left, err := st.settleOnShard(ctx, c, s, amounts, holds)
@@ -456,9 +457,9 @@ func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, 
 	}
 }
 
-// settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for what a shard
-// of a split bucket cannot bear: a debt, or tokens that it has no room for. A bucket that is gone, or a limit that was
-// started anew, has a full one in its place. Tokens given back to the former are part of that one.
+// settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that a
+// shard of a split bucket cannot bear: a debt, or tokens without room. A missing bucket, or a limit that was started
+// anew, has a full one in its place. Tokens given back to the former are part of that one.
 func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)

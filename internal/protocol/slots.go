@@ -117,7 +117,7 @@ func (l *Limits) slotsOf(amounts []bucket.Amount) (asked []bucket.Amount) {
 	return asked
 }
 
-// heard notes that the process was heard of in an epoch, by a write that was sent at a time.
+// heard notes a beat of the process in an epoch, by a write that was sent at a time.
 func (h *Hold) heard(c *core, epoch, now int64, sent time.Duration) {
 	h.epoch = epoch
 	s := bucket.Slots{Term: h.term}

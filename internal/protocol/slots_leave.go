@@ -275,7 +275,7 @@ func heldOf(holds, without []*Hold) (left []*Hold) {
 	return left
 }
 
-// leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Whoever holds them is told.
+// leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Their holders are told.
 func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(table.Insist(ctx), td.options.SettleLimit)
 	defer cancel()

@@ -330,8 +330,8 @@ func (tk *taker) compensate(ctx context.Context, takings []taking, errs []error)
 	_ = group.Wait() // the functions return no error
 }
 
-// giveBack returns what was taken of one level. It outlives the caller's context, and changes nothing for the request: what the store does not take is given back
-// later. What cannot be given back is counted and logged.
+// giveBack returns the tokens of one level. It outlives the caller's context, and changes nothing for the request: what
+// the store does not take is given back later. What cannot be given back is counted and logged.
 func (ds *debts) giveBack(ctx context.Context, t *taking) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
 	s := Settlement{due: t.returns(nil), holds: t.holds}
