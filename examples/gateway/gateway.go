@@ -71,8 +71,12 @@ func newGateway(limiter *zlimit.RateLimiter, ring *keyring, to []provider, meter
 			return nil, err
 		}
 		g.models = append(g.models, transport)
+		proxy = g.authenticate(httplimit.BodyTimeout(bodyTimeout)(limit(proxy)))
 		for _, path := range p.calls {
-			mux.Handle("POST /"+p.name+path, g.authenticate(httplimit.BodyTimeout(bodyTimeout)(limit(proxy))))
+			mux.Handle("POST /"+p.name+path, proxy)
+		}
+		for _, path := range p.polls {
+			mux.Handle("GET /"+p.name+path, proxy)
 		}
 		mux.Handle("GET /"+p.name+p.catalog, g.authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			writeJSON(w, http.StatusOK, p.listing(keyOf(r)))

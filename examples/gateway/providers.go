@@ -17,6 +17,7 @@ type provider struct {
 	key    string // of the organization
 	// calls are the paths that are passed on; others are not there. Where a segment names a model, verbs are what may follow its name.
 	calls []string
+	polls []string // as calls, of GET: responses that are made in the background
 	verbs []string
 	// catalog is the path that lists models, and offered the names in it. rules group the models that are limited
 	// together; a model without a rule is refused.
@@ -30,7 +31,8 @@ func providers(env func(string) string) []provider {
 	return []provider{
 		{
 			name: "openai", base: "https://api.openai.com", header: "Authorization", key: "Bearer " + env("OPENAI_API_KEY"),
-			calls:   []string{"/v1/chat/completions", "/v1/responses", "/v1/embeddings"},
+			calls: []string{"/v1/chat/completions", "/v1/responses", "/v1/responses/{call}/cancel", "/v1/embeddings"},
+			polls: []string{"/v1/responses/{call}"}, verbs: []string{""},
 			catalog: "/v1/models", offered: []string{"gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4.1", "gpt-4.1-mini", "o3", "o4-mini", "text-embedding-3-small"},
 			rules: append(
 				rules("openai-small", "gpt-*-mini*", "gpt-*-nano*", "gpt-3.5-*", "o*-mini*", "text-embedding-*"),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,6 +36,7 @@ import (
 type studio struct {
 	silent bool          // it reports no usage
 	hold   chan struct{} // where it is not nil, a stream waits for it after its first piece
+	polls  int           // of a response in the background
 
 	mu   sync.Mutex
 	last int // bytes of the last request
@@ -63,6 +65,16 @@ func (s *studio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case strings.HasSuffix(path, "/chat/completions"):
 		pieces = s.openAI(stream)
+	case strings.Contains(path, "/responses"):
+		pieces = s.responses(r, stream, bytes.Contains(body, []byte(`"background":true`)))
+	case strings.HasSuffix(path, "/embeddings"):
+		pieces = []string{`{"object":"list","model":"text-embedding-3-small","data":[{"object":"embedding","index":0,"embedding":[0.5]}]` + s.usage(`,"usage":{"prompt_tokens":%d,"total_tokens":0}`) + `}`}
+	case strings.HasSuffix(path, "/invoke"):
+		pieces = s.anthropic(false)
+	case strings.HasSuffix(path, "/invoke-with-response-stream"):
+		w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
+		s.send(w, s.anthropic(true), func(piece string) { writeChunks(w, piece) })
+		return
 	case strings.HasSuffix(path, "/messages"):
 		pieces = s.anthropic(stream)
 	case strings.Contains(path, "enerateContent"):
@@ -238,6 +250,11 @@ func askAnthropic(ctx context.Context, url string, client *http.Client, model st
 	c := anthropic.NewClient(
 		anthropicoption.WithHTTPClient(client), anthropicoption.WithBaseURL(url+"/anthropic"), anthropicoption.WithAPIKey(q.key), anthropicoption.WithMaxRetries(0),
 	)
+	return askMessages(ctx, c, model, q)
+}
+
+// askMessages asks for a message, by a client of any place.
+func askMessages(ctx context.Context, c anthropic.Client, model string, q question) (string, error) {
 	content := []anthropic.ContentBlockParamUnion{anthropic.NewTextBlock(q.text)}
 	if q.photo != nil {
 		content = append(content, anthropic.NewImageBlockBase64("image/png", base64.StdEncoding.EncodeToString(q.photo)))
@@ -362,28 +379,38 @@ func (w *testbed) spend(t *testing.T, level zlimit.Level) {
 
 // TestSDKs has the SDK of each provider call through the gateway: small and large, whole answers and streams, with usage and without.
 // The text arrives, the provider gets the whole request, and the team and its organization are charged what was reported. Where nothing
-// was, they are charged an estimate, which a photo does not raise by its bytes.
+// was, they are charged an estimate, which a photo does not raise by its bytes. A stream goes on when its first byte has reached the caller.
 func TestSDKs(t *testing.T) {
-	sizes := []int{0, 1 << 20, 15 << 20}
+	sizes := []int{0, 1 << 20, 20 << 20}
 	if testing.Short() {
 		sizes = sizes[:2]
 	}
-	for name, sdk := range sdks {
+	all := maps.Clone(moreCalls)
+	maps.Copy(all, sdks)
+	for name, sdk := range all {
 		for _, silent := range []bool{false, true} {
 			s := &studio{silent: silent}
 			w := newStudio(t, s)
+			early := &early{base: w.client.Transport}
+			w.client.Transport = early
 			for _, size := range sizes {
 				for _, stream := range []bool{false, true} {
-					if silent && size > 1<<20 {
+					embeds := name == "openai, embeddings"
+					large := size > 1<<20
+					if large && (silent || !stream && moreCalls[name].ask != nil) || embeds && (stream || size > 0) {
 						continue
 					}
+					s.hold = make(chan struct{})
+					early.came = sync.OnceFunc(func() { close(s.hold) })
 					what := fmt.Sprintf("%s, stream %t, silent %t, a photo of %d bytes", name, stream, silent, size)
 					q := question{text: "Why is the sky blue? " + strings.Repeat("Tell. ", 150), key: "search-key", stream: stream}
 					if size > 0 {
 						q.photo = bytes.Repeat([]byte{7, 1, 5}, size/3)
 					}
 					before := w.taken(t, "acme-search", sdk.resource)
-					text, err := sdk.ask(t.Context(), w.url, w.client, sdk.model, q)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of a stream whose beginning is held back
+					text, err := sdk.ask(ctx, w.url, w.client, sdk.model, q)
+					cancel()
 					if err != nil || text != firstPiece+secondPiece {
 						t.Errorf("%s: the answer is %q, %v", what, text, err)
 					}
@@ -395,7 +422,11 @@ func TestSDKs(t *testing.T) {
 					if parent := w.taken(t, account, sdk.resource); parent != before+took {
 						t.Errorf("%s: the organization is charged %d, the team %d", what, parent, before+took)
 					}
-					if least, most := int64(200), int64(5000); silent && (took < least || took > most) || !silent && took != inputTokens+outputTokens {
+					reported := int64(inputTokens + outputTokens)
+					if embeds {
+						reported = inputTokens
+					}
+					if least, most := int64(200), int64(5000); silent && (took < least || took > most) || !silent && took != reported {
 						t.Errorf("%s: %d tokens are charged", what, took)
 					}
 				}
