@@ -74,6 +74,8 @@ type AuditQuery struct {
 	Resource string    `json:"resource"`      // events about this resource; "" for all
 	Limit    int       `json:"limit"`         // events to yield at most; 0 for all
 	Reverse  bool      `json:"reverse"`       // the latest first
+	// Principal asks for the events of one author; "" for all.
+	Principal string `json:"principal,omitempty"`
 }
 
 // Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop
@@ -100,8 +102,7 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 			case err != nil:
 				yield(AuditEvent{}, err)
 				return
-			case decoded.ExpiresAt > 0 && decoded.ExpiresAt <= now:
-			case q.Resource != "" && q.Resource != decoded.Resource:
+			case !q.chooses(&decoded, now):
 			default:
 				left--
 				if !yield(eventOf(&decoded), nil) || left == 0 {
@@ -132,7 +133,7 @@ func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, e
 	query.Consistent = true
 	query.Reverse = q.Reverse
 	query.Limit = auditPage
-	if q.Limit > 0 && q.Resource == "" {
+	if q.Limit > 0 && q.Resource == "" && q.Principal == "" {
 		query.Limit = min(q.Limit, auditPage)
 	}
 	if from != "" {

@@ -35,3 +35,23 @@ func (s *AuditService) EventsSeq(entity string, q zlimit.AuditQuery) iter.Seq2[z
 		return s.core.Events(ctx, entity, q)
 	})
 }
+
+// All returns the events of the whole namespace, of every entity, resource and the system, in the order of time. It
+// costs what a loop over [AuditService.AllSeq] costs; an error leaves nothing of the list.
+func (s *AuditService) All(q zlimit.AuditQuery) ([]zlimit.AuditEvent, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return collect(s.core.All(ctx, q))
+}
+
+// AllSeq yields the events of the whole namespace, of every entity, resource and the system, in the order of time. It
+// is otherwise as [AuditService.Events].
+//
+// The time is part of the key of an event. All reads the keys of all events of the namespace from an index, half a read
+// unit per 4 KB, some 20 keys. It holds those in memory that are within the times of the query. It then reads their
+// events, half a unit each, page by page as the loop goes on. The index and the events may be moments behind.
+func (s *AuditService) AllSeq(q zlimit.AuditQuery) iter.Seq2[zlimit.AuditEvent, error] {
+	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.AuditEvent, error] {
+		return s.core.All(ctx, q)
+	})
+}

@@ -99,7 +99,7 @@ func TestBadInput(t *testing.T) {
 		{"two beginnings of a range", []string{"usage", "list", "--store", store, "--entity", "a", "--since", "1d", "--from", "today"}, "usage list: --since excludes --from"},
 		{"a time that is none", []string{"audit", "list", "--store", store, "--system", "--to", "noon"}, `audit list: --to "noon": must be now, today,`},
 		{"no command of audit", []string{"audit"}, "audit: list is missing; see zlimit audit --help"},
-		{"changes of nothing", []string{"audit", "list", "--store", store}, "audit list: --system, --resource or --entity is missing"},
+		{"changes of nothing", []string{"audit", "list", "--store", store}, "audit list: --system, --resource, --entity or --all is missing"},
 		{"changes of two subjects", []string{"audit", "list", "--store", store, "--system", "--entity", "a"}, "audit list: --system excludes --entity and --resource"},
 		{"no lines of changes", []string{"audit", "list", "--store", store, "--system", "--max", "-1"}, "audit list: --max -1: must be positive"},
 		{"changes of a resource that is none", []string{"audit", "list", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},

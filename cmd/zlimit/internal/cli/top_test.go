@@ -54,8 +54,8 @@ func TestTop(t *testing.T) {
 	}
 	const want = `2026-02-20 12:00:00  2 buckets, resource gpt; this look: 2 calls, 0.0 read units
 entity  resource  limit  available  capacity  left        consumed/s  shards
-acme    gpt       rpd          900     1,000  █████████░         0.0       1
-bolt    gpt       rpd          800     1,000  ████████░░         0.0       1
+acme    gpt       rpd          900     1,000  █████████░           -       1
+bolt    gpt       rpd          800     1,000  ████████░░           -       1
 2026-02-20 12:00:10  2 buckets, resource gpt; this look: 2 calls, 0.0 read units
 entity  resource  limit  available  capacity  left        consumed/s  shards
 bolt    gpt       rpd          770     1,000  ████████░░         3.0       1
@@ -77,12 +77,50 @@ acme    gpt       rpd          900     1,000  █████████░    
 	if lines := strings.Split(run(false, "gpt", "--count", "1", "--sort", "left"), "\n"); !strings.HasPrefix(lines[2], "bolt") {
 		t.Errorf("top --sort left prints %q", lines)
 	}
+	first := run(false, "gpt", "--count", "1", "-o", "json")
+	if strings.Count(first, `"consumed":null,"consumed_per_second":null`) != 2 {
+		t.Errorf("the first look of top is %s", first)
+	}
+	if lines := strings.Split(run(false, "gpt", "--count", "1", "--with-children"), "\n"); !strings.HasSuffix(lines[2], "   -           -       1") {
+		t.Errorf("the first look of top --with-children is %q", lines)
+	}
 	var look buckets.TopLook
 	if err := json.Unmarshal([]byte(strings.Split(run(false, "gpt", "--count", "2", "-o", "json"), "\n")[1]), &look); err != nil {
 		t.Fatal(err)
 	}
-	if r := look.Rows[0]; r.Entity != "bolt" || r.PerSecond != 3 || r.Consumed.String() != "30" || look.Buckets != 2 {
+	if r := look.Rows[0]; r.Entity != "bolt" || *r.PerSecond != 3 || r.Consumed.String() != "30" || look.Buckets != 2 {
 		t.Errorf("top tells %+v", look)
+	}
+}
+
+// TestTopSortsByPartLeft has an exhausted parent, a child with most of its tokens, and others between. The part of the capacity decides, and no
+// number of tokens.
+func TestTopSortsByPartLeft(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	l, err := zlimit.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, e := range []struct {
+		entity          string
+		capacity, taken int64
+	}{{"child", 1_000_000, 10}, {"full", 1_000_000_000, 1}, {"parent", 100, 100}, {"small", 4, 3}, {"large", 10_000, 9000}} {
+		limits := []zlimit.Limit{{Name: "rpd", Capacity: e.capacity, RefillAmount: 1, RefillPeriod: 1000 * time.Hour}}
+		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: e.entity, Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: e.entity, Resource: "gpt", Consume: zlimit.Amounts{"rpd": e.taken}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := command(t, "", "top", "gpt", "--store", dsn, "--count", "1", "--sort", "left")
+	var order []string
+	for _, line := range strings.Split(strings.TrimSpace(got.stdout), "\n")[2:] {
+		order = append(order, strings.Fields(line)[0])
+	}
+	if want := "parent large small child full"; strings.Join(order, " ") != want {
+		t.Errorf("top --sort left has %v, want %s\n%s%s", order, want, got.stdout, got.stderr)
 	}
 }
 

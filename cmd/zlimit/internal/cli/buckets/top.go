@@ -27,19 +27,21 @@ func TopCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Watch buckets: balances, what is consumed, shards",
 		Long: `Top shows the buckets of a resource, or of every resource with limits of its
 own, every two seconds: what is left of each limit, what was consumed since the
-last look, over how many items the bucket is spread. Those that consume most
-come first, or with --sort left those with the least part left. What an entity
-was charged for requests of its children is not consumed by itself;
---with-children shows it apart, and sorts by both. On a terminal it redraws one
-page, elsewhere it prints lines. On DynamoDB a bucket that was used once is
-perhaps not listed; the page tells how many entities that may be, as of the last
-minute.
+last look, over how many items the bucket is spread. The first look has nothing
+before it, and shows - as consumed; a script asks for two with --count 2. Those
+that consume most come first, or with --sort left those with the least part
+left. What an entity was charged for requests of its children is not consumed by
+itself; --with-children shows it apart, and sorts by both. On a terminal it
+redraws one page, elsewhere it prints lines.
+
+On DynamoDB a bucket that was used once is perhaps not listed; the page tells
+how many entities that may be, as of the last minute.
 
 Looking costs reads, which the page shows: half a read unit per 4 KB of an index
 and of each bucket, at each look. An interrupt ends it.`,
 		Example: `  zlimit top gpt
   zlimit top --interval 10s --max 5
-  zlimit top gpt --count 1 -o json`,
+  zlimit top gpt --count 2 --interval 5s -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return shell.Usagef("top: one argument too many, %q; see %s --help", args[1], cmd.CommandPath())
@@ -123,13 +125,13 @@ type taken struct{ own, children zlimit.Quantity }
 
 // A topRow has the figures of one limit of a bucket from one look.
 type topRow struct {
-	Entity    string          `json:"entity"`
-	Resource  string          `json:"resource"`
-	Limit     string          `json:"limit"`
-	Available int64           `json:"available"`
-	Capacity  int64           `json:"capacity"`
-	Consumed  zlimit.Quantity `json:"consumed"` // since the last look
-	PerSecond float64         `json:"consumed_per_second"`
+	Entity    string           `json:"entity"`
+	Resource  string           `json:"resource"`
+	Limit     string           `json:"limit"`
+	Available int64            `json:"available"`
+	Capacity  int64            `json:"capacity"`
+	Consumed  *zlimit.Quantity `json:"consumed"` // since the last look; null in the first one
+	PerSecond *float64         `json:"consumed_per_second"`
 	// FromChildren is what requests of children were charged to the entity since the last look.
 	FromChildren zlimit.Quantity `json:"from_children,omitzero"`
 	ChildrenRate float64         `json:"from_children_per_second,omitzero"`
@@ -205,8 +207,11 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 
 // since notes the consumption between two looks, some seconds apart.
 func (r *topRow) since(now, before taken, seconds float64) {
-	r.Consumed, r.FromChildren = max(now.own-before.own, 0), max(now.children-before.children, 0)
-	r.PerSecond, r.ChildrenRate = float64(r.Consumed)/1000/seconds, float64(r.FromChildren)/1000/seconds
+	consumed := max(now.own-before.own, 0)
+	rate := float64(consumed) / 1000 / seconds
+	r.Consumed, r.PerSecond = &consumed, &rate
+	r.FromChildren = max(now.children-before.children, 0)
+	r.ChildrenRate = float64(r.FromChildren) / 1000 / seconds
 }
 
 // left returns the part of the capacity that is left, from 0 to 1.
@@ -217,10 +222,13 @@ func (t *top) order(a, b topRow) int {
 	if t.sort == byWhatIsLeft {
 		return cmp.Or(cmp.Compare(a.left(), b.left()), cmp.Compare(a.Available, b.Available))
 	}
-	if t.children {
-		return cmp.Compare(b.PerSecond+b.ChildrenRate, a.PerSecond+a.ChildrenRate)
+	if a.PerSecond == nil || b.PerSecond == nil { // all of one look are
+		return 0
 	}
-	return cmp.Compare(b.PerSecond, a.PerSecond)
+	if t.children {
+		return cmp.Compare(*b.PerSecond+b.ChildrenRate, *a.PerSecond+a.ChildrenRate)
+	}
+	return cmp.Compare(*b.PerSecond, *a.PerSecond)
 }
 
 // cover reads which part of the buckets is shown, once a minute.
@@ -301,11 +309,15 @@ func (t *top) print(look *TopLook) error {
 
 // cells returns the cells of a row.
 func (t *top) cells(r *topRow) []string {
+	own, children := "-", "-"
+	if r.PerSecond != nil {
+		own, children = show.Decimal(*r.PerSecond), show.Decimal(r.ChildrenRate)
+	}
 	cells := []string{
-		r.Entity, r.Resource, r.Limit, show.Grouped(r.Available), show.Grouped(r.Capacity), show.Bar(r.left(), 10, "█", "░"), show.Decimal(r.PerSecond),
+		r.Entity, r.Resource, r.Limit, show.Grouped(r.Available), show.Grouped(r.Capacity), show.Bar(r.left(), 10, "█", "░"), own,
 	}
 	if t.children {
-		cells = append(cells, show.Decimal(r.ChildrenRate))
+		cells = append(cells, children)
 	}
 	return append(cells, strconv.Itoa(r.Shards))
 }

@@ -85,6 +85,7 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 		},
 	}
 	at.flags(cmd)
+	_ = cmd.Flags().MarkHidden("system") // has no switch, which an error tells
 	return cmd
 }
 

@@ -183,6 +183,14 @@ the usage that expire and that nothing in the namespace names.`,
 						return describeNamespace(ns), err
 					}
 				}
+				for ns, err := range l.Namespaces.List(ctx) {
+					if err == nil && ns.ID == args[0] {
+						err = fmt.Errorf("%w: %s: is not deleted; zlimit namespace delete %s comes first", zlimit.ErrNamespaceState, describeNamespace(ns), ns.Name)
+					}
+					if err != nil {
+						return "", err
+					}
+				}
 				return "namespace ID " + args[0] + ", which is not registered", nil
 			})
 			if err != nil {

@@ -228,7 +228,8 @@ func checkCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Tell whether this version fits a deployment",
 		Long: `Check compares this version with the one that deployed a stack. Exit codes: 0
 they are the same, 4 this one is later and zlimit stack upgrade brings it there,
-1 this one is too old, or there is no such stack.`,
+1 this one is too old, or there is no such stack. It also lists the versions
+that the stack's bucket keeps, to which zlimit stack deploy --version goes back.`,
 		Example: `  zlimit stack check --name limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -240,8 +241,19 @@ they are the same, 4 this one is later and zlimit stack upgrade brings it there,
 			if err != nil {
 				return find(err, f.name)
 			}
-			if err := sh.Print(c, func(p *show.Page) {
+			versions, err := m.Versions(cmd.Context(), f.name)
+			if err != nil {
+				sh.Note("note: the versions to go back to are not known: " + err.Error())
+			}
+			told := struct {
+				*stack.Check
+				Back []string `json:"versions,omitempty"` // that deploy --version takes, the latest deployment first
+			}{c, versions}
+			if err := sh.Print(told, func(p *show.Page) {
 				p.Linef("%s has version %s, this is %s: %s", c.Stack, c.Deployed, c.Version, c.Verdict)
+				if len(versions) > 0 {
+					p.Linef("its bucket keeps %s; zlimit stack deploy --version goes back to one", strings.Join(versions, ", "))
+				}
 				if c.Oldest != "" {
 					p.Linef("its table is for programs from version %s on", c.Oldest)
 				}

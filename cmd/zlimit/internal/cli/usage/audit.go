@@ -34,11 +34,11 @@ func AuditCommand(sh *shell.Shell) *cobra.Command {
 func auditListCommand(sh *shell.Shell) *cobra.Command {
 	var r shell.TimeRange
 	var q zlimit.AuditQuery
-	var system bool
+	var system, all bool
 	var entity, resource string
 	cmd := &cobra.Command{
-		Use:   "list SUBJECT",
-		Short: "List the changes of an entity, a resource or the system",
+		Use:   "list SUBJECT [--by NAME]",
+		Short: "List the changes of an entity, a resource, the system, or all",
 		Long: `List lists who changed what, in the order of time. A SUBJECT is what was
 changed, and is named by flags:
 
@@ -46,20 +46,31 @@ changed, and is named by flags:
   --entity E --resource R   the limits of an entity for one resource
   --resource R              the limits of a resource
   --system                  changes of the system level
+  --all                     changes of the whole namespace
+
+Resets and top-ups are changes of the entity whose bucket it is, also those of
+all buckets of a resource: --resource does not list them, and --all does.
+
+With --all it reads the keys of all changes of the namespace from an index, half
+a read unit for some 20 of them, and then those of the time that is asked for,
+half a unit each.
 
 ` + shell.RangeHelp,
 		Example: `  zlimit audit list --entity acme --since 7d
   zlimit audit list --resource gpt --reverse --max 10
+  zlimit audit list --all --by olga --since 24h
   zlimit audit list --system --from 2026-01 --to 2026-02 -o json`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := cmd.Flags().Changed
 			subject := entity
 			switch byEntity, byResource := given("entity"), given("resource"); {
+			case all && (system || byEntity || byResource):
+				return shell.Usagef("audit list: --all excludes --system, --entity and --resource")
 			case system && (byEntity || byResource):
 				return shell.Usagef("audit list: --system excludes --entity and --resource")
-			case !system && !byEntity && !byResource:
-				return shell.Usagef("audit list: --system, --resource or --entity is missing; see %s --help", cmd.CommandPath())
+			case !all && !system && !byEntity && !byResource:
+				return shell.Usagef("audit list: --system, --resource, --entity or --all is missing; see %s --help", cmd.CommandPath())
 			case given("max") && q.Limit < 1:
 				return shell.Usagef("audit list: --max %d: must be positive", q.Limit)
 			case system:
@@ -74,14 +85,19 @@ changed, and is named by flags:
 				return err
 			}
 			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.AuditEvent, error] {
+				if all {
+					return l.Audit.All(ctx, q)
+				}
 				return l.Audit.Events(ctx, subject, q)
 			}
-			return shell.List(cmd.Context(), sh, rows, auditEvents())
+			return shell.List(cmd.Context(), sh, rows, auditEvents(all))
 		},
 	}
 	cmd.Flags().BoolVar(&system, "system", false, "changes of the system level")
 	cmd.Flags().StringVar(&entity, "entity", "", "changes of an `entity`")
 	cmd.Flags().StringVar(&resource, "resource", "", "changes of the limits of a `resource`")
+	cmd.Flags().BoolVar(&all, "all", false, "changes of the whole namespace")
+	cmd.Flags().StringVar(&q.Principal, "by", "", "only changes that `NAME` has made")
 	cmd.Flags().BoolVar(&q.Reverse, "reverse", false, "the latest first")
 	cmd.Flags().IntVar(&q.Limit, "max", 0, "`number` of changes at most")
 	r.Flags(cmd)
@@ -89,17 +105,21 @@ changed, and is named by flags:
 	return cmd
 }
 
-// auditEvents is the list of audit events.
-func auditEvents() *shell.Stream[zlimit.AuditEvent] {
+// auditEvents is the list of audit events, of several subjects or of one.
+func auditEvents(several bool) *shell.Stream[zlimit.AuditEvent] {
 	seconds := func(t time.Time) string { return t.Format(time.DateTime) }
 	columns := func([]string) []show.Column[zlimit.AuditEvent] {
-		return []show.Column[zlimit.AuditEvent]{
+		columns := []show.Column[zlimit.AuditEvent]{
 			show.Instant("time", seconds, func(e zlimit.AuditEvent) time.Time { return e.Time }),
 			show.Text("action", func(e zlimit.AuditEvent) string { return string(e.Action) }),
 			show.Text("resource", func(e zlimit.AuditEvent) string { return e.Resource }),
 			show.Text("principal", func(e zlimit.AuditEvent) string { return e.Principal }),
 			{Name: "details", Plain: plainDetails, Shown: shownDetails},
 		}
+		if several {
+			columns = slices.Insert(columns, 1, show.Text("subject", func(e zlimit.AuditEvent) string { return e.Entity }))
+		}
+		return columns
 	}
 	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: columns, None: "no changes"}
 }
