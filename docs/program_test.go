@@ -25,6 +25,7 @@ var packages = map[string]string{
 	"httptest":   "net/http/httptest",
 	"json":       "encoding/json",
 	"httplimit":  module + "/httplimit",
+	"price":      module + "/price",
 	"log":        "log",
 	"quota":      module + "/quota",
 	"slog":       "log/slog",
