@@ -73,9 +73,10 @@ type common struct {
 //
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
-//	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out; timeout=10s bounds a call
+//	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
-// The parameter idle of a table is how long connections are kept that nothing uses, 50s by default.
+// The parameter idle of a table is how long connections are kept that nothing uses, 50s by default. The parameter timeout
+// bounds a call, 2s by default.
 //
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //

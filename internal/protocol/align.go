@@ -187,7 +187,7 @@ func (al *aligner) part(ctx context.Context, l *level, failure error) {
 	if l.limits.Own || !isPassing(failure) || !b.aligning.CompareAndSwap(false, true) {
 		return
 	}
-	if !al.background.Begin() {
+	if !al.background.BeginTending() {
 		b.aligning.Store(false)
 		return
 	}
@@ -204,7 +204,7 @@ const alignOnTime = time.Minute
 
 // alignOn brings a bucket in line in the background: until a try of its own or a request has done so, or the engine is closed.
 func (al *aligner) alignOn(ctx context.Context, b *Bucket) {
-	defer al.background.End()
+	defer al.background.EndTending()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(al.background.open, cancel)() //nolint:contextcheck // it ends with the engine
@@ -212,8 +212,9 @@ func (al *aligner) alignOn(ctx context.Context, b *Bucket) {
 	for rest := leastRest; ; rest = min(2*rest, mostRest) {
 		al.rest(ctx, &b.pace, rest/2+time.Duration(al.table.IntN(int(rest)))) // others may try as well
 		var err error
-		if ctx.Err() == nil && b.parted.Load() {
+		if ctx.Err() == nil && b.parted.Load() && al.background.Begin() {
 			err = al.alignStored(ctx, b)
+			al.background.End()
 		}
 		gaveUp := ctx.Err() != nil || err != nil && !isPassing(err) || al.sinceStart()-began >= alignOnTime
 		if b.parted.Load() && !gaveUp {
