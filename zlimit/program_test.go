@@ -161,6 +161,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 	p := w.procs[at]
 	if p.network.ended() {
 		w.procs[at] = w.start(p.skew, opts...)
+		_ = p.limiter.Close() // no call of it reaches the store
 		return
 	}
 	entity := rapid.SampledFrom(programEntities).Draw(t, "entity")
