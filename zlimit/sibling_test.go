@@ -441,21 +441,10 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 	return item
 }
 
-// limitsBy reports whether zae-limiter limits by an item in a way that zlimit does not know, by the words of its layout.
-func limitsBy(item map[string]map[string]any) bool {
-	isBucket := item["SK"]["S"] == "#STATE"
-	for name := range item {
-		if !isBucket && name == "cascade" {
-			return true
-		}
-	}
-	return false
-}
-
-// TestVectors has a limiter ask for each bucket after each call of zae-limiter 0.17.0, on the items as they were then. It is
-// refused where zae-limiter limits by the bucket or by its levels, and then nothing is written.
+// TestVectors has a limiter ask for each bucket after each call of zae-limiter 0.17.0, on the items as they were then. It knows
+// whatever these buckets and their levels hold, and refuses none of them by name.
 func TestVectors(t *testing.T) {
-	refusals, served := 0, 0
+	served := 0
 	for name, calls := range loadVectors(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
@@ -476,9 +465,6 @@ func TestVectors(t *testing.T) {
 					entity, resource := bucket["entity_id"]["S"].(string), bucket["resource"]["S"].(string)
 					s := newMemory(t)
 					l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return time.UnixMilli(call.AtMS) }))
-					marked := false
-					var keys []store.Key
-					var before []expr.Item
 					for _, other := range items {
 						pk, sk := other["PK"]["S"].(string), other["SK"]["S"].(string)
 						if strings.HasPrefix(pk, "_/") || !strings.HasPrefix(sk, "#STATE") && !strings.HasPrefix(sk, "#CONFIG") {
@@ -487,10 +473,6 @@ func TestVectors(t *testing.T) {
 						_, rest, _ := strings.Cut(pk, "/")
 						key := store.Key{PK: l.NS() + "/" + rest, SK: sk}
 						put(t, l, key, itemOf(t, other))
-						keys, before = append(keys, key), append(before, stored(t, l, key))
-						if other["SK"]["S"] == "#STATE" && other["entity_id"]["S"] == entity && other["resource"]["S"] == resource && other["PK"]["S"] == bucket["PK"]["S"] {
-							marked = marked || limitsBy(other)
-						}
 					}
 					limit := ""
 					for name := range bucket {
@@ -499,27 +481,15 @@ func TestVectors(t *testing.T) {
 						}
 					}
 					_, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{limit: 1}})
-					var e *zlimit.UnsupportedError
-					is := errors.As(err, &e)
-					if !is && marked && bucket["shard_count"]["N"] == "1" && !errors.As(err, new(*zlimit.ValidationError)) && !errors.Is(err, zlimit.ErrNoLimits) {
-						t.Errorf("after %q the bucket of %s and %s is served: %v", call.Call, entity, resource, err)
+					if errors.As(err, new(*zlimit.UnsupportedError)) {
+						t.Errorf("after %q the bucket of %s and %s is refused: %v", call.Call, entity, resource, err)
 					}
-					if !is {
-						served++
-						continue
-					}
-					refusals++
-					for i, key := range keys {
-						if diff := cmp.Diff(before[i], stored(t, l, key)); diff != "" {
-							t.Errorf("after %q a refused request wrote %v:\n%s", call.Call, key, diff)
-						}
-					}
+					served++
 				}
 			}
 		})
 	}
-	t.Logf("%d requests refused, %d others", refusals, served)
-	if refusals == 0 || served == 0 {
-		t.Errorf("%d requests refused, %d others: want some of each", refusals, served)
+	if served == 0 {
+		t.Error("no bucket was asked for")
 	}
 }
