@@ -52,7 +52,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	watch := l.watch()
 	request := l.request(&r)
 	request.Amounts, request.Wait = lease.amounts, wait
-	until := l.engine.After(wait)
+	until := l.engine.Waits.After(wait)
 	err = l.takeInTime(ctx, &r, &request, lease)
 	if op == OpWait && wait > 0 {
 		var slept bool
@@ -79,7 +79,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 func (l *RateLimiter) request(r *Request) protocol.Request {
 	request := protocol.Request{Entity: r.Entity, Resource: r.Resource, Priority: r.Priority}
 	if len(r.Limits) > 0 {
-		request.Own = l.cache.own(l.engine.Bucket(r.Entity, r.Resource), r.Limits)
+		request.Own = l.cache.own(l.engine.Memory.Bucket(r.Entity, r.Resource), r.Limits)
 	}
 	return request
 }
@@ -310,7 +310,7 @@ func timeLeft(ctx context.Context) (left time.Duration, ok bool) {
 func (l *RateLimiter) allows(r *Request) bool {
 	policy := r.OnUnavailable
 	if policy == PolicyInherit {
-		if known := l.engine.Bucket(r.Entity, r.Resource).Limits.Load(); known != nil {
+		if known := l.engine.Memory.Bucket(r.Entity, r.Resource).Limits.Load(); known != nil {
 			policy = known.Detail.(*resolved).policy
 		} else {
 			policy = l.policyOf(r.Entity, r.Resource)

@@ -66,7 +66,7 @@ func (g *gate) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 
 // waitingFor returns how many callers wait to share a write of an entity's bucket.
 func waitingFor(l *zlimit.RateLimiter, entity string) func() int {
-	return l.Engine().Bucket(entity, "gpt-4").Waiting
+	return l.Engine().Memory.Bucket(entity, "gpt-4").Waiting
 }
 
 // together runs callers at once: the first one's write is held up until all others wait for it, and meanwhile

@@ -141,7 +141,7 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	if s.l.closed.Load() {
 		return Resolved{}, ErrClosed
 	}
-	limits, err := s.l.cache.For(ctx, s.l.engine.Bucket(entity, resource))
+	limits, err := s.l.cache.For(ctx, s.l.engine.Memory.Bucket(entity, resource))
 	if err != nil {
 		return Resolved{}, publicError("resolve limits", err)
 	}

@@ -130,7 +130,7 @@ func TestConsumptionsAreValidated(t *testing.T) {
 	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
 		t.Errorf("Consumed() (-want +got):\n%s", diff)
 	}
-	if got := l.Engine().Buckets(); got != 1 {
+	if got := l.Engine().Memory.Len(); got != 1 {
 		t.Errorf("%d buckets were looked for, want the one of the lease", got)
 	}
 }

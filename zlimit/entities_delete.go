@@ -250,7 +250,7 @@ func (s *EntityService) usable(id string, registry expr.Item) (map[string]bool, 
 			resources[resource] = true
 		}
 	}
-	for resource := range s.l.engine.ResourcesOf(id) {
+	for resource := range s.l.engine.Memory.ResourcesOf(id) {
 		resources[resource] = true
 	}
 	return resources, nil
@@ -300,8 +300,8 @@ func (s *EntityService) clearBuckets(ctx context.Context, id string, resources m
 			return found, err
 		}
 	}
-	for resource := range s.l.engine.ResourcesOf(id) {
-		s.l.engine.Forget(id, resource)
+	for resource := range s.l.engine.Memory.ResourcesOf(id) {
+		s.l.engine.Memory.Forget(id, resource)
 	}
 	return found, nil
 }

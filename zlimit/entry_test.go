@@ -205,10 +205,10 @@ func TestKeysOfBeforeTheEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		stale := l.Engine().Bucket("key-1", "gpt-4")
+		stale := l.Engine().Memory.Bucket("key-1", "gpt-4")
 		d.is.Store(false)
 		time.Sleep(6 * time.Second)
-		if stale == l.Engine().Bucket("key-1", "gpt-4") {
+		if stale == l.Engine().Memory.Bucket("key-1", "gpt-4") {
 			t.Error("a bucket of no namespace is remembered")
 		}
 		before := d.calls.Load()

@@ -68,12 +68,12 @@ func (l *RateLimiter) ResourceKey(resource string) store.Key {
 
 // LimitsReadAt returns when the limits of a bucket were read that the limiter goes by.
 func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {
-	return l.engine.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
+	return l.engine.Memory.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
 }
 
 // ReadLimitsNow reads the limits of a bucket as they are now.
 func (l *RateLimiter) ReadLimitsNow(ctx context.Context, entity, resource string) error {
-	_, err := l.cache.After(ctx, l.engine.Bucket(entity, resource), l.engine.NextEpoch())
+	_, err := l.cache.After(ctx, l.engine.Memory.Bucket(entity, resource), l.engine.NextEpoch())
 	return err
 }
 
@@ -82,7 +82,7 @@ func (l *RateLimiter) ForgetLevels() { l.configs.InvalidateAll() }
 
 // ReadLimits reads the limits of a bucket, unless they are in memory.
 func (l *RateLimiter) ReadLimits(ctx context.Context, entity, resource string) error {
-	_, err := l.cache.For(ctx, l.engine.Bucket(entity, resource))
+	_, err := l.cache.For(ctx, l.engine.Memory.Bucket(entity, resource))
 	return err
 }
 

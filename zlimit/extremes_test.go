@@ -80,7 +80,7 @@ func TestSlowSettlement(t *testing.T) {
 	for reading := range int64(3) {
 		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		c.sleep(time.Minute)
-		l.Engine().Forget("key-1", "gpt-4")
+		l.Engine().Memory.Forget("key-1", "gpt-4")
 		passing.Store(reading + 1)
 		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 5}), lease.Commit(t.Context())); err != nil {
 			t.Fatal(err)

@@ -320,7 +320,7 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 		known, _ := l.configs.GetIfPresent(config.key)
 		rd.levels = append(rd.levels, known)
 	}
-	_, unseen := l.engine.Unseen(b)
+	_, unseen := l.engine.Memory.Unseen(b)
 	if unseen && r.after == 0 && c.repeats.expected() {
 		if err := rd.read(ctx, configRef.isShared, true); err != nil {
 			return nil, err
@@ -358,7 +358,7 @@ func (rd *levelReading) read(ctx context.Context, of func(configRef) bool, item 
 		}
 	}
 	if item {
-		first, _ := l.engine.Unseen(rd.bucket)
+		first, _ := l.engine.Memory.Unseen(rd.bucket)
 		keys = append(keys, first)
 	}
 	if len(keys) == 0 {
@@ -392,7 +392,7 @@ func (rd *levelReading) read(ctx context.Context, of func(configRef) bool, item 
 	if rd.after == 0 {
 		rd.learn(ctx, items[len(due)])
 	}
-	return l.engine.Observe(rd.bucket, items[len(due)])
+	return l.engine.Memory.Observe(rd.bucket, items[len(due)])
 }
 
 // keep remembers a level as the store has it, unless a later one was remembered meanwhile.

@@ -123,7 +123,7 @@ func (l *RateLimiter) takeAtEdges(
 	var place *protocol.Place // in the line for slots
 	defer func() { place.Leave() }()
 	for errors.As(err, &rejected) {
-		rest := until - l.engine.Elapsed()
+		rest := until - l.engine.Waits.Elapsed()
 		entity, resource, term, isShort := rejected.ShortOfSlots()
 		chance, ok := rejected.Chance(l.now().UnixMilli(), rest)
 		if !ok && !isShort || rest <= 0 {
@@ -133,11 +133,11 @@ func (l *RateLimiter) takeAtEdges(
 		l.stats.waiting.Add(1)
 		if isShort {
 			if place == nil {
-				place = l.engine.Join(entity, resource, term)
+				place = l.engine.Waits.Join(entity, resource, term)
 			}
 			err = place.Await(ctx, rest)
 		} else {
-			err = l.engine.Sleep(ctx, min(chance.In+turnOf(r.Entity, chance.Within), rest))
+			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, chance.Within), rest))
 		}
 		l.stats.waiting.Add(-1)
 		if err != nil {
@@ -145,7 +145,7 @@ func (l *RateLimiter) takeAtEdges(
 			return slept, err
 		}
 		lease.receipt = protocol.Receipt{}
-		request.Wait = max(until-l.engine.Elapsed(), 0).Truncate(time.Millisecond)
+		request.Wait = max(until-l.engine.Waits.Elapsed(), 0).Truncate(time.Millisecond)
 		err = l.takeInTime(ctx, r, request, lease)
 	}
 	if slept && err == nil && l.remaining(lease) == 0 {
@@ -165,16 +165,16 @@ func turnOf(entity string, within time.Duration) time.Duration {
 // waitForUnknown has a request wait that is admitted after an unknown outcome: until none of its buckets is in debt, or
 // without an answer as long as it may.
 func (l *RateLimiter) waitForUnknown(ctx context.Context, r *protocol.Request, lease *Lease) {
-	rest, err := l.engine.UntilPaid(ctx, r)
+	rest, err := l.engine.Waits.UntilPaid(ctx, r)
 	if err != nil {
 		rest = r.Wait
 	}
-	l.engine.Delay(&lease.receipt, min(rest, r.Wait), r.Wait)
+	l.engine.Waits.Delay(&lease.receipt, min(rest, r.Wait), r.Wait)
 }
 
 // remaining returns how long it takes until the tokens of a lease that was just acquired are there.
 func (l *RateLimiter) remaining(lease *Lease) time.Duration {
-	return max(l.engine.Remaining(&lease.receipt), 0)
+	return max(l.engine.Waits.Remaining(&lease.receipt), 0)
 }
 
 // A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use.
@@ -187,7 +187,7 @@ type Reservation struct {
 // time at which they were reserved. It does no I/O.
 func (r *Reservation) Due() time.Time {
 	l := r.lease.limiter
-	return l.options.clock().Add(l.engine.Remaining(&r.lease.receipt))
+	return l.options.clock().Add(l.engine.Waits.Remaining(&r.lease.receipt))
 }
 
 // Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it
@@ -210,9 +210,9 @@ func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
 // back.
 func (r *Reservation) wait(ctx context.Context) (*Lease, error) {
 	l := r.lease.limiter
-	slept := l.engine.Remaining(&r.lease.receipt) > 0
+	slept := l.engine.Waits.Remaining(&r.lease.receipt) > 0
 	l.stats.waiting.Add(1)
-	err := l.engine.Await(ctx, &r.lease.receipt)
+	err := l.engine.Waits.Await(ctx, &r.lease.receipt)
 	l.stats.waiting.Add(-1)
 	if err == nil {
 		l.engine.End()

@@ -17,7 +17,7 @@ func (c *contest) lower(to int64, failure error, lost ...int) (held *atomic.Bool
 	lowered := quick
 	lowered.Capacity, lowered.RefillAmount = lowered.Capacity/to, lowered.RefillAmount/to
 	c.limits.set("e", &Limits{Epoch: 1 << 41, Config: bucket.Config{Params: []bucket.Params{lowered}}})
-	b := c.e.Bucket("e", "model")
+	b := c.e.Memory.Bucket("e", "model")
 	held, sent = new(atomic.Bool), new(atomic.Int64)
 	held.Store(true)
 	c.onWrite(func(writes []store.Write) error {
@@ -36,7 +36,7 @@ func (c *contest) formers(t *testing.T, shards int) (numbers []int) {
 	t.Helper()
 	limits := c.limits["e"].Load()
 	for number := range shards {
-		i, err := c.other.items.readShard(t.Context(), c.other.Bucket("e", "model").shard(number))
+		i, err := c.other.items.readShard(t.Context(), c.other.Memory.Bucket("e", "model").shard(number))
 		if err != nil {
 			t.Fatal(err)
 		}

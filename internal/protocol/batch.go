@@ -54,7 +54,7 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 		switch {
 		case err == nil:
 			p.portion()
-			if err = tk.tender.handOut(ctx, &p); err != nil {
+			if err = tk.slots.handOut(ctx, &p); err != nil {
 				for _, w := range p.fit {
 					tk.debts.giveBack(ctx, w.job.to)
 				}

@@ -1,10 +1,16 @@
 package protocol
 
-import "iter"
+import (
+	"iter"
 
-// buckets are those that an engine remembers.
-type buckets struct {
-	*core
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Memory has the buckets that an engine remembers. It is safe for concurrent use.
+type Memory struct {
+	core  *core
+	items *items
 	cache bucketCache
 }
 
@@ -20,37 +26,37 @@ type bucketCache interface {
 	EstimatedSize() int
 }
 
-// get returns the engine's memory of a bucket.
-func (bs *buckets) get(entity, resource string) *Bucket {
+// Bucket returns the engine's memory of a bucket.
+func (m *Memory) Bucket(entity, resource string) *Bucket {
 	id := bucketID{entity, resource}
-	if b, ok := bs.cache.GetIfPresent(id); ok {
+	if b, ok := m.cache.GetIfPresent(id); ok {
 		return b
 	}
-	ns := bs.options.Namespace()
+	ns := m.core.options.Namespace()
 	b := newBucket(ns, entity, resource)
 	if ns != "" {
-		b, _ = bs.cache.SetIfAbsent(id, b)
+		b, _ = m.cache.SetIfAbsent(id, b)
 	}
 	return b
 }
 
 // current returns the engine's present memory of a bucket. A receipt may be of one that the engine has forgotten since,
 // to make room, and has perhaps seen anew. Facts learned when the receipt is settled are then known to later requests.
-func (bs *buckets) current(b *Bucket) *Bucket {
+func (m *Memory) current(b *Bucket) *Bucket {
 	if !b.evicted.Load() {
 		return b
 	}
 	b.evicted.Store(false)
-	known, absent := bs.cache.SetIfAbsent(bucketID{b.Entity, b.Resource}, b)
+	known, absent := m.cache.SetIfAbsent(bucketID{b.Entity, b.Resource}, b)
 	if !absent {
 		b.evicted.Store(true)
 	}
 	return known
 }
 
-// forget is [Engine.Forget].
-func (bs *buckets) forget(entity, resource string) {
-	b, ok := bs.cache.GetIfPresent(bucketID{entity, resource})
+// Forget has the engine read a bucket anew, whose items were deleted.
+func (m *Memory) Forget(entity, resource string) {
+	b, ok := m.cache.GetIfPresent(bucketID{entity, resource})
 	if !ok {
 		return
 	}
@@ -60,3 +66,24 @@ func (bs *buckets) forget(entity, resource string) {
 		}
 	}
 }
+
+// Len returns the number of buckets that the engine remembers.
+func (m *Memory) Len() int { return m.cache.EstimatedSize() }
+
+// ResourcesOf yields the resources of the buckets of an entity that the engine remembers.
+func (m *Memory) ResourcesOf(entity string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for id := range m.cache.Keys() {
+			if id.entity == entity && !yield(id.resource) {
+				return
+			}
+		}
+	}
+}
+
+// Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
+func (m *Memory) Observe(b *Bucket, item expr.Item) error { return m.items.glimpse(b, item) }
+
+// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
+// outdated. A caller that reads anyway can include that item.
+func (m *Memory) Unseen(b *Bucket) (key store.Key, unseen bool) { return m.items.unseen(b) }

@@ -28,7 +28,7 @@ type Change struct {
 // their names. It returns false when others came first. An exact try asks for the balances of limits, see
 // [bucket.Config.Change].
 func (e *Engine) Change(ctx context.Context, entity, resource string, r *Change, exact bool) (done bool, err error) {
-	b := e.buckets.get(entity, resource)
+	b := e.Memory.Bucket(entity, resource)
 	done, err = e.aligner.change(ctx, b, r, exact)
 	return done, unlessMoved(err)
 }
@@ -191,7 +191,7 @@ const maxDoubts = 8
 func (e *Engine) ChangeOnce(ctx context.Context, entity, resource string, r *Change, already func(context.Context) (bool, error)) error {
 	tries := 0
 	var doubt []error
-	return e.table.Optimistic(ctx, func() (done bool, err error) {
+	return e.core.table.Optimistic(ctx, func() (done bool, err error) {
 		if done, err = already(ctx); done {
 			return true, nil
 		}

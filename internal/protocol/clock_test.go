@@ -23,7 +23,7 @@ func TestForgottenFix(t *testing.T) {
 		g.now.Add(1000 + ahead)
 		takeFrom(t, newProcess(t, g, limits), "key", map[string]int64{"rpm": 1})
 		g.now.Add(-ahead)
-		e.buckets.cache = otter.Must(&otter.Options[bucketID, *Bucket]{MaximumSize: 10})
+		e.Memory.cache = otter.Must(&otter.Options[bucketID, *Bucket]{MaximumSize: 10})
 		takeFrom(t, e, "key", map[string]int64{"rpm": 1})
 		return e.StampsFixed.Load()
 	}
@@ -32,7 +32,7 @@ func TestForgottenFix(t *testing.T) {
 			t.Fatalf("after %d times the stamp was set back %d times, want once", n+1, got)
 		}
 	}
-	e.started = e.started.Add(-fixGap)
+	e.core.started = e.core.started.Add(-fixGap)
 	if got := exchange(); got != 2 {
 		t.Errorf("after an hour the stamp was set back %d times in all, want 2", got)
 	}
@@ -42,23 +42,23 @@ func TestForgottenFix(t *testing.T) {
 func TestManyFixes(t *testing.T) {
 	e := newProcess(t, newGauge(t), fixedLimits{})
 	back := &bucket.Plan{Kind: bucket.Advance, Now: 1, RefilledAt: 2}
-	first, other := e.Bucket("first", "model").shard(0), e.Bucket("other", "model").shard(0)
+	first, other := e.Memory.Bucket("first", "model").shard(0), e.Memory.Bucket("other", "model").shard(0)
 	check := func(when string, ofFirst, ofOther bool) {
 		t.Helper()
-		if gotFirst, gotOther := e.hasFixed(first), e.hasFixed(other); gotFirst != ofFirst || gotOther != ofOther || len(e.fixes.at) > maxFixes {
-			t.Errorf("%s: set back %t and %t, want %t and %t; %d are remembered", when, gotFirst, gotOther, ofFirst, ofOther, len(e.fixes.at))
+		if gotFirst, gotOther := e.core.hasFixed(first), e.core.hasFixed(other); gotFirst != ofFirst || gotOther != ofOther || len(e.core.fixes.at) > maxFixes {
+			t.Errorf("%s: set back %t and %t, want %t and %t; %d are remembered", when, gotFirst, gotOther, ofFirst, ofOther, len(e.core.fixes.at))
 		}
 	}
 	check("at first", false, false)
-	e.noteStamp(first, back)
-	e.noteStamp(other, &bucket.Plan{Kind: bucket.Advance, Now: 2, RefilledAt: 1})
+	e.core.noteStamp(first, back)
+	e.core.noteStamp(other, &bucket.Plan{Kind: bucket.Advance, Now: 2, RefilledAt: 1})
 	check("alone", true, false)
 	for i := range maxFixes {
-		e.fixes.note(fmt.Sprint(i), e.sinceStart())
+		e.core.fixes.note(fmt.Sprint(i), e.core.sinceStart())
 	}
 	check("among many", true, true)
-	e.started = e.started.Add(-fixGap - time.Second)
-	e.noteStamp(first, back)
+	e.core.started = e.core.started.Add(-fixGap - time.Second)
+	e.core.noteStamp(first, back)
 	check("an hour later", true, false)
 }
 
@@ -66,11 +66,11 @@ func TestManyFixes(t *testing.T) {
 func TestFollow(t *testing.T) {
 	g := newGauge(t)
 	e := newProcess(t, g, fixedLimits{})
-	s := e.Bucket("e", "model").shard(0)
-	now := e.now()
+	s := e.Memory.Bucket("e", "model").shard(0)
+	now := e.core.now()
 	check := func(when string, ahead, want int64) {
 		t.Helper()
-		if got := e.follow(s, &image{State: bucket.State{RefilledAt: now + ahead}, seenAt: now}); got != want {
+		if got := e.core.follow(s, &image{State: bucket.State{RefilledAt: now + ahead}, seenAt: now}); got != want {
 			t.Errorf("%s: a stamp %d ms ahead has the process follow by %d, want %d", when, ahead, got, want)
 		}
 	}
@@ -84,11 +84,11 @@ func TestFollow(t *testing.T) {
 	check("too far", maxAheadMS+1, 70)
 	s.wrote.Store(now + 900)
 	check("its own", 900, 70)
-	e.started = e.started.Add(-aheadTime)
+	e.core.started = e.core.started.Add(-aheadTime)
 	check("a minute later", 30, 70)
-	e.started = e.started.Add(-aheadTime)
+	e.core.started = e.core.started.Add(-aheadTime)
 	check("two minutes later", 0, 30)
-	e.started = e.started.Add(-2 * aheadTime)
+	e.core.started = e.core.started.Add(-2 * aheadTime)
 	check("long after", 0, 0)
 
 	g.now.Add(50) // others have written the stamp during the call

@@ -11,11 +11,16 @@
 //	judge      where limits stand, and rejections (refuse.go)
 //	lister     enters buckets into the index of their resource (list.go)
 //	resizer    splits and merges shards (resize.go)
-//	buckets    those that the process remembers (buckets.go)
-//	families   the levels of a request (take.go)
+//	memory     the buckets that the process remembers (buckets.go)
+//	families   the levels of a request (families.go)
+//	tender     goes on holding slots, and gives them back (slots.go, slots_tend.go, slots_leave.go)
 //	settler    corrects what was taken (settle.go)
 //	debts      gives back what requests took that were not admitted (owing.go)
-//	taker      takes from all levels of a request, or from none (take.go)
+//	slots      takes slots of a level (slots_take.go)
+//	taker      takes from one level (level.go, shard.go, shards.go)
+//	admitter   takes from all levels of a request, or from none (admit.go)
+//
+// [Waits] has callers sleep until what they took is there (wait.go), or until slots are free (slots_wait.go).
 //
 // The taker and the settler have callers share writes, by a queue of each bucket and of each shard (queue.go). Calls that the
 // store throttles wait for a pace (pace.go). How often others write an item is in traffic.go.

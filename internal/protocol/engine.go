@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -11,9 +10,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
@@ -75,7 +72,7 @@ func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
 // A Source keeps the stored limits. It is safe for concurrent use.
 type Source interface {
 	// For returns the limits of a bucket, from memory while they are fresh. It returns limits without any parameters where
-	// none are stored. It may read the bucket's first item in the same call, see [Engine.Unseen].
+	// none are stored. It may read the bucket's first item in the same call, see [Memory.Unseen].
 	For(ctx context.Context, b *Bucket) (*Limits, error)
 	// After returns limits that were read after an epoch: if need be, it reads them again, consistently.
 	After(ctx context.Context, b *Bucket, epoch int64) (*Limits, error)
@@ -91,19 +88,24 @@ type Counts struct {
 // An Engine takes and settles. Each of its parts knows those before it, and none after it. It is safe for concurrent use.
 type Engine struct {
 	background
-	core
+	*Counts
+	Memory Memory
+	Waits  Waits
+
+	core     core
 	items    items
 	looks    looks
 	aligner  aligner
 	judge    judge
 	lister   lister
 	resizer  resizer
-	buckets  buckets
 	families families
 	settler  settler
 	tender   tender
+	slots    slotTaker
 	debts    debts
 	taker    taker
+	admitter admitter
 }
 
 // A core has the shared parts of an engine: the store, the options, the time, and the counts.
@@ -127,6 +129,7 @@ func New(o Options) *Engine {
 	e := new(Engine)
 	e.init()
 	c := &e.core
+	e.Counts = &c.Counts
 	c.table, c.options, c.background = o.Table, o, &e.background
 	c.salt, c.started = uint64(o.Table.IntN(math.MaxInt32)), time.Now()
 	e.items = items{c}
@@ -134,24 +137,27 @@ func New(o Options) *Engine {
 	e.aligner = aligner{c, &e.items, &e.looks}
 	e.lister = lister{core: c, items: &e.items, pace: pace{bounds: &ofListings}}
 	e.resizer = resizer{core: c, items: &e.items}
-	e.buckets = buckets{c, otter.Must(&otter.Options[bucketID, *Bucket]{
+	e.Memory = Memory{c, &e.items, otter.Must(&otter.Options[bucketID, *Bucket]{
 		MaximumSize: o.Buckets,
 		Executor:    func(task func()) { task() },
 		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 	})}
-	e.families = families{c, &e.buckets}
-	e.tender = tender{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, buckets: &e.buckets}
-	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.buckets}
+	e.families = families{c, &e.Memory}
+	e.tender = tender{c, &e.items, &e.looks}
+	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, tender: &e.tender}
+	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
+	e.Waits = Waits{c, &e.judge, &e.Memory}
 	writes := o.Table.Sharing()
-	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, buckets: &e.buckets, tender: &e.tender}
-	e.tender.shared = sharing[*claim]{core: c, writer: &e.tender, late: writes.Late}
+	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, memory: &e.Memory, tender: &e.tender}
+	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: writes.Late}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: writes.Late}
-	e.debts = debts{core: c, settler: &e.settler, buckets: &e.buckets}
+	e.debts = debts{core: c, settler: &e.settler, memory: &e.Memory}
 	e.taker = taker{
 		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
-		families: &e.families, debts: &e.debts, tender: &e.tender, times: writes,
+		debts: &e.debts, slots: &e.slots, times: writes,
 	}
 	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: writes.Late}
+	e.admitter = admitter{c, &e.items, &e.looks, &e.judge, &e.lister, &e.families, &e.debts, &e.tender, &e.slots, &e.taker}
 	return e
 }
 
@@ -162,12 +168,16 @@ func New(o Options) *Engine {
 //   - a [*DisabledError] when an operator has requests of one of the levels refused;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
-	return e.taker.takeRequest(ctx, r, to)
+	return e.admitter.takeRequest(ctx, r, to)
 }
+
+// NextEpoch returns a number greater than all that were drawn before. Epochs order the knowledge of a process. The
+// result of a call is as new as the epoch that was drawn before the call.
+func (e *Engine) NextEpoch() int64 { return e.core.NextEpoch() }
 
 // Stored returns the stored limits of an entity and resource, or a [*NoLimitsError].
 func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.Params, error) {
-	limits, err := e.families.limitsOf(ctx, e.buckets.get(entity, resource), &Request{})
+	limits, err := e.families.limitsOf(ctx, e.Memory.Bucket(entity, resource), &Request{})
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +187,7 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 // Undo gives back the tokens of a request that is not admitted after all. It outlives the caller's context, and a
 // failure is counted and logged.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {
-	e.taker.giveAllBack(ctx, r.takings)
+	e.admitter.giveAllBack(ctx, r.takings)
 }
 
 // Settle writes the due corrections, to every shard side by side, bounded by the context. A correction that provably
@@ -186,7 +196,7 @@ func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.set
 
 // Repay gives back the tokens due to a bucket at once, and not in the background.
 func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
-	b := e.buckets.get(entity, resource)
+	b := e.Memory.Bucket(entity, resource)
 	if !b.owing.owes.Load() {
 		return nil
 	}
@@ -212,26 +222,6 @@ func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
 	e.judge.tellTaken(r, tell)
 }
 
-// Bucket returns the engine's memory of a bucket.
-func (e *Engine) Bucket(entity, resource string) *Bucket { return e.buckets.get(entity, resource) }
-
-// Buckets returns the number of buckets that the engine remembers.
-func (e *Engine) Buckets() int { return e.buckets.cache.EstimatedSize() }
-
-// ResourcesOf yields the resources of the buckets of an entity that the engine remembers.
-func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for id := range e.buckets.cache.Keys() {
-			if id.entity == entity && !yield(id.resource) {
-				return
-			}
-		}
-	}
-}
-
-// Forget has the engine read a bucket anew, whose items were deleted.
-func (e *Engine) Forget(entity, resource string) { e.buckets.forget(entity, resource) }
-
 // IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
 // of a rejection, or to share a write. The store throttled the key of the bucket or of a parent of late, or the bucket
 // was nearly exhausted when last seen.
@@ -241,7 +231,7 @@ func (e *Engine) IsStrained(r *Request) bool {
 		var owner layout.Owner
 		resource := r.Resource
 		for width := 0; width < MaxWidth && resource != ""; width++ {
-			b := e.buckets.get(entity, resource)
+			b := e.Memory.Bucket(entity, resource)
 			limits := b.Limits.Load()
 			if width == 0 && limits != nil {
 				owner = limits.Owner
@@ -253,7 +243,7 @@ func (e *Engine) IsStrained(r *Request) bool {
 			if r.Own != nil && entity == r.Entity && width == 0 {
 				limits = r.Own
 			}
-			if e.isStrained(b) || limits != nil && e.taker.isScarce(&level{
+			if e.core.isStrained(b) || limits != nil && e.taker.isScarce(&level{
 				bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
 			}) {
 				return true
@@ -266,10 +256,3 @@ func (e *Engine) IsStrained(r *Request) bool {
 	}
 	return false
 }
-
-// Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
-func (e *Engine) Observe(b *Bucket, item expr.Item) error { return e.items.glimpse(b, item) }
-
-// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
-// outdated. A caller that reads anyway can include that item.
-func (e *Engine) Unseen(b *Bucket) (key store.Key, unseen bool) { return e.items.unseen(b) }

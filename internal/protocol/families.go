@@ -18,7 +18,7 @@ const (
 // families find the levels of requests.
 type families struct {
 	*core
-	buckets *buckets
+	memory *Memory
 }
 
 // levels appends the levels of a request: those of its entity and, as long as entities cascade, of the parents. Each entity has one for the
@@ -41,7 +41,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 		if at.ancestor == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
-		first, err := fs.level(ctx, r, fs.buckets.get(owner.Parent, r.Resource), &charges, began, at)
+		first, err := fs.level(ctx, r, fs.memory.Bucket(owner.Parent, r.Resource), &charges, began, at)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level
 
 // firstLevel returns the level of the entity for the resource of a request.
 func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
-	b := fs.buckets.get(r.Entity, r.Resource)
+	b := fs.memory.Bucket(r.Entity, r.Resource)
 	limits, err := fs.limitsOf(ctx, b, r)
 	if err != nil {
 		return level{}, err
@@ -141,7 +141,7 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 			return nil, &WidthError{append(slices.Clone(chain[:width]), within)}
 		}
 		chain[width] = within
-		l, err := fs.level(ctx, r, fs.buckets.get(entity, within), charges, began, at)
+		l, err := fs.level(ctx, r, fs.memory.Bucket(entity, within), charges, began, at)
 		if err != nil {
 			return nil, err
 		}

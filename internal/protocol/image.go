@@ -142,7 +142,7 @@ func (b *Bucket) known(number int) *shard {
 	return nil
 }
 
-// glimpse is [Engine.Observe].
+// glimpse is [Memory.Observe].
 func (it *items) glimpse(b *Bucket, item expr.Item) error {
 	first := b.shard(0)
 	next, err := it.decode(first, item, call{})

@@ -17,7 +17,7 @@ import (
 type debts struct {
 	*core
 	settler *settler
-	buckets *buckets
+	memory  *Memory
 	lost    seldom.Line // what could not be given back
 }
 

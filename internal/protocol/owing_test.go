@@ -23,12 +23,12 @@ func newOwing(t *testing.T) (e *Engine, g *gauge, limits fixedLimits, throttles 
 	alone := fixedLimits{}
 	alone.set("child", perDay("", map[string]int64{"rpm": 100}))
 	takeFrom(t, newProcess(t, g, alone), "child", map[string]int64{"rpm": 1})
-	if _, err := e.items.readShard(t.Context(), e.Bucket("child", "model").shard(0)); err != nil {
+	if _, err := e.items.readShard(t.Context(), e.Memory.Bucket("child", "model").shard(0)); err != nil {
 		t.Fatal(err)
 	}
 	var taken atomic.Bool
 	throttles.Store(true)
-	e.Bucket("team", "model").shard(0).image.Store(nil) // nothing is foreseen
+	e.Memory.Bucket("team", "model").shard(0).image.Store(nil) // nothing is foreseen
 	g.onWrite(func(writes []store.Write) error {
 		if strings.Contains(writes[0].Key.PK, "child") && taken.Swap(true) && throttles.Load() {
 			return &store.Error{Op: "UpdateItem", Unavailable: true, Throttled: true, Throttles: []store.Throttle{{Limit: store.OfTable, Write: true}}}
@@ -99,7 +99,7 @@ func TestCloseGivesUp(t *testing.T) {
 		rejected(t, e)
 		before := time.Now()
 		e.Close()
-		if waited := time.Since(before); waited > e.options.SettleLimit {
+		if waited := time.Since(before); waited > e.core.options.SettleLimit {
 			t.Errorf("Close() took %v", waited)
 		}
 		if got := e.Unreturned.Load(); got != 1 {

@@ -61,20 +61,20 @@ func TestCloseEndsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Options{Table: table.New(nil, table.Options{IntN: noChance}), Buckets: 1})
 		p := pace{bounds: &ofWrites}
-		p.throttle(e.sinceStart(), noChance)
+		p.throttle(e.core.sinceStart(), noChance)
 		if !e.Begin() {
 			t.Fatal("Begin() = false")
 		}
 		go func() {
 			defer e.End()
-			e.rest(t.Context(), &p, 0)
+			e.core.rest(t.Context(), &p, 0)
 		}()
 		synctest.Wait()
 		began := time.Now()
 		if e.Close(); time.Since(began) > 0 {
 			t.Errorf("Close() took %v", time.Since(began))
 		}
-		e.rest(t.Context(), &p, 0)
+		e.core.rest(t.Context(), &p, 0)
 		if time.Since(began) > 0 {
 			t.Errorf("after Close() a pause took %v", time.Since(began))
 		}

@@ -64,7 +64,7 @@ func (c *contest) level(t *testing.T, tokens int64) level {
 // leave has the other process take so much that each shard is left with some tokens.
 func (c *contest) leave(t *testing.T, tokens ...int64) {
 	t.Helper()
-	b := c.other.Bucket("e", "model")
+	b := c.other.Memory.Bucket("e", "model")
 	for number, left := range tokens {
 		s := b.shard(number)
 		i, err := c.other.items.readShard(t.Context(), s)
@@ -85,7 +85,7 @@ func (c *contest) leave(t *testing.T, tokens ...int64) {
 
 // strain has the store throttle a look of the process. Then the pause is over.
 func (c *contest) strain() {
-	c.e.Bucket("e", "model").pace.throttle(c.e.sinceStart(), noChance)
+	c.e.Memory.Bucket("e", "model").pace.throttle(c.e.core.sinceStart(), noChance)
 	time.Sleep(ofLooks.least)
 }
 
@@ -243,7 +243,7 @@ func TestThrottleOfAnExhaustedBucket(t *testing.T) {
 	}{{3, true, byKey, true}, {70, true, byKey, false}, {3, false, byKey, false}, {3, true, nil, false}} {
 		inContest(t, 1, daily, func(t *testing.T, c *contest) {
 			c.leave(t, test.left)
-			first := c.e.Bucket("e", "model").shard(0)
+			first := c.e.Memory.Bucket("e", "model").shard(0)
 			if _, err := c.e.items.readShard(t.Context(), first); err != nil {
 				t.Fatal(err)
 			}
@@ -294,7 +294,7 @@ func raiseUnderStrain(t *testing.T, c *contest, left []int64) {
 // one transaction.
 func TestSplitLooksFirst(t *testing.T) {
 	inContest(t, 1, daily, func(t *testing.T, c *contest) {
-		s := c.e.Bucket("e", "model").shard(0)
+		s := c.e.Memory.Bucket("e", "model").shard(0)
 		old := s.image.Load()
 		c.now.Add(10)
 		c.leave(t, 30)
@@ -313,21 +313,21 @@ func TestSplitLooksFirst(t *testing.T) {
 // TestPaceAfterSplit splits a bucket whose writes are throttled: the next one begins sooner, and the bucket stays strained.
 func TestPaceAfterSplit(t *testing.T) {
 	inContest(t, 1, daily, func(t *testing.T, c *contest) {
-		b := c.e.Bucket("e", "model")
+		b := c.e.Memory.Bucket("e", "model")
 		for range 4 {
-			b.queue.pace.throttle(c.e.sinceStart(), noChance)
+			b.queue.pace.throttle(c.e.core.sinceStart(), noChance)
 			time.Sleep(b.queue.pace.rest(&c.e.core))
 		}
-		b.queue.pace.throttle(c.e.sinceStart(), noChance)
+		b.queue.pace.throttle(c.e.core.sinceStart(), noChance)
 		before := b.queue.pace.rest(&c.e.core)
 		split(t, c.e, "e", 0)
 		if after := b.queue.pace.rest(&c.e.core); after != before/2 {
 			t.Errorf("the next write begins in %v, and before the bucket was split in %v", after, before)
 		}
 		for range 5 {
-			b.queue.pace.ease(c.e.sinceStart(), 2)
+			b.queue.pace.ease(c.e.core.sinceStart(), 2)
 		}
-		if !c.e.isStrained(b) {
+		if !c.e.core.isStrained(b) {
 			t.Error("a bucket that was split again and again is not strained any more")
 		}
 	})
@@ -340,7 +340,7 @@ func TestThrottleShowsWriters(t *testing.T) {
 	for _, others := range []int{1, 20} {
 		large := bucket.Params{Name: "rpm", Capacity: 5000 * millis, RefillAmount: 1, RefillPeriod: 86_400_000}
 		inContest(t, 1, large, func(t *testing.T, c *contest) {
-			if _, err := c.e.items.readShard(t.Context(), c.e.Bucket("e", "model").shard(0)); err != nil {
+			if _, err := c.e.items.readShard(t.Context(), c.e.Memory.Bucket("e", "model").shard(0)); err != nil {
 				t.Fatal(err)
 			}
 			c.limits.set("e", &Limits{Epoch: 1 << 40, Config: bucket.Config{Params: []bucket.Params{large}, Freshness: 1000}}) // needs no look
@@ -367,7 +367,7 @@ func TestThrottleShowsWriters(t *testing.T) {
 func TestQuietShards(t *testing.T) {
 	for _, lost := range []float64{0, 100} {
 		inContest(t, 2, daily, func(t *testing.T, c *contest) {
-			s := c.e.Bucket("e", "model").shard(0)
+			s := c.e.Memory.Bucket("e", "model").shard(0)
 			before := s.image.Load()
 			s.rateBase.Store(before)
 			after := *before

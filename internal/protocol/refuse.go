@@ -15,7 +15,7 @@ type judge struct {
 	aligner  *aligner
 	lister   *lister
 	families *families
-	buckets  *buckets
+	memory   *Memory
 }
 
 // foreseen reports whether the last images of one of the levels, however old, reject its demand. Then it is cheaper to look

@@ -166,7 +166,7 @@ type settler struct {
 	looks   *looks
 	aligner *aligner
 	lister  *lister
-	buckets *buckets
+	memory  *Memory
 	tender  *tender
 	shared  sharing[*payment]
 }
@@ -356,7 +356,7 @@ func (st *settler) settle(ctx context.Context, c *correction) error {
 		return nil
 	}
 	s := c.shard
-	if b := st.buckets.current(c.bucket); b != c.bucket {
+	if b := st.memory.current(c.bucket); b != c.bucket {
 		c = &correction{bucket: b, limits: c.limits, amounts: c.amounts, lives: c.lives}
 		if s != nil {
 			s = b.shard(s.Shard)
@@ -558,7 +558,7 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 	defer statusSpaces.Put(space)
 	for i := range r.takings {
 		t := &r.takings[i]
-		space.states, _ = ju.buckets.current(t.bucket).states(space.states[:0])
+		space.states, _ = ju.memory.current(t.bucket).states(space.states[:0])
 		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
 		if len(t.limits.Config.Slots) > 0 {
 			space.statuses = t.limits.Config.SlotStatuses(space.statuses, space.states, t.held(), ju.slotNow())

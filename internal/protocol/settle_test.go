@@ -178,7 +178,7 @@ func available(t *testing.T, g *gauge, limits fixedLimits, entity, limit string)
 // split splits a shard as the process last saw it.
 func split(t *testing.T, e *Engine, entity string, shard int) {
 	t.Helper()
-	s := e.Bucket(entity, "model").shard(shard)
+	s := e.Memory.Bucket(entity, "model").shard(shard)
 	i, err := e.items.readShard(t.Context(), s)
 	if err == nil {
 		err = e.resizer.split(t.Context(), layout.Owner{}, s, i)
@@ -191,7 +191,7 @@ func split(t *testing.T, e *Engine, entity string, shard int) {
 // unite merges two shards.
 func unite(t *testing.T, e *Engine, entity string, low, high int) {
 	t.Helper()
-	b := e.Bucket(entity, "model")
+	b := e.Memory.Bucket(entity, "model")
 	if err := e.resizer.merge(t.Context(), b.shard(low), b.shard(high)); err != nil {
 		t.Fatal(err)
 	}
@@ -228,11 +228,11 @@ func TestReturnToRefilledShard(t *testing.T) {
 		own.Config.Mixed = mixed
 		limits.set("hot", own)
 		e := newProcess(t, g, limits)
-		e.options.Mixed = mixed
+		e.core.options.Mixed = mixed
 		r := takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 		takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 		split(t, e, "hot", 0)
-		s := e.Bucket("hot", "model").shard(0)
+		s := e.Memory.Bucket("hot", "model").shard(0)
 		fill := correction{bucket: r.takings[0].bucket, limits: r.takings[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
 		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil); err != nil { // shard 0 is full, shard 1 is empty
 			t.Fatal(err)
@@ -250,7 +250,7 @@ func TestLateMissing(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	limits.set("key", perDay("", map[string]int64{"rpm": 1000}))
 	e := newProcess(t, g, limits)
-	if err := e.Observe(e.Bucket("key", "model"), nil); err != nil { // as read together with the limits
+	if err := e.Memory.Observe(e.Memory.Bucket("key", "model"), nil); err != nil { // as read together with the limits
 		t.Fatal(err)
 	}
 	var r *Receipt
@@ -277,7 +277,7 @@ func TestSettleBySlowRead(t *testing.T) {
 		limits.set("key", perDay("", map[string]int64{"rpm": 1000}))
 		e, other := newProcess(t, g, limits), newProcess(t, g, limits)
 		r := takeFrom(t, e, "key", map[string]int64{"rpm": 500})
-		e.Bucket("key", "model").shard(0).image.Store(nil)
+		e.Memory.Bucket("key", "model").shard(0).image.Store(nil)
 		once := false
 		g.onRead(func(_ []store.Key, after bool) {
 			if !after && !once {
@@ -304,7 +304,7 @@ func TestMissingBeforeSplit(t *testing.T) {
 	other, e := newProcess(t, g, limits), newProcess(t, g, limits)
 	takeFrom(t, other, "hot", map[string]int64{"rpm": 2})
 	split(t, other, "hot", 0)
-	b := e.Bucket("hot", "model")
+	b := e.Memory.Bucket("hot", "model")
 	if _, err := e.items.readShards(t.Context(), []*shard{b.shard(0), b.shard(1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestMissingBeforeSplit(t *testing.T) {
 	}
 	b.shard(1).image.Store(missing)
 	torn := &torn{gauge: g, meanwhile: func() { unite(t, other, "hot", 0, 1) }}
-	e.table = table.New(torn, table.Options{Timeout: time.Minute, IntN: noChance})
+	e.core.table = table.New(torn, table.Options{Timeout: time.Minute, IntN: noChance})
 	if err := e.Take(t.Context(), &Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 700})}, new(Receipt)); err != nil {
 		t.Errorf("Take() = %v of a bucket with 998 tokens", err)
 	}
@@ -396,10 +396,10 @@ func TestReturnToFormerBucket(t *testing.T) {
 			g, limits := newGauge(t), fixedLimits{}
 			limits.set("key", perDay("", map[string]int64{"rpm": 100}))
 			e, other := newProcess(t, g, limits), newProcess(t, g, limits)
-			other.salt++ // tests draw no random numbers
+			other.core.salt++ // tests draw no random numbers
 			first := takeFrom(t, e, "key", map[string]int64{"rpm": 60})
 			second := takeFrom(t, e, "key", map[string]int64{"rpm": 40})
-			key := e.Bucket("key", "model").shard(0).key
+			key := e.Memory.Bucket("key", "model").shard(0).key
 			if _, err := g.Store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key, Expr: expr.Bound{}}); err != nil {
 				t.Fatal(err)
 			}
@@ -409,7 +409,7 @@ func TestReturnToFormerBucket(t *testing.T) {
 				split(t, other, "key", 0)
 			}
 			if !at.remembers {
-				e.Forget("key", "model")
+				e.Memory.Forget("key", "model")
 			}
 			if err := first.Add(third); err != nil {
 				t.Fatal(err)
@@ -434,12 +434,12 @@ func TestSharedSettlementsOfFormerLives(t *testing.T) {
 		for i := range receipts {
 			receipts[i] = takeFrom(t, e, "key", map[string]int64{"rpm": 10, "tpm": 10})
 		}
-		key := e.Bucket("key", "model").shard(0).key
+		key := e.Memory.Bucket("key", "model").shard(0).key
 		if _, err := g.Store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key, Expr: expr.Bound{}}); err != nil {
 			t.Fatal(err)
 		}
 		other := newProcess(t, g, limits)
-		other.salt++ // tests draw no random numbers
+		other.core.salt++ // tests draw no random numbers
 		takeFrom(t, other, "key", map[string]int64{"rpm": 1, "tpm": 1})
 		corrections := []map[string]int64{{"rpm": 5}, {"rpm": -8}, {"rpm": 1, "tpm": -9}, {"rpm": -9, "tpm": 1}}
 		want := map[string]int64{"rpm": 9999, "tpm": 9999}

@@ -21,7 +21,7 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
 // that differs from those is brought in line before the rejection is told, see refuse.
 func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
-	t := take{taker: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), startedAt: tk.now()}
+	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), startedAt: tk.now()}
 	defer plans.Put(t.plan)
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
@@ -87,7 +87,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 
 // A take is one call of takeFromShard.
 type take struct {
-	*taker
+	tk *taker
 	*party
 	s         *shard
 	limits    *Limits // for the item to be in line with: those of the level, or newer equal ones
@@ -104,15 +104,15 @@ type take struct {
 // be looked at again, since slots were made ready first.
 func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
 	if i == nil {
-		if i, err = t.looks.loadShard(ctx, t.bucket, t.s, t.attempt > 0); err != nil {
+		if i, err = t.tk.looks.loadShard(ctx, t.bucket, t.s, t.attempt > 0); err != nil {
 			return nil, false, err
 		}
 	}
-	if i, err = t.looks.unlessDisabled(ctx, t.s, i, t.began); err != nil {
+	if i, err = t.tk.looks.unlessDisabled(ctx, t.s, i, t.began); err != nil {
 		return nil, false, err
 	}
 	if !i.exists && t.s.Shard > 0 {
-		return nil, false, t.looks.shardMissing(ctx, t.bucket, t.s)
+		return nil, false, t.tk.looks.shardMissing(ctx, t.bucket, t.s)
 	}
 	if t.bucket.outdates(t.limits) {
 		return nil, false, errOutdated
@@ -130,13 +130,13 @@ func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err 
 // Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
 // stale again, and N writers would cost N attempts.
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
-	t.at = t.items.judgedAt(&t.limits.Config, i, t.startedAt)
+	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.startedAt)
 	if i.exists && i.Count() > 1 && t.limits.Config.Opens([]*bucket.State{&i.State}, &t.demand, t.at) {
 		return false, errUnaligned // the shards open a session together
 	}
 	t.makePlan(i)
 	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.at) {
-		if t.limits, err = t.aligner.confirm(ctx, t.level, t.limits, i); err != nil {
+		if t.limits, err = t.tk.aligner.confirm(ctx, t.level, t.limits, i); err != nil {
 			return false, err
 		}
 		if i.Count() > 1 && !t.limits.Config.Matches(&i.State) && t.bucket.alignsAll(t.limits, t.at) {
@@ -146,13 +146,13 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	}
 	c := &t.limits.Config
 	if t.plan.Kind != bucket.Spend && t.attempt > 0 {
-		t.at = t.later(t.startedAt)
+		t.at = t.tk.later(t.startedAt)
 		t.makePlan(i)
 	}
 	if t.plan.Kind != bucket.Advance {
 		return false, nil
 	}
-	contested = !i.since(t.began) && t.items.isContested(c, t.level, t.s, i, t.at)
+	contested = !i.since(t.began) && t.tk.items.isContested(c, t.level, t.s, i, t.at)
 	if t.attempt == 0 && !contested && t.s.traffic.isRefreshed(c, t.at) {
 		t.plan.SpendUnseen(&i.State, c, &t.demand, t.at)
 	}
@@ -164,7 +164,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 // the reply is there, which all callers see and few get.
 func (t *take) makePlan(i *image) {
 	state := i.state()
-	if t.asOf = t.at; i.since(t.began) && t.isStrained(t.bucket) {
+	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
 	}
 	if len(t.waiters) > 1 {
@@ -189,7 +189,7 @@ func (t *take) readySlots(ctx context.Context, i *image) (*image, error) {
 	if i.Count() > 1 {
 		return nil, errOutdated
 	}
-	t.slots = &slotTake{tender: t.tender, party: t.party, shard: t.s, image: i}
+	t.slots = &slotTake{by: t.tk.slots, party: t.party, shard: t.s, image: i}
 	return t.slots.makeReady(ctx)
 }
 
@@ -206,7 +206,7 @@ func (t *take) grantSlots(ctx context.Context, from, left *image) error {
 	err := t.granted(&g, left)
 	if err != nil {
 		t.took(t.s, nil)
-		t.debts.giveBack(ctx, t.to)
+		t.tk.debts.giveBack(ctx, t.to)
 	}
 	return err
 }
@@ -224,7 +224,7 @@ func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 // look returns the image of the shard as it was after the request came. It returns the same one after a throttle, up to maxThrottles
 // times. It returns errShort for a rejection as far as is known, when asking again would make it worse.
 func (t *take) look(ctx context.Context, i *image) (*image, error) {
-	next, err := t.looks.lookSince(ctx, t.s, t.began)
+	next, err := t.tk.looks.lookSince(ctx, t.s, t.began)
 	switch {
 	case isKeyThrottled(err) && t.throttles < maxThrottles:
 		t.throttles++
@@ -240,15 +240,15 @@ func (t *take) look(ctx context.Context, i *image) (*image, error) {
 // writers of a key cause its throttles, and others may have taken the few tokens there were. A look also shows whether
 // others write the bucket, which one earlier image does not tell.
 func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
-	t.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
+	t.tk.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
 	if !isKeyThrottled(failure) {
 		return nil, failure
 	}
 	latest, hasRoom := i, t.at-i.seenAt < evenTime.Milliseconds() && t.hasRoom(i)
 	if !hasRoom || !t.bucket.isCrowded() {
-		switch next := t.looks.lookAfter(ctx, t.s, &t.throttles); {
+		switch next := t.tk.looks.lookAfter(ctx, t.s, &t.throttles); {
 		case next == nil:
-		case next.exists != i.exists, next.newer(i) && (!hasRoom && !t.resizer.outgrows(t.level, t.now()) || t.isShortBy(next)):
+		case next.exists != i.exists, next.newer(i) && (!hasRoom && !t.tk.resizer.outgrows(t.level, t.tk.now()) || t.isShortBy(next)):
 			return next, nil
 		default:
 			latest = next
@@ -263,7 +263,7 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 // hasRoom reports whether an image shows tokens for more than a few requests, in a bucket that can admit more requests
 // a second than a key bears writes. A throttle then ends when the bucket is split.
 func (t *take) hasRoom(i *image) bool {
-	return t.resizer.outgrows(t.level, t.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
+	return t.tk.resizer.outgrows(t.level, t.tk.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
 }
 
 // isShortBy reports whether an image shows that a shard falls short for all callers.

@@ -128,7 +128,7 @@ func tokens(n int64) *Request {
 // counted returns how many tokens the item counts as taken.
 func counted(t *testing.T, e *Engine) int64 {
 	t.Helper()
-	i, err := e.items.readShard(t.Context(), e.Bucket("key-1", "gpt-4").shard(0))
+	i, err := e.items.readShard(t.Context(), e.Memory.Bucket("key-1", "gpt-4").shard(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,14 +17,11 @@ import (
 // one; [bucket.Slots] explains them. A process goes on holding its slots by a write for each epoch and item. The write
 // moves all of them to the counter of the present epoch. A process that ends loses them within two epochs.
 
-// A tender takes slots, goes on holding them, and gives them back.
+// A tender goes on holding slots that were taken, and gives them back.
 type tender struct {
 	*core
-	items   *items
-	looks   *looks
-	lister  *lister
-	buckets *buckets
-	shared  sharing[*claim]
+	items *items
+	looks *looks
 }
 
 // A Hold has the slots of a request, of one limit. It is safe for concurrent use.
@@ -182,24 +179,4 @@ func (t *taking) held() (amounts []bucket.Amount) {
 		amounts = append(amounts, bucket.Amount{Limit: h.limit, Tokens: h.amount})
 	}
 	return amounts
-}
-
-// slotsForeseen reports whether images that are recent enough for a rejection from memory show too few slots of one of the levels.
-func (td *tender) slotsForeseen(levels []level) bool {
-	now := td.now()
-	for i := range levels {
-		l := &levels[i]
-		first := l.bucket.shard(0)
-		image := first.image.Load()
-		if len(l.demand.Slots()) == 0 || image == nil || !image.exists || !td.items.isRecent(first, image, now) {
-			continue
-		}
-		for _, a := range l.demand.Slots() {
-			s, p := image.FindSlots(a.Limit), l.limits.Config.FindSlots(a.Limit)
-			if s != nil && s.Fits(p) && s.FreeAt(td.slotNow()) < a.Tokens {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -17,19 +17,29 @@ import (
 // no tokens of a bucket, they take a write of their own. In both cases callers of a process share writes. Before either, the slots are made
 // ready: they begin, take on a configured number or term, or an epoch begins. That is a write of its own.
 
+// A slotTaker takes the slots of levels, which a tender goes on holding.
+type slotTaker struct {
+	*core
+	items  *items
+	looks  *looks
+	lister *lister
+	tender *tender
+	shared sharing[*claim]
+}
+
 // takeSlots takes the slots that a level asks for, and no tokens, by a write of its own or one that it shares with other callers. It returns
 // errShort where too few of them are free.
-func (td *tender) takeSlots(ctx context.Context, l *level, to *taking) error {
-	if td.options.WritesAtOnce == 0 {
-		return td.takeSlotsAlone(ctx, l, to)
+func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *taking) error {
+	if sk.options.WritesAtOnce == 0 {
+		return sk.takeSlotsAlone(ctx, l, to)
 	}
 	q := l.bucket.tended.slotQueue(l.bucket)
-	return td.shared.patiently(ctx, q, func() error {
-		if round, ok := q.begin(td.core); ok {
-			defer td.shared.finish(ctx, q, round)
-			return td.takeSlotsAlone(ctx, l, to)
+	return sk.shared.patiently(ctx, q, func() error {
+		if round, ok := q.begin(sk.core); ok {
+			defer sk.shared.finish(ctx, q, round)
+			return sk.takeSlotsAlone(ctx, l, to)
 		}
-		return td.shared.await(ctx, q, &claim{l, to})
+		return sk.shared.await(ctx, q, &claim{l, to})
 	})
 }
 
@@ -44,71 +54,71 @@ func (d *tended) slotQueue(b *Bucket) *queue[*claim] {
 	return d.queue
 }
 
-var _ writer[*claim] = (*tender)(nil)
+var _ writer[*claim] = (*slotTaker)(nil)
 
 // write implements [writer].
-func (td *tender) write(ctx context.Context, c *claim) error {
-	return td.takeSlotsAlone(ctx, c.level, c.to)
+func (sk *slotTaker) write(ctx context.Context, c *claim) error {
+	return sk.takeSlotsAlone(ctx, c.level, c.to)
 }
 
 // takeSlotsAlone takes slots for a single caller.
-func (td *tender) takeSlotsAlone(ctx context.Context, l *level, to *taking) error {
+func (sk *slotTaker) takeSlotsAlone(ctx context.Context, l *level, to *taking) error {
 	p := party{level: l, to: to}
 	p.to.took(l, nil, nil, nil)
-	if err := td.takeSlotsDirect(ctx, &p); err != nil {
+	if err := sk.takeSlotsDirect(ctx, &p); err != nil {
 		return err
 	}
-	return td.handOut(ctx, &p)
+	return sk.handOut(ctx, &p)
 }
 
 // writeTogether implements [writer]: each write is for those for whom slots are free, first come first served.
-func (td *tender) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
+func (sk *slotTaker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
 	var to taking
 	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
-		err := td.takeSlotsDirect(ctx, &p)
+		err := sk.takeSlotsDirect(ctx, &p)
 		switch {
 		case err == nil:
 			p.portion()
-			err = td.handOut(ctx, &p)
-			td.shared.deliver(ctx, q, p.leave(), err)
+			err = sk.handOut(ctx, &p)
+			sk.shared.deliver(ctx, q, p.leave(), err)
 		case IsUnknown(err):
-			td.shared.deliver(ctx, q, p.leave(), err)
+			sk.shared.deliver(ctx, q, p.leave(), err)
 		default:
-			td.shared.deliver(ctx, q, p.waiters, err)
+			sk.shared.deliver(ctx, q, p.waiters, err)
 			return
 		}
 	}
 }
 
 // undo implements [writer]: it gives slots back of a caller that gave up.
-func (td *tender) undo(ctx context.Context, c *claim) { td.giveSlotsBack(ctx, c.to.holds) }
+func (sk *slotTaker) undo(ctx context.Context, c *claim) { sk.tender.giveSlotsBack(ctx, c.to.holds) }
 
 // takeSlotsDirect takes slots for a party by one write, and notes how the store takes those writes.
-func (td *tender) takeSlotsDirect(ctx context.Context, p *party) error {
-	err := td.takeSlotsFor(ctx, p)
-	p.bucket.tended.slotQueue(p.bucket).ended(td.core, err)
+func (sk *slotTaker) takeSlotsDirect(ctx context.Context, p *party) error {
+	err := sk.takeSlotsFor(ctx, p)
+	p.bucket.tended.slotQueue(p.bucket).ended(sk.core, err)
 	return err
 }
 
 // takeSlotsFor takes slots for a party. It decides from the last image and sends the write. On a failed condition it decides again from the
 // image that came back.
-func (td *tender) takeSlotsFor(ctx context.Context, p *party) error {
+func (sk *slotTaker) takeSlotsFor(ctx context.Context, p *party) error {
 	s := p.bucket.shard(0)
 	image := s.image.Load()
 	for attempt := range table.MaxAttempts {
 		var err error
 		if image == nil {
-			if image, err = td.looks.loadShard(ctx, p.bucket, s, attempt > 0); err != nil {
+			if image, err = sk.looks.loadShard(ctx, p.bucket, s, attempt > 0); err != nil {
 				return err
 			}
 		}
-		if image, err = td.looks.unlessDisabled(ctx, s, image, p.began); err != nil {
+		if image, err = sk.looks.unlessDisabled(ctx, s, image, p.began); err != nil {
 			return err
 		}
 		if p.bucket.outdates(p.limits) {
 			return errOutdated
 		}
-		t := slotTake{tender: td, party: p, shard: s, image: image}
+		t := slotTake{by: sk, party: p, shard: s, image: image}
 		next, err := t.makeReady(ctx)
 		if err != nil {
 			return err
@@ -118,11 +128,11 @@ func (td *tender) takeSlotsFor(ctx context.Context, p *party) error {
 			continue
 		}
 		if t.choose(); t.isShort() {
-			if image.since(p.began) || td.items.isRecent(s, image, td.now()) {
+			if image.since(p.began) || sk.items.isRecent(s, image, sk.now()) {
 				p.find(s, image, t.now)
 				return errShort
 			}
-			if image, err = td.looks.lookSince(ctx, s, p.began); err != nil {
+			if image, err = sk.looks.lookSince(ctx, s, p.began); err != nil {
 				return err
 			}
 			continue
@@ -132,7 +142,7 @@ func (td *tender) takeSlotsFor(ctx context.Context, p *party) error {
 			return err
 		}
 		image = next
-		if err := td.table.Pause(ctx, attempt); err != nil {
+		if err := sk.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
@@ -141,7 +151,7 @@ func (td *tender) takeSlotsFor(ctx context.Context, p *party) error {
 
 // A slotTake is one try of a take of slots.
 type slotTake struct {
-	*tender
+	by *slotTaker
 	*party
 	shard *shard
 	image *image
@@ -212,11 +222,11 @@ func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
 	}
 	switch {
 	case t.looks:
-		return t.tender.looks.lookSince(ctx, t.shard, t.began)
+		return t.by.looks.lookSince(ctx, t.shard, t.began)
 	case !t.prepares:
 		return t.image, nil
 	}
-	next, _, err := t.keep(ctx, t.shard, t.image, &t.call, t.now)
+	next, _, err := t.by.tender.keep(ctx, t.shard, t.image, &t.call, t.now)
 	return next, err
 }
 
@@ -229,8 +239,8 @@ func (t *slotTake) clock() (err error) {
 			shortest = min(shortest, s.Term)
 		}
 	}
-	t.sent = t.elapsed()
-	t.now, err = t.slotTime(shortest)
+	t.sent = t.by.elapsed()
+	t.now, err = t.by.slotTime(shortest)
 	return err
 }
 
@@ -286,7 +296,7 @@ func (t *slotTake) confirm(ctx context.Context) error {
 	if known.Own || known.Epoch > t.image.arrived {
 		return nil
 	}
-	latest, err := t.options.Source.After(ctx, t.bucket, t.image.arrived)
+	latest, err := t.by.options.Source.After(ctx, t.bucket, t.image.arrived)
 	if err == nil && (!latest.Config.Equal(&known.Config) || latest.Owner != known.Owner) {
 		err = errOutdated
 	}
@@ -311,7 +321,7 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 		hold(a.Limit, a.Tokens, s.Epoch, t.demand.Holders(), s.Enrolled)
 		g.of = append(g.of, *s)
 	}
-	next, applied, err := t.keep(ctx, t.shard, t.image, &t.call, t.now)
+	next, applied, err := t.by.tender.keep(ctx, t.shard, t.image, &t.call, t.now)
 	if applied && err == nil {
 		err = t.granted(&g, next)
 	}
@@ -322,20 +332,20 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
-	plan.Decide(nil, &t.limits.Config, &bucket.Demand{Life: t.demand.Life}, t.core.now())
+	plan.Decide(nil, &t.limits.Config, &bucket.Demand{Life: t.demand.Life}, t.by.now())
 	if plan.Item.Slots = nil; !plan.EnrolSlots(&t.limits.Config, &t.demand, t.now) {
 		return nil, false, errShort
 	}
 	g := grant{now: t.now, sent: t.sent, of: plan.Item.Slots}
-	next, applied, err := t.items.write(ctx, t.shard, t.limits.Owner, t.image, plan, t.core.now(), nil)
+	next, applied, err := t.by.items.write(ctx, t.shard, t.limits.Owner, t.image, plan, t.by.now(), nil)
 	if !applied || err != nil {
 		return next, false, err
 	}
 	if err := t.granted(&g, next); err != nil {
 		return nil, true, err
 	}
-	t.items.expire(ctx)
-	t.lister.listWritten(ctx, t.shard, next, plan.Kind)
+	t.by.items.expire(ctx)
+	t.by.lister.listWritten(ctx, t.shard, next, plan.Kind)
 	return next, true, nil
 }
 
@@ -365,25 +375,25 @@ func (p *party) granted(g *grant, left *image) error {
 
 // handOut gives the callers for whom the last write was what it took of slots, and has this process go on holding them. Where the engine is
 // closed, they are given back.
-func (td *tender) handOut(ctx context.Context, p *party) error {
+func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 	g := p.grant
 	if p.grant = nil; g == nil {
 		return nil
 	}
 	var all []*Hold
 	if len(p.waiters) == 0 {
-		p.to.holds = td.holdsOf(g, p.level, 0)
+		p.to.holds = sk.holdsOf(g, p.level, 0)
 		all = p.to.holds
 	}
 	for i, w := range p.fit {
-		w.job.to.holds = td.holdsOf(g, w.job.level, int64(len(p.fit)-1-i))
+		w.job.to.holds = sk.holdsOf(g, w.job.level, int64(len(p.fit)-1-i))
 		all = append(all, w.job.to.holds...)
 	}
-	return td.startTending(ctx, p.bucket, all)
+	return sk.tender.startTending(ctx, p.bucket, all)
 }
 
 // holdsOf returns what a level has of a grant, before a number of others.
-func (td *tender) holdsOf(g *grant, l *level, others int64) []*Hold {
+func (sk *slotTaker) holdsOf(g *grant, l *level, others int64) []*Hold {
 	holds := make([]*Hold, 0, len(l.demand.Slots()))
 	for i := range g.of {
 		s := &g.of[i]
@@ -395,8 +405,28 @@ func (td *tender) holdsOf(g *grant, l *level, others int64) []*Hold {
 			bucket: l.bucket, limit: s.Name, amount: amount, term: s.Term, enrolled: s.Enrolled, fence: g.fences[i] - others,
 			lost: make(chan struct{}), done: make(chan struct{}),
 		}
-		h.heard(td.core, s.Epoch, g.now, g.sent)
+		h.heard(sk.core, s.Epoch, g.now, g.sent)
 		holds = append(holds, h)
 	}
 	return holds
+}
+
+// slotsForeseen reports whether images that are recent enough for a rejection from memory show too few slots of one of the levels.
+func (sk *slotTaker) slotsForeseen(levels []level) bool {
+	now := sk.now()
+	for i := range levels {
+		l := &levels[i]
+		first := l.bucket.shard(0)
+		image := first.image.Load()
+		if len(l.demand.Slots()) == 0 || image == nil || !image.exists || !sk.items.isRecent(first, image, now) {
+			continue
+		}
+		for _, a := range l.demand.Slots() {
+			s, p := image.FindSlots(a.Limit), l.limits.Config.FindSlots(a.Limit)
+			if s != nil && s.Fits(p) && s.FreeAt(sk.slotNow()) < a.Tokens {
+				return true
+			}
+		}
+	}
+	return false
 }

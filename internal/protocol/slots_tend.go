@@ -175,7 +175,7 @@ func (td *tender) beat(ctx context.Context, b *Bucket) {
 
 // A beating is one try of a beat.
 type beating struct {
-	*tender
+	tender *tender
 	bucket *Bucket
 	shard  *shard
 	began  int64 // epoch when the beat began
@@ -196,7 +196,7 @@ func (bt *beating) decide(i *image) bool {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	bt.call, bt.moves, bt.sent = layout.Keep(), nil, bt.elapsed()
+	bt.call, bt.moves, bt.sent = layout.Keep(), nil, bt.tender.elapsed()
 	var limits []string
 	for _, h := range d.holds {
 		if h.phase != held || slices.Contains(limits, h.limit) {
@@ -235,7 +235,7 @@ func (bt *beating) decideLimit(i *image, limit string) bool {
 	if s == nil || s.Term <= 0 || current+former == 0 {
 		return true
 	}
-	now, err := bt.slotTime(s.Term)
+	now, err := bt.tender.slotTime(s.Term)
 	if err != nil {
 		return true // nothing is moved: the holds are due later, or lost
 	}
@@ -268,7 +268,7 @@ func (bt *beating) heard() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range bt.moves {
-		m.hold.heard(bt.core, m.epoch, bt.now, bt.sent)
+		m.hold.heard(bt.tender.core, m.epoch, bt.now, bt.sent)
 	}
 }
 
@@ -278,7 +278,7 @@ func (bt *beating) postpone() {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := bt.elapsed()
+	now := bt.tender.elapsed()
 	for _, h := range d.holds {
 		if h.phase == held && h.due <= now {
 			h.due = now + milliseconds(h.term/retryPart)

@@ -53,10 +53,10 @@ func (e *RejectedError) ShortOfSlots() (entity, resource string, term time.Durat
 }
 
 // Join has a caller join the line of those who wait for slots of a bucket, which the caller leaves in the end.
-func (e *Engine) Join(entity, resource string, term time.Duration) *Place {
-	b := e.buckets.get(entity, resource)
+func (ws *Waits) Join(entity, resource string, term time.Duration) *Place {
+	b := ws.memory.Bucket(entity, resource)
 	p := &Place{
-		core: &e.core, line: &b.line, first: make(chan struct{}), freed: make(chan struct{}, 1),
+		core: ws.core, line: &b.line, first: make(chan struct{}), freed: make(chan struct{}, 1),
 		probe: min(max(term/probePart, leastProbe), mostProbe),
 	}
 	p.line.mu.Lock()

@@ -247,7 +247,7 @@ func (s *shard) glimpse(next *image) *image {
 	}
 }
 
-// unseen is [Engine.Unseen].
+// unseen is [Memory.Unseen].
 func (it *items) unseen(b *Bucket) (key store.Key, unseen bool) {
 	first := b.shard(0)
 	i := first.image.Load()

@@ -11,6 +11,13 @@ import (
 // A waiting caller takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is
 // the queue, so that callers of many processes wait without asking again. See package bucket for the arithmetic.
 
+// Waits has callers wait for tokens or slots. It is safe for concurrent use.
+type Waits struct {
+	*core
+	judge  *judge
+	memory *Memory
+}
+
 // A Sleeper is a clock that is never set, for callers to sleep by.
 type Sleeper interface {
 	Elapsed() time.Duration
@@ -82,16 +89,13 @@ func (c *core) after(d time.Duration) time.Duration {
 }
 
 // Remaining returns the time until the tokens of a receipt are there, 0 or less for now.
-func (e *Engine) Remaining(r *Receipt) time.Duration { return r.until - e.elapsed() }
-
-// Sleep has a caller that holds nothing sleep for a time. It ends with the context, or with [ErrClosed] when the engine is closed.
-func (e *Engine) Sleep(ctx context.Context, d time.Duration) error { return e.sleepOpen(ctx, d) }
+func (ws *Waits) Remaining(r *Receipt) time.Duration { return r.until - ws.elapsed() }
 
 // Elapsed returns the time by which callers sleep, since a fixed moment.
-func (e *Engine) Elapsed() time.Duration { return e.elapsed() }
+func (ws *Waits) Elapsed() time.Duration { return ws.elapsed() }
 
 // After returns what Elapsed returns once a time has passed, saturated at the longest duration.
-func (e *Engine) After(d time.Duration) time.Duration { return e.after(d) }
+func (ws *Waits) After(d time.Duration) time.Duration { return ws.after(d) }
 
 // A Chance is when a rejected caller that waits may be admitted.
 type Chance struct {
@@ -141,42 +145,42 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 }
 
 // Delay makes an empty receipt one of a caller that has to wait so long, and waits no longer than another time.
-func (e *Engine) Delay(r *Receipt, rest, longest time.Duration) {
-	r.until, r.latest = e.after(rest), e.after(longest)
+func (ws *Waits) Delay(r *Receipt, rest, longest time.Duration) {
+	r.until, r.latest = ws.after(rest), ws.after(longest)
 }
 
 // Await sleeps until the tokens of a receipt are there. Where limits were changed meanwhile, it goes by the new ones.
 // It returns a [*RejectedError] where that would be later than the caller waits, or than the deadline of the context;
 // the context's error, or [ErrClosed]. The tokens stay taken.
-func (e *Engine) Await(ctx context.Context, r *Receipt) error {
-	w := newWake(&e.judge, r)
+func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
+	w := newWake(ws.judge, r)
 	latest := r.latest
 	if deadline, ok := ctx.Deadline(); ok {
-		latest = min(latest, e.after(time.Until(deadline)))
+		latest = min(latest, ws.after(time.Until(deadline)))
 	}
-	for rest := e.Remaining(r); rest > 0; {
-		if e.after(rest) > latest {
+	for rest := ws.Remaining(r); rest > 0; {
+		if ws.after(rest) > latest {
 			return &RejectedError{w.told(rest)}
 		}
-		if err := e.sleepOpen(ctx, rest); err != nil {
+		if err := ws.Sleep(ctx, rest); err != nil {
 			return err
 		}
 		more, err := w.more(ctx)
 		if err != nil { // it cannot be told
-			more = latest - e.elapsed()
+			more = latest - ws.elapsed()
 		}
 		rest = more
 	}
 	return ctx.Err()
 }
 
-// sleepOpen waits for a time, for the end of the context, or until the engine is closed.
-func (e *Engine) sleepOpen(ctx context.Context, d time.Duration) error {
+// Sleep waits for a time. It ends with the context, or with [ErrClosed] when the engine is closed.
+func (ws *Waits) Sleep(ctx context.Context, d time.Duration) error {
 	until, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.open, cancel)() //nolint:contextcheck // it ends with the engine
-	sleep := e.table.Sleep
-	if s := e.options.Sleeper; s != nil {
+	defer context.AfterFunc(ws.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	sleep := ws.table.Sleep
+	if s := ws.options.Sleeper; s != nil {
 		sleep = s.Sleep
 	}
 	err := sleep(until, d)
@@ -188,7 +192,7 @@ func (e *Engine) sleepOpen(ctx context.Context, d time.Duration) error {
 
 // A wake is the state found by a caller that has slept.
 type wake struct {
-	*judge
+	judge   *judge
 	receipt *Receipt
 	limits  []*Limits // of each taking, by which the caller slept
 }
@@ -226,7 +230,7 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 	if len(t.bookings) == 0 || w.limits[at].Own {
 		return false
 	}
-	known, err := w.options.Source.For(ctx, t.bucket)
+	known, err := w.judge.options.Source.For(ctx, t.bucket)
 	if err != nil || known.Config.Equal(&w.limits[at].Config) {
 		return false
 	}
@@ -238,7 +242,7 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 // tokens tell the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
 // debt is waited for then.
 func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration, error) {
-	i, err := w.aligner.items.readShard(ctx, b.shard)
+	i, err := w.judge.aligner.items.readShard(ctx, b.shard)
 	if err != nil {
 		return 0, err
 	}
@@ -246,7 +250,7 @@ func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration
 		return w.untilPaid(ctx, t)
 	}
 	due := i.DueSince(&b.image.State, t.amountsOf(b.shard), b.after)
-	return milliseconds(due - max(w.now(), i.RefilledAt)), nil
+	return milliseconds(due - max(w.judge.now(), i.RefilledAt)), nil
 }
 
 // untilPaid returns how long it takes until the bucket of a taking has no debt.
@@ -256,7 +260,7 @@ func (w *wake) untilPaid(ctx context.Context, t *taking) (time.Duration, error) 
 
 // told returns where the limits stand as last seen, those that are waited for with how long.
 func (w *wake) told(more time.Duration) (levels []LevelStatus) {
-	w.tellTaken(w.receipt, func(seen LevelStatus) {
+	w.judge.tellTaken(w.receipt, func(seen LevelStatus) {
 		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor, Wider: seen.Wider}
 		for _, s := range seen.Statuses {
 			if s.Requested > 0 {
@@ -269,7 +273,7 @@ func (w *wake) told(more time.Duration) (levels []LevelStatus) {
 	return levels
 }
 
-// untilPaid is [Engine.UntilPaid], of one level or of all.
+// untilPaid is [Waits.UntilPaid], of one level or of all.
 func (ju *judge) untilPaid(ctx context.Context, r *Request, family bool) (time.Duration, error) {
 	levels, err := ju.status(ctx, r, family)
 	longest := int64(0)
@@ -283,8 +287,8 @@ func (ju *judge) untilPaid(ctx context.Context, r *Request, family bool) (time.D
 
 // UntilPaid returns the time until no bucket of a request is in debt. Tokens perhaps written for a caller are there by
 // then. It costs a consistent read of every shard.
-func (e *Engine) UntilPaid(ctx context.Context, r *Request) (time.Duration, error) {
-	return e.judge.untilPaid(ctx, r, true)
+func (ws *Waits) UntilPaid(ctx context.Context, r *Request) (time.Duration, error) {
+	return ws.judge.untilPaid(ctx, r, true)
 }
 
 // milliseconds returns a number of milliseconds as a duration, saturated.

@@ -1,0 +1,381 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// A Request asks for tokens of one entity and resource. It also asks the parents that the entity cascades to, and the
+// resources around its own.
+type Request struct {
+	Entity, Resource string
+	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
+	Own              *Limits         // in place of the stored ones; nil for those
+	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
+	Priority         string          // by which limits may have a floor
+}
+
+// demand returns the request's demand on one level.
+func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.Demand {
+	d := bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
+	if r.Priority != "" && l.Config.HasFloor(r.Priority) {
+		d.Priority = r.Priority
+	}
+	return d
+}
+
+// charges are the amounts of a request as levels are charged with them, each list made once.
+type charges [4][]bucket.Amount
+
+// of returns the amounts of the level of the entity itself for the resource itself as another level is charged with them.
+func (c *charges) of(amounts []bucket.Amount, r rung) []bucket.Amount {
+	at := 0
+	if r.ancestor > 0 {
+		at = 1
+	}
+	if r.wider > 0 {
+		at += 2
+	}
+	if c[at] == nil {
+		c[at] = bucket.As(amounts, r.ancestor > 0, r.wider > 0)
+	}
+	return c[at]
+}
+
+// maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others, or tokens
+// came back and were taken again.
+const maxRestarts = table.MaxAttempts
+
+// An admitter takes what requests ask, of all their levels or of none.
+type admitter struct {
+	*core
+	items    *items
+	looks    *looks
+	judge    *judge
+	lister   *lister
+	families *families
+	debts    *debts
+	tender   *tender
+	slots    *slotTaker
+	taker    *taker
+}
+
+// takeRequest is [Engine.Take].
+func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) error {
+	if err := ctx.Err(); err != nil {
+		return err // a rejection from memory would not notice
+	}
+	if err := ad.table.Refusal(ctx); err != nil {
+		return err // nor would one who waits for the calls of others
+	}
+	began := ad.NextEpoch()
+	for attempt := range maxRestarts {
+		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
+		if err != nil {
+			return err
+		}
+		takings := to.takingSpace[:]
+		if len(levels) > 1 {
+			takings = make([]taking, len(levels))
+		}
+		if asksSlots(levels) {
+			err = ad.takeWithSlots(ctx, r, levels, takings)
+		} else {
+			err = ad.takeLevels(ctx, levels, takings)
+		}
+		if err == nil {
+			to.takings, to.priority = takings, r.Priority
+			return ad.book(ctx, r, to)
+		}
+		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
+			return err
+		}
+		if err := ad.table.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// book notes the time at which a request's tokens are there, and gives them back where that is later than the caller
+// waits.
+func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt) error {
+	if to.book(ad.core, r.Wait) {
+		return nil
+	}
+	w := newWake(ad.judge, to)
+	late := &RejectedError{w.told(to.until - ad.elapsed())}
+	ad.giveAllBack(ctx, to.takings)
+	return late
+}
+
+// takeLevels takes from every level, or from none: when one falls short, the others get their tokens back. It takes
+// from all levels side by side. None cancels another one under way, since the outcome of that one would be unknown
+// then.
+func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []taking) error {
+	if len(levels) == 1 {
+		errs := [1]error{ad.taker.take(ctx, &levels[0], &takings[0])}
+		if errors.Is(errs[0], errShort) {
+			return ad.judge.refuse(ctx, levels, errs[:])
+		}
+		return errs[0]
+	}
+	if ad.judge.foreseen(levels) {
+		if err := ad.judge.refuse(ctx, levels, nil); !errors.Is(err, errRoom) {
+			return err
+		}
+	}
+	if err := ad.refusalOf(ctx, levels); err != nil {
+		return err
+	}
+	if done, err := ad.createLevels(ctx, levels, takings); done || err != nil {
+		return err
+	}
+	if err := ad.looks.refusesAny(ctx, levels); err != nil {
+		return err
+	}
+	errs := make([]error, len(levels))
+	var group errgroup.Group // the zero group cancels no other goroutine
+	for i := range levels {
+		group.Go(func() error {
+			errs[i] = ad.taker.take(ctx, &levels[i], &takings[i])
+			return errs[i]
+		})
+	}
+	if group.Wait() == nil {
+		return nil
+	}
+	ad.compensate(ctx, takings, errs)
+	return ad.failure(ctx, levels, errs)
+}
+
+// refusalOf returns an error if the bucket of a level is in a silent part of the store. The other levels are then not
+// charged in vain. The shards of a split bucket may lie in other parts.
+func (ad *admitter) refusalOf(ctx context.Context, levels []level) error {
+	for i := range levels {
+		b := levels[i].bucket
+		if levels[i].demand.Empty() || b.isSplit() {
+			continue
+		}
+		if err := ad.table.RefusalOf(ctx, b.shard(0).key.PK); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failure returns why levels were not taken from. A level that falls short rejects the request, at any outcome of the
+// others. The request would be rejected, too, if they had answered.
+func (ad *admitter) failure(ctx context.Context, levels []level, errs []error) error {
+	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
+		return ad.judge.refuse(ctx, levels, errs)
+	}
+	var outdated, failures []error
+	for _, err := range errs {
+		if errors.Is(err, errOutdated) {
+			outdated = append(outdated, err)
+		} else if err != nil {
+			failures = append(failures, err)
+		}
+	}
+	if len(failures) > 0 {
+		return errors.Join(failures...)
+	}
+	return errors.Join(outdated...)
+}
+
+// asksSlots reports whether a request asks for slots of one of its levels.
+func asksSlots(levels []level) bool {
+	for i := range levels {
+		if len(levels[i].demand.Slots()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// takeWithSlots takes what a request asks that asks for slots. Slots of a bucket that is not divided go along with its tokens. Others are taken
+// side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their item may be missing,
+// which both would create.
+func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
+	if ad.slots.slotsForeseen(levels) {
+		return ad.judge.rejectSlots(ctx, levels)
+	}
+	alone, rest := apart(levels)
+	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
+	var group errgroup.Group // the zero group cancels no other goroutine
+	isNew := false
+	for i := range alone {
+		l := &alone[i]
+		if len(l.demand.Slots()) == 0 {
+			continue
+		}
+		first := l.bucket.shard(0).image.Load()
+		isNew = isNew || first == nil || !first.exists
+		group.Go(func() error {
+			errs[i] = ad.slots.takeSlots(ctx, l, &holds[i])
+			return errs[i]
+		})
+	}
+	var failure error
+	if isNew || r.Wait > 0 {
+		failure = group.Wait()
+	}
+	tokens := failure
+	if failure == nil {
+		tokens = ad.takeLevels(ctx, rest, takings)
+	}
+	if failure = group.Wait(); failure == nil && tokens == nil {
+		for i := range takings {
+			takings[i].holds = append(takings[i].holds, holds[i].holds...)
+		}
+		return nil
+	}
+	if tokens == nil {
+		ad.compensate(ctx, takings, make([]error, len(takings)))
+	}
+	for i := range holds {
+		ad.tender.giveSlotsBack(ctx, holds[i].holds)
+	}
+	return ad.slotFailure(ctx, levels, errs, tokens)
+}
+
+// apart parts the levels of a request: those whose slots are taken alone, with nothing else, and all of them with the rest. The levels are
+// the latter where no slots are.
+func apart(levels []level) (alone, rest []level) {
+	rest = levels
+	for i := range levels {
+		d := &levels[i].demand
+		if len(d.Slots()) == 0 || !d.Empty() && !levels[i].bucket.isSplit() {
+			continue
+		}
+		if alone == nil {
+			alone, rest = slices.Clone(levels), slices.Clone(levels)
+			for at := range alone {
+				alone[at].demand = bucket.Demand{}
+			}
+		}
+		alone[i].demand = (&bucket.Demand{Life: d.Life}).TakingSlots(d.Slots())
+		rest[i].demand = d.TakingSlots(nil)
+	}
+	return alone, rest
+}
+
+// slotFailure returns why a request with slots was not admitted. A level that falls short counts more than an outage.
+func (ad *admitter) slotFailure(ctx context.Context, levels []level, errs []error, tokens error) error {
+	var rejected *RejectedError
+	if errors.As(tokens, &rejected) {
+		return tokens
+	}
+	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
+		return ad.judge.rejectSlots(ctx, levels)
+	}
+	var failures []error
+	for _, err := range append(slices.Clone(errs), tokens) {
+		if err != nil && !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
+			failures = append(failures, err)
+		}
+	}
+	if len(failures) > 0 {
+		return errors.Join(failures...)
+	}
+	return errOutdated
+}
+
+// giveAllBack gives back the tokens of all levels.
+func (ad *admitter) giveAllBack(ctx context.Context, takings []taking) {
+	ad.compensate(ctx, takings, make([]error, len(takings)))
+}
+
+// compensate gives back what was taken of the levels that did not fail.
+func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []error) {
+	var group errgroup.Group
+	for i := range takings {
+		if errs[i] == nil {
+			group.Go(func() error {
+				ad.debts.giveBack(ctx, &takings[i])
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // the functions return no error
+}
+
+// giveBack returns the tokens of one level. It outlives the caller's context, and changes nothing for the request: what
+// the store does not take is given back later. What cannot be given back is counted and logged.
+func (ds *debts) giveBack(ctx context.Context, t *taking) {
+	ctx = table.Insist(context.WithoutCancel(ctx))
+	s := Settlement{due: t.returns(nil), holds: t.holds}
+	err, slots := ds.settler.settleBoth(ctx, &s)
+	if err != nil && (len(s.due) == 0 || !ds.owe(ctx, t.bucket, s.due, err)) {
+		ds.tell(ctx, t.bucket, 1, err)
+	}
+	ds.settler.tender.giveUp(t.bucket, s.holds, slots)
+}
+
+// createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has
+// one.
+func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
+	now := ad.now()
+	writes, plans, parties := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels)), make([]party, len(levels))
+	for i := range levels {
+		l := &levels[i]
+		first := l.bucket.shard(0)
+		if image := first.image.Load(); image == nil || image.exists || l.demand.Empty() {
+			return false, nil
+		}
+		plans[i].Decide(nil, &l.limits.Config, &l.demand, now)
+		if plans[i].Kind != bucket.Create || !ad.enrol(l, &plans[i], &parties[i]) {
+			return false, nil
+		}
+		repeat := l.limits.Repeat.due(first, first.image.Load(), now)
+		if writes[i], err = first.WriteAt(first.key, &plans[i], l.limits.Owner, repeat); err != nil {
+			return false, err
+		}
+		ad.items.unlist(&writes[i])
+	}
+	by := ad.newCall()
+	results, err := ad.table.TryTransact(ctx, writes)
+	if err != nil || results == nil || !table.Applied(results) {
+		return false, err
+	}
+	for i := range levels {
+		first := levels[i].bucket.shard(0)
+		created := plans[i].Item
+		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
+		lives := created.Lives(nil)
+		ad.items.remember(first, &image{
+			State: created, exists: true, listed: !ad.table.Partitioned() || ad.options.Mixed, seenAt: now, call: by, arrived: ad.NextEpoch(),
+			lives: lives,
+		}, nil)
+		ad.lister.list(ctx, first, first.image.Load(), true)
+		takings[i].took(&levels[i], first, levels[i].demand.Amounts, lives)
+		parties[i].to = &takings[i]
+		err = errors.Join(err, ad.slots.handOut(ctx, &parties[i]))
+	}
+	if err != nil {
+		ad.giveAllBack(ctx, takings)
+	}
+	return true, err
+}
+
+// enrol has a new item begin with the slots that a level asks for. It returns false where that cannot be.
+func (ad *admitter) enrol(l *level, plan *bucket.Plan, p *party) bool {
+	p.level = l
+	if len(l.demand.Slots()) == 0 {
+		return true
+	}
+	t := slotTake{by: ad.slots, party: p, image: new(image)}
+	if t.clock() != nil || !plan.EnrolSlots(&l.limits.Config, &l.demand, t.now) {
+		return false
+	}
+	return p.granted(&grant{of: plan.Item.Slots, now: t.now, sent: t.sent}, &image{State: plan.Item}) == nil
+}

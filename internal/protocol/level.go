@@ -1,0 +1,202 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It has
+// the amounts for that bucket, and the limits. A level is never changed: when a part of one turns out to be outdated,
+// all levels are made anew.
+type level struct {
+	bucket *Bucket
+	limits *Limits
+	demand bucket.Demand
+	began  int64 // epoch when the request came
+	rung
+}
+
+// A rung says where a level stands beside the first one of its request.
+type rung struct {
+	ancestor int32 // how far the entity is above that of the request
+	wider    int32 // how many resources wider than that of the request the resource is
+}
+
+// A taker takes what one level asks, for one caller or for several who share a write.
+type taker struct {
+	*core
+	items   *items
+	looks   *looks
+	aligner *aligner
+	judge   *judge
+	lister  *lister
+	resizer *resizer
+	debts   *debts
+	slots   *slotTaker
+	shared  sharing[*claim]
+	times   *table.Sharing // of writes
+}
+
+// take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
+// short, as it was seen since the request came, or within the age of a rejection from memory. A write that the store
+// throttles is tried again at the pace of the bucket's writes, where other processes write the bucket often. Where
+// tokens still to be given back make up for the shortage, they are given back first.
+func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
+	if l.demand.Empty() {
+		to.took(l, nil, nil, nil)
+		return nil
+	}
+	err := tk.takePatiently(ctx, l, to)
+	if !errors.Is(err, errShort) || !l.bucket.owing.owes.Load() {
+		return err
+	}
+	if states, _ := l.bucket.states(nil); !l.limits.Config.Covers(states, l.held(), tk.now()) || !tk.coversSlots(l, states) {
+		return err
+	}
+	if err := tk.debts.returnDue(ctx, l.bucket); err != nil {
+		return err
+	}
+	return tk.takePatiently(ctx, l, to)
+}
+
+// held returns the demand of a level, with the tokens still to be given back to its bucket.
+func (l *level) held() *bucket.Demand {
+	if !l.bucket.owing.owes.Load() {
+		return &l.demand
+	}
+	return l.demand.Holding(l.bucket.owing.amounts())
+}
+
+// takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
+// the store names the key as its reason, and others take the little that flows in.
+func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error {
+	if tk.options.WritesAtOnce == 0 {
+		return tk.takeAlone(ctx, l, to)
+	}
+	err := tk.shared.patiently(ctx, &l.bucket.queue, func() error { return tk.takeInTurn(ctx, l, to) })
+	if isHotKey(err) && tk.isExhausted(l) {
+		return ErrContended
+	}
+	return err
+}
+
+// isExhausted reports whether a bucket that is sought is scarce.
+func (tk *taker) isExhausted(l *level) bool { return tk.isScarce(l) && tk.isSought(l.bucket) }
+
+// isScarce reports whether the shards of a bucket had tokens for a few requests each when they were last seen.
+func (tk *taker) isScarce(l *level) bool {
+	shards, room := int64(0), int64(0)
+	l.bucket.walk((*shard).last, func(_ *shard, i *image) {
+		if i != nil && i.exists {
+			shards++
+			room += min(l.limits.Config.Room([]*bucket.State{&i.State}, &l.demand, i.seenAt, 0), math.MaxInt32)
+		}
+	})
+	return room < shards*crowdCallers
+}
+
+// takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
+// takes no call does not wait for the turn of one.
+func (tk *taker) takeInTurn(ctx context.Context, l *level, to *taking) error {
+	q := &l.bucket.queue
+	if round, ok := q.begin(tk.core); ok {
+		defer tk.shared.finish(ctx, q, round)
+		return tk.takeAlone(ctx, l, to)
+	}
+	if q.pace.isClosed(tk.core) && tk.judge.isShort(l) {
+		return errShort
+	}
+	return tk.shared.await(ctx, q, &claim{l, to})
+}
+
+// parties are reused: nothing keeps the party of a single caller once it is served.
+var parties = sync.Pool{New: func() any { return new(party) }}
+
+// takeAlone takes the demand of a level for a single caller.
+func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
+	p := parties.Get().(*party)
+	defer func() {
+		*p = party{}
+		parties.Put(p)
+	}()
+	p.level, p.to = l, to
+	if err := tk.takeDirect(ctx, p); err != nil || p.grant == nil {
+		return err
+	}
+	err := tk.slots.handOut(ctx, p)
+	if err != nil {
+		tk.debts.giveBack(ctx, to)
+	}
+	return err
+}
+
+// takeDirect takes for a party by one write, and notes how the store takes the writes of the bucket.
+func (tk *taker) takeDirect(ctx context.Context, p *party) error {
+	began := tk.sinceStart()
+	err := tk.takeAnywhere(ctx, p)
+	if err == nil && tk.options.WritesAtOnce > 0 {
+		tk.times.Took(tk.sinceStart() - began)
+	}
+	p.bucket.queue.ended(tk.core, err)
+	return err
+}
+
+// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A party that has
+// taken from a shard goes on there: that shard shows without a call whether the others fall short.
+func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
+	for attempt := range table.MaxAttempts {
+		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
+			return err
+		}
+		if p.short.whole && tk.goesByShare(p) {
+			return p.proof()
+		}
+		s := p.last
+		if p.last = nil; s == nil {
+			s = tk.items.draw(p.bucket)
+		}
+		if !tk.isStrained(p.bucket) && tk.isUneven(p.level, s) {
+			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
+				return err
+			}
+		}
+		err := tk.takeFromShard(ctx, p, s)
+		switch {
+		case errors.Is(err, errNoShard):
+		case errors.Is(err, errShort) && attempt < maxDraws && tk.goesByShare(p):
+		case errors.Is(err, errUnaligned), errors.Is(err, errShort) && p.bucket.isSplit():
+			unaligned := errors.Is(err, errUnaligned)
+			err = tk.takeFromShards(ctx, p)
+			if unaligned && err != nil && !errors.Is(err, errShort) {
+				tk.aligner.part(ctx, p.level, err)
+			}
+			if IsThrottled(err) && tk.goesByShare(p) {
+				return p.proof()
+			}
+			return err
+		default:
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails,
+// since the images of them are outdated.
+const maxDraws = 8
+
+// isStrained reports whether the store throttled looks at a bucket, or requests that write it, of late.
+func (c *core) isStrained(b *Bucket) bool {
+	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
+}
+
+// goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all
+// shards. In a strained bucket, some tokens flow in while all shards are read, and others take them. No view proves
+// that the shards are exhausted. A request may then be rejected though a third shard has its tokens. So it must be
+// small beside the capacity of a shard.
+func (tk *taker) goesByShare(p *party) bool { return tk.isStrained(p.bucket) && p.isSmall() }
