@@ -206,11 +206,17 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 
 // parts returns the parts of the write's amount for a limit taken by requests of children and of narrower resources.
 func (d *Demand) parts(limit string) (children, narrower int64) {
-	for _, amounts := range [...][]Amount{d.Amounts, d.rest().ended} {
-		for i := range amounts {
-			if amounts[i].Limit == limit {
-				return amounts[i].FromChildren, amounts[i].FromNarrower
-			}
+	for i := range d.Amounts {
+		if d.Amounts[i].Limit == limit {
+			return d.Amounts[i].FromChildren, d.Amounts[i].FromNarrower
+		}
+	}
+	if d.beside == nil {
+		return 0, 0
+	}
+	for _, a := range d.beside.ended {
+		if a.Limit == limit {
+			return a.FromChildren, a.FromNarrower
 		}
 	}
 	return 0, 0

@@ -11,6 +11,9 @@ type Floors string
 
 // kept returns what requests of a priority leave of a capacity.
 func (f Floors) kept(priority string, capacity int64) int64 {
+	if f == "" || priority == "" {
+		return 0
+	}
 	percent := f.Of(priority)
 	return capacity/100*percent + capacity%100*percent/100
 }

@@ -140,7 +140,12 @@ func (c *Config) Equal(other *Config) bool {
 
 // Has reports whether a limit of that name is configured.
 func (c *Config) Has(name string) bool {
-	return slices.ContainsFunc(c.Params, func(p Params) bool { return p.Name == name })
+	for i := range c.Params {
+		if c.Params[i].Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // maxFreshness bounds DefaultFreshness, in milliseconds.
@@ -227,6 +232,9 @@ func (l *Limit) params() Params {
 }
 
 func (l *Limit) has(p *Params) bool {
-	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod &&
-		l.Session() == p.Session && l.Times().Equal(p.Times) && l.Windows().Equal(p.Windows)
+	if l.Capacity != p.Capacity || l.RefillAmount != p.RefillAmount || l.RefillPeriod != p.RefillPeriod {
+		return false
+	}
+	rare := l.rare()
+	return rare.Session == p.Session && rare.Times.Equal(p.Times) && rare.Windows.Equal(p.Windows)
 }

@@ -7,32 +7,59 @@ import (
 
 // Holds reports whether the condition holds for an item, nil for one that does not exist.
 func (b Bound) Holds(item Item) bool {
-	return b.Template == nil || holdAll(b.where, b.Values, item)
+	on := b.On(item)
+	return on.Holds()
 }
 
-func holdAll(tests []test, values []Value, item Item) bool {
+// Apply returns the item after the update; see [Evaluation.ApplyIn].
+func (b Bound) Apply(item Item) (Item, error) {
+	on := b.On(item)
+	return on.ApplyIn(nil)
+}
+
+// An Evaluation is a bound template on an item, whose attributes are found.
+type Evaluation struct {
+	bound  *Bound
+	item   Item
+	places places
+}
+
+// On returns the evaluation on an item, nil for one that does not exist. It refers to the bound template and to the item.
+func (b *Bound) On(item Item) Evaluation {
+	if b.Template == nil {
+		return Evaluation{bound: b, item: item}
+	}
+	return Evaluation{b, item, b.arrange(item)}
+}
+
+// Holds is [Bound.Holds].
+func (e *Evaluation) Holds() bool {
+	return e.bound.Template == nil || holdAll(e.bound.where, e.bound.Values, e.item, &e.places)
+}
+
+func holdAll(tests []test, values []Value, item Item, places *places) bool {
 	for i := range tests {
-		if !tests[i].holds(values, item) {
+		if !tests[i].holds(values, item, places) {
 			return false
 		}
 	}
 	return true
 }
 
-func (t *test) holds(values []Value, item Item) bool {
+func (t *test) holds(values []Value, item Item, places *places) bool {
 	switch t.kind {
 	case condAll:
-		return holdAll(t.args, values, item)
+		return holdAll(t.args, values, item, places)
 	case condAny:
 		for i := range t.args {
-			if t.args[i].holds(values, item) {
+			if t.args[i].holds(values, item, places) {
 				return true
 			}
 		}
 		return false
 	default: // on an attribute
 	}
-	place := t.attr.find(item)
+	place := places.find(t.attr, item)
 	if place < 0 {
 		return t.kind == condAbsent
 	}
@@ -61,13 +88,11 @@ func (t *test) holds(values []Value, item Item) bool {
 	}
 }
 
-// Apply returns the item after the update; the item passed stays as it is. It does not ask the condition. An operand of
+// ApplyIn returns the item after the update; the item passed stays as it is. It does not ask the condition. An operand of
 // a wrong type, or arithmetic on an attribute that does not exist, is an error, as it is in DynamoDB. Attributes keep
-// their order, and new ones follow in that of the update.
-func (b Bound) Apply(item Item) (Item, error) { return b.ApplyIn(nil, item) }
-
-// ApplyIn is [Bound.Apply] with the memory of another item, which is used as far as it suffices.
-func (b Bound) ApplyIn(space, item Item) (Item, error) {
+// their order, and new ones follow in that of the update. The result has the memory of another item, as far as that suffices.
+func (e *Evaluation) ApplyIn(space Item) (Item, error) {
+	b, item := e.bound, e.item
 	next := space[:0]
 	next = append(next, item...)
 	if b.Template == nil {
@@ -76,16 +101,21 @@ func (b Bound) ApplyIn(space, item Item) (Item, error) {
 	gone := false
 	for i := range b.update {
 		s := &b.update[i]
-		place := s.attr.find(item) // as it is in next, up to the removals
+		place := e.places.find(s.attr, item) // as it is in next, up to the removals
 		v := Value{}
 		if s.kind != actRemove {
-			old := Value{}
+			var old, operand Value
 			if place >= 0 {
 				old = item[place].Value
 			}
+			if s.kind != actGather {
+				operand = b.Values[s.slot]
+			} else if from := e.places.find(s.from, item); from >= 0 {
+				operand = item[from].Value
+			}
 			var err error
-			if v, err = s.result(old, place >= 0, s.operand(b.Values, item)); err != nil {
-				return nil, fmt.Errorf("attribute %q: %w", s.attr.name, err)
+			if v, err = s.result(old, place >= 0, operand); err != nil {
+				return nil, fmt.Errorf("attribute %q: %w", b.attributes[s.attr], err)
 			}
 		}
 		switch {
@@ -93,24 +123,13 @@ func (b Bound) ApplyIn(space, item Item) (Item, error) {
 			next[place].Value = v
 			gone = gone || v.kind == KindNone
 		case v.kind != KindNone:
-			next = append(next, Attribute{s.attr.name, v})
+			next = append(next, Attribute{b.attributes[s.attr], v})
 		}
 	}
 	if gone {
 		next = slices.DeleteFunc(next, func(a Attribute) bool { return a.Value.kind == KindNone })
 	}
 	return next, nil
-}
-
-// operand returns the operand of the step for the attribute; the zero Value where one of its attributes is missing.
-func (s *step) operand(values []Value, item Item) Value {
-	if s.kind != actGather {
-		return values[s.slot]
-	}
-	if place := s.from.find(item); place >= 0 {
-		return item[place].Value
-	}
-	return Value{}
 }
 
 // result returns the attribute after the step; the zero Value when it is to go.

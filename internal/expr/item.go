@@ -3,12 +3,18 @@ package expr
 import (
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // An Attribute is a named value.
 type Attribute struct {
 	Name  string
 	Value Value
+}
+
+// Is reports whether the attribute has a name. It is quick where both are the same string in memory, as mostly in a store.
+func (a *Attribute) Is(name string) bool {
+	return len(a.Name) == len(name) && (unsafe.StringData(a.Name) == unsafe.StringData(name) || a.Name == name)
 }
 
 // An Item is a set of attributes with distinct names, in no particular order. A nil Item is an item that does not exist.

@@ -20,8 +20,11 @@ type Template struct {
 	slots  int
 	takes  []kinds // what each slot takes
 
-	attributes map[string]*attribute // by name: one for each that the template names
-	changes    []string              // the names that the update may change
+	attributes []string // that the template names, each once
+	changes    []string // the names that the update may change
+
+	seen   atomic.Pointer[arrangement]
+	unlike atomic.Uint32 // items that were not arranged as the one seen
 
 	condition string
 	updates   string
@@ -32,7 +35,7 @@ type Template struct {
 // test is a condition on resolved attributes.
 type test struct {
 	kind conditionKind
-	attr *attribute // nil for condAll and condAny
+	attr attribute // not of condAll and condAny
 	slot int
 	args []test
 }
@@ -40,27 +43,71 @@ type test struct {
 // step is an action on a resolved attribute.
 type step struct {
 	kind actionKind
-	attr *attribute
+	attr attribute
 	slot int
-	from *attribute // of actGather: the other attribute
+	from attribute // of actGather: the other attribute
 }
 
-// An attribute is a name that a template refers to, and where it was found last. The items of a store that one template
-// is evaluated on mostly have their attributes in the same places.
-type attribute struct {
-	name  string
-	place atomic.Int64 // in the item that had it last; a guess for the next one
+// An attribute is an index in the attributes of a template.
+type attribute int
+
+// An arrangement is where the items with some names, in this order, have the attributes of a template. The items of a
+// store that one template is evaluated on mostly have the same names.
+type arrangement struct {
+	names  []string
+	places []int // of each attribute of the template, -1 for those that the items do not have
 }
 
-// find returns the place of the attribute in an item, -1 when the item does not have it.
-func (a *attribute) find(item Item) int {
-	guess := int(a.place.Load())
-	if guess < len(item) && item[guess].Name == a.name {
-		return guess
+// relearn is how many items in turn are searched before a template learns the arrangement of another one.
+const relearn = 16
+
+// arrange returns the places of the attributes in an item.
+func (t *Template) arrange(item Item) places {
+	seen := t.seen.Load()
+	if seen != nil && seen.fits(item) {
+		return places{t, seen.places}
+	}
+	if t.unlike.Add(1)%relearn != 1 {
+		return places{t, nil}
+	}
+	seen = &arrangement{make([]string, len(item)), make([]int, len(t.attributes))}
+	for i := range item {
+		seen.names[i] = item[i].Name
+	}
+	for i, name := range t.attributes {
+		seen.places[i] = slices.Index(seen.names, name)
+	}
+	t.seen.Store(seen)
+	return places{t, seen.places}
+}
+
+func (a *arrangement) fits(item Item) bool {
+	names := a.names
+	if len(item) != len(names) {
+		return false
 	}
 	for i := range item {
-		if item[i].Name == a.name {
-			a.place.Store(int64(i))
+		if !item[i].Is(names[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// places are those of the attributes of a template in an item.
+type places struct {
+	template *Template
+	known    []int // nil for an item that is to be searched
+}
+
+// find returns the place of an attribute in the item, -1 when the item does not have it.
+func (p *places) find(a attribute, item Item) int {
+	if p.known != nil {
+		return p.known[a]
+	}
+	name := p.template.attributes[a]
+	for i := range item {
+		if item[i].Is(name) {
 			return i
 		}
 	}
@@ -103,7 +150,7 @@ var placeholders = func() (p [64]string) {
 
 // compile resolves an operation for the clauses picked and renders its text.
 func (op *Operation) compile(picks []pick) (*Template, error) {
-	t := &Template{slots: op.Slots, attributes: map[string]*attribute{}}
+	t := &Template{slots: op.Slots}
 	t.add(op.Where, op.Update, "", 0)
 	for _, p := range picks {
 		if p.clause < 0 || p.clause >= len(op.Clauses) {
@@ -114,10 +161,11 @@ func (op *Operation) compile(picks []pick) (*Template, error) {
 		t.slots += c.Slots
 	}
 	for _, s := range t.update {
-		if slices.Contains(t.changes, s.attr.name) {
-			return nil, fmt.Errorf("expr: %s changes attribute %q twice", op.Name, s.attr.name)
+		name := t.attributes[s.attr]
+		if slices.Contains(t.changes, name) {
+			return nil, fmt.Errorf("expr: %s changes attribute %q twice", op.Name, name)
 		}
-		t.changes = append(t.changes, s.attr.name)
+		t.changes = append(t.changes, name)
 	}
 	if err := t.infer(); err != nil {
 		return nil, fmt.Errorf("expr: %s %w", op.Name, err)
@@ -238,25 +286,26 @@ func (t *Template) resolve(conditions []Condition, member string, base int) []te
 }
 
 // attribute returns the attribute that a path leads to, the same for the same name.
-func (t *Template) attribute(p Path, member string) *attribute {
+func (t *Template) attribute(p Path, member string) attribute {
 	name := p.name(member)
-	a := t.attributes[name]
-	if a == nil {
-		a = &attribute{name: name}
-		t.attributes[name] = a
+	i := slices.Index(t.attributes, name)
+	if i < 0 {
+		i = len(t.attributes)
+		t.attributes = append(t.attributes, name)
 	}
-	return a
+	return attribute(i)
 }
 
 // renderer writes expression text and numbers the attribute names as they occur.
 type renderer struct {
 	strings.Builder
-	numbers map[string]string // placeholder by attribute name
-	names   map[string]string // attribute name by placeholder
+	attributes []string          // of the template
+	numbers    map[string]string // placeholder by attribute name
+	names      map[string]string // attribute name by placeholder
 }
 
 func (t *Template) render() {
-	r := &renderer{numbers: map[string]string{}, names: map[string]string{}}
+	r := &renderer{attributes: t.attributes, numbers: map[string]string{}, names: map[string]string{}}
 	r.tests(t.where, condAll)
 	t.condition = r.String()
 	r.Reset()
@@ -294,7 +343,8 @@ func (t *Template) marshal() string {
 	return strings.TrimSuffix(strings.TrimPrefix(text.String(), "{"), "}\n")
 }
 
-func (r *renderer) name(attr string) string {
+func (r *renderer) name(a attribute) string {
+	attr := r.attributes[a]
 	p, ok := r.numbers[attr]
 	if !ok {
 		p = "#" + strconv.Itoa(len(r.numbers))
@@ -343,11 +393,11 @@ var comparators = [...]string{condEQ: " = ", condLT: " < ", condLE: " <= ", cond
 func (r *renderer) test(t test) {
 	switch t.kind {
 	case condExists:
-		r.WriteString("attribute_exists(" + r.name(t.attr.name) + ")")
+		r.WriteString("attribute_exists(" + r.name(t.attr) + ")")
 	case condAbsent:
-		r.WriteString("attribute_not_exists(" + r.name(t.attr.name) + ")")
+		r.WriteString("attribute_not_exists(" + r.name(t.attr) + ")")
 	default:
-		r.WriteString(r.name(t.attr.name) + comparators[t.kind] + Placeholder(t.slot))
+		r.WriteString(r.name(t.attr) + comparators[t.kind] + Placeholder(t.slot))
 	}
 }
 
@@ -362,7 +412,7 @@ func (r *renderer) section(keyword string, kinds []actionKind, steps []step) {
 		}
 		r.WriteString(separator)
 		separator = ", "
-		name, value := r.name(s.attr.name), Placeholder(s.slot)
+		name, value := r.name(s.attr), Placeholder(s.slot)
 		switch s.kind {
 		case actSet:
 			r.WriteString(name + " = " + value)
@@ -373,7 +423,7 @@ func (r *renderer) section(keyword string, kinds []actionKind, steps []step) {
 		case actMinus:
 			r.WriteString(name + " = " + name + " - " + value)
 		case actGather:
-			r.WriteString(name + " = " + name + " + " + r.name(s.from.name))
+			r.WriteString(name + " = " + name + " + " + r.name(s.from))
 		case actRemove:
 			r.WriteString(name)
 		case actAdd, actDelete:

@@ -181,8 +181,9 @@ func (p *places) fit(item expr.Item) bool {
 	if len(item) != len(p.attributes) {
 		return false
 	}
+	attributes := p.attributes[:len(item)]
 	for i := range item {
-		if a := &p.attributes[i]; item[i].Name != a.name || item[i].Value.Kind() != a.kind {
+		if a := &attributes[i]; !item[i].Is(a.name) || item[i].Value.Kind() != a.kind {
 			return false
 		}
 	}

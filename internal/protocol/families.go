@@ -59,6 +59,9 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 
 // checkKnown returns an error unless each limit of a request is one of the levels of the entity itself.
 func checkKnown(r *Request, levels []level) error {
+	if len(levels[0].demand.Amounts) == len(r.Amounts) {
+		return nil
+	}
 	for _, a := range r.Amounts {
 		known := false
 		for i := range levels {
@@ -212,11 +215,15 @@ func (l *Limits) slotNames() (named []bucket.Params) {
 
 // only returns the amounts of those limits that are configured.
 func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
-	if !slices.ContainsFunc(amounts, func(a bucket.Amount) bool { return !l.Config.Has(a.Limit) }) {
+	first := 0
+	for first < len(amounts) && l.Config.Has(amounts[first].Limit) {
+		first++
+	}
+	if first == len(amounts) {
 		return amounts
 	}
-	var known []bucket.Amount
-	for _, a := range amounts {
+	known := slices.Clone(amounts[:first])
+	for _, a := range amounts[first+1:] {
 		if l.Config.Has(a.Limit) {
 			known = append(known, a)
 		}

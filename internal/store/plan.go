@@ -20,18 +20,18 @@ type Plan struct {
 // take on this item; [CheckSize] is left to the caller. The next item lies in the memory of another item, as far as that
 // suffices.
 func (s *Schema) Plan(w *Write, old, space expr.Item) (Plan, error) {
-	if !w.Expr.Holds(old) {
+	on := w.Expr.On(old)
+	if !on.Holds() {
 		return Plan{}, nil
 	}
 	p := Plan{Applied: true}
 	switch w.Kind {
 	case Update:
-		base := old
-		if base == nil {
-			base = w.Key.Join(nil)
+		if old == nil {
+			on = w.Expr.On(w.Key.Join(nil))
 		}
 		var err error
-		if p.Next, err = w.Expr.ApplyIn(space, base); err != nil {
+		if p.Next, err = on.ApplyIn(space); err != nil {
 			return Plan{}, err
 		}
 		if s.harmless(w.Expr) {
