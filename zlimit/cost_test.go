@@ -364,6 +364,59 @@ func TestCosts(t *testing.T) {
 		return err
 	})
 
+	measure("`ResetAll` of a resource of one bucket, of two shards", manual, func() error {
+		_, err := manual.Limits.ResetAll(ctx, zlimit.ResetRequest{Resource: "gpt-4"}, nil)
+		return err
+	})
+	measure("`Audit.All` of the namespace, of five events", manual, func() error { return endOf(manual.Audit.All(ctx, zlimit.AuditQuery{})) })
+
+	page.WriteString("\n")
+	section("A disabled bucket")
+	switched := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
+	served := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
+	setSystem(t, switched, zlimit.PerDay("tpm", 1000))
+	pair := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+	tpm := ask(zlimit.Amounts{"tpm": 1})
+	disabled := func(l *zlimit.RateLimiter, r zlimit.Request) func() error {
+		return func() error {
+			if _, err := l.Acquire(ctx, r); !errors.Is(err, zlimit.ErrDisabled) {
+				return fmt.Errorf("Acquire() = %w, want ErrDisabled", err)
+			}
+			return nil
+		}
+	}
+	turn := func(to func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error)) func() error {
+		return func() error {
+			_, err := to(ctx, pair, nil)
+			return err
+		}
+	}
+	acquire(t, switched, tpm)
+	acquire(t, served, tpm)
+	measure("`Disable` of an entity for a resource", switched, turn(switched.Limits.Disable))
+	measure("the first refused request of a process that knows the bucket", served, disabled(served, tpm))
+	measure("the next one, within a second", served, disabled(served, tpm))
+	c.sleep(time.Second)
+	measure("the first one of each second after it", served, disabled(served, tpm))
+	measure("the next one", served, disabled(served, tpm))
+	unaware := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
+	measure("the first refused request of a process that does not know the bucket", unaware, disabled(unaware, tpm))
+	measure("the next one of it, within a second", unaware, disabled(unaware, tpm))
+	measure("`Enable` of it", switched, turn(switched.Limits.Enable))
+	c.sleep(time.Second)
+	measure("the first request that is served", served, take(served, tpm))
+	measure("the next one, served", served, take(served, tpm))
+
+	if _, err := switched.Limits.Disable(ctx, zlimit.Level{Entity: "key-2"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	nobody := tpm
+	nobody.Entity = "key-2"
+	measure("the first refused request of a disabled entity without buckets", served, disabled(served, nobody))
+	measure("the next one of such an entity, within a second", served, disabled(served, nobody))
+	c.sleep(time.Second)
+	measure("the first one of each second after it, of such an entity", served, disabled(served, nobody))
+
 	page.WriteString("\n")
 	section("Usage and capacity")
 	past := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("past"))

@@ -142,7 +142,7 @@ func New(o Options) *Engine {
 		Executor:    func(task func()) { task() },
 		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 	})}
-	e.families = families{c, &e.Memory}
+	e.families = families{c, &e.looks, &e.Memory}
 	e.tender = tender{c, &e.items, &e.looks}
 	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, tender: &e.tender}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
@@ -177,7 +177,7 @@ func (e *Engine) NextEpoch() int64 { return e.core.NextEpoch() }
 
 // Stored returns the stored limits of an entity and resource, or a [*NoLimitsError].
 func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.Params, error) {
-	limits, err := e.families.limitsOf(ctx, e.Memory.Bucket(entity, resource), &Request{})
+	limits, err := e.families.limitsOf(ctx, e.Memory.Bucket(entity, resource), &Request{}, e.NextEpoch())
 	if err != nil {
 		return nil, err
 	}

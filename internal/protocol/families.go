@@ -18,6 +18,7 @@ const (
 // families find the levels of requests.
 type families struct {
 	*core
+	looks  *looks
 	memory *Memory
 }
 
@@ -109,7 +110,7 @@ func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level
 // firstLevel returns the level of the entity for the resource of a request.
 func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
 	b := fs.memory.Bucket(r.Entity, r.Resource)
-	limits, err := fs.limitsOf(ctx, b, r)
+	limits, err := fs.limitsOf(ctx, b, r, began)
 	if err != nil {
 		return level{}, err
 	}
@@ -120,7 +121,7 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 
 // level returns the level of a bucket that goes by its stored limits.
 func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *charges, began int64, at rung) (level, error) {
-	limits, err := fs.stored(ctx, b)
+	limits, err := fs.stored(ctx, b, began)
 	if err != nil {
 		return level{}, err
 	}
@@ -178,8 +179,8 @@ func (fs *families) boundWait(levels []level) {
 
 // limitsOf returns the limits that hold for a request: its own, with the stored owner and the stored wider resource, or the stored ones.
 // Only a consistent read can tell that no limits are stored. Limits of a wider resource suffice.
-func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
-	stored, err := fs.stored(ctx, b)
+func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began int64) (*Limits, error) {
+	stored, err := fs.stored(ctx, b, began)
 	switch {
 	case err != nil:
 		return nil, err

@@ -38,10 +38,17 @@ func (b *Bucket) outdates(l *Limits) bool {
 	return last != nil && l.Epoch <= last.seen && l.ReadAt < last.at+readAfter
 }
 
-// stored returns the stored limits of a bucket, as they are after the last change that an operator has made of it.
-func (fs *families) stored(ctx context.Context, b *Bucket) (*Limits, error) {
+// stored returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
+// [*DisabledError] where requests are refused. An image that says so needs no limits.
+func (fs *families) stored(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
+	if err := fs.looks.isDisabled(ctx, b, began); err != nil {
+		return nil, err
+	}
 	limits, err := fs.options.Source.For(ctx, b)
 	if err == nil && b.outdates(limits) {
+		if err := fs.looks.isDisabled(ctx, b, began); err != nil { // as the image says that came with the limits
+			return nil, err
+		}
 		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().seen)
 	}
 	if err == nil && limits.Disabled {
@@ -72,11 +79,17 @@ func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began i
 	return nil, &DisabledError{s.Entity, s.Resource}
 }
 
+// isDisabled returns a [*DisabledError] where the first shard of a bucket refuses requests.
+func (lk *looks) isDisabled(ctx context.Context, b *Bucket, began int64) error {
+	first := b.shard(0)
+	_, err := lk.unlessDisabled(ctx, first, first.image.Load(), began)
+	return err
+}
+
 // refusesAny returns a [*DisabledError] where one of several levels refuses requests, before another one is taken from.
 func (lk *looks) refusesAny(ctx context.Context, levels []level) error {
 	for i := range levels {
-		first := levels[i].bucket.shard(0)
-		if _, err := lk.unlessDisabled(ctx, first, first.image.Load(), levels[i].began); err != nil {
+		if err := lk.isDisabled(ctx, levels[i].bucket, levels[i].began); err != nil {
 			return err
 		}
 	}
