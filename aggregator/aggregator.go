@@ -10,7 +10,6 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,31 +23,27 @@ import (
 // An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, and holds
 // nothing that must be closed. Any number of aggregators may work on the same changes: nothing is counted twice.
 type Aggregator struct {
-	table   *table.Table
-	options options
-	// admitted says that this client may use the table, as the last read of its version has found.
-	admitted atomic.Bool
+	base
+	registry registry
+	counter  counter
+	adder    adder
+	hourly   hourly
+	roller   roller
+	tender   tender
 	// byHour has a batch write snapshots of hours first. Its writes of days and months follow from the hours that it
 	// finds.
 	byHour bool
-	// carries says that the hours begun by a batch are rolled up when they are over.
-	carries bool
-	// noted has the hours that this process has noted for rolling up.
-	noted notes
-	// owner is the name under which this aggregator alone rolls up. looked is the time of its last look for due hours, in a
-	// function.
-	owner  string
-	looked atomic.Int64
-	// paces are how often snapshots begin.
-	paces paces
-	made  time.Time
-	// left has buckets that the log names as not tended.
-	left    keySet
-	outages outageLog
 	// repeats are changes that Lambda brings again though they are applied.
 	repeats memory
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
+}
+
+// A base is the shared ground of the parts of an aggregator. Each part knows those before it in [Aggregator].
+type base struct {
+	table   *table.Table
+	options options
+	outages outageLog
 }
 
 // New returns an aggregator of the table of a store, which the caller closes. It makes no call.
@@ -60,12 +55,16 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if store.Of(s) == nil {
 		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
-	a := &Aggregator{options: o, made: time.Now()} //nolint:forbidigo // durations are by the clock of the machine
+	a := &Aggregator{base: base{options: o}}
 	a.table = a.tableOf(store.Of(s))
-	a.consumer = a.newConsumer()
 	a.byHour = a.table.Partitioned()
-	a.carries = a.byHour && o.rollingUp
-	a.owner = o.name + "/" + cryptorand.Text()[:12]
+	a.registry = registry{base: &a.base}
+	a.counter = counter{base: &a.base, made: time.Now()} //nolint:forbidigo // durations are by the clock of the machine
+	a.adder = adder{base: &a.base, counter: &a.counter}
+	a.hourly = hourly{base: &a.base, counter: &a.counter, adder: &a.adder, carries: a.byHour && o.rollingUp}
+	a.roller = roller{base: &a.base, registry: &a.registry, adder: &a.adder, owner: o.name + "/" + cryptorand.Text()[:12]}
+	a.tender = tender{base: &a.base, counter: &a.counter}
+	a.consumer = a.newConsumer()
 	return a, nil
 }
 
@@ -83,7 +82,7 @@ func (a *Aggregator) tableOf(s store.Store) *table.Table {
 
 // applyAdmitted is [Aggregator.apply] for a table that this client may use; otherwise every change fails.
 func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) []error {
-	if err := a.admit(ctx); err != nil {
+	if err := a.registry.admit(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(changes))
 	}
 	return a.apply(ctx, changes)
@@ -101,9 +100,9 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 	counting, cancel := earlier(ctx) // hours begun by then must not be left unexamined
 	defer cancel()
 	if a.byHour {
-		a.countHours(counting, a.fold(changes, b, zlimit.WindowHourly), b)
+		a.hourly.countHours(counting, a.counter.fold(changes, b, zlimit.WindowHourly), b)
 	} else {
-		a.countAll(counting, a.fold(changes, b, windows[:]...), b)
+		a.counter.countAll(counting, a.counter.fold(changes, b, windows[:]...), b)
 	}
 	var group errgroup.Group
 	group.SetLimit(a.options.concurrency)
@@ -117,20 +116,20 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 		})
 	}
 	_ = group.Wait() // what failed is in the batch
-	_ = a.forget(ctx, b)
+	_ = a.registry.forget(ctx, b)
 	errs := b.outcome()
 	if errs == nil && a.options.tending {
-		a.tend(ctx, changes, b)
+		a.tender.tend(ctx, changes, b)
 	}
 	a.observe(b, began)
 	return errs
 }
 
 // observe tells the observer of a batch that is done.
-func (a *Aggregator) observe(b *batch, began time.Time) {
-	if a.options.observer != nil {
-		b.Took = a.options.clock().Sub(began)
-		a.options.observer(b.Batch)
+func (bs *base) observe(b *batch, began time.Time) {
+	if bs.options.observer != nil {
+		b.Took = bs.options.clock().Sub(began)
+		bs.options.observer(b.Batch)
 	}
 }
 

@@ -37,7 +37,7 @@ func BenchmarkFold(b *testing.B) {
 			changes := traffic(buckets, 0)
 			b.ReportAllocs()
 			for b.Loop() {
-				a.fold(changes, newBatch(len(changes)))
+				a.counter.fold(changes, newBatch(len(changes)))
 			}
 			b.ReportMetric(float64(len(changes)*b.N)/b.Elapsed().Seconds(), "changes/s")
 		})

@@ -51,12 +51,12 @@ func (n *notes) add(k layout.DueHourKey) {
 
 // noteAll makes sure that hours have their records, and returns the hours without one. A resource takes one write an
 // hour and process.
-func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
+func (hr *hourly) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
 	wanted := map[layout.DueHourKey][]*hour{}
 	var keys []layout.DueHourKey
 	for _, h := range hours {
 		k := dueHourOf(h.snapshot)
-		if a.noted.has(k) {
+		if hr.noted.has(k) {
 			continue
 		}
 		if wanted[k] == nil {
@@ -66,10 +66,10 @@ func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error
 	}
 	var mu sync.Mutex
 	failed := map[*hour]error{}
-	inParallel(a.options.concurrency, keys, func(k layout.DueHourKey) {
-		err := a.noteDue(ctx, k)
+	inParallel(hr.options.concurrency, keys, func(k layout.DueHourKey) {
+		err := hr.noteDue(ctx, k)
 		if err == nil {
-			a.noted.add(k)
+			hr.noted.add(k)
 			return
 		}
 		mu.Lock()
@@ -83,9 +83,9 @@ func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error
 
 // noteDue writes the record of an hour. It replaces the record. A worker on the former one has perhaps missed the
 // snapshot. It loses its claim, and cannot delete the record.
-func (a *Aggregator) noteDue(ctx context.Context, k layout.DueHourKey) error {
+func (hr *hourly) noteDue(ctx context.Context, k layout.DueHourKey) error {
 	record := layout.DueHour{Key: k}
-	_, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode()})
+	_, err := hr.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode()})
 	if err != nil {
 		return fmt.Errorf("aggregator: note that %s has to be rolled up: %w", k.WindowKey, err)
 	}

@@ -34,21 +34,30 @@ var (
 	errHeld   = errors.New("aggregator: an earlier change of the shard is not counted yet")
 )
 
+// An hourly counter counts changes in hours that carry them to their days and months.
+type hourly struct {
+	*base
+	counter *counter
+	adder   *adder
+	carries bool  // the hours begun by a batch are rolled up when they are over
+	noted   notes // the hours that this process has noted for rolling up
+}
+
 // countHours counts changes in their hours, and in days and months where the hours do not carry them.
-func (a *Aggregator) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
-	hours := a.look(ctx, snapshots, b)
+func (hr *hourly) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
+	hours := hr.look(ctx, snapshots, b)
 	slices.SortStableFunc(hours, func(g, h *hour) int { return g.order(h.snapshot) })
 	counting, cancel := earlier(ctx) // hours begun by then are noted
 	defer cancel()
-	inParallel(a.options.concurrency, hours, func(h *hour) {
-		if err := a.countHour(counting, h, b); err != nil {
+	inParallel(hr.options.concurrency, hours, func(h *hour) {
+		if err := hr.countHour(counting, h, b); err != nil {
 			h.fail(b, h.left, err)
 		}
-		h.late = h.state.Closed || a.isLate(h.snapshot) // by the clock after the last reply
+		h.late = h.state.Closed || hr.adder.isLate(h.snapshot) // by the clock after the last reply
 	})
-	a.countAll(ctx, a.parents(hours, b), b)
-	inParallel(a.options.concurrency, hours, func(h *hour) { a.countLate(ctx, h, b) })
-	a.follow(ctx, hours, b)
+	hr.counter.countAll(ctx, hr.parents(hours, b), b)
+	inParallel(hr.options.concurrency, hours, func(h *hour) { hr.countLate(ctx, h, b) })
+	hr.follow(ctx, hours, b)
 }
 
 // fail notes an error of events.
@@ -61,20 +70,20 @@ func (h *hour) fail(b *batch, events []event, err error) {
 // look reads the hours of a batch as they were moments ago, at a tenth of the price of a write. It reads the day and
 // the month of an hour that is not there yet, too. When a program that writes all three has come to these and no
 // further, the hour has to be whole. A write notices hours that a read did not find, and a failed read does no harm.
-func (a *Aggregator) look(ctx context.Context, snapshots []*snapshot, b *batch) []*hour {
+func (hr *hourly) look(ctx context.Context, snapshots []*snapshot, b *batch) []*hour {
 	hours := make([]*hour, len(snapshots))
 	for i, s := range snapshots {
-		hours[i] = &hour{snapshot: s, left: s.events, state: layout.HourState{Exists: !a.carries}}
+		hours[i] = &hour{snapshot: s, left: s.events, state: layout.HourState{Exists: !hr.carries}}
 	}
-	if !a.carries { // every hour is taken for a whole one until it turns out to carry something
+	if !hr.carries { // every hour is taken for a whole one until it turns out to carry something
 		return hours
 	}
-	inParallel(a.options.concurrency, slices.Collect(slices.Chunk(hours, store.MaxRead)), func(chunk []*hour) {
+	inParallel(hr.options.concurrency, slices.Collect(slices.Chunk(hours, store.MaxRead)), func(chunk []*hour) {
 		keys := make([]store.Key, len(chunk))
 		for i, h := range chunk {
 			keys[i] = h.key()
 		}
-		items, err := a.table.ReadEventually(ctx, keys...)
+		items, err := hr.table.ReadEventually(ctx, keys...)
 		if err != nil {
 			return
 		}
@@ -89,19 +98,19 @@ func (a *Aggregator) look(ctx context.Context, snapshots []*snapshot, b *batch) 
 		for i, h := range chunk {
 			h.begins = items[i] == nil
 		}
-		a.lookAbove(ctx, fresh)
+		hr.lookAbove(ctx, fresh)
 	})
 	return hours
 }
 
 // lookAbove makes those hours whole whose day or month contains some of the changes.
-func (a *Aggregator) lookAbove(ctx context.Context, hours []*hour) {
+func (hr *hourly) lookAbove(ctx context.Context, hours []*hour) {
 	for chunk := range slices.Chunk(hours, store.MaxRead/2) {
 		var keys []store.Key
 		for _, h := range chunk {
 			keys = append(keys, h.above(zlimit.WindowDaily).key(), h.above(zlimit.WindowMonthly).key())
 		}
-		items, err := a.table.ReadEventually(ctx, keys...)
+		items, err := hr.table.ReadEventually(ctx, keys...)
 		if err != nil {
 			return
 		}
@@ -129,22 +138,22 @@ func (h *hour) skip(rest []event, b *batch) {
 
 // countHour adds events to an hour that is not closed: one UpdateItem, and one more whenever the hour is not as it was
 // seen. Events missing from a closed hour are left.
-func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
+func (hr *hourly) countHour(ctx context.Context, h *hour, b *batch) error {
 	for lost := 0; len(h.left) > 0 && !h.state.Closed; {
-		u, rest := a.usage(h.snapshot, h.left)
+		u, rest := hr.counter.usage(h.snapshot, h.left)
 		carries := h.state.Carried != "" || !h.state.Exists
 		w, fits, err := writeOf(u, h.state, carries)
 		if err != nil {
 			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), err)
 		}
 		if !fits {
-			if err := a.closeHour(ctx, h, b); err != nil {
+			if err := hr.adder.closeHour(ctx, h, b); err != nil {
 				return err
 			}
 			continue
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.write(ctx, h.snapshot, w)
+		r, err := hr.counter.write(ctx, h.snapshot, w)
 		if err != nil {
 			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), err)
 		}
@@ -173,7 +182,7 @@ func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
 		if lost++; lost >= table.MaxAttempts {
 			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), table.ErrContended)
 		}
-		if err := a.table.Pause(ctx, lost); err != nil {
+		if err := hr.table.Pause(ctx, lost); err != nil {
 			return err
 		}
 	}
@@ -213,7 +222,7 @@ func contained(events []event, counted map[int]store.Sequence) []event {
 // parents returns the snapshots of days and months that get events at once. Those are events of whole hours, and events
 // from after the close of their hour. A snapshot that contains a change contains those before it of the same shard.
 // Events behind an uncounted one fail, since the uncounted one may have to go into the same snapshot.
-func (a *Aggregator) parents(hours []*hour, b *batch) []*snapshot {
+func (hr *hourly) parents(hours []*hour, b *batch) []*snapshot {
 	failed := map[layout.BucketKey]store.Sequence{} // the first of each shard
 	for _, h := range hours {
 		for i := range h.left {
@@ -251,18 +260,18 @@ func (h *hour) shard(e *event) layout.BucketKey {
 }
 
 // countLate adds events to a closed hour that are in its day and its month by now.
-func (a *Aggregator) countLate(ctx context.Context, h *hour, b *batch) {
+func (hr *hourly) countLate(ctx context.Context, h *hour, b *batch) {
 	if !h.state.Closed {
 		return
 	}
 	late := *h.snapshot
 	late.events = slices.DeleteFunc(slices.Clone(h.left), func(e event) bool { return b.hasFailed(e.index) })
-	left, err := a.count(ctx, &late, b)
+	left, err := hr.counter.count(ctx, &late, b)
 	h.fail(b, left, err)
 }
 
 // follow sees to it that the hours of a batch are rolled up: it rolls up those whose time has come, and notes the others.
-func (a *Aggregator) follow(ctx context.Context, hours []*hour, b *batch) {
+func (hr *hourly) follow(ctx context.Context, hours []*hour, b *batch) {
 	var due, begun []*hour
 	for _, h := range hours {
 		switch {
@@ -273,10 +282,10 @@ func (a *Aggregator) follow(ctx context.Context, hours []*hour, b *batch) {
 			begun = append(begun, h)
 		}
 	}
-	for h, err := range a.rollUp(ctx, due, b) {
+	for h, err := range hr.adder.rollUp(ctx, due, b) {
 		h.fail(b, h.events, err)
 	}
-	for h, err := range a.noteAll(ctx, begun) {
+	for h, err := range hr.noteAll(ctx, begun) {
 		h.fail(b, h.events, err)
 	}
 }

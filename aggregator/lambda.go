@@ -46,7 +46,7 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 		a.options.logger.Error("aggregator: an event that is none of the table's stream is refused", "error", err)
 		return events.DynamoDBEventResponse{}, fmt.Errorf("aggregator: %w", err)
 	}
-	if err := a.admit(ctx); err != nil {
+	if err := a.registry.admit(ctx); err != nil {
 		return events.DynamoDBEventResponse{}, fmt.Errorf("aggregator: %w", err)
 	}
 	changes := make([]store.Change, len(event.Records))
@@ -67,7 +67,7 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 		}
 	}
 	a.repeats.note(changes, failed, first)
-	a.rollInPassing(ctx)
+	a.roller.rollInPassing(ctx)
 	if len(failed) == 0 {
 		return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}, nil
 	}
@@ -84,9 +84,9 @@ const (
 )
 
 // rollInPassing rolls up due hours, for half of the rest of a call's time.
-func (a *Aggregator) rollInPassing(ctx context.Context) {
-	now, looked := a.options.clock().UnixNano(), a.looked.Load()
-	if now-looked < int64(passingPause) || !a.looked.CompareAndSwap(looked, now) {
+func (ro *roller) rollInPassing(ctx context.Context) {
+	now, looked := ro.options.clock().UnixNano(), ro.looked.Load()
+	if now-looked < int64(passingPause) || !ro.looked.CompareAndSwap(looked, now) {
 		return
 	}
 	limit := passingTime
@@ -95,7 +95,7 @@ func (a *Aggregator) rollInPassing(ctx context.Context) {
 	}
 	working, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	a.rollDue(ctx, working)
+	ro.rollDue(ctx, working)
 }
 
 // decodeRecord returns the change that a record tells; the zero Change when it cannot be read.

@@ -325,7 +325,7 @@ func TestLedger(t *testing.T) {
 			f.parents["single"] = "team-0"
 		}
 	}
-	byHour(newAggregator(t, s), true).rollDue(t.Context(), t.Context())
+	byHour(newAggregator(t, s), true).roller.rollDue(t.Context(), t.Context())
 	for _, window := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 		for start, end := start, start.Add(time.Duration(hours)*time.Hour); start.Before(end); start = window.End(start) {
 			f.compare(t, window, window.Start(start))

@@ -107,7 +107,7 @@ func TestLogOfAnOutage(t *testing.T) {
 				}
 				s.Store, s.Streamer = store.Of(items), store.Of(items).(store.Streamer)
 				a.table = a.tableOf(s)
-				a.byHour, a.carries = true, true
+				a.byHour, a.hourly.carries = true, true
 				a.consumer = a.newConsumer()
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error)

@@ -120,7 +120,7 @@ func isFull(err error) bool {
 
 // write writes a snapshot, and waits other outages out. One that begins waits for the pace of its resource, and for its turn
 // after a throttle, until the context ends.
-func (a *Aggregator) write(ctx context.Context, s *snapshot, w store.Write) (result store.Result, err error) {
+func (ct *counter) write(ctx context.Context, s *snapshot, w store.Write) (result store.Result, err error) {
 	of := resource{s.bucket.NS, s.bucket.Resource}
 	for {
 		if s.begins {
@@ -128,17 +128,17 @@ func (a *Aggregator) write(ctx context.Context, s *snapshot, w store.Write) (res
 			if deadline, ok := ctx.Deadline(); ok {
 				most = time.Until(deadline)
 			}
-			pause, err := a.paces.reserve(of, time.Since(a.made), most, a.table.IntN)
+			pause, err := ct.paces.reserve(of, time.Since(ct.made), most, ct.table.IntN)
 			if err == nil {
-				err = a.table.Sleep(ctx, pause)
+				err = ct.table.Sleep(ctx, pause)
 			}
 			if err != nil {
 				return store.Result{}, err
 			}
 		}
-		sent, full := time.Since(a.made), false
-		err = a.table.Patiently(ctx, func(ctx context.Context) error {
-			result, err = a.table.Store().Write(ctx, w)
+		sent, full := time.Since(ct.made), false
+		err = ct.table.Patiently(ctx, func(ctx context.Context) error {
+			result, err = ct.table.Store().Write(ctx, w)
 			if full = isFull(err); full { // more tries at once would add to the load
 				return nil
 			}
@@ -147,9 +147,9 @@ func (a *Aggregator) write(ctx context.Context, s *snapshot, w store.Write) (res
 		switch {
 		case full:
 			s.begins = true
-			a.paces.throttle(of, sent, time.Since(a.made))
+			ct.paces.throttle(of, sent, time.Since(ct.made))
 		case err == nil && s.begins:
-			a.paces.took(of, time.Since(a.made))
+			ct.paces.took(of, time.Since(ct.made))
 			return result, nil
 		default:
 			return result, err

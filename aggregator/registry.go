@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -12,13 +13,19 @@ import (
 // The registry of a table has its namespaces, and the oldest client that may use it. Changes lag behind both. Since an
 // item was changed, the table may have been given to later clients, and the namespace may have been purged.
 
+// A registry tells whether this client may use the table, and which namespaces are gone.
+type registry struct {
+	*base
+	admitted atomic.Bool // as the last read of the table's version has found
+}
+
 // admit returns a [*zlimit.VersionError] when this client may not use the table. It makes one read at each call, until
-// one admits the client. After that, the reads of [Aggregator.forget] tell when the table changes.
-func (a *Aggregator) admit(ctx context.Context) error {
-	if a.admitted.Load() {
+// one admits the client. After that, the reads of [registry.forget] tell when the table changes.
+func (rg *registry) admit(ctx context.Context) error {
+	if rg.admitted.Load() {
 		return nil
 	}
-	_, err := a.purged(ctx, nil)
+	_, err := rg.purged(ctx, nil)
 	return err
 }
 
@@ -26,7 +33,7 @@ func (a *Aggregator) admit(ctx context.Context) error {
 // that existed before the batch, now or later. A purge that begins after this deletes all of them. The cost is one
 // consistent batch read, of the version and of each namespace with new snapshots. A batch without new snapshots costs
 // none. What could not be deleted fails the changes of the snapshots, and is returned.
-func (a *Aggregator) forget(ctx context.Context, b *batch) (failed error) {
+func (rg *registry) forget(ctx context.Context, b *batch) (failed error) {
 	if len(b.started) == 0 {
 		return nil
 	}
@@ -34,14 +41,14 @@ func (a *Aggregator) forget(ctx context.Context, b *batch) (failed error) {
 	for _, s := range b.started {
 		ids[s.bucket.NS] = true
 	}
-	purged, err := a.purged(ctx, ids)
+	purged, err := rg.purged(ctx, ids)
 	gone := b.started
 	if err == nil {
 		gone = slices.DeleteFunc(gone, func(s *snapshot) bool { return !purged[s.bucket.NS] })
 	}
 	for chunk := range slices.Chunk(gone, store.MaxDelete) {
 		if err == nil {
-			err = a.delete(ctx, chunk)
+			err = rg.delete(ctx, chunk)
 		}
 		if err == nil {
 			continue
@@ -59,21 +66,21 @@ func (a *Aggregator) forget(ctx context.Context, b *batch) (failed error) {
 // purged returns which of the namespaces the registry has no more, or has with a purge under way. It returns none where
 // the table has no registry. It makes one consistent batch read for every hundred, together with the version of the
 // table. It returns a [*zlimit.VersionError] when the version does not admit this client.
-func (a *Aggregator) purged(ctx context.Context, ids map[string]bool) (map[string]bool, error) {
+func (rg *registry) purged(ctx context.Context, ids map[string]bool) (map[string]bool, error) {
 	keys := []store.Key{layout.VersionKey{}.Key()}
 	for id := range ids {
 		keys = append(keys, layout.NamespaceIDKey{ID: id}.Key())
 	}
 	purged := map[string]bool{}
 	for chunk := range slices.Chunk(keys, store.MaxRead) {
-		items, err := a.table.Read(ctx, chunk...)
+		items, err := rg.table.Read(ctx, chunk...)
 		if err != nil {
 			return nil, err
 		}
 		for i, item := range items {
 			if chunk[i] == keys[0] {
 				if item == nil { // the layout of a program that keeps no registry
-					a.admitted.Store(true)
+					rg.admitted.Store(true)
 					return nil, nil
 				}
 				record, err := layout.DecodeVersion(item)
@@ -81,7 +88,7 @@ func (a *Aggregator) purged(ctx context.Context, ids map[string]bool) (map[strin
 					return nil, err
 				}
 				admits := record.Admits(zlimit.SchemaVersion, zlimit.Version)
-				if a.admitted.Store(admits); !admits {
+				if rg.admitted.Store(admits); !admits {
 					return nil, &zlimit.VersionError{Schema: record.SchemaVersion, ClientMin: record.ClientMinVersion, Client: zlimit.Version}
 				}
 				continue
@@ -102,10 +109,10 @@ func (a *Aggregator) purged(ctx context.Context, ids map[string]bool) (map[strin
 }
 
 // delete deletes the items of snapshots.
-func (a *Aggregator) delete(ctx context.Context, snapshots []*snapshot) error {
+func (rg *registry) delete(ctx context.Context, snapshots []*snapshot) error {
 	keys := make([]store.Key, len(snapshots))
 	for i, s := range snapshots {
 		keys[i] = s.key()
 	}
-	return a.table.Delete(ctx, keys)
+	return rg.table.Delete(ctx, keys)
 }

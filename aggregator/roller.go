@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -25,12 +26,21 @@ const (
 	pageTime   = 20 * time.Second // for a page that is under way when Run is to end
 )
 
+// A roller has hours added to their days and months.
+type roller struct {
+	*base
+	registry *registry
+	adder    *adder
+	owner    string       // the name under which this aggregator alone rolls up
+	looked   atomic.Int64 // time of its last look in a function, epoch nanoseconds
+}
+
 // keepRolling rolls up due hours until the context ends. It then finishes its page, so that another aggregator may go
 // on at once.
-func (a *Aggregator) keepRolling(ctx context.Context) {
+func (ro *roller) keepRolling(ctx context.Context) {
 	for wait.For(ctx, lookPause+rand.N(lookPause)) == nil {
 		calls, cancel := outlasting(ctx, pageTime)
-		a.rollDue(calls, ctx)
+		ro.rollDue(calls, ctx)
 		cancel()
 	}
 }
@@ -50,14 +60,14 @@ func outlasting(ctx context.Context, d time.Duration) (context.Context, context.
 
 // rollDue rolls up due hours, until there are no more or working ends. Calls are made with ctx, which may last longer,
 // to finish a page. What fails is logged, and is due again later.
-func (a *Aggregator) rollDue(ctx, working context.Context) {
-	if err := a.admit(ctx); err != nil {
+func (ro *roller) rollDue(ctx, working context.Context) {
+	if err := ro.registry.admit(ctx); err != nil {
 		return // the next changes tell
 	}
 	first := rand.IntN(dueSlots) // others begin elsewhere
 	for i := range dueSlots {
-		if err := a.rollSlot(ctx, working, (first+i)%dueSlots); err != nil && working.Err() == nil {
-			a.log(ctx, &a.outages.rolling, slog.LevelError, "aggregator: hours could not be rolled up into days and months, and are tried again", err)
+		if err := ro.rollSlot(ctx, working, (first+i)%dueSlots); err != nil && working.Err() == nil {
+			ro.log(ctx, &ro.outages.rolling, slog.LevelError, "aggregator: hours could not be rolled up into days and months, and are tried again", err)
 		}
 		if working.Err() != nil {
 			return
@@ -66,19 +76,19 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 }
 
 // rollSlot rolls up the due hours of one slot.
-func (a *Aggregator) rollSlot(ctx, working context.Context, slot int) error {
+func (ro *roller) rollSlot(ctx, working context.Context, slot int) error {
 	q := layout.QueryDueHours(slot)
-	last := a.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
+	last := ro.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
 	q.Consistent = true
 	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.WindowHourly), last) + "$" // after every key of that hour
 	var failed error
-	for item, err := range a.table.Items(ctx, q) {
+	for item, err := range ro.table.Items(ctx, q) {
 		if err != nil {
 			return errors.Join(failed, err)
 		}
 		record, err := layout.DecodeDueHour(item)
 		if err == nil {
-			err = a.rollRecord(ctx, working, &record)
+			err = ro.rollRecord(ctx, working, &record)
 		}
 		failed = errors.Join(failed, err)
 		if working.Err() != nil {
@@ -89,17 +99,17 @@ func (a *Aggregator) rollSlot(ctx, working context.Context, slot int) error {
 }
 
 // rollRecord rolls up the hour of a resource, unless another aggregator does.
-func (a *Aggregator) rollRecord(ctx, working context.Context, record *layout.DueHour) error {
+func (ro *roller) rollRecord(ctx, working context.Context, record *layout.DueHour) error {
 	k := record.Key
-	now := a.options.clock()
-	if record.Owner != "" && record.Owner != a.owner && record.Until > now.Unix() {
+	now := ro.options.clock()
+	if record.Owner != "" && record.Owner != ro.owner && record.Until > now.Unix() {
 		return nil
 	}
-	claim, err := layout.ClaimDueHour(a.owner, now.Unix(), now.Add(claimTerm).Unix())
+	claim, err := layout.ClaimDueHour(ro.owner, now.Unix(), now.Add(claimTerm).Unix())
 	if err != nil {
 		return err
 	}
-	r, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: k.Key(), Expr: claim})
+	r, err := ro.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: k.Key(), Expr: claim})
 	if err != nil || !r.Applied {
 		return err
 	}
@@ -107,7 +117,7 @@ func (a *Aggregator) rollRecord(ctx, working context.Context, record *layout.Due
 	if err != nil {
 		return err
 	}
-	done, err := a.rollResource(ctx, working, &claimed)
+	done, err := ro.rollResource(ctx, working, &claimed)
 	if errors.Is(err, errTaken) {
 		return nil
 	}
@@ -117,11 +127,11 @@ func (a *Aggregator) rollRecord(ctx, working context.Context, record *layout.Due
 	if !done {
 		return nil
 	}
-	owned, err := layout.FinishDueHour(a.owner)
+	owned, err := layout.FinishDueHour(ro.owner)
 	if err != nil {
 		return err
 	}
-	_, err = a.table.PatientWrite(ctx, store.Write{Kind: store.Delete, Key: k.Key(), Expr: owned})
+	_, err = ro.table.PatientWrite(ctx, store.Write{Kind: store.Delete, Key: k.Key(), Expr: owned})
 	return err
 }
 
@@ -130,28 +140,28 @@ var errTaken = errors.New("another aggregator has gone on with it")
 
 // rollResource rolls up the snapshots of a resource for the hour of a record, page by page, from where the record says. It
 // returns false when working ends before that.
-func (a *Aggregator) rollResource(ctx, working context.Context, record *layout.DueHour) (done bool, err error) {
+func (ro *roller) rollResource(ctx, working context.Context, record *layout.DueHour) (done bool, err error) {
 	k := record.Key
 	q := layout.QueryUsageOfResource(k.ID, k.Resource, k.WindowKey)
 	q.After, q.Limit = record.After, rollUpPage
-	for page, err := range a.table.Pages(ctx, q) {
+	for page, err := range ro.table.Pages(ctx, q) {
 		if err != nil {
 			return false, err
 		}
-		if err := a.rollPage(ctx, table.Keys(page)); err != nil {
+		if err := ro.rollPage(ctx, table.Keys(page)); err != nil {
 			return false, err
 		}
-		until := a.options.clock().Add(claimTerm)
+		until := ro.options.clock().Add(claimTerm)
 		over := working.Err() != nil
 		if over { // the next aggregator may go on at once
-			until = a.options.clock()
+			until = ro.options.clock()
 		}
 		_, after := lastOf(table.Keys(page)).GSI2()
-		keep, err := layout.KeepDueHour(a.owner, until.Unix(), after)
+		keep, err := layout.KeepDueHour(ro.owner, until.Unix(), after)
 		if err != nil {
 			return false, err
 		}
-		r, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: k.Key(), Expr: keep})
+		r, err := ro.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: k.Key(), Expr: keep})
 		switch {
 		case err != nil:
 			return false, err
@@ -171,8 +181,8 @@ func lastOf(keys []store.Key) layout.UsageKey {
 }
 
 // rollPage rolls up the snapshots of a page. Days and months of a namespace that was purged meanwhile are deleted again.
-func (a *Aggregator) rollPage(ctx context.Context, keys []store.Key) error {
-	began := a.options.clock()
+func (ro *roller) rollPage(ctx context.Context, keys []store.Key) error {
+	began := ro.options.clock()
 	b := newBatch(0)
 	var hours []*hour
 	for _, key := range keys {
@@ -186,10 +196,10 @@ func (a *Aggregator) rollPage(ctx context.Context, keys []store.Key) error {
 		}})
 	}
 	var failed error
-	for _, err := range a.rollUp(ctx, hours, b) {
+	for _, err := range ro.adder.rollUp(ctx, hours, b) {
 		failed = errors.Join(failed, err)
 	}
-	failed = errors.Join(failed, a.forget(ctx, b))
-	a.observe(b, began)
+	failed = errors.Join(failed, ro.registry.forget(ctx, b))
+	ro.observe(b, began)
 	return failed
 }

@@ -54,7 +54,7 @@ func TestPagesOfHours(t *testing.T) {
 			}
 			return false, nil
 		})
-		a.rollDue(t.Context(), t.Context())
+		a.roller.rollDue(t.Context(), t.Context())
 		if got := rolledUp(t, s, n); got < rollUpPage || got > rollUpPage+60 {
 			t.Errorf("the first one has rolled up %d, want a page and some", got)
 		}
@@ -65,7 +65,7 @@ func TestPagesOfHours(t *testing.T) {
 		}
 		b := at(t, s, after.Add(claimTerm+time.Second))
 		f := inject(b, nil)
-		b.rollDue(t.Context(), t.Context())
+		b.roller.rollDue(t.Context(), t.Context())
 		if got := rolledUp(t, s, n); got != n {
 			t.Errorf("rolled up in the end: %d, want %d", got, n)
 		}
@@ -91,7 +91,7 @@ func TestTimeToRollUp(t *testing.T) {
 		}
 		return false, nil
 	})
-	a.rollDue(t.Context(), working)
+	a.roller.rollDue(t.Context(), working)
 	if got := rolledUp(t, s, n); got != rollUpPage {
 		t.Errorf("rolled up when the time is over: %d, want a page", got)
 	}
@@ -181,7 +181,7 @@ func TestTwoRollers(t *testing.T) {
 				}
 				return false, nil
 			})
-			other.rollDue(t.Context(), t.Context())
+			other.roller.rollDue(t.Context(), t.Context())
 		}, 0, 1},
 		{"the other one takes over in the middle of a page", 50, everything, 1, 0},
 		{"the other one takes over in the middle of the last page", 350, everything, 2, 0},
@@ -196,7 +196,7 @@ func TestTwoRollers(t *testing.T) {
 			}
 			return false, nil
 		})
-		a.rollDue(t.Context(), t.Context())
+		a.roller.rollDue(t.Context(), t.Context())
 		if pages != r.pages {
 			t.Errorf("%s: the first one does %d pages, want %d", r.name, pages, r.pages)
 		}
@@ -224,7 +224,7 @@ func TestNotedMeanwhile(t *testing.T) {
 			}
 			return false, nil
 		}
-		a.rollDue(t.Context(), t.Context())
+		a.roller.rollDue(t.Context(), t.Context())
 		if write == last && f.writes != last {
 			t.Errorf("the roller makes %d writes, want %d", f.writes, last)
 		}

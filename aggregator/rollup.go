@@ -27,19 +27,25 @@ const (
 	dueAfter    = 15 * time.Minute
 )
 
+// An adder closes hours that are over, and adds them to their days and months.
+type adder struct {
+	*base
+	counter *counter
+}
+
 // isLate reports whether an hour that was written by now might be missed by those who look for it.
-func (a *Aggregator) isLate(s *snapshot) bool {
-	return a.options.clock().After(s.window.End(s.start).Add(maxLateness))
+func (ad *adder) isLate(s *snapshot) bool {
+	return ad.options.clock().After(s.window.End(s.start).Add(maxLateness))
 }
 
 // rollUp rolls hours up, and returns the failed ones. An hour takes three writes: one to close it, and one each for its
 // day and its month. It takes a read of both, at a tenth of a write's price each. An hour that is rolled up already
 // takes the first write and the reads.
-func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*hour]error {
+func (ad *adder) rollUp(ctx context.Context, hours []*hour, b *batch) map[*hour]error {
 	var mu sync.Mutex
 	failed := map[*hour]error{}
 	each := func(hours []*hour, do func(*hour) error) {
-		inParallel(a.options.concurrency, hours, func(h *hour) {
+		inParallel(ad.options.concurrency, hours, func(h *hour) {
 			if err := do(h); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -47,20 +53,20 @@ func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*h
 			}
 		})
 	}
-	each(hours, func(h *hour) error { return a.closeHour(ctx, h, b) })
+	each(hours, func(h *hour) error { return ad.closeHour(ctx, h, b) })
 	closed := slices.DeleteFunc(slices.Clone(hours), func(h *hour) bool { return failed[h] != nil || !h.state.Closed })
-	seen := a.hoursSeen(ctx, closed)
-	each(closed, func(h *hour) error { return a.addHour(ctx, h, seen, b) })
+	seen := ad.hoursSeen(ctx, closed)
+	each(closed, func(h *hour) error { return ad.addHour(ctx, h, seen, b) })
 	return failed
 }
 
 // closeHour makes the figures of an hour final. A missing hour, or a whole one, stays as it is.
-func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
+func (ad *adder) closeHour(ctx context.Context, h *hour, b *batch) error {
 	if h.state.Closed {
 		return nil
 	}
-	now := a.options.clock()
-	expiresAt := a.kept(h.window, h.start).ExpiresAt
+	now := ad.options.clock()
+	expiresAt := ad.counter.kept(h.window, h.start).ExpiresAt
 	if expiresAt > 0 { // there is time left to roll it up
 		expiresAt = max(expiresAt, now.Add(minRetention).Unix())
 	}
@@ -69,7 +75,7 @@ func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 		return err
 	}
 	b.note(func(r *Batch) { r.Writes++ })
-	r, err := a.table.PatientWrite(ctx, w)
+	r, err := ad.table.PatientWrite(ctx, w)
 	if err != nil {
 		return fmt.Errorf("aggregator: close the hour %s: %w", name(h.snapshot), err)
 	}
@@ -82,7 +88,7 @@ var parentWindows = []zlimit.Window{zlimit.WindowDaily, zlimit.WindowMonthly}
 
 // hoursSeen returns which hours of their day the days and months of hours had moments ago, by their keys. A write
 // notices hours that a read did not find, and a failed read does no harm.
-func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key]expr.Item {
+func (ad *adder) hoursSeen(ctx context.Context, hours []*hour) map[store.Key]expr.Item {
 	seen := map[store.Key]expr.Item{}
 	var keys []store.Key
 	for _, h := range hours {
@@ -95,7 +101,7 @@ func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key
 		}
 	}
 	for chunk := range slices.Chunk(keys, store.MaxRead) {
-		items, err := a.table.ReadEventually(ctx, chunk...)
+		items, err := ad.table.ReadEventually(ctx, chunk...)
 		if err != nil {
 			break
 		}
@@ -107,10 +113,10 @@ func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key
 }
 
 // addHour adds the figures of a closed hour to its day and its month, as they were seen.
-func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]expr.Item, b *batch) error {
+func (ad *adder) addHour(ctx context.Context, h *hour, seen map[store.Key]expr.Item, b *batch) error {
 	carried, err := layout.ParseCarried(h.state.Carried)
 	if err != nil {
-		a.reportSpoilt(h.snapshot, h.start, err)
+		ad.reportSpoilt(h.snapshot, h.start, err)
 		return nil
 	}
 	for _, w := range parentWindows {
@@ -118,10 +124,10 @@ func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]ex
 		b.start(s) // an earlier try may have begun it and gone no further
 		d := &layout.HourDelta{
 			NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(w), Start: s.start,
-			Kept: a.kept(w, s.start), Hour: h.start, Carried: carried,
+			Kept: ad.counter.kept(w, s.start), Hour: h.start, Carried: carried,
 		}
 		s.begins = seen[s.key()] == nil
-		if err := a.addTo(ctx, s, d, layout.HoursContained(seen[s.key()], h.start), b); err != nil {
+		if err := ad.addTo(ctx, s, d, layout.HoursContained(seen[s.key()], h.start), b); err != nil {
 			return fmt.Errorf("aggregator: roll up the hour %s into %s: %w", name(h.snapshot), name(s), err)
 		}
 	}
@@ -131,11 +137,11 @@ func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]ex
 
 // addTo adds an hour to the snapshot of a day or a month that does not contain it. It takes one UpdateItem, and one
 // more whenever the snapshot has changed.
-func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta, seen string, b *batch) error {
+func (ad *adder) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta, seen string, b *batch) error {
 	for lost := 1; ; lost++ {
 		done, err := layout.ContainsHour(seen, d.Hour)
 		if err != nil {
-			a.reportSpoilt(s, d.Hour, err)
+			ad.reportSpoilt(s, d.Hour, err)
 			return nil
 		}
 		if done {
@@ -146,7 +152,7 @@ func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta
 			return err
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.write(ctx, s, w)
+		r, err := ad.counter.write(ctx, s, w)
 		if err != nil || r.Applied {
 			return err
 		}
@@ -158,7 +164,7 @@ func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta
 			return table.ErrContended
 		}
 		seen = found
-		if err := a.table.Pause(ctx, lost); err != nil {
+		if err := ad.table.Pause(ctx, lost); err != nil {
 			return err
 		}
 	}
@@ -166,8 +172,8 @@ func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta
 
 // reportSpoilt logs that an hour is left out of days and months, since an item cannot be read. Trying again would not help,
 // and would hold up the other hours.
-func (a *Aggregator) reportSpoilt(s *snapshot, hour time.Time, err error) {
+func (ad *adder) reportSpoilt(s *snapshot, hour time.Time, err error) {
 	k := s.key()
-	a.options.logger.Error("aggregator: a snapshot cannot be read, and an hour is missing in days and months",
+	ad.options.logger.Error("aggregator: a snapshot cannot be read, and an hour is missing in days and months",
 		"pk", k.PK, "sk", k.SK, "hour", hour, "error", err)
 }

@@ -17,7 +17,7 @@ import (
 
 // byHour has an aggregator work as on DynamoDB, whatever its store.
 func byHour(a *Aggregator, carries bool) *Aggregator {
-	a.byHour, a.carries = true, carries
+	a.byHour, a.hourly.carries = true, carries
 	return a
 }
 
@@ -62,7 +62,7 @@ func checkRolledUpHistory(t *rapid.T, s zlimit.Store) {
 		owner := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "roller")
 		a := byHour(newAggregator(t, s, WithConcurrency(1), WithName(owner), at(now)), true)
 		inject(a, disorder(t))
-		return func() { a.rollDue(context.Background(), context.Background()) }
+		return func() { a.roller.rollDue(context.Background(), context.Background()) }
 	}
 	for range rapid.IntRange(0, 16).Draw(t, "batches") {
 		f := &followers[rapid.IntRange(0, len(followers)-1).Draw(t, "partition")]
@@ -100,7 +100,7 @@ func checkRolledUpHistory(t *rapid.T, s zlimit.Store) {
 			t.Fatalf("partition %d ends at %d of %d", i, f.done, len(f.changes))
 		}
 	}
-	a.rollDue(context.Background(), context.Background())
+	a.roller.rollDue(context.Background(), context.Background())
 	for _, entity := range []string{"a", "bb"} {
 		if diff := cmp.Diff(h.want(entity), snapshotsOf(t, a, entity)); diff != "" {
 			t.Fatalf("snapshots of %s (-want +got):\n%s", entity, diff)

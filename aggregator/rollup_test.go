@@ -28,7 +28,7 @@ func at(t testing.TB, s zlimit.Store, now time.Time, opts ...Option) *Aggregator
 func roll(t testing.TB, s zlimit.Store, now time.Time, opts ...Option) {
 	t.Helper()
 	a := at(t, s, now, opts...)
-	a.rollDue(context.Background(), context.Background())
+	a.roller.rollDue(context.Background(), context.Background())
 }
 
 // after is when the hour of noon is due.
@@ -144,7 +144,7 @@ func TestRollUpCrashes(t *testing.T) {
 				if crashed {
 					break
 				}
-				mortal(changes[to-1].At.Add(2*time.Minute)).rollDue(t.Context(), t.Context())
+				mortal(changes[to-1].At.Add(2*time.Minute)).roller.rollDue(t.Context(), t.Context())
 			}
 			for before := -1; f.done < len(changes); {
 				if f.done == before {
@@ -183,7 +183,7 @@ func TestUnreadHours(t *testing.T) {
 	}
 	a := at(t, s, after)
 	a.table = a.tableOf(blind{store.Of(s)})
-	a.rollDue(t.Context(), t.Context())
+	a.roller.rollDue(t.Context(), t.Context())
 	expectFigures(t, "rolled up", s, figuresOf(sum(3)))
 }
 
@@ -359,7 +359,7 @@ func TestHoursOfADay(t *testing.T) {
 			}
 			return false, nil
 		})
-		a.rollDue(t.Context(), t.Context())
+		a.roller.rollDue(t.Context(), t.Context())
 		roll(t, s, after.Add(2*time.Hour))
 		for _, w := range parentWindows {
 			whole := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: w, start: w.Start(noon)}
@@ -441,7 +441,7 @@ func TestRollUpBehindAPurge(t *testing.T) {
 			}
 			return false, nil
 		})
-		b.rollDue(t.Context(), t.Context())
+		b.roller.rollDue(t.Context(), t.Context())
 		if got := itemsOf(t, s, ns.ID); len(got) != 0 {
 			t.Errorf("a purge at write %d leaves %q", n, got)
 		}

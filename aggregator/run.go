@@ -105,12 +105,12 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)
 	}
 	var refused *zlimit.VersionError
-	if err := a.admit(ctx); errors.As(err, &refused) { // what else fails is tried again with the first changes
+	if err := a.registry.admit(ctx); errors.As(err, &refused) { // what else fails is tried again with the first changes
 		return fmt.Errorf("aggregator: %w", err)
 	}
 	rolling, stop := context.WithCancel(ctx)
 	var roller sync.WaitGroup
-	roller.Go(func() { a.keepRolling(rolling) })
+	roller.Go(func() { a.roller.keepRolling(rolling) })
 	err := a.consumer.Run(ctx)
 	stop()
 	roller.Wait()
@@ -136,14 +136,14 @@ type outageLog struct {
 
 // log writes a failure that is tried again. A failure of an outage has the outage's line, and any other has a line of
 // its own.
-func (a *Aggregator) log(ctx context.Context, own *seldom.Line, level slog.Level, text string, err error, more ...any) {
+func (bs *base) log(ctx context.Context, own *seldom.Line, level slog.Level, text string, err error, more ...any) {
 	switch {
 	case isOutage(err):
-		own, level = &a.outages.away, slog.LevelWarn
+		own, level = &bs.outages.away, slog.LevelWarn
 	case store.OutcomeOf(err) == store.Conflicted:
 		level = slog.LevelWarn
 	}
-	own.Log(ctx, a.options.logger, level, text, append(more, "error", err)...)
+	own.Log(ctx, bs.options.logger, level, text, append(more, "error", err)...)
 }
 
 // isOutage reports whether an error comes from a store that is away or overloaded.

@@ -26,6 +26,13 @@ const (
 	supplyTime  = 10 * time.Second         // for which a shard should have tokens, at the rate of the batch
 )
 
+// A tender tends shards.
+type tender struct {
+	*base
+	counter *counter
+	left    keySet // buckets that the log names as not tended
+}
+
 // A shift has the changes of one shard in a batch.
 type shift struct {
 	shard       layout.BucketKey
@@ -65,7 +72,7 @@ func (s *shift) count(at time.Time, before, after *bucket.State) {
 }
 
 // shifts returns the changes of each shard, in the order of their last ones.
-func (a *Aggregator) shifts(changes []store.Change) []*shift {
+func (td *tender) shifts(changes []store.Change) []*shift {
 	byShard := map[layout.BucketKey]*shift{}
 	var all []*shift
 	for i := range changes {
@@ -74,7 +81,7 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 		if !ok {
 			continue
 		}
-		before, after, err := a.states(c)
+		before, after, err := td.counter.states(c)
 		if err != nil {
 			continue // reported when it was to be counted
 		}
@@ -113,22 +120,22 @@ func (s *shift) short(now int64) bool {
 }
 
 // tend looks after the shards that a batch shows.
-func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch) {
-	now := a.options.clock()
+func (td *tender) tend(ctx context.Context, changes []store.Change, b *batch) {
+	now := td.options.clock()
 	var group errgroup.Group
-	group.SetLimit(a.options.concurrency)
-	for _, s := range a.shifts(changes) {
+	group.SetLimit(td.options.concurrency)
+	for _, s := range td.shifts(changes) {
 		if now.Sub(s.last) > maxBatchAge {
 			continue
 		}
 		if s.refused != nil {
-			a.leave(s.shard.Key(), s.refused, b)
+			td.leave(s.shard.Key(), s.refused, b)
 			continue
 		}
 		group.Go(func() error {
-			what, done, err := a.tendShard(ctx, s, now.UnixMilli())
+			what, done, err := td.tendShard(ctx, s, now.UnixMilli())
 			if err != nil {
-				a.log(ctx, &a.outages.tending, slog.LevelWarn, "aggregator: a bucket could not be tended", err, "what", what, "key", s.shard.Key().PK)
+				td.log(ctx, &td.outages.tending, slog.LevelWarn, "aggregator: a bucket could not be tended", err, "what", what, "key", s.shard.Key().PK)
 			}
 			if done {
 				b.tended(what)
@@ -140,10 +147,10 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 }
 
 // leave notes a bucket that is not tended, and logs it the first time.
-func (a *Aggregator) leave(key store.Key, refused error, b *batch) {
+func (td *tender) leave(key store.Key, refused error, b *batch) {
 	b.note(func(r *Batch) { r.Left++ })
-	if a.left.first(key) {
-		a.options.logger.Warn("aggregator: a bucket is counted and otherwise left alone", "key", key.PK, "error", refused)
+	if td.left.first(key) {
+		td.options.logger.Warn("aggregator: a bucket is counted and otherwise left alone", "key", key.PK, "error", refused)
 	}
 }
 
@@ -171,8 +178,8 @@ func (k *keySet) first(key store.Key) bool {
 }
 
 // tendShard refills, splits or merges a shard as needed. It returns the need, and whether it was met.
-func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
-	switch what := a.need(s, now); what {
+func (td *tender) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
+	switch what := td.need(s, now); what {
 	case refill:
 		// The refill of a mixed fleet's item hands out no time in which others may have taken tokens, and leaves a note. From
 		// then on every program goes by the note.
@@ -186,20 +193,20 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 		if err != nil {
 			return what, false, err
 		}
-		r, err := a.table.Write(ctx, w) // one that comes too late is not needed
+		r, err := td.table.Write(ctx, w) // one that comes too late is not needed
 		if err == nil && r.Applied {
-			err = a.list(ctx, s.shard, r.Item)
+			err = td.list(ctx, s.shard, r.Item)
 		}
 		return what, r.Applied, err
 	case split:
-		done, err = a.split(ctx, s.shard, s.state.Shards, s.isBusy(), now)
+		done, err = td.split(ctx, s.shard, s.state.Shards, s.isBusy(), now)
 		return what, done, err
 	case merge:
 		seen, lost := s.state, false
 		if seen == nil {
 			seen, lost = s.was, true
 		}
-		done, err = a.merge(ctx, s.shard, seen.Shards, lost, now)
+		done, err = td.merge(ctx, s.shard, seen.Shards, lost, now)
 		return what, done, err
 	default:
 		return what, false, nil
@@ -208,15 +215,15 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 
 // list enters a bucket that was refilled into the index of its resource, as the refill by a limiter does. A throttled entry is left to
 // the next refill.
-func (a *Aggregator) list(ctx context.Context, k layout.BucketKey, refilled expr.Item) error {
-	if !a.table.Partitioned() || layout.IsListed(refilled) {
+func (td *tender) list(ctx context.Context, k layout.BucketKey, refilled expr.Item) error {
+	if !td.table.Partitioned() || layout.IsListed(refilled) {
 		return nil
 	}
 	w, err := k.List()
 	if err != nil {
 		return err
 	}
-	if _, err = a.table.Write(ctx, w); store.OutcomeOf(err) == store.Throttled {
+	if _, err = td.table.Write(ctx, w); store.OutcomeOf(err) == store.Throttled {
 		return nil
 	}
 	return err
@@ -231,15 +238,15 @@ const (
 )
 
 // need returns the need of a shard by its changes in the batch.
-func (a *Aggregator) need(s *shift, now int64) string {
-	partitioned := a.table.Partitioned()
+func (td *tender) need(s *shift, now int64) string {
+	partitioned := td.table.Partitioned()
 	switch {
 	case s.state == nil:
 		if partitioned && s.was.Shards > 1 && s.shard.Shard >= s.was.Shards/2 {
 			return merge // its origin takes its share over, unless a merge deleted it
 		}
 		return nothing
-	case partitioned && (s.state.Writable(now) < scarceUnits || s.isBusy()) && 2*max(s.state.Shards, 1) <= a.options.maxShards:
+	case partitioned && (s.state.Writable(now) < scarceUnits || s.isBusy()) && 2*max(s.state.Shards, 1) <= td.options.maxShards:
 		return split
 	case partitioned && s.state.Shards > 1 && bucket.IsQuiet(s.writes, s.last.Sub(s.first)):
 		return merge
@@ -252,8 +259,8 @@ func (a *Aggregator) need(s *shift, now int64) string {
 
 // split splits a shard if the bucket still has the given number of shards, unless the shard has recovered: a busy one
 // is split before it is scarce.
-func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, busy bool, now int64) (bool, error) {
-	return a.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
+func (td *tender) split(ctx context.Context, s layout.BucketKey, shards int, busy bool, now int64) (bool, error) {
+	return td.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
 		if states[0] == nil || states[0].Changed || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarceUnits {
 			return nil, nil
 		}
@@ -263,10 +270,10 @@ func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, 
 
 // merge merges a shard that is still one of so many with its sibling. Where the higher one of the two is lost, the other
 // takes its share over.
-func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
+func (td *tender) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
 	low, high := of, of
 	low.Shard, high.Shard = bucket.Sibling(of.Shard, shards)
-	return a.resize(ctx, []layout.BucketKey{low, high}, func(states []*bucket.State, _ layout.Owner) ([]store.Write, error) {
+	return td.resize(ctx, []layout.BucketKey{low, high}, func(states []*bucket.State, _ layout.Owner) ([]store.Write, error) {
 		switch {
 		case states[0] == nil || states[0].Shards != shards || lost != (states[1] == nil):
 			return nil, nil
@@ -283,15 +290,15 @@ func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int,
 
 // resize reads shards, and does in one transaction the writes that are planned from their states and owners. It does
 // none where nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
-func (a *Aggregator) resize(
+func (td *tender) resize(
 	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Owner) ([]store.Write, error),
 ) (done bool, err error) {
 	keys := make([]store.Key, len(shards))
 	for i, s := range shards {
 		keys[i] = s.Key()
 	}
-	err = a.table.Optimistic(ctx, func() (bool, error) {
-		items, err := a.table.Read(ctx, keys...)
+	err = td.table.Optimistic(ctx, func() (bool, error) {
+		items, err := td.table.Read(ctx, keys...)
 		if err != nil {
 			return false, err
 		}
@@ -311,7 +318,7 @@ func (a *Aggregator) resize(
 		if err != nil || len(writes) == 0 {
 			return true, err
 		}
-		done, err = a.table.Transact(ctx, writes)
+		done, err = td.table.Transact(ctx, writes)
 		return done, err
 	})
 	if errors.Is(err, table.ErrContended) {

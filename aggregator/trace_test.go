@@ -284,7 +284,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later.rollDue(t.Context(), t.Context())
+	later.roller.rollDue(t.Context(), t.Context())
 	if diff := cmp.Diff(want, counted(t, reader)); diff != "" {
 		t.Errorf("usage (-admitted +snapshots):\n%s", diff)
 	}

@@ -16,9 +16,16 @@ import (
 // is added then. A write whose outcome is unknown can therefore be done again, and several aggregators may do the same
 // work.
 
+// A counter counts changes in snapshots.
+type counter struct {
+	*base
+	paces paces // how often snapshots begin
+	made  time.Time
+}
+
 // fold sorts the changes of buckets into snapshots of windows. It reports unreadable changes and leaves them out.
 // Trying again would not help, and would hold up all that follows.
-func (a *Aggregator) fold(changes []store.Change, b *batch, windows ...zlimit.Window) []*snapshot {
+func (ct *counter) fold(changes []store.Change, b *batch, windows ...zlimit.Window) []*snapshot {
 	f := fold{windows: windows}
 	for i := range changes {
 		c := &changes[i]
@@ -26,15 +33,15 @@ func (a *Aggregator) fold(changes []store.Change, b *batch, windows ...zlimit.Wi
 		if !ok || c.New == nil {
 			continue
 		}
-		before, after, err := a.states(c)
+		before, after, err := ct.states(c)
 		if err != nil {
-			a.options.logger.Error("aggregator: a change of a bucket cannot be read, and is not counted",
+			ct.options.logger.Error("aggregator: a change of a bucket cannot be read, and is not counted",
 				"key", c.Key.PK, "sequence", string(c.Sequence), "error", err)
 			b.Unreadable++
 			continue
 		}
 		amounts := consumption(before.Limits, after.Limits)
-		e := event{index: i, shard: shard.Shard, sequence: place(c), refilled: before.RefilledAt, consumed: a.countable(c, amounts)}
+		e := event{index: i, shard: shard.Shard, sequence: place(c), refilled: before.RefilledAt, consumed: ct.countable(c, amounts)}
 		if len(e.consumed) < len(amounts) {
 			b.Unreadable++
 		}
@@ -57,7 +64,7 @@ func place(c *store.Change) store.Sequence {
 
 // states returns the state of an item before and after a change; the zero state where the item did not exist. Items that no
 // program of this module writes are counted like all others.
-func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err error) {
+func (ct *counter) states(c *store.Change) (before, after bucket.State, err error) {
 	if c.Old != nil {
 		before, err = layout.ReadState(c.Old)
 	}
@@ -68,30 +75,30 @@ func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err er
 }
 
 // countable returns the amounts of the limits that a snapshot can have figures for.
-func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucket.Amount {
+func (ct *counter) countable(c *store.Change, amounts []bucket.Amount) []bucket.Amount {
 	kept := amounts[:0]
 	for _, amount := range amounts {
 		if layout.HasUsage(amount.Limit) {
 			kept = append(kept, amount)
 			continue
 		}
-		a.options.logger.Error("aggregator: a limit has a name that usage has no room for, and is not counted",
+		ct.options.logger.Error("aggregator: a limit has a name that usage has no room for, and is not counted",
 			"key", c.Key.PK, "limit", amount.Limit)
 	}
 	return kept
 }
 
 // usage returns what [snapshot.usage] does, with how long the snapshot is kept.
-func (a *Aggregator) usage(s *snapshot, events []event) (u *layout.UsageDelta, rest []event) {
+func (ct *counter) usage(s *snapshot, events []event) (u *layout.UsageDelta, rest []event) {
 	u, rest = s.usage(events)
-	u.Kept = a.kept(s.window, s.start)
+	u.Kept = ct.kept(s.window, s.start)
 	return u, rest
 }
 
 // kept returns how long the snapshot of a window is kept, and where it is listed.
-func (a *Aggregator) kept(w zlimit.Window, start time.Time) layout.Kept {
-	k := layout.Kept{Unlisted: a.table.Partitioned()}
-	if d := a.options.retention[w]; d > 0 {
+func (ct *counter) kept(w zlimit.Window, start time.Time) layout.Kept {
+	k := layout.Kept{Unlisted: ct.table.Partitioned()}
+	if d := ct.options.retention[w]; d > 0 {
 		k.ExpiresAt = w.End(start).Add(d).Unix()
 	}
 	return k
@@ -99,16 +106,16 @@ func (a *Aggregator) kept(w zlimit.Window, start time.Time) layout.Kept {
 
 // count adds the events of a snapshot to its item: one UpdateItem, and one more whenever the item contains some of them
 // already. It returns the events that could not be added.
-func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event, error) {
+func (ct *counter) count(ctx context.Context, s *snapshot, b *batch) ([]event, error) {
 	left := s.events
 	for len(left) > 0 {
-		u, rest := a.usage(s, left)
+		u, rest := ct.usage(s, left)
 		w, err := u.Write()
 		if err != nil {
 			return left, err
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.write(ctx, s, w)
+		r, err := ct.write(ctx, s, w)
 		switch {
 		case err != nil:
 			return left, fmt.Errorf("aggregator: count usage in %s %s: %w", w.Key.PK, w.Key.SK, err)
@@ -130,9 +137,9 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 }
 
 // countAll counts snapshots, each by itself.
-func (a *Aggregator) countAll(ctx context.Context, snapshots []*snapshot, b *batch) {
-	inParallel(a.options.concurrency, snapshots, func(s *snapshot) {
-		left, err := a.count(ctx, s, b)
+func (ct *counter) countAll(ctx context.Context, snapshots []*snapshot, b *batch) {
+	inParallel(ct.options.concurrency, snapshots, func(s *snapshot) {
+		left, err := ct.count(ctx, s, b)
 		for _, e := range left {
 			b.fail(e.index, err)
 		}
