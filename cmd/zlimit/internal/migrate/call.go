@@ -69,49 +69,48 @@ func unitCounts(units store.Units) Counts {
 	return Counts{CountReadUnits: int64(units.Read * 1000), CountWriteUnits: int64(units.Write * 1000)}
 }
 
+// Calls read the source and the target at a pace, and count capacity units.
+type calls struct {
+	config         *Config
+	source, target *table.Table
+	scanner        store.Scanner
+	pace           *pace
+	ledger         *ledger
+}
+
 // call makes a call that does no harm when it is made twice, counts its units, and keeps to the pace.
-func (m *Migration) call(ctx context.Context, t *table.Table, counts Counts, do func(context.Context) error) error {
+func (cl *calls) call(ctx context.Context, t *table.Table, counts Counts, do func(context.Context) error) error {
 	var units store.Units
 	err := t.Patiently(store.CountUnits(ctx, &units), do)
 	counts.Add(unitCounts(units))
-	left := m.pace.owe(units.Read + units.Write)
+	left := cl.pace.owe(units.Read + units.Write)
 	if err != nil {
 		return err
 	}
-	return m.rest(ctx, left)
+	return cl.rest(ctx, left)
 }
 
 // rest waits, and tells other runs meanwhile that this one works.
-func (m *Migration) rest(ctx context.Context, left time.Duration) error {
+func (cl *calls) rest(ctx context.Context, left time.Duration) error {
 	for left > 0 {
-		pause := min(left, m.config.Term/8)
-		if err := m.config.Sleep(ctx, pause); err != nil {
+		pause := min(left, cl.config.Term/8)
+		if err := cl.config.Sleep(ctx, pause); err != nil {
 			return err
 		}
 		left -= pause
-		if err := m.beat(ctx); err != nil {
+		if err := cl.ledger.beat(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// book makes calls for the records of the migration itself. Their units count as all others do. Later calls wait until
-// they are paid for, and these do not. A sign of life for other runs must not be late.
-func (m *Migration) book(ctx context.Context, do func(context.Context) error) error {
-	var units store.Units
-	err := do(store.CountUnits(ctx, &units))
-	m.booked.add(unitCounts(units))
-	m.pace.owe(units.Read + units.Write)
-	return err
-}
-
 // query returns all items that a query finds in the source.
-func (m *Migration) query(ctx context.Context, q store.Query, counts Counts) (items []expr.Item, err error) {
+func (cl *calls) query(ctx context.Context, q store.Query, counts Counts) (items []expr.Item, err error) {
 	for {
 		var page store.Page
-		err = m.call(ctx, m.source, counts, func(ctx context.Context) (err error) {
-			page, err = m.config.Source.Query(ctx, q)
+		err = cl.call(ctx, cl.source, counts, func(ctx context.Context) (err error) {
+			page, err = cl.config.Source.Query(ctx, q)
 			return err
 		})
 		if err != nil {
@@ -125,12 +124,12 @@ func (m *Migration) query(ctx context.Context, q store.Query, counts Counts) (it
 }
 
 // read returns items as a store has them, in the order of the keys.
-func (m *Migration) read(ctx context.Context, t *table.Table, keys []store.Key, counts Counts) (items []expr.Item, err error) {
+func (cl *calls) read(ctx context.Context, t *table.Table, keys []store.Key, counts Counts) (items []expr.Item, err error) {
 	for len(keys) > 0 {
 		chunk := keys[:min(len(keys), store.MaxRead)]
 		keys = keys[len(chunk):]
 		var found []expr.Item
-		err = m.call(ctx, t, counts, func(ctx context.Context) (err error) {
+		err = cl.call(ctx, t, counts, func(ctx context.Context) (err error) {
 			found, err = t.Store().Read(ctx, chunk, true)
 			return err
 		})
@@ -139,43 +138,43 @@ func (m *Migration) read(ctx context.Context, t *table.Table, keys []store.Key, 
 		}
 		items = append(items, found...)
 	}
-	if t == m.source {
+	if t == cl.source {
 		return unlessRefused(items)
 	}
 	return items, nil
 }
 
 // scan returns a page of the source. Like all readers of the source it ends the run at a refused item.
-func (m *Migration) scan(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
-	if page, err = m.scanPage(ctx, s, counts); err == nil {
+func (cl *calls) scan(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
+	if page, err = cl.scanPage(ctx, s, counts); err == nil {
 		_, err = unlessRefused(page.Items)
 	}
 	return page, err
 }
 
 // scanPage returns a page of the source with any content.
-func (m *Migration) scanPage(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
-	err = m.call(ctx, m.source, counts, func(ctx context.Context) (err error) {
-		page, err = m.scanner.Scan(ctx, s)
+func (cl *calls) scanPage(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
+	err = cl.call(ctx, cl.source, counts, func(ctx context.Context) (err error) {
+		page, err = cl.scanner.Scan(ctx, s)
 		return err
 	})
 	return page, err
 }
 
 // scanTarget goes through the items of the target, page by page.
-func (m *Migration) scanTarget(ctx context.Context, do func([]expr.Item) error) error {
-	scanner, ok := m.config.Target.(store.Scanner)
+func (cl *calls) scanTarget(ctx context.Context, do func([]expr.Item) error) error {
+	scanner, ok := cl.config.Target.(store.Scanner)
 	if !ok {
 		return store.ErrNoScan
 	}
 	for s := (store.Scan{Consistent: true}); ; {
 		var page store.Page
 		counts := Counts{}
-		err := m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
+		err := cl.call(ctx, cl.target, counts, func(ctx context.Context) (err error) {
 			page, err = scanner.Scan(ctx, s)
 			return err
 		})
-		m.booked.add(counts)
+		cl.ledger.booked.add(counts)
 		if err == nil {
 			err = do(page.Items)
 		}

@@ -27,48 +27,57 @@ func (m *Migration) Copy(ctx context.Context) error {
 	if m.Phase() != Copying {
 		return nil
 	}
-	segments := int(m.record.Segments)
+	segments := int(m.ledger.record.Segments)
 	g, work := errgroup.WithContext(ctx)
 	for segment := range segments {
-		g.Go(func() error { return m.copySegment(work, segment, segments) })
+		g.Go(func() error { return m.copier.copySegment(work, segment, segments) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return m.write(ctx, func(next *layout.Migration) { next.Phase = Following })
+	return m.ledger.write(ctx, func(next *layout.Migration) { next.Phase = Following })
 }
 
-func (m *Migration) copySegment(ctx context.Context, segment, segments int) error {
-	part := m.part(segmentPart(segment))
+// A copier writes into the target what follows from the source.
+type copier struct {
+	config     *Config
+	target     *table.Table
+	ledger     *ledger
+	calls      *calls
+	derivation *derivation
+}
+
+func (cp *copier) copySegment(ctx context.Context, segment, segments int) error {
+	part := cp.ledger.part(segmentPart(segment))
 	if part.Done {
 		return nil
 	}
 	counts := decodeCounts(part.Counts)
 	if part.Beats == 0 { // the record that writes check
-		if err := m.savePart(ctx, part, counts); err != nil {
+		if err := cp.ledger.savePart(ctx, part, counts); err != nil {
 			return err
 		}
 	}
-	q := store.Scan{Segment: segment, Segments: segments, Limit: m.config.Page}
+	q := store.Scan{Segment: segment, Segments: segments, Limit: cp.config.Page}
 	if part.AfterPK != "" {
 		q.Continue = store.Cursor(store.Key{PK: part.AfterPK, SK: part.AfterSK}.Join(nil))
 	}
 	last := "" // partition whose group was copied last
 	for {
-		if err := m.beat(ctx); err != nil {
+		if err := cp.ledger.beat(ctx); err != nil {
 			return err
 		}
-		page, err := m.scan(ctx, q, counts)
+		page, err := cp.calls.scan(ctx, q, counts)
 		if err != nil {
 			return err
 		}
-		if err := m.copyPage(ctx, part.Key, page.Items, &last, counts); err != nil {
+		if err := cp.copyPage(ctx, part.Key, page.Items, &last, counts); err != nil {
 			return err
 		}
-		part = m.part(segmentPart(segment))
+		part = cp.ledger.part(segmentPart(segment))
 		key := store.KeyOf(expr.Item(page.Next))
 		part.AfterPK, part.AfterSK, part.Done = key.PK, key.SK, page.Next == nil
-		if err := m.savePart(ctx, part, counts); err != nil || part.Done {
+		if err := cp.ledger.savePart(ctx, part, counts); err != nil || part.Done {
 			return err
 		}
 		q.Continue = page.Next
@@ -76,25 +85,25 @@ func (m *Migration) copySegment(ctx context.Context, segment, segments int) erro
 }
 
 // copyPage copies what follows from a page of the scan.
-func (m *Migration) copyPage(ctx context.Context, part layout.MigrationPartKey, items []expr.Item, last *string, counts Counts) error {
+func (cp *copier) copyPage(ctx context.Context, part layout.MigrationPartKey, items []expr.Item, last *string, counts Counts) error {
 	fresh := inserts{from: map[store.Key]store.Key{}}
 	for _, item := range items {
 		key := store.KeyOf(item)
-		if m.isOwn(key) {
+		if cp.derivation.isOwn(key) {
 			continue
 		}
 		counts[CountRead]++
 		q, grouped := group(key)
 		var r Result
 		switch {
-		case !grouped && !m.inGroup(key, *last):
-			r = m.one(item)
+		case !grouped && !cp.derivation.inGroup(key, *last):
+			r = cp.derivation.one(item)
 		case !grouped || key.PK == *last:
 			continue // the group has it
 		default:
 			*last = key.PK
 			var err error
-			if r, err = m.derive(ctx, q, counts); err != nil {
+			if r, err = cp.derivation.derive(ctx, q, counts); err != nil {
 				return err
 			}
 		}
@@ -103,10 +112,10 @@ func (m *Migration) copyPage(ctx context.Context, part layout.MigrationPartKey, 
 			fresh.add(it, key)
 		}
 	}
-	if err := m.insert(ctx, part, &fresh, counts); err != nil {
+	if err := cp.insert(ctx, part, &fresh, counts); err != nil {
 		return err
 	}
-	return m.bring(ctx, fresh.stale, counts)
+	return cp.bring(ctx, fresh.stale, counts)
 }
 
 // inserts are items that the target is to get where it has none.
@@ -125,19 +134,19 @@ func (f *inserts) add(it Item, from store.Key) {
 }
 
 // inGroup reports whether an item without a group of its own was in the group of its partition.
-func (m *Migration) inGroup(key store.Key, last string) bool {
+func (dv *derivation) inGroup(key store.Key, last string) bool {
 	return key.PK == last && (key.SK <= lastOfEntity || !strings.Contains(key.PK, "ENTITY#"))
 }
 
 // derive returns what follows from a group of the source.
-func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (Result, error) {
-	items, err := m.query(ctx, q, counts)
+func (dv *derivation) derive(ctx context.Context, q store.Query, counts Counts) (Result, error) {
+	items, err := dv.calls.query(ctx, q, counts)
 	if err != nil {
 		return Result{}, err
 	}
-	if m.config.InPlace { // whose source had no bucket of a later release
-		items = slices.DeleteFunc(items, func(item expr.Item) bool { return m.adds(store.KeyOf(item)) })
-		r := m.added(m.rules.Group(items, func(layout.BucketKey) bool { return false }))
+	if dv.config.InPlace { // whose source had no bucket of a later release
+		items = slices.DeleteFunc(items, func(item expr.Item) bool { return dv.adds(store.KeyOf(item)) })
+		r := dv.added(dv.rules.Group(items, func(layout.BucketKey) bool { return false }))
 		r.sources = len(items)
 		return r, nil
 	}
@@ -150,21 +159,21 @@ func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (R
 			keys, buckets = append(keys, k.Key()), append(buckets, k)
 		}
 	}
-	live, err := m.read(ctx, m.source, keys, counts)
+	live, err := dv.calls.read(ctx, dv.calls.source, keys, counts)
 	if err != nil {
 		return Result{}, err
 	}
 	for i, item := range live {
 		moved[buckets[i]] = item != nil
 	}
-	r := m.rules.Group(items, func(k layout.BucketKey) bool { return moved[k] })
+	r := dv.rules.Group(items, func(k layout.BucketKey) bool { return moved[k] })
 	r.sources = len(items)
 	return r, nil
 }
 
 // insert writes items where there are none, in transactions that ask whether this run still has the part. A run that was
 // taken over, and wakes, therefore writes nothing.
-func (m *Migration) insert(ctx context.Context, part layout.MigrationPartKey, fresh *inserts, counts Counts) error {
+func (cp *copier) insert(ctx context.Context, part layout.MigrationPartKey, fresh *inserts, counts Counts) error {
 	absent, err := layout.Insert()
 	if err != nil {
 		return err
@@ -175,7 +184,7 @@ func (m *Migration) insert(ctx context.Context, part layout.MigrationPartKey, fr
 			for i, it := range chunk {
 				writes[i] = store.Write{Kind: store.Put, Key: it.Key, Item: it.Attributes, Expr: absent}
 			}
-			results, err := m.transact(ctx, part.Key(), writes, counts)
+			results, err := cp.transact(ctx, part.Key(), writes, counts)
 			if err != nil {
 				return err
 			}
@@ -225,14 +234,14 @@ func chunks[T any](all []T, size func(T) int) (out [][]T) {
 
 // transact does writes in a transaction, and returns their results. The transaction checks that a record is still of
 // this run.
-func (m *Migration) transact(ctx context.Context, record store.Key, writes []store.Write, counts Counts) (results []store.Result, err error) {
-	check, err := m.fence(record)
+func (cp *copier) transact(ctx context.Context, record store.Key, writes []store.Write, counts Counts) (results []store.Result, err error) {
+	check, err := cp.ledger.fence(record)
 	if err != nil {
 		return nil, err
 	}
 	all := append(slices.Clone(writes), check)
-	err = m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
-		if results, err = m.config.Target.Transact(ctx, all); err == nil && !table.Applied(results) {
+	err = cp.calls.call(ctx, cp.target, counts, func(ctx context.Context) (err error) {
+		if results, err = cp.config.Target.Transact(ctx, all); err == nil && !table.Applied(results) {
 			store.UnitsOf(ctx).Write += preparation(all)
 		}
 		return err
@@ -292,8 +301,8 @@ func (w *work) addRemoved(key store.Key) {
 }
 
 // bring makes the items of the target what follows from the source now.
-func (m *Migration) bring(ctx context.Context, w work, counts Counts) error {
-	want, err := m.follows(ctx, w, counts)
+func (cp *copier) bring(ctx context.Context, w work, counts Counts) error {
+	want, err := cp.derivation.follows(ctx, w, counts)
 	if err != nil {
 		return err
 	}
@@ -304,7 +313,7 @@ func (m *Migration) bring(ctx context.Context, w work, counts Counts) error {
 		}
 	}
 	slices.SortFunc(keys, compareKeys)
-	have, err := m.read(ctx, m.target, keys, counts)
+	have, err := cp.calls.read(ctx, cp.target, keys, counts)
 	if err != nil {
 		return err
 	}
@@ -322,7 +331,7 @@ func (m *Migration) bring(ctx context.Context, w work, counts Counts) error {
 			counts[CountDeleted]++
 		}
 	}
-	return m.fenced(ctx, writes, counts)
+	return cp.fenced(ctx, writes, counts)
 }
 
 func compareKeys(a, b store.Key) int {
@@ -333,10 +342,10 @@ func compareKeys(a, b store.Key) int {
 }
 
 // follows returns what follows from parts of the source now.
-func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[store.Key]expr.Item, error) {
+func (dv *derivation) follows(ctx context.Context, w work, counts Counts) (map[store.Key]expr.Item, error) {
 	want := map[store.Key]expr.Item{}
 	for _, pk := range slices.Sorted(maps.Keys(w.groups)) {
-		r, err := m.derive(ctx, w.groups[pk], counts)
+		r, err := dv.derive(ctx, w.groups[pk], counts)
 		if err != nil {
 			return nil, err
 		}
@@ -344,7 +353,7 @@ func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[sto
 			want[it.Key] = it.Attributes
 		}
 	}
-	items, err := m.read(ctx, m.source, slices.SortedFunc(maps.Keys(w.singles), compareKeys), counts)
+	items, err := dv.calls.read(ctx, dv.calls.source, slices.SortedFunc(maps.Keys(w.singles), compareKeys), counts)
 	if err != nil {
 		return nil, err
 	}
@@ -352,7 +361,7 @@ func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[sto
 		if item == nil {
 			continue
 		}
-		for _, it := range m.one(item).Items {
+		for _, it := range dv.one(item).Items {
 			want[it.Key] = it.Attributes
 		}
 	}
@@ -360,9 +369,9 @@ func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[sto
 }
 
 // fenced does writes in transactions that ask whether this run still has the migration.
-func (m *Migration) fenced(ctx context.Context, writes []store.Write, counts Counts) error {
+func (cp *copier) fenced(ctx context.Context, writes []store.Write, counts Counts) error {
 	for _, chunk := range chunks(writes, func(w store.Write) int { return store.Size(w.Item) }) {
-		if _, err := m.transact(ctx, layout.MigrationKey{}.Key(), chunk, counts); err != nil {
+		if _, err := cp.transact(ctx, layout.MigrationKey{}.Key(), chunk, counts); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 		if err := m.follow(ctx, m.config.Quiet, 6*m.config.Quiet); err != nil {
 			return nil, err
 		}
-		v, err := m.Verify(ctx)
+		v, err := m.verifier.verify(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -57,27 +57,27 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 
 // open writes the registries, and lets programs in, in one transaction.
 func (m *Migration) open(ctx context.Context, v *Verification) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	more := []store.Write{m.version(layout.Later(m.config.ClientMinVersion, v.Clients))}
-	if m.rules.NS != "" && !v.kept {
+	m.ledger.mu.Lock()
+	defer m.ledger.mu.Unlock()
+	more := []store.Write{m.ledger.version(layout.Later(m.config.ClientMinVersion, v.Clients))}
+	if m.derivation.rules.NS != "" && !v.kept {
 		if len(v.resources) > 0 {
 			it := layout.ResourceRegistry{
-				Key: layout.ResourceRegistryKey{NS: m.rules.NS}, Resources: slices.Sorted(maps.Keys(v.resources)),
+				Key: layout.ResourceRegistryKey{NS: m.derivation.rules.NS}, Resources: slices.Sorted(maps.Keys(v.resources)),
 			}
 			more = append(more, store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()})
 		}
 		if len(v.entities) > 0 {
-			it := layout.EntityConfigRegistry{Key: layout.EntityConfigRegistryKey{NS: m.rules.NS}}
+			it := layout.EntityConfigRegistry{Key: layout.EntityConfigRegistryKey{NS: m.derivation.rules.NS}}
 			for _, resource := range slices.Sorted(maps.Keys(v.entities)) {
 				it.Resources = append(it.Resources, layout.ResourceCount{Name: resource, Entities: v.entities[resource]})
 			}
 			more = append(more, store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()})
 		}
 	}
-	return m.writeLocked(ctx, func(next *layout.Migration) {
+	return m.ledger.writeLocked(ctx, func(next *layout.Migration) {
 		if next.Phase, next.Owner = Finished, ""; m.config.InPlace {
-			next.Phase, next.Owner = Deleting, m.record.Owner
+			next.Phase, next.Owner = Deleting, m.ledger.record.Owner
 		}
 	}, more...)
 }
@@ -92,23 +92,23 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	case Deleting:
 		return 0, ErrDeleting
 	}
-	if err := m.write(ctx, func(next *layout.Migration) { next.Phase = Aborting }); err != nil {
+	if err := m.ledger.write(ctx, func(next *layout.Migration) { next.Phase = Aborting }); err != nil {
 		return 0, err
 	}
 	record, version := layout.MigrationKey{}.Key(), layout.VersionKey{}.Key()
-	err = m.scanTarget(ctx, func(items []expr.Item) error {
+	err = m.calls.scanTarget(ctx, func(items []expr.Item) error {
 		var keys []store.Key
 		for _, item := range items {
 			if key := store.KeyOf(item); m.aborts(key) && key != record && key != version {
 				keys = append(keys, key)
 			}
 		}
-		if err := m.beat(ctx); err != nil {
+		if err := m.ledger.beat(ctx); err != nil {
 			return err
 		}
 		counts := Counts{}
-		err := m.fenced(ctx, deletions(keys), counts)
-		m.booked.add(counts)
+		err := m.copier.fenced(ctx, deletions(keys), counts)
+		m.ledger.booked.add(counts)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	if err != nil {
 		return deleted, err
 	}
-	check, err := m.fence(record)
+	check, err := m.ledger.fence(record)
 	if err != nil {
 		return deleted, err
 	}
@@ -126,10 +126,10 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	if m.config.InPlace {
 		last = append(last, m.restoration()...)
 	} else {
-		last = append(last, m.version(m.config.ClientMinVersion))
+		last = append(last, m.ledger.version(m.config.ClientMinVersion))
 	}
 	applied := false
-	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
+	err = m.ledger.patientlyOwn(ctx, func(ctx context.Context) error {
 		results, err := m.config.Target.Transact(ctx, last)
 		applied = err == nil && table.Applied(results)
 		return err
@@ -137,7 +137,7 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	if err != nil || applied {
 		return deleted, err
 	}
-	if found, err := m.load(ctx); err != nil || found != nil { // it is gone when the reply of the first try was lost
+	if found, err := m.ledger.load(ctx); err != nil || found != nil { // it is gone when the reply of the first try was lost
 		return deleted, errors.Join(err, ErrTaken)
 	}
 	return deleted, nil
@@ -154,14 +154,14 @@ func deletions(keys []store.Key) []store.Write {
 // aborts reports whether an item of the target is the migration's.
 func (m *Migration) aborts(key store.Key) bool {
 	if m.config.InPlace {
-		return m.adds(key) || strings.HasPrefix(key.SK, layout.QueryMigrationParts().Prefix) && key.PK == ownPartition
+		return m.derivation.adds(key) || strings.HasPrefix(key.SK, layout.QueryMigrationParts().Prefix) && key.PK == ownPartition
 	}
 	return !m.isOwnRegistry(key)
 }
 
 // isOwnRegistry reports whether a key is of the namespace registered in the target for the migration.
 func (m *Migration) isOwnRegistry(key store.Key) bool {
-	if m.rules.NS == "" || key.PK != ownPartition {
+	if m.derivation.rules.NS == "" || key.PK != ownPartition {
 		return false
 	}
 	return strings.HasPrefix(key.SK, layout.QueryNamespaces().Prefix) || strings.HasPrefix(key.SK, layout.QueryNamespaceIDs().Prefix)

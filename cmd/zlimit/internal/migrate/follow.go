@@ -42,10 +42,10 @@ func (m *Migration) follow(ctx context.Context, quiet, timeout time.Duration) er
 	if !ok {
 		return ErrStream
 	}
-	f := follower{Migration: m, streamer: streamer, at: map[string]store.Position{}, skipped: map[string]int{}}
+	f := follower{m: m, streamer: streamer, at: map[string]store.Position{}, skipped: map[string]int{}}
 	began := m.config.Now()
 	for last := began; ; {
-		if err := m.beat(ctx); err != nil {
+		if err := m.ledger.beat(ctx); err != nil {
 			return err
 		}
 		changed, err := f.round(ctx)
@@ -71,7 +71,7 @@ func (m *Migration) follow(ctx context.Context, quiet, timeout time.Duration) er
 
 // A follower reads the change stream.
 type follower struct {
-	*Migration
+	m        *Migration
 	streamer store.Streamer
 	at       map[string]store.Position // with the iterators, which are not kept
 	skipped  map[string]int            // changes without a meaning since it was noted how far a partition was read
@@ -80,7 +80,7 @@ type follower struct {
 // round reads all partitions up to their ends so far. It reports whether anything changed that the target follows from.
 func (f *follower) round(ctx context.Context) (changed bool, err error) {
 	var partitions []store.Partition
-	err = f.source.Patiently(ctx, func(ctx context.Context) (err error) {
+	err = f.m.source.Patiently(ctx, func(ctx context.Context) (err error) {
 		partitions, err = f.streamer.Partitions(ctx)
 		return err
 	})
@@ -93,7 +93,7 @@ func (f *follower) round(ctx context.Context) (changed bool, err error) {
 	}
 	for _, p := range partitions {
 		// The changes of an item go on in a child after those in its parent.
-		if f.part(streamPrefix+p.ID).Done || listed[p.Parent] && !f.part(streamPrefix+p.Parent).Done {
+		if f.m.ledger.part(streamPrefix+p.ID).Done || listed[p.Parent] && !f.m.ledger.part(streamPrefix+p.Parent).Done {
 			continue
 		}
 		more, err := f.partition(ctx, p.ID)
@@ -108,16 +108,16 @@ func (f *follower) round(ctx context.Context) (changed bool, err error) {
 // partition reads a partition up to its end so far.
 func (f *follower) partition(ctx context.Context, id string) (changed bool, err error) {
 	for {
-		if err := f.beat(ctx); err != nil {
+		if err := f.m.ledger.beat(ctx); err != nil {
 			return changed, err
 		}
-		part := f.part(streamPrefix + id)
+		part := f.m.ledger.part(streamPrefix + id)
 		at, ok := f.at[id]
 		if !ok {
 			at = store.Position{After: store.Sequence(part.Position)}
 		}
 		var page store.ChangePage
-		err = f.source.Patiently(ctx, func(ctx context.Context) (err error) {
+		err = f.m.source.Patiently(ctx, func(ctx context.Context) (err error) {
 			page, err = f.streamer.Changes(ctx, id, at, batchChanges)
 			return err
 		})
@@ -125,7 +125,7 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 			return changed, err
 		}
 		if page.Gap && part.Position != "" {
-			return changed, f.restart(ctx)
+			return changed, f.m.restart(ctx)
 		}
 		f.at[id] = page.Next
 		if len(page.Changes) == 0 && !page.End {
@@ -143,7 +143,7 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 		}
 		f.skipped[id] = 0
 		part.Position, part.Done = string(page.Next.After), page.End
-		if err := f.savePart(ctx, part, counts); err != nil || page.End {
+		if err := f.m.ledger.savePart(ctx, part, counts); err != nil || page.End {
 			return changed, err
 		}
 	}
@@ -151,7 +151,7 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 
 // apply brings the target in line with the source, where changes say that it may differ.
 func (f *follower) apply(ctx context.Context, changes []store.Change, counts Counts) (relevant bool, err error) {
-	started := layout.ParseTime(f.record.StartedAt).Add(-clockMargin)
+	started := layout.ParseTime(f.m.ledger.record.StartedAt).Add(-clockMargin)
 	w := work{}
 	var last time.Time
 	for i := range changes {
@@ -161,13 +161,13 @@ func (f *follower) apply(ctx context.Context, changes []store.Change, counts Cou
 		}
 		counts[CountChanges]++
 		last = c.At
-		if f.adds(c.Key) {
+		if f.m.derivation.adds(c.Key) {
 			w.addRemoved(c.Key)
 			continue
 		}
 		w.add(c.Key)
 		if c.Old != nil { // what followed from it may have to go
-			for _, it := range f.alone(c.Old).Items {
+			for _, it := range f.m.derivation.alone(c.Old).Items {
 				w.affected[it.Key] = true
 			}
 		}
@@ -175,16 +175,16 @@ func (f *follower) apply(ctx context.Context, changes []store.Change, counts Cou
 	if len(w.groups)+len(w.singles) == 0 {
 		return false, nil
 	}
-	f.mu.Lock()
-	f.lag = max(0, f.config.Now().Sub(last))
-	f.mu.Unlock()
-	return true, f.bring(ctx, w, counts)
+	f.m.ledger.mu.Lock()
+	f.m.ledger.lag = max(0, f.m.config.Now().Sub(last))
+	f.m.ledger.mu.Unlock()
+	return true, f.m.copier.bring(ctx, w, counts)
 }
 
 // concerns reports whether anything of the target may follow from an item that changed.
 func (f *follower) concerns(c *store.Change) bool {
-	if f.adds(c.Key) { // by this migration, except what programs delete together with an entity
-		return isMoved(c.Key) && c.New == nil && !f.expired(c.Old)
+	if f.m.derivation.adds(c.Key) { // by this migration, except what programs delete together with an entity
+		return isMoved(c.Key) && c.New == nil && !f.m.derivation.expired(c.Old)
 	}
 	switch recordOf(c.Key) {
 	case ownRecord, versionRecord, registryRecord, unknownRecord:
@@ -195,33 +195,33 @@ func (f *follower) concerns(c *store.Change) bool {
 }
 
 // alone returns what would follow from an item if it were the only one.
-func (m *Migration) alone(item expr.Item) Result {
+func (dv *derivation) alone(item expr.Item) Result {
 	if _, ok := group(store.KeyOf(item)); ok {
-		return m.added(m.rules.Group([]expr.Item{item}, func(layout.BucketKey) bool { return false }))
+		return dv.added(dv.rules.Group([]expr.Item{item}, func(layout.BucketKey) bool { return false }))
 	}
-	return m.one(item)
+	return dv.one(item)
 }
 
 // restart has the copy begin again.
 func (m *Migration) restart(ctx context.Context) error {
-	if err := m.write(ctx, func(next *layout.Migration) {
-		next.Phase, next.StartedAt = Copying, layout.FormatTime(m.sourceTime())
+	if err := m.ledger.write(ctx, func(next *layout.Migration) {
+		next.Phase, next.StartedAt = Copying, layout.FormatTime(m.calls.sourceTime())
 	}); err != nil {
 		return err
 	}
-	m.mu.Lock()
+	m.ledger.mu.Lock()
 	var names []string
-	for name := range m.parts {
+	for name := range m.ledger.parts {
 		names = append(names, name)
 	}
-	m.mu.Unlock()
+	m.ledger.mu.Unlock()
 	for _, name := range names {
-		part := m.part(name)
+		part := m.ledger.part(name)
 		if strings.HasPrefix(name, streamPrefix) {
 			part.Position = "" // of forgotten changes
 		}
 		part.AfterPK, part.AfterSK, part.Done = "", "", false
-		if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
+		if err := m.ledger.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
 			return err
 		}
 	}

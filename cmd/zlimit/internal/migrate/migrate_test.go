@@ -272,8 +272,8 @@ func TestTakeOver(t *testing.T) {
 		c, left := w.config(&process{}), []time.Duration{}
 		c.Waiting = func(other Rival) {
 			left = append(left, other.Left)
-			if host, _ := os.Hostname(); !strings.Contains(other.Owner, host) || other.Owner != first.record.Owner || !other.Started.Equal(began.Truncate(time.Second)) {
-				t.Errorf("a run that waits is told of %+v, want %s of %v", other, first.record.Owner, began)
+			if host, _ := os.Hostname(); !strings.Contains(other.Owner, host) || other.Owner != first.ledger.record.Owner || !other.Started.Equal(began.Truncate(time.Second)) {
+				t.Errorf("a run that waits is told of %+v, want %s of %v", other, first.ledger.record.Owner, began)
 			}
 		}
 		second, err := Start(ctx, c)
@@ -289,11 +289,11 @@ func TestTakeOver(t *testing.T) {
 		if err := first.Copy(ctx); !errors.Is(err, ErrTaken) {
 			t.Errorf("Copy() of the first run = %v, want ErrTaken", err)
 		}
-		if err := first.savePart(ctx, first.part(segmentPart(0)), Counts{}); !errors.Is(err, ErrTaken) {
+		if err := first.ledger.savePart(ctx, first.ledger.part(segmentPart(0)), Counts{}); !errors.Is(err, ErrTaken) {
 			t.Errorf("savePart() of the first run = %v, want ErrTaken", err)
 		}
 		time.Sleep(time.Minute)
-		if err := first.beat(ctx); !errors.Is(err, ErrTaken) {
+		if err := first.ledger.beat(ctx); !errors.Is(err, ErrTaken) {
 			t.Errorf("beat() of the first run = %v, want ErrTaken", err)
 		}
 		if err := errors.Join(first.Release(ctx), second.Release(ctx)); err != nil {
@@ -323,7 +323,7 @@ func TestFence(t *testing.T) {
 		}
 		before := len(contents(t, w.target))
 		gone := work{affected: map[store.Key]bool{layout.BucketKey{NS: "ns", Entity: "key-1", Resource: "gpt-4"}.Key(): true}}
-		if err := first.bring(ctx, gone, Counts{}); !errors.Is(err, ErrTaken) {
+		if err := first.copier.bring(ctx, gone, Counts{}); !errors.Is(err, ErrTaken) {
 			t.Errorf("bring() of the first run = %v, want ErrTaken", err)
 		}
 		if after := len(contents(t, w.target)); after != before {

@@ -19,15 +19,15 @@ func TestPace(t *testing.T) {
 		}
 		began := time.Now()
 		for range 50 {
-			if err := m.rest(t.Context(), m.pace.owe(10)); err != nil {
+			if err := m.calls.rest(t.Context(), m.calls.pace.owe(10)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if took := time.Since(began); took != 49*100*time.Millisecond {
 			t.Errorf("500 units at 100 a second took %v, want the time of all but the last call", took)
 		}
-		m.pace.rate = 0
-		if err := m.rest(t.Context(), m.pace.owe(1e9)); err != nil || time.Since(began) != 4900*time.Millisecond {
+		m.calls.pace.rate = 0
+		if err := m.calls.rest(t.Context(), m.calls.pace.owe(1e9)); err != nil || time.Since(began) != 4900*time.Millisecond {
 			t.Errorf("a run without a rate waits")
 		}
 	})
@@ -124,7 +124,7 @@ func TestRate(t *testing.T) {
 			t.Fatal(err)
 		}
 		copied.Store(true)
-		took, owed := time.Since(began), time.Until(m.pace.free)
+		took, owed := time.Since(began), time.Until(m.calls.pace.free)
 		want := time.Duration((p.billed.Read + p.billed.Write) / rate * float64(time.Second))
 		if diff := took + owed - want; diff < -time.Millisecond || diff > time.Millisecond || took < 4*c.Term {
 			t.Errorf("Copy() took %v, and owes %v; %.0f at %v units a second take %v", took, owed, p.billed, rate, want)

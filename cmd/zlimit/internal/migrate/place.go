@@ -16,15 +16,22 @@ import (
 // buckets with partition keys of their own, and the records of children, since the source had neither. All other items
 // are the source's.
 
+// A derivation tells what follows from items of the source.
+type derivation struct {
+	config *Config
+	calls  *calls
+	rules  Rules
+}
+
 // adds reports whether an item of this key is one that a migration in place adds.
-func (m *Migration) adds(key store.Key) bool {
-	return m.config.InPlace && (isMoved(key) || m.rules.NS != "" && strings.HasPrefix(key.PK, m.rules.NS+"/"))
+func (dv *derivation) adds(key store.Key) bool {
+	return dv.config.InPlace && (isMoved(key) || dv.rules.NS != "" && strings.HasPrefix(key.PK, dv.rules.NS+"/"))
 }
 
 // isOwn reports whether nothing follows from an item of a table that is migrated in place: it was added, or is about the
 // whole table.
-func (m *Migration) isOwn(key store.Key) bool {
-	return m.adds(key) || m.config.InPlace && key.PK == ownPartition
+func (dv *derivation) isOwn(key store.Key) bool {
+	return dv.adds(key) || dv.config.InPlace && key.PK == ownPartition
 }
 
 // isMoved reports whether the items of a namespace of 0.10.0 have none of this key.
@@ -54,15 +61,15 @@ func isOld(key store.Key) bool {
 }
 
 // added leaves out existing items from the results of a source in place.
-func (m *Migration) added(r Result) Result {
-	if m.config.InPlace {
-		r.Items = slices.DeleteFunc(r.Items, func(it Item) bool { return !m.adds(it.Key) })
+func (dv *derivation) added(r Result) Result {
+	if dv.config.InPlace {
+		r.Items = slices.DeleteFunc(r.Items, func(it Item) bool { return !dv.adds(it.Key) })
 	}
 	return r
 }
 
 // one returns the results of an item that stands by itself.
-func (m *Migration) one(item expr.Item) Result { return m.added(m.rules.One(item)) }
+func (dv *derivation) one(item expr.Item) Result { return dv.added(dv.rules.One(item)) }
 
 // A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have one key
 // in the target. Limits, entities and registries of the two would then be taken for those of one program.
@@ -106,7 +113,7 @@ func CheckMixed(ctx context.Context, c Config) error {
 	}
 	x := mixer{id: c.Rules.NS, mix: Mix{Namespace: c.Namespace}}
 	for q := (store.Scan{}); ; {
-		page, err := m.scan(ctx, q, Counts{})
+		page, err := m.calls.scan(ctx, q, Counts{})
 		if err != nil {
 			return err
 		}
@@ -126,7 +133,7 @@ func CheckMixed(ctx context.Context, c Config) error {
 // It returns [ErrNotEmpty] or [ErrMixed] where items that it would add could not be told from others.
 func (m *Migration) survey(ctx context.Context) (register string, err error) {
 	name := m.config.Namespace
-	found, err := m.readOwn(ctx, layout.NamespaceKey{Name: name}.Key())
+	found, err := m.ledger.readOwn(ctx, layout.NamespaceKey{Name: name}.Key())
 	if err != nil {
 		return "", err
 	}
@@ -138,7 +145,7 @@ func (m *Migration) survey(ctx context.Context) (register string, err error) {
 		}
 		x.id = it.ID
 	}
-	err = m.scanTarget(ctx, func(items []expr.Item) error {
+	err = m.calls.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			key := store.KeyOf(item)
 			if isMoved(key) {
@@ -154,13 +161,13 @@ func (m *Migration) survey(ctx context.Context) (register string, err error) {
 	case err != nil:
 		return "", err
 	case x.mix.Bare == store.Key{}:
-		m.rules.NS = ""
+		m.derivation.rules.NS = ""
 		return "", nil
 	case x.id != "":
-		m.rules.NS = x.id
+		m.derivation.rules.NS = x.id
 		return "", nil
 	}
-	m.rules.NS = layout.NewNamespaceID()
+	m.derivation.rules.NS = layout.NewNamespaceID()
 	return name, nil
 }
 
@@ -174,10 +181,10 @@ func (m *Migration) registration(name string) (writes []store.Write, err error) 
 		return nil, err
 	}
 	byName := layout.Namespace{
-		Key: layout.NamespaceKey{Name: name}, ID: m.rules.NS, Name: name, Status: activeNamespace, CreatedAt: layout.FormatTime(m.config.Now()),
+		Key: layout.NamespaceKey{Name: name}, ID: m.derivation.rules.NS, Name: name, Status: activeNamespace, CreatedAt: layout.FormatTime(m.config.Now()),
 	}
 	byID := layout.NamespaceID{
-		Key: layout.NamespaceIDKey{ID: m.rules.NS}, ID: byName.ID, Name: name, Status: byName.Status, CreatedAt: byName.CreatedAt,
+		Key: layout.NamespaceIDKey{ID: m.derivation.rules.NS}, ID: byName.ID, Name: name, Status: byName.Status, CreatedAt: byName.CreatedAt,
 	}
 	return []store.Write{
 		{Kind: store.Put, Key: byName.Key.Key(), Item: byName.Encode(), Expr: absent},
@@ -188,12 +195,12 @@ func (m *Migration) registration(name string) (writes []store.Write, err error) 
 // restoration returns the writes that take back a migration in place, except the added items.
 func (m *Migration) restoration() []store.Write {
 	version := store.Write{Kind: store.Delete, Key: layout.VersionKey{}.Key()}
-	if len(m.record.Before) > 0 {
-		version.Kind, version.Item = store.Put, m.record.Before
+	if len(m.ledger.record.Before) > 0 {
+		version.Kind, version.Item = store.Put, m.ledger.record.Before
 	}
 	writes := []store.Write{version}
-	if name := m.record.Namespace; name != "" {
-		writes = append(writes, deletions([]store.Key{layout.NamespaceKey{Name: name}.Key(), layout.NamespaceIDKey{ID: m.rules.NS}.Key()})...)
+	if name := m.ledger.record.Namespace; name != "" {
+		writes = append(writes, deletions([]store.Key{layout.NamespaceKey{Name: name}.Key(), layout.NamespaceIDKey{ID: m.derivation.rules.NS}.Key()})...)
 	}
 	return writes
 }
@@ -202,44 +209,44 @@ const sweepPart = "delete"
 
 // sweep deletes the old items after a migration in place, and ends it. Those of which nothing could be carried over stay.
 func (m *Migration) sweep(ctx context.Context) error {
-	part := m.part(sweepPart)
+	part := m.ledger.part(sweepPart)
 	q := store.Scan{Limit: m.config.Page, Consistent: true}
 	if part.AfterPK != "" {
 		q.Continue = store.Cursor(store.Key{PK: part.AfterPK, SK: part.AfterSK}.Join(nil))
 	}
 	for !part.Done {
-		if err := m.beat(ctx); err != nil {
+		if err := m.ledger.beat(ctx); err != nil {
 			return err
 		}
 		counts := decodeCounts(part.Counts)
-		page, err := m.scan(ctx, q, counts)
+		page, err := m.calls.scan(ctx, q, counts)
 		if err != nil {
 			return err
 		}
 		var keys []store.Key
 		for _, item := range page.Items {
-			if key := store.KeyOf(item); isOld(key) && !m.keeps(item) {
+			if key := store.KeyOf(item); isOld(key) && !m.derivation.keeps(item) {
 				keys = append(keys, key)
 			}
 		}
-		if err := m.fenced(ctx, deletions(keys), counts); err != nil {
+		if err := m.copier.fenced(ctx, deletions(keys), counts); err != nil {
 			return err
 		}
 		counts[CountDeleted] += int64(len(keys))
 		last := store.KeyOf(expr.Item(page.Next))
 		part.AfterPK, part.AfterSK, part.Done = last.PK, last.SK, page.Next == nil
-		if err := m.savePart(ctx, part, counts); err != nil {
+		if err := m.ledger.savePart(ctx, part, counts); err != nil {
 			return err
 		}
-		q.Continue, part = page.Next, m.part(sweepPart)
+		q.Continue, part = page.Next, m.ledger.part(sweepPart)
 	}
-	return m.write(ctx, func(next *layout.Migration) { next.Phase, next.Owner = Finished, "" })
+	return m.ledger.write(ctx, func(next *layout.Migration) { next.Phase, next.Owner = Finished, "" })
 }
 
 // keeps reports whether nothing could be carried over of an item, by itself.
-func (m *Migration) keeps(item expr.Item) bool {
+func (dv *derivation) keeps(item expr.Item) bool {
 	key := store.KeyOf(item)
-	return slices.ContainsFunc(m.alone(item).Losses, func(l Loss) bool {
+	return slices.ContainsFunc(dv.alone(item).Losses, func(l Loss) bool {
 		return l.Key == key && (l.Reason == lostUnknown || l.Reason == lostMalformed || l.Reason == lostName || l.Reason == lostWindows)
 	})
 }

@@ -63,11 +63,11 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.rules.NS == "" {
-		m.rules.NS = strings.Repeat("n", 11) // as long as an id is
+	if m.derivation.rules.NS == "" {
+		m.derivation.rules.NS = strings.Repeat("n", 11) // as long as an id is
 	}
 	p, counts := &Plan{InPlace: c.InPlace}, Counts{}
-	if p.Items, p.Bytes, err = m.scanner.Estimate(ctx); err != nil {
+	if p.Items, p.Bytes, err = m.calls.scanner.Estimate(ctx); err != nil {
 		return nil, err
 	}
 	switch err := m.startStream(ctx); {
@@ -81,12 +81,12 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 			return nil, err
 		}
 	}
-	s := sampler{Migration: m, plan: p, shapes: map[Shape]int64{}, losses: map[string]*LossCount{}, counts: counts}
+	s := sampler{m: m, plan: p, shapes: map[Shape]int64{}, losses: map[string]*LossCount{}, counts: counts}
 	s.mixer.mix.Namespace = c.Namespace
-	if s.mixer.id, _, err = m.namespaceIn(ctx, c.Namespace, counts); err != nil {
+	if s.mixer.id, _, err = m.calls.namespaceIn(ctx, c.Namespace, counts); err != nil {
 		return nil, err
 	}
-	if _, err = m.readVersion(ctx, &s.refused, counts); err != nil {
+	if _, err = m.calls.readVersion(ctx, &s.refused, counts); err != nil {
 		return nil, err
 	}
 	if err := s.run(ctx, sample); err != nil {
@@ -101,7 +101,7 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 
 // A sampler goes through pages of all parts of the source in turn.
 type sampler struct {
-	*Migration
+	m      *Migration
 	plan   *Plan
 	shapes map[Shape]int64
 	losses map[string]*LossCount
@@ -136,14 +136,14 @@ type share struct {
 
 func (s *sampler) run(ctx context.Context, sample int64) error {
 	p := s.plan
-	queue := make([]store.Scan, s.config.Segments)
-	last := make([]share, s.config.Segments)
+	queue := make([]store.Scan, s.m.config.Segments)
+	last := make([]share, s.m.config.Segments)
 	for i := range queue {
-		queue[i] = store.Scan{Segment: i, Segments: s.config.Segments, Limit: s.config.Page}
+		queue[i] = store.Scan{Segment: i, Segments: s.m.config.Segments, Limit: s.m.config.Page}
 	}
 	for len(queue) > 0 && p.Sampled < sample {
 		q := queue[0]
-		page, err := s.scanPage(ctx, q, s.counts)
+		page, err := s.m.calls.scanPage(ctx, q, s.counts)
 		if err != nil {
 			return err
 		}
@@ -189,8 +189,8 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) erro
 		q, grouped := group(key)
 		var r Result
 		switch {
-		case !grouped && !s.inGroup(key, last.pk):
-			r = s.one(item)
+		case !grouped && !s.m.derivation.inGroup(key, last.pk):
+			r = s.m.derivation.one(item)
 			e := s.estimate(r.Items)
 			e.reading += blocks(size, 4096) // read again, by its key
 			s.all.add(e, 1)
@@ -200,7 +200,7 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) erro
 		default:
 			before := s.counts[CountReadUnits]
 			var err error
-			if r, err = s.derive(ctx, q, s.counts); errors.As(err, new(*RefusedError)) {
+			if r, err = s.m.derivation.derive(ctx, q, s.counts); errors.As(err, new(*RefusedError)) {
 				continue // for an item that comes later in the sample
 			} else if err != nil {
 				return err
@@ -259,10 +259,10 @@ func (s *sampler) extrapolate() {
 			p.Losses[i].Items = int64(float64(p.Losses[i].Items) * scale)
 		}
 	}
-	pages := float64(p.Items)/float64(s.config.Page) + float64(s.config.Segments)
+	pages := float64(p.Items)/float64(s.m.config.Page) + float64(s.m.config.Segments)
 	perPage := math.Ceil(float64(p.Targets) / max(1, pages) / maxWrites)
 	p.Copy.Write += 2 * min(pages*perPage, float64(p.Targets)) // the checks of the transactions
-	p.Copy.Write += pages + 2*float64(s.config.Segments)       // the checkpoints, the first of each part with its entry in an index
+	p.Copy.Write += pages + 2*float64(s.m.config.Segments)     // the checkpoints, the first of each part with its entry in an index
 	p.Copy.Read += float64(p.Bytes)/8192 + pages/4             // half a unit for 4 KB, rounded up page by page
 	p.Verify.Read += float64(p.Bytes)/4096 + pages/2
 	if p.InPlace {
@@ -313,14 +313,14 @@ func NamespaceIn(ctx context.Context, c Config, name string) (id string, ok bool
 	if err != nil {
 		return "", false, err
 	}
-	return m.namespaceIn(ctx, name, Counts{})
+	return m.calls.namespaceIn(ctx, name, Counts{})
 }
 
-func (m *Migration) namespaceIn(ctx context.Context, name string, counts Counts) (id string, ok bool, err error) {
+func (cl *calls) namespaceIn(ctx context.Context, name string, counts Counts) (id string, ok bool, err error) {
 	if name == "" {
 		return "", false, nil
 	}
-	items, err := m.read(ctx, m.source, []store.Key{layout.NamespaceKey{Name: name}.Key()}, counts)
+	items, err := cl.read(ctx, cl.source, []store.Key{layout.NamespaceKey{Name: name}.Key()}, counts)
 	if err != nil || items[0] == nil {
 		return "", false, err
 	}

@@ -94,25 +94,25 @@ func (e *RefusedError) version(c *Config, item expr.Item) (current bool) {
 }
 
 // readVersion is version for the source as it is.
-func (m *Migration) readVersion(ctx context.Context, e *RefusedError, counts Counts) (current bool, err error) {
-	items, err := m.read(ctx, m.source, []store.Key{layout.VersionKey{}.Key()}, counts)
+func (cl *calls) readVersion(ctx context.Context, e *RefusedError, counts Counts) (current bool, err error) {
+	items, err := cl.read(ctx, cl.source, []store.Key{layout.VersionKey{}.Key()}, counts)
 	if err != nil {
 		return false, err
 	}
-	return e.version(&m.config, items[0]), nil
+	return e.version(cl.config, items[0]), nil
 }
 
 // checkRefused returns a [*RefusedError] for a source that cannot be migrated, before anything is written. It reads all of a
 // source whose layout is that of this module. Any other source has no such items, and a run that meets one of them ends.
 func (m *Migration) checkRefused(ctx context.Context) error {
 	counts, found := Counts{}, &RefusedError{}
-	defer func() { m.booked.add(counts) }()
-	current, err := m.readVersion(ctx, found, counts)
+	defer func() { m.ledger.booked.add(counts) }()
+	current, err := m.calls.readVersion(ctx, found, counts)
 	if err != nil {
 		return err
 	}
 	for q := (store.Scan{}); current; {
-		page, err := m.scanPage(ctx, q, counts)
+		page, err := m.calls.scanPage(ctx, q, counts)
 		if err != nil {
 			return err
 		}

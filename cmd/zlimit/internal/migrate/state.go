@@ -2,14 +2,12 @@ package migrate
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -148,18 +146,13 @@ func decodeCounts(item expr.Item) Counts {
 
 // A Migration is a run that works on a migration. Its methods are called one after another.
 type Migration struct {
-	config         Config
-	rules          Rules
+	config         *Config
 	source, target *table.Table
-	scanner        store.Scanner
-	pace           pace
-	booked         tally // units that belong to no part
-
-	mu     sync.Mutex
-	record layout.Migration
-	beaten time.Time // when the record was last written
-	parts  map[string]*layout.MigrationPart
-	lag    time.Duration
+	ledger         *ledger
+	calls          *calls
+	derivation     *derivation
+	copier         *copier
+	verifier       *verifier
 }
 
 func (c *Config) defaults() {
@@ -204,15 +197,21 @@ func newMigration(c Config) (*Migration, error) {
 	if c.InPlace && c.Source != nil {
 		c.Target = c.Source
 	}
-	m := &Migration{config: c, rules: c.Rules, parts: map[string]*layout.MigrationPart{}}
-	m.target = table.New(c.Target, table.Options{Timeout: c.Timeout, Sleep: c.Sleep})
-	m.pace = pace{rate: c.Rate, now: c.Now, sleep: c.Sleep}
+	options := table.Options{Timeout: c.Timeout, Sleep: c.Sleep}
+	m := &Migration{config: &c, target: table.New(c.Target, options)}
+	pace := &pace{rate: c.Rate, now: c.Now, sleep: c.Sleep}
+	m.ledger = &ledger{config: &c, target: m.target, pace: pace, parts: map[string]*layout.MigrationPart{}}
+	m.calls = &calls{config: &c, target: m.target, pace: pace, ledger: m.ledger}
+	m.derivation = &derivation{config: &c, calls: m.calls, rules: c.Rules}
+	m.copier = &copier{config: &c, target: m.target, ledger: m.ledger, calls: m.calls, derivation: m.derivation}
+	m.verifier = &verifier{config: &c, target: m.target, ledger: m.ledger, calls: m.calls, derivation: m.derivation}
 	if c.Source == nil {
 		return m, nil
 	}
-	m.source = table.New(c.Source, table.Options{Timeout: c.Timeout, Sleep: c.Sleep})
+	m.source = table.New(c.Source, options)
+	m.calls.source = m.source
 	var ok bool
-	if m.scanner, ok = c.Source.(store.Scanner); !ok {
+	if m.calls.scanner, ok = c.Source.(store.Scanner); !ok {
 		return nil, store.ErrNoScan
 	}
 	return m, nil
@@ -225,18 +224,18 @@ func Find(ctx context.Context, c Config) (layout.Migration, Counts, error) {
 	if err != nil {
 		return layout.Migration{}, nil, err
 	}
-	found, err := m.load(ctx)
+	found, err := m.ledger.load(ctx)
 	switch {
 	case err != nil:
 		return layout.Migration{}, nil, err
 	case found == nil:
 		return layout.Migration{}, nil, ErrNone
 	}
-	if err := m.loadParts(ctx); err != nil {
+	if err := m.ledger.loadParts(ctx); err != nil {
 		return layout.Migration{}, nil, err
 	}
-	m.booked.set(decodeCounts(found.Counts)) // except what finding it took
-	return *found, m.counts(), nil
+	m.ledger.booked.set(decodeCounts(found.Counts)) // except what finding it took
+	return *found, m.ledger.counts(), nil
 }
 
 // Start begins a migration, or goes on with one from the same source. The target is closed to limiters from then on, by
@@ -246,7 +245,7 @@ func Start(ctx context.Context, c Config) (*Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := m.load(ctx)
+	found, err := m.ledger.load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +271,7 @@ func Resume(ctx context.Context, c Config) (*Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := m.load(ctx)
+	found, err := m.ledger.load(ctx)
 	switch {
 	case err != nil:
 		return nil, err
@@ -282,35 +281,8 @@ func Resume(ctx context.Context, c Config) (*Migration, error) {
 	return m, m.resume(ctx, found)
 }
 
-// load returns the record of the migration, nil for none.
-func (m *Migration) load(ctx context.Context) (*layout.Migration, error) {
-	items, err := m.readOwn(ctx, layout.MigrationKey{}.Key())
-	if err != nil || items[0] == nil {
-		return nil, err
-	}
-	found, err := layout.DecodeMigration(items[0])
-	return &found, err
-}
-
-// readOwn returns records about the whole table.
-func (m *Migration) readOwn(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
-	err = m.book(ctx, func(ctx context.Context) (err error) {
-		items, err = m.target.Read(ctx, keys...)
-		return err
-	})
-	return items, err
-}
-
 // guardVersion is a version that no client has: it closes a target until the migration to it is finished.
 const guardVersion = layout.Migrating
-
-func (m *Migration) version(clientMin string) store.Write {
-	it := layout.Version{
-		SchemaVersion: m.config.SchemaVersion, ClientMinVersion: clientMin, UpdatedAt: layout.FormatTime(m.config.Now()),
-		UpdatedBy: "zlimit migrate",
-	}
-	return store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()}
-}
 
 // begin writes the record of a new migration, and closes the target, in one transaction.
 func (m *Migration) begin(ctx context.Context) error {
@@ -336,9 +308,9 @@ func (m *Migration) begin(ctx context.Context) error {
 		return err
 	}
 	now := m.config.Now()
-	m.record = layout.Migration{
-		Source: m.config.SourceName, NamespaceID: m.rules.NS, Cascade: m.rules.Cascade, Windows: strings.Join(m.rules.Windows, ","),
-		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.sourceTime()), Owner: m.newOwner(), Beats: 1,
+	m.ledger.record = layout.Migration{
+		Source: m.config.SourceName, NamespaceID: m.derivation.rules.NS, Cascade: m.derivation.rules.Cascade, Windows: strings.Join(m.derivation.rules.Windows, ","),
+		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.calls.sourceTime()), Owner: m.ledger.newOwner(), Beats: 1,
 		InPlace: m.config.InPlace, Namespace: register, Before: before,
 	}
 	absent, err := layout.Insert()
@@ -350,8 +322,8 @@ func (m *Migration) begin(ctx context.Context) error {
 		return err
 	}
 	applied := false
-	writes := append([]store.Write{{Kind: store.Put, Key: m.record.Key.Key(), Item: m.record.Encode(), Expr: absent}, m.version(guardVersion)}, more...)
-	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
+	writes := append([]store.Write{{Kind: store.Put, Key: m.ledger.record.Key.Key(), Item: m.ledger.record.Encode(), Expr: absent}, m.ledger.version(guardVersion)}, more...)
+	err = m.ledger.patientlyOwn(ctx, func(ctx context.Context) error {
 		results, err := m.config.Target.Transact(ctx, writes)
 		applied = err == nil && table.Applied(results)
 		return err
@@ -359,15 +331,15 @@ func (m *Migration) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.beaten = now
+	m.ledger.beaten = now
 	if applied {
 		return nil
 	}
-	found, err := m.load(ctx) // of another run, or of this one by a write whose reply was lost
+	found, err := m.ledger.load(ctx) // of another run, or of this one by a write whose reply was lost
 	switch {
 	case err != nil:
 		return err
-	case found == nil || found.Owner != m.record.Owner:
+	case found == nil || found.Owner != m.ledger.record.Owner:
 		return ErrTaken
 	default:
 		return nil
@@ -379,20 +351,17 @@ func (m *Migration) startStream(ctx context.Context) error {
 	if !ok {
 		return ErrStream
 	}
-	err := m.source.Patiently(ctx, streamer.StartStream)
+	err := m.calls.source.Patiently(ctx, streamer.StartStream)
 	if errors.Is(err, store.ErrNoStream) {
 		return fmt.Errorf("%w: %w", ErrStream, err)
 	}
 	return err
 }
 
-// newOwner returns a name for this run that no other run has.
-func (m *Migration) newOwner() string { return m.config.Name + ", " + rand.Text()[:12] }
-
 // sourceTime returns the time by the clock of the source, as far as its replies have told it.
-func (m *Migration) sourceTime() time.Time {
-	now := m.config.Now()
-	if clock, ok := m.config.Source.(store.Clock); ok {
+func (cl *calls) sourceTime() time.Time {
+	now := cl.config.Now()
+	if clock, ok := cl.config.Source.(store.Clock); ok {
 		if offset, known := clock.Offset(); known {
 			now = now.Add(offset)
 		}
@@ -402,7 +371,7 @@ func (m *Migration) sourceTime() time.Time {
 
 // versionNow returns the attributes of the version record, none where there is no record.
 func (m *Migration) versionNow(ctx context.Context) (expr.Item, error) {
-	items, err := m.readOwn(ctx, layout.VersionKey{}.Key())
+	items, err := m.ledger.readOwn(ctx, layout.VersionKey{}.Key())
 	if err != nil || items[0] == nil {
 		return nil, err
 	}
@@ -411,7 +380,7 @@ func (m *Migration) versionNow(ctx context.Context) (expr.Item, error) {
 
 // checkEmpty returns an error where the target holds anything but registry and version records.
 func (m *Migration) checkEmpty(ctx context.Context) error {
-	return m.scanTarget(ctx, func(items []expr.Item) error {
+	return m.calls.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			if key := store.KeyOf(item); key.PK != ownPartition {
 				return fmt.Errorf("%w, such as PK %q, SK %q", ErrNotEmpty, key.PK, key.SK)
@@ -426,9 +395,9 @@ var ownPartition = layout.VersionKey{}.Key().PK
 
 // resume takes a migration over.
 func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
-	m.rules = Rules{NS: found.NamespaceID, Cascade: found.Cascade, Windows: strings.Split(found.Windows, ",")}
+	m.derivation.rules = Rules{NS: found.NamespaceID, Cascade: found.Cascade, Windows: strings.Split(found.Windows, ",")}
 	if found.Windows == "" {
-		m.rules.Windows = nil
+		m.derivation.rules.Windows = nil
 	}
 	m.config.Offline = found.Offline
 	if m.config.InPlace != found.InPlace {
@@ -442,7 +411,7 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 			return err
 		}
 		silent += pause
-		again, err := m.load(ctx)
+		again, err := m.ledger.load(ctx)
 		switch {
 		case err != nil:
 			return err
@@ -453,13 +422,13 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 		}
 		found = again
 	}
-	m.record = *found
-	m.booked.add(decodeCounts(found.Counts))
-	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = m.newOwner() }); err != nil {
+	m.ledger.record = *found
+	m.ledger.booked.add(decodeCounts(found.Counts))
+	if err := m.ledger.write(ctx, func(next *layout.Migration) { next.Owner = m.ledger.newOwner() }); err != nil {
 		return err
 	}
 	for try := 0; ; try++ {
-		err := m.loadParts(ctx)
+		err := m.ledger.loadParts(ctx)
 		if err == nil {
 			err = m.takeParts(ctx)
 		}
@@ -474,12 +443,12 @@ const partTries = 20
 
 // takeParts makes the parts of the copy those of this run. A run that had them, and wakes later, then inserts nothing.
 func (m *Migration) takeParts(ctx context.Context) error {
-	if m.record.Phase != Copying {
+	if m.ledger.record.Phase != Copying {
 		return nil
 	}
-	for segment := range int(m.record.Segments) {
-		if part := m.part(segmentPart(segment)); !part.Done && part.Owner != m.record.Owner {
-			if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
+	for segment := range int(m.ledger.record.Segments) {
+		if part := m.ledger.part(segmentPart(segment)); !part.Done && part.Owner != m.ledger.record.Owner {
+			if err := m.ledger.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
 				return err
 			}
 		}
@@ -487,69 +456,9 @@ func (m *Migration) takeParts(ctx context.Context) error {
 	return nil
 }
 
-// write changes the record of the migration, on condition that no other run has.
-func (m *Migration) write(ctx context.Context, change func(*layout.Migration)) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.writeLocked(ctx, change)
-}
-
-func (m *Migration) writeLocked(ctx context.Context, change func(*layout.Migration), more ...store.Write) error {
-	next, now := m.record, m.config.Now()
-	next.Beats++
-	next.Counts = m.booked.get().encode() // except this write
-	change(&next)
-	condition, err := layout.ReplaceMigration(m.record.Beats)
-	if err != nil {
-		return err
-	}
-	writes := append([]store.Write{{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition}}, more...)
-	applied := false
-	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
-		if len(writes) == 1 {
-			result, err := m.config.Target.Write(ctx, writes[0])
-			applied = result.Applied
-			return err
-		}
-		results, err := m.config.Target.Transact(ctx, writes)
-		applied = err == nil && table.Applied(results)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if !applied { // by another run, or by this one, when the reply of the write was lost
-		found, err := m.load(ctx)
-		if err != nil {
-			return err
-		}
-		if found == nil || found.Owner != next.Owner || found.Beats != next.Beats || found.Phase != next.Phase {
-			return ErrTaken
-		}
-	}
-	m.record, m.beaten = next, now
-	return nil
-}
-
-// patientlyOwn makes a call for the record of the migration that does no harm when it is made twice.
-func (m *Migration) patientlyOwn(ctx context.Context, do func(context.Context) error) error {
-	return m.book(ctx, func(ctx context.Context) error { return m.target.Patiently(ctx, do) })
-}
-
-// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps.
-// A plan is no run, and has nothing to tell.
-func (m *Migration) beat(ctx context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.record.Owner == "" || m.config.Now().Sub(m.beaten) < m.config.Term/4 {
-		return ctx.Err()
-	}
-	return m.writeLocked(ctx, func(*layout.Migration) {})
-}
-
 // Release ends the run, so that the next one need not wait. It is harmless after the migration was taken over.
 func (m *Migration) Release(ctx context.Context) error {
-	err := m.write(ctx, func(next *layout.Migration) { next.Owner = "" })
+	err := m.ledger.write(ctx, func(next *layout.Migration) { next.Owner = "" })
 	if errors.Is(err, ErrTaken) {
 		return nil
 	}
@@ -558,107 +467,11 @@ func (m *Migration) Release(ctx context.Context) error {
 
 // Phase returns the phase of the migration.
 func (m *Migration) Phase() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.record.Phase
-}
-
-// fence returns the check beside a write of an item: a record is still of this run. Parts side by side each check a
-// record of their own, since transactions that check one item at once get in each other's way.
-func (m *Migration) fence(record store.Key) (store.Write, error) {
-	m.mu.Lock()
-	owner := m.record.Owner
-	m.mu.Unlock()
-	check, err := layout.HoldMigration(owner)
-	return store.Write{Kind: store.Check, Key: record, Expr: check}, err
-}
-
-// loadParts reads how far the parts have come.
-func (m *Migration) loadParts(ctx context.Context) error {
-	q := layout.QueryMigrationParts()
-	q.Consistent = true
-	parts := map[string]*layout.MigrationPart{}
-	err := m.book(ctx, func(ctx context.Context) error {
-		for item, err := range m.target.Items(ctx, q) {
-			if err != nil {
-				return err
-			}
-			part, err := layout.DecodeMigrationPart(item)
-			if err != nil {
-				return err
-			}
-			parts[part.Key.Part] = &part
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.parts = parts
-	return nil
-}
-
-// part returns how far a part has come.
-func (m *Migration) part(name string) layout.MigrationPart {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := m.parts[name]; p != nil {
-		return *p
-	}
-	return layout.MigrationPart{Key: layout.MigrationPartKey{Part: name}}
-}
-
-// savePart writes how far a part has come.
-func (m *Migration) savePart(ctx context.Context, next layout.MigrationPart, counts Counts) error {
-	m.mu.Lock()
-	next.Owner = m.record.Owner
-	m.mu.Unlock()
-	last := next.Beats
-	next.Beats++
-	next.Counts = counts.encode()
-	condition, err := layout.Insert()
-	if last > 0 {
-		condition, err = layout.ReplaceMigration(last)
-	}
-	if err != nil {
-		return err
-	}
-	var result store.Result
-	err = m.patientlyOwn(ctx, func(ctx context.Context) (err error) {
-		result, err = m.config.Target.Write(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if !result.Applied && (result.Item == nil || !result.Item.Equal(next.Key.Key().Join(next.Encode()))) {
-		return ErrTaken
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.parts[next.Key.Part] = &next
-	m.config.Report(Progress{m.record.Phase, m.countsLocked(), m.lag})
-	return nil
-}
-
-// counts returns the sum of the counts of all parts, and of what belongs to none.
-func (m *Migration) counts() Counts {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.countsLocked()
-}
-
-func (m *Migration) countsLocked() Counts {
-	sum := Counts{}
-	sum.Add(m.booked.get())
-	for _, p := range m.parts {
-		sum.Add(decodeCounts(p.Counts))
-	}
-	return sum
+	m.ledger.mu.Lock()
+	defer m.ledger.mu.Unlock()
+	return m.ledger.record.Phase
 }
 
 // Counts returns the sum of what all runs have done, and of the units of all of their calls. Missing are the units of
 // the last write of an earlier run's record, and the unnoted ones of a crashed run.
-func (m *Migration) Counts() Counts { return m.counts() }
+func (m *Migration) Counts() Counts { return m.ledger.counts() }

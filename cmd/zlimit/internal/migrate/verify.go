@@ -9,6 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A Verification says how the target compares with what follows from the source.
@@ -39,11 +40,22 @@ const (
 // Verify compares every item of the target with what follows from the source, attribute by attribute. Where they differ it
 // looks again, up to four times with pauses, since a change may be on its way. Items that have expired do not count. It
 // reads all of both tables, and writes nothing but the record of the run.
-func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
+func (m *Migration) Verify(ctx context.Context) (*Verification, error) { return m.verifier.verify(ctx) }
+
+// A verifier compares the target with what follows from the source.
+type verifier struct {
+	config     *Config
+	target     *table.Table
+	ledger     *ledger
+	calls      *calls
+	derivation *derivation
+}
+
+func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
 	v := &Verification{Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
 	last := ""
-	for s := (store.Scan{Limit: m.config.Page, Consistent: true}); ; {
-		page, err := m.verifyPage(ctx, v, s, &last)
+	for s := (store.Scan{Limit: vf.config.Page, Consistent: true}); ; {
+		page, err := vf.verifyPage(ctx, v, s, &last)
 		if err != nil {
 			return nil, err
 		}
@@ -52,15 +64,15 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 		}
 	}
 	found := int64(0)
-	err := m.scanTarget(ctx, func(items []expr.Item) error {
+	err := vf.calls.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			key := store.KeyOf(item)
 			v.Clients = layout.Later(v.Clients, layout.OldestClient(key, item))
-			if key.PK != ownPartition && (!m.config.InPlace || m.adds(key)) && !m.expired(item) {
+			if key.PK != ownPartition && (!vf.config.InPlace || vf.derivation.adds(key)) && !vf.derivation.expired(item) {
 				found++
 			}
 		}
-		return m.beat(ctx)
+		return vf.ledger.beat(ctx)
 	})
 	if err != nil {
 		return nil, err
@@ -71,37 +83,37 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 }
 
 // verifyPage compares what follows from a page of the source.
-func (m *Migration) verifyPage(ctx context.Context, v *Verification, q store.Scan, last *string) (page store.Page, err error) {
-	if err := m.beat(ctx); err != nil {
+func (vf *verifier) verifyPage(ctx context.Context, v *Verification, q store.Scan, last *string) (page store.Page, err error) {
+	if err := vf.ledger.beat(ctx); err != nil {
 		return page, err
 	}
 	counts := Counts{}
-	defer func() { m.booked.add(counts) }()
-	if page, err = m.scan(ctx, q, counts); err != nil {
+	defer func() { vf.ledger.booked.add(counts) }()
+	if page, err = vf.calls.scan(ctx, q, counts); err != nil {
 		return page, err
 	}
 	for _, item := range page.Items {
-		if m.isOwn(store.KeyOf(item)) {
+		if vf.derivation.isOwn(store.KeyOf(item)) {
 			continue
 		}
-		if err := m.verifyItem(ctx, v, item, last, counts); err != nil {
+		if err := vf.verifyItem(ctx, v, item, last, counts); err != nil {
 			return page, err
 		}
 	}
 	return page, nil
 }
 
-func (m *Migration) expired(item expr.Item) bool {
+func (dv *derivation) expired(item expr.Item) bool {
 	at, ok := item.Get(layout.Table.TTL).Int()
-	return ok && at > 0 && at <= m.config.Now().Unix()
+	return ok && at > 0 && at <= dv.config.Now().Unix()
 }
 
 // verifyItem compares what follows from an item, or from its group.
-func (m *Migration) verifyItem(ctx context.Context, v *Verification, item expr.Item, last *string, counts Counts) error {
+func (vf *verifier) verifyItem(ctx context.Context, v *Verification, item expr.Item, last *string, counts Counts) error {
 	v.Source++
 	key := store.KeyOf(item)
 	_, grouped := group(key)
-	if !grouped && m.inGroup(key, *last) || grouped && key.PK == *last {
+	if !grouped && vf.derivation.inGroup(key, *last) || grouped && key.PK == *last {
 		return nil
 	}
 	if grouped {
@@ -113,11 +125,11 @@ func (m *Migration) verifyItem(ctx context.Context, v *Verification, item expr.I
 		w.groups = nil
 	}
 	for try := 1; ; try++ {
-		r, err := m.now(ctx, w, counts)
+		r, err := vf.derivation.now(ctx, w, counts)
 		if err != nil {
 			return err
 		}
-		differences, missing, err := m.compare(ctx, r.Items, counts)
+		differences, missing, err := vf.compare(ctx, r.Items, counts)
 		if err != nil {
 			return err
 		}
@@ -125,30 +137,30 @@ func (m *Migration) verifyItem(ctx context.Context, v *Verification, item expr.I
 			if try == 1 {
 				v.Moving++
 			}
-			if err := m.config.Sleep(ctx, m.config.Poll); err != nil {
+			if err := vf.config.Sleep(ctx, vf.config.Poll); err != nil {
 				return err
 			}
 			continue
 		}
-		v.take(m, r, differences, missing)
+		v.take(vf.derivation, r, differences, missing)
 		return nil
 	}
 }
 
 // now returns what follows from a part of the source now.
-func (m *Migration) now(ctx context.Context, w work, counts Counts) (r Result, err error) {
+func (dv *derivation) now(ctx context.Context, w work, counts Counts) (r Result, err error) {
 	for _, q := range w.groups {
-		if r, err = m.derive(ctx, q, counts); err != nil {
+		if r, err = dv.derive(ctx, q, counts); err != nil {
 			return r, err
 		}
 	}
-	items, err := m.read(ctx, m.source, slices.Collect(maps.Keys(w.singles)), counts)
+	items, err := dv.calls.read(ctx, dv.calls.source, slices.Collect(maps.Keys(w.singles)), counts)
 	if err != nil {
 		return r, err
 	}
 	for _, item := range items {
 		if item != nil {
-			one := m.one(item)
+			one := dv.one(item)
 			r.Items, r.Losses = append(r.Items, one.Items...), append(r.Losses, one.Losses...)
 		}
 	}
@@ -156,19 +168,19 @@ func (m *Migration) now(ctx context.Context, w work, counts Counts) (r Result, e
 }
 
 // compare returns how items of the target differ from those that follow.
-func (m *Migration) compare(ctx context.Context, items []Item, counts Counts) (differences []string, missing int64, err error) {
+func (vf *verifier) compare(ctx context.Context, items []Item, counts Counts) (differences []string, missing int64, err error) {
 	keys := make([]store.Key, len(items))
 	for i := range items {
 		keys[i] = items[i].Key
 	}
-	have, err := m.read(ctx, m.target, keys, counts)
+	have, err := vf.calls.read(ctx, vf.target, keys, counts)
 	if err != nil {
 		return nil, 0, err
 	}
 	for i, it := range items {
 		want := it.Key.Join(it.Attributes)
 		switch {
-		case m.expired(want) || have[i].Equal(want):
+		case vf.derivation.expired(want) || have[i].Equal(want):
 		case have[i] == nil:
 			missing++
 			differences = append(differences, fmt.Sprintf("PK %q, SK %q: missing", it.Key.PK, it.Key.SK))
@@ -199,7 +211,7 @@ func describe(want, have expr.Item) string {
 }
 
 // take adds compared items.
-func (v *Verification) take(m *Migration, r Result, differences []string, missing int64) {
+func (v *Verification) take(follows *derivation, r Result, differences []string, missing int64) {
 	v.Different += int64(len(differences))
 	v.missing += missing
 	v.Differences = append(v.Differences, differences[:min(len(differences), shownDifferences-len(v.Differences))]...)
@@ -207,19 +219,19 @@ func (v *Verification) take(m *Migration, r Result, differences []string, missin
 		v.Losses[l.Reason]++
 	}
 	for _, it := range r.Items {
-		if it.Key.PK != ownPartition && !m.expired(it.Key.Join(it.Attributes)) {
+		if it.Key.PK != ownPartition && !follows.expired(it.Key.Join(it.Attributes)) {
 			v.Items++
 		}
-		if k, ok := layout.ParseResourceConfigKey(it.Key); ok && k.NS == m.rules.NS {
+		if k, ok := layout.ParseResourceConfigKey(it.Key); ok && k.NS == follows.rules.NS {
 			v.resources[k.Resource] = true
 		}
-		if k, ok := layout.ParseEntityConfigKey(it.Key); ok && k.NS == m.rules.NS {
+		if k, ok := layout.ParseEntityConfigKey(it.Key); ok && k.NS == follows.rules.NS {
 			v.entities[k.Resource]++
 		}
-		if k, ok := layout.ParseResourceRegistryKey(it.Key); ok && k.NS == m.rules.NS {
+		if k, ok := layout.ParseResourceRegistryKey(it.Key); ok && k.NS == follows.rules.NS {
 			v.kept = true
 		}
-		if k, ok := layout.ParseEntityConfigRegistryKey(it.Key); ok && k.NS == m.rules.NS {
+		if k, ok := layout.ParseEntityConfigRegistryKey(it.Key); ok && k.NS == follows.rules.NS {
 			v.kept = true
 		}
 	}
