@@ -132,8 +132,24 @@ func (td *tender) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time.Dur
 	d.mu.Unlock()
 }
 
-// beat has the store hear of this process: it moves all slots of a bucket that are due to the present epoch, by one write.
+// untilLost returns the time until a hold of a bucket is lost, the next one.
+func (td *tender) untilLost(b *Bucket) time.Duration {
+	b.tended.mu.Lock()
+	defer b.tended.mu.Unlock()
+	first := td.after(math.MaxInt64)
+	for _, h := range b.tended.holds {
+		if h.phase == held {
+			first = min(first, h.ends)
+		}
+	}
+	return first - td.elapsed()
+}
+
+// beat has the store hear of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a hold
+// is lost, so that a store that does not answer keeps no holder from hearing of it.
 func (td *tender) beat(ctx context.Context, b *Bucket) {
+	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
+	defer cancel()
 	leave, err := b.tended.enter(ctx)
 	if err != nil {
 		return
