@@ -10,6 +10,9 @@ const (
 	metricOperations = "zlimit.store.operations"
 	metricUnits      = "zlimit.store.units"
 	metricShards     = "zlimit.shards"
+	metricSlots      = "zlimit.slots"
+	metricLost       = "zlimit.slots.lost"
+	metricWait       = "zlimit.request.wait"
 
 	attributeResult    = "zlimit.result"
 	attributeResource  = "zlimit.resource"

@@ -36,10 +36,16 @@ type observer struct {
 	operations metric.Int64Counter
 	units      metric.Float64Counter
 	shards     metric.Int64UpDownCounter
+	slots      metric.Int64UpDownCounter
+	lost       metric.Int64Counter
+	wait       metric.Float64Histogram
 }
 
 // durations are the bounds of the histogram, in seconds: a call of DynamoDB takes milliseconds, one in memory microseconds.
 var durations = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+
+// waits are the bounds of the histogram of waits, in seconds: callers wait for anything from moments to hours.
+var waits = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 
 // New returns an observer that reports events as metrics of a provider, for [zlimit.WithObserver]. It is safe for concurrent
 // use.
@@ -55,7 +61,7 @@ func New(provider metric.MeterProvider, opts ...Option) (zlimit.Observer, error)
 		opt(o)
 	}
 	m := provider.Meter(scope)
-	var errs [7]error
+	var errs [10]error
 	o.requests, errs[0] = m.Int64Counter(metricRequests, metric.WithUnit("{request}"),
 		metric.WithDescription("Requests that were decided."))
 	o.duration, errs[1] = m.Float64Histogram(metricDuration, metric.WithUnit("s"),
@@ -70,6 +76,13 @@ func New(provider metric.MeterProvider, opts ...Option) (zlimit.Observer, error)
 		metric.WithDescription("Read and write units that the store reports."))
 	o.shards, errs[5] = m.Int64UpDownCounter(metricShards, metric.WithUnit("{item}"),
 		metric.WithDescription("Items that this process has added to buckets by splitting them, less those that it has merged."))
+	o.slots, errs[7] = m.Int64UpDownCounter(metricSlots, metric.WithUnit("{slot}"),
+		metric.WithDescription("Slots that this process holds."))
+	o.lost, errs[8] = m.Int64Counter(metricLost, metric.WithUnit("{slot}"),
+		metric.WithDescription("Slots that this process has lost: the store was not reached in time, or the limiter was closed."))
+	o.wait, errs[9] = m.Float64Histogram(metricWait, metric.WithUnit("s"),
+		metric.WithDescription("How long requests that wait have to wait for their tokens, and of refused ones the queue that they met."),
+		metric.WithExplicitBucketBoundaries(waits...))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -93,6 +106,8 @@ func (o *observer) observe(ctx context.Context, e zlimit.Event) {
 		}
 	case zlimit.EventShards:
 		o.shards.Add(ctx, int64(e.Shards), metric.WithAttributes(attribute.String(attributeResource, e.Resource)))
+	case zlimit.EventSlots:
+		o.held(ctx, &e)
 	case zlimit.EventConfig, zlimit.EventOutage, zlimit.EventByHand: // for logs
 	}
 }
@@ -104,11 +119,49 @@ func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
 	}
 	o.requests.Add(ctx, 1, o.attributes(e, attribute.String(attributeLimit, e.Limit), attribute.String(attributeLevel, refusedBy)))
 	o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(e, attribute.String(attributeOperation, e.Operation)))
+	o.waited(ctx, e)
 	if e.Result != zlimit.ResultOK {
 		return
 	}
 	for _, a := range e.Amounts {
+		if s, ok := e.Statuses.Limit(a.Limit); ok && s.Limit.Term > 0 { // slots are told by events of their own
+			continue
+		}
 		o.tokens.Add(ctx, a.Tokens, metric.WithAttributeSet(o.set(e, attribute.String(attributeLimit, a.Limit))))
+	}
+}
+
+// waited records the wait of a request that waits. That of a refused one is the longest queue of its limits.
+func (o *observer) waited(ctx context.Context, e *zlimit.Event) {
+	if e.Operation != zlimit.OpWait && e.Operation != zlimit.OpReserve {
+		return
+	}
+	wait := e.Wait
+	switch e.Result {
+	case zlimit.ResultOK:
+	case zlimit.ResultRejected:
+		for _, s := range e.Statuses {
+			wait = max(wait, s.Queue)
+		}
+	default:
+		return
+	}
+	o.wait.Record(ctx, wait.Seconds(), o.attributes(e))
+}
+
+// held counts the slots that this process holds.
+func (o *observer) held(ctx context.Context, e *zlimit.Event) {
+	for _, a := range e.Amounts {
+		set := metric.WithAttributeSet(o.set(e, attribute.String(attributeLimit, a.Limit)))
+		switch e.Operation {
+		case zlimit.OpTakeSlots:
+			o.slots.Add(ctx, a.Tokens, set)
+		case zlimit.OpLoseSlots:
+			o.lost.Add(ctx, a.Tokens, set)
+			o.slots.Add(ctx, -a.Tokens, set)
+		default:
+			o.slots.Add(ctx, -a.Tokens, set)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package otelzlimit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -93,6 +94,80 @@ func TestScrape(t *testing.T) {
 	if t.Failed() {
 		t.Logf("the scrape is\n%s", strings.Join(got, "\n"))
 	}
+}
+
+// TestSlotsAndWaits holds slots, gives them back and loses some, by a limiter, and waits for tokens. Slots are no tokens.
+func TestSlotsAndWaits(t *testing.T) {
+	provider, scrape := newProvider(t)
+	observe, err := otelzlimit.New(provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	observed, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(observe), zlimit.WithClock(func() time.Time { return now }),
+		zlimit.WithDefaultLimits(zlimit.Slots("calls", 3), zlimit.PerSecond("rps", 1, zlimit.Burst(1))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(consume zlimit.Amounts) zlimit.Request {
+		return zlimit.Request{Entity: "alice", Resource: "api", Consume: consume}
+	}
+	var leases []*zlimit.Lease
+	for _, consume := range []zlimit.Amounts{{"calls": 1, "rps": 1}, {"calls": 1}, {"calls": 1}} {
+		lease, err := observed.Acquire(t.Context(), request(consume))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	if err := errors.Join(leases[0].Rollback(t.Context()), leases[1].Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := observed.Reserve(t.Context(), request(zlimit.Amounts{"rps": 1}), zlimit.MaxWait(1500*time.Millisecond)); err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
+			t.Fatal(err)
+		}
+	}
+	check := func(want ...string) {
+		t.Helper()
+		got := scrape()
+		for _, line := range want {
+			if !slices.Contains(got, line) {
+				t.Errorf("the scrape has no %s", line)
+			}
+		}
+		for _, line := range got {
+			if strings.HasPrefix(line, "zlimit_tokens") && strings.Contains(line, `zlimit_limit="calls"`) {
+				t.Errorf("slots are counted as tokens: %s", line)
+			}
+		}
+		if t.Failed() {
+			t.Logf("the scrape is\n%s", strings.Join(got, "\n"))
+		}
+	}
+	check(
+		`zlimit_slots{zlimit_limit="calls",zlimit_resource="api"} 1`,
+		`zlimit_request_wait_seconds_count{zlimit_resource="api",zlimit_result="ok"} 2`,
+		`zlimit_request_wait_seconds_count{zlimit_resource="api",zlimit_result="rejected"} 1`,
+		`zlimit_request_wait_seconds_sum{zlimit_resource="api",zlimit_result="rejected"} 1`,
+		`zlimit_tokens_total{zlimit_limit="rps",zlimit_resource="api"} 3`,
+		`zlimit_tokens_returned_total{zlimit_limit="rps",zlimit_resource="api"} 1`,
+	)
+	sum := `zlimit_request_wait_seconds_sum{zlimit_resource="api",zlimit_result="ok"} `
+	for _, line := range scrape() {
+		if waited, ok := strings.CutPrefix(line, sum); ok {
+			if seconds, err := strconv.ParseFloat(waited, 64); err != nil || seconds < 0.9 || seconds > 1 {
+				t.Errorf("the requests that waited did so for %s seconds, want one", waited)
+			}
+		}
+	}
+	if err := observed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(
+		`zlimit_slots{zlimit_limit="calls",zlimit_resource="api"} 0`,
+		`zlimit_slots_lost_total{zlimit_limit="calls",zlimit_resource="api"} 1`,
+	)
 }
 
 // TestSeriesDoNotGrowWithEntities reports a million requests of as many entities.
@@ -203,6 +278,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 		observe(t.Context(), zlimit.Event{Kind: kind, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: 1}}, WriteUnits: 1, Shards: 1})
 	}
 	observe(t.Context(), zlimit.Event{Kind: zlimit.EventSettle, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: -1}}})
+	observe(t.Context(), zlimit.Event{Kind: zlimit.EventSlots, Operation: zlimit.OpTakeSlots, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "slots", Tokens: 1}}})
 	usage(t.Context(), llm.Report{Status: 200, FirstByte: 1, Call: llm.Call{Stream: true}, Usage: llm.Usage{Complete: true}})
 	known := map[string]bool{}
 	for _, line := range scrape() {
@@ -212,7 +288,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 			known[base+"_bucket"] = true
 		}
 	}
-	metrics := regexp.MustCompile(`\b(zlimit|gen_ai)_\w+(_total|_bucket|_sum|_count|_shards)\b`)
+	metrics := regexp.MustCompile(`\b(zlimit|gen_ai)_\w+(_total|_bucket|_sum|_count|_shards|_slots)\b`)
 	for _, name := range []string{"dashboard.json", "alerts.yaml"} {
 		text, err := os.ReadFile("../docs/telemetry/" + name)
 		if err != nil {

@@ -24,6 +24,26 @@ func ExampleSlots() {
 	// Output: zlimit: rate limit exceeded: team/render workers (requested 1, available 0 of 1), retry after 1s
 }
 
+func ExampleStatus_Held() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("workers", 5)))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	lease, err := limiter.Acquire(ctx, zlimit.Request{Entity: "team", Resource: "render", Consume: zlimit.Amounts{"workers": 2}})
+	if err != nil {
+		panic(err)
+	}
+	for _, status := range lease.Statuses() {
+		fmt.Println(status.Held(), "held,", status.Available, "free")
+	}
+	fmt.Println(lease.Commit(ctx))
+	// Output:
+	// 2 held, 3 free
+	// <nil>
+}
+
 func ExampleLease_Lost() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("lock", 1)))

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -365,7 +366,7 @@ func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err er
 	}
 	corrections := le.pending
 	if op == OpRollback {
-		corrections = bucket.Negated(le.amounts)
+		corrections = slices.DeleteFunc(bucket.Negated(le.amounts), func(a bucket.Amount) bool { return le.receipt.HasSlots(a.Limit) })
 	}
 	le.limiter.tell(ctx, s, Event{
 		Kind: EventSettle, Operation: op, Entity: le.receipt.Entity(), Resource: le.receipt.Resource(), Lease: le.number,

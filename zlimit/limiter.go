@@ -206,6 +206,7 @@ func start(
 		Resized: func(ctx context.Context, entity, resource string, shards int) {
 			l.tell(ctx, stopwatch{}, Event{Kind: EventShards, Operation: "resize", Entity: entity, Resource: resource, Shards: shards})
 		},
+		SlotsChanged: l.tellSlots,
 	})
 	if away != nil {
 		l.entry.enterLater(ctx, embedded, away)
@@ -335,6 +336,12 @@ type Stats struct {
 	Unreturned uint64 `json:"unreturned"`
 	// StampsFixed counts refill stamps of a clock far ahead of all others that were set back.
 	StampsFixed uint64 `json:"stamps_fixed"`
+	// SlotsHeld is the number of slots that this limiter holds now, those of parents and of wider resources included: see
+	// [Slots]. SlotsTaken counts those taken since the limiter was made, and SlotsLost those of them that were lost. The
+	// rest were given back.
+	SlotsHeld  int64  `json:"slots_held"`
+	SlotsTaken uint64 `json:"slots_taken"`
+	SlotsLost  uint64 `json:"slots_lost"`
 	// Outages counts how often the store became unavailable, so that calls of it were not made until it answered again. The
 	// limiters that [RateLimiter.Namespace] returns share it. Outage is true while that is so.
 	Outages uint64     `json:"outages"`
@@ -379,6 +386,9 @@ func (l *RateLimiter) Stats() Stats {
 		UnknownSettled:  l.stats.unsettled.Load(),
 		Unreturned:      l.engine.Unreturned.Load(),
 		StampsFixed:     l.engine.StampsFixed.Load(),
+		SlotsHeld:       l.engine.SlotsHeld.Load(),
+		SlotsTaken:      l.engine.SlotsTaken.Load(),
+		SlotsLost:       l.engine.SlotsLost.Load(),
 		Config:          l.Limits.CacheStats(),
 	}
 }

@@ -72,6 +72,24 @@ func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, 
 	l.tell(ctx, s, e)
 }
 
+// The operations of [EventSlots].
+const (
+	OpTakeSlots     = "take slots"
+	OpGiveSlotsBack = "give slots back"
+	OpLoseSlots     = "lose slots"
+)
+
+// tellSlots tells of slots that were taken, given back or lost.
+func (l *RateLimiter) tellSlots(ctx context.Context, c protocol.SlotChange) {
+	if l.options.observer == nil {
+		return
+	}
+	op := [...]string{protocol.SlotsTaken: OpTakeSlots, protocol.SlotsGivenBack: OpGiveSlotsBack, protocol.SlotsLost: OpLoseSlots}[c.Fate]
+	l.tell(ctx, stopwatch{}, Event{
+		Kind: EventSlots, Operation: op, Entity: c.Entity, Resource: c.Resource, Amounts: []Amount{{c.Limit, c.Slots}},
+	})
+}
+
 // leasesTold counts the leases of the process that observers were told of.
 var leasesTold atomic.Uint64
 

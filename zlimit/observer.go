@@ -16,7 +16,7 @@ type Event struct {
 	Kind EventKind `json:"kind"`
 	// Operation names the call of the event: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
 	// [OpRollback]. For EventStore it is the call of the store, such as "write"; for EventByHand it is "reset" or "top
-	// up".
+	// up"; for EventSlots it is [OpTakeSlots], [OpGiveSlotsBack] or [OpLoseSlots].
 	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
 	Time time.Time `json:"time"`
@@ -72,11 +72,15 @@ const (
 	EventOutage
 	// EventByHand is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in whole tokens.
 	EventByHand
+	// EventSlots tells of slots that this process took, gave back or lost; Amounts has the limit with their number. Entity
+	// and Resource are those of the bucket, which may be that of a parent. Each slot that is taken is given back or lost
+	// later, once. A request that is rejected by another level takes slots as well, and gives them back.
+	EventSlots
 )
 
 var eventKinds = [...]string{
 	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
-	EventOutage: "outage", EventByHand: "by hand",
+	EventOutage: "outage", EventByHand: "by hand", EventSlots: "slots",
 }
 
 // String returns the name of the kind, such as "decision".
@@ -148,7 +152,7 @@ func Observers(observers ...Observer) Observer {
 
 // LogTo returns an observer that logs each event at a level:
 //   - failures as errors;
-//   - facts for an operator, such as outages, as warnings;
+//   - facts for an operator, such as outages and lost slots, as warnings;
 //   - rejections and changes of buckets and limits as information;
 //   - everything else for debugging.
 //
@@ -175,6 +179,9 @@ func (e *Event) level() slog.Level {
 	case ResultRejected:
 		return slog.LevelInfo
 	default:
+	}
+	if e.Kind == EventSlots && e.Operation == OpLoseSlots {
+		return slog.LevelWarn
 	}
 	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage || e.Kind == EventByHand {
 		return slog.LevelInfo

@@ -83,6 +83,15 @@ func (s Status) Possible() bool {
 	return s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
 }
 
+// Held returns how many slots are held, over all processes, where the limit is of [Slots]; 0 for a limit of tokens. After
+// the number was lowered there may be more than the capacity.
+func (s Status) Held() int64 {
+	if s.Limit.Term == 0 {
+		return 0
+	}
+	return s.Limit.Capacity - s.Available
+}
+
 // MarshalJSON returns the status as an object with durations in seconds, and null for [Never].
 func (s Status) MarshalJSON() ([]byte, error) {
 	type body struct {
@@ -102,6 +111,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Resets            string      `json:"resets,omitempty"`
 		Windows           string      `json:"windows,omitempty"`
 		Term              secondsJSON `json:"term_seconds,omitempty"`
+		Held              int64       `json:"held,omitempty"`
 		Zone              string      `json:"zone,omitempty"`
 		ResetsAt          time.Time   `json:"resets_at,omitzero"`
 		Window            *Limit      `json:"window,omitempty"`
@@ -113,7 +123,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
-		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
+		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Held(), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
 		s.Granted, s.GrantEnds,
 	})
 }

@@ -318,7 +318,7 @@ func (ds *debts) giveBack(ctx context.Context, t *taking) {
 	if err != nil && (len(s.due) == 0 || !ds.owe(ctx, t.bucket, s.due, err)) {
 		ds.tell(ctx, t.bucket, 1, err)
 	}
-	ds.settler.tender.giveUp(t.bucket, s.holds, slots)
+	ds.settler.tender.giveUp(ctx, t.bucket, s.holds, slots)
 }
 
 // createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has

@@ -36,6 +36,8 @@ type Options struct {
 
 	// Resized is told of a bucket that this process has split or merged, with the growth of its number of items.
 	Resized func(ctx context.Context, entity, resource string, shards int)
+	// SlotsChanged is told of slots that this process has taken, given back or lost; nil for none.
+	SlotsChanged func(ctx context.Context, change SlotChange)
 }
 
 // Limits are the limits that hold for the bucket of an entity and resource. They are never changed.
@@ -83,6 +85,9 @@ type Counts struct {
 	LostRaces   atomic.Uint64 // writes whose condition failed because another writer came first
 	Unreturned  atomic.Uint64 // takes of one level that could not be given back in the end, when another level fell short
 	StampsFixed atomic.Uint64 // refill stamps too far ahead that were set back
+	SlotsHeld   atomic.Int64  // slots that this process holds now
+	SlotsTaken  atomic.Uint64 // slots that it has taken
+	SlotsLost   atomic.Uint64 // those of them that it has lost
 }
 
 // An Engine takes and settles. Each of its parts knows those before it, and none after it. It is safe for concurrent use.

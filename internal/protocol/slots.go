@@ -58,6 +58,7 @@ type tended struct {
 
 	mu      sync.Mutex // guards what follows
 	holds   []*Hold
+	news    []SlotChange   // still to be told
 	leaves  []*leave       // that wait for the turn
 	running bool           // a goroutine tends them
 	changed bool           // since that goroutine looked at them last

@@ -62,6 +62,7 @@ func (td *tender) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
 	d.mu.Unlock()
 	end, err := d.enter(ctx)
 	if err != nil {
+		defer td.tellSlots(ctx, b)
 		return d.giveUp(lv, err)
 	}
 	defer end()
@@ -127,7 +128,8 @@ func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 		}
 		rest = slices.DeleteFunc(rest, func(h *Hold) bool { return slices.Contains(round, h) })
 	}
-	defer b.line.free() // after the lock
+	defer b.line.free() // after the lock, as what follows
+	defer td.tellSlots(ctx, b)
 	d := &b.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -247,7 +249,8 @@ func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, writ
 	}
 	d.mu.Unlock()
 	left, err := write(ctx, round)
-	defer b.line.free() // after the lock
+	defer b.line.free() // after the lock, as what follows
+	defer td.tellSlots(ctx, b)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range round {
@@ -296,6 +299,7 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 	d.mu.Lock()
 	d.holds, d.running = nil, false
 	d.mu.Unlock()
+	td.tellSlots(ctx, b)
 }
 
 // giveSlotsBack gives back slots of a request that was not admitted. It outlives the caller's context. Slots that are not given back are free
@@ -307,13 +311,13 @@ func (td *tender) giveSlotsBack(ctx context.Context, holds []*Hold) {
 	ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), td.options.SettleLimit)
 	defer cancel()
 	kept, err := td.release(ctx, holds)
-	td.giveUp(holds[0].bucket, kept, err)
+	td.giveUp(ctx, holds[0].bucket, kept, err)
 }
 
 // giveUp has this process not hold slots of a bucket any more that could not be given back, and logs why.
-func (td *tender) giveUp(b *Bucket, kept []*Hold, err error) {
+func (td *tender) giveUp(ctx context.Context, b *Bucket, kept []*Hold, err error) {
 	for _, h := range kept {
-		td.drop(h)
+		td.drop(ctx, h)
 	}
 	if err != nil {
 		td.options.Logger.Warn("zlimit: slots of a request that was not admitted could not be given back; they are free again within two terms",
@@ -322,8 +326,9 @@ func (td *tender) giveUp(b *Bucket, kept []*Hold, err error) {
 }
 
 // drop has this process not hold slots any more, and writes nothing.
-func (td *tender) drop(h *Hold) {
+func (td *tender) drop(ctx context.Context, h *Hold) {
 	d := &h.bucket.tended
+	defer td.tellSlots(ctx, h.bucket)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h.phase == held {

@@ -15,6 +15,9 @@ import (
 func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
 	d := &b.tended
 	d.mu.Lock()
+	for _, h := range holds {
+		d.note(h, SlotsTaken)
+	}
 	runs := !d.closed && (d.running || td.background.BeginTending())
 	if runs {
 		d.holds = append(d.holds, holds...)
@@ -25,6 +28,7 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 		go td.tend(context.WithoutCancel(ctx), b)
 	}
 	d.mu.Unlock()
+	td.tellSlots(ctx, b)
 	if runs {
 		return nil
 	}
@@ -40,6 +44,7 @@ func (td *tender) tend(ctx context.Context, b *Bucket) {
 			return
 		}
 		rest, ok := td.next(b)
+		td.tellSlots(ctx, b)
 		if !ok {
 			return
 		}
@@ -91,6 +96,7 @@ func (h *Hold) tell() {
 	if !h.told {
 		h.told = true
 		close(h.lost)
+		h.bucket.tended.note(h, SlotsLost)
 	}
 }
 
@@ -98,6 +104,9 @@ func (h *Hold) tell() {
 func (h *Hold) end() {
 	h.phase = gone
 	close(h.done)
+	if !h.told {
+		h.bucket.tended.note(h, SlotsGivenBack)
+	}
 }
 
 // isDue reports whether the process is to be heard of again.

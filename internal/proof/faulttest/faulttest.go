@@ -98,6 +98,22 @@ func Left(tb testing.TB, l *zlimit.RateLimiter, entity string) int64 {
 	return statuses[0].Available
 }
 
+// CheckSlots checks how many slots a limiter holds now, how many it has taken, and that none were lost. What it holds may still be
+// given back by another goroutine.
+func CheckSlots(tb testing.TB, l *zlimit.RateLimiter, held int64, taken uint64) {
+	tb.Helper()
+	stats := l.Stats()
+	for range 2000 {
+		if stats = l.Stats(); stats.SlotsHeld == held {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if stats.SlotsHeld != held || stats.SlotsTaken != taken || stats.SlotsLost != 0 {
+		tb.Errorf("slots held are %d, taken %d, lost %d; want %d, %d and none", stats.SlotsHeld, stats.SlotsTaken, stats.SlotsLost, held, taken)
+	}
+}
+
 // Break breaks all calls from now on; nil mends them.
 func (s *Store) Break(f Fault) {
 	if f == nil {

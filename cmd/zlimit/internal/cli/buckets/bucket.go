@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -118,6 +119,9 @@ func printBucketList(sh *shell.Shell, buckets []zlimit.Bucket) error {
 			},
 			show.Number("shards", func(l bucketLine) int64 { return int64(l.bucket.Shards) }),
 		},
+	}
+	if slices.ContainsFunc(rows, func(l bucketLine) bool { return l.status.Limit.Term > 0 }) {
+		l.Columns = append(l.Columns, show.Number("held", func(l bucketLine) int64 { return l.status.Held() }))
 	}
 	return l.Print(sh)
 }

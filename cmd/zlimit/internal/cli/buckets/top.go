@@ -27,7 +27,8 @@ func TopCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Watch buckets: balances, what is consumed, shards",
 		Long: `Top shows the buckets of a resource, or of every resource with limits of its
 own, every two seconds: what is left of each limit, what was consumed since the
-last look, over how many items the bucket is spread. The first look has nothing
+last look, over how many items the bucket is spread. It shows how many slots are
+held, and how long queues are, where there are any. The first look has nothing
 before it, and shows - as consumed; a script asks for two with --count 2. Those
 that consume most come first, or with --sort left those with the least part
 left. What an entity was charged for requests of its children is not consumed by
@@ -136,6 +137,9 @@ type topRow struct {
 	FromChildren zlimit.Quantity `json:"from_children,omitzero"`
 	ChildrenRate float64         `json:"from_children_per_second,omitzero"`
 	Shards       int             `json:"shards"`
+	Held         int64           `json:"held,omitzero"`          // slots
+	Queue        float64         `json:"queue_seconds,omitzero"` // in which what flows in pays the debt
+	slots        bool
 }
 
 // A TopLook is one look at all buckets.
@@ -190,6 +194,7 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 				key := topKey{b.Entity, b.Resource, s.Limit.Name}
 				after[key] = taken{own[s.Limit.Name], b.FromChildren[s.Limit.Name]}
 				row := topRow{Entity: b.Entity, Resource: b.Resource, Limit: s.Limit.Name, Available: s.Available, Capacity: s.Now().Capacity, Shards: b.Shards}
+				row.Held, row.Queue, row.slots = s.Held(), s.Queue.Seconds(), s.Limit.Term > 0
 				if t.before != nil {
 					row.since(after[key], t.before[key], max(now.Sub(t.at).Seconds(), 0.001))
 				}
@@ -212,6 +217,14 @@ func (r *topRow) since(now, before taken, seconds float64) {
 	r.Consumed, r.PerSecond = &consumed, &rate
 	r.FromChildren = max(now.children-before.children, 0)
 	r.ChildrenRate = float64(r.FromChildren) / 1000 / seconds
+}
+
+// held returns how many slots are held, "" for a limit of tokens.
+func (r *topRow) held() string {
+	if !r.slots {
+		return ""
+	}
+	return show.Grouped(r.Held)
 }
 
 // left returns the part of the capacity that is left, from 0 to 1.
@@ -286,9 +299,24 @@ func (t *top) print(look *TopLook) error {
 	if t.children {
 		header = slices.Insert(header, len(header)-1, "children/s>")
 	}
+	held := slices.ContainsFunc(look.Rows, func(r topRow) bool { return r.slots })
+	queue := slices.ContainsFunc(look.Rows, func(r topRow) bool { return r.Queue > 0 })
+	if held {
+		header = append(header, "held>")
+	}
+	if queue {
+		header = append(header, "queue>")
+	}
 	rows := make([][]string, len(look.Rows))
 	for i := range look.Rows {
-		rows[i] = t.cells(&look.Rows[i])
+		r := &look.Rows[i]
+		rows[i] = t.cells(r)
+		if held {
+			rows[i] = append(rows[i], r.held())
+		}
+		if queue {
+			rows[i] = append(rows[i], show.Queue(time.Duration(r.Queue*float64(time.Second))))
+		}
 	}
 	if len(rows) > 0 {
 		p.Table(header, rows)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -21,6 +22,14 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	if several {
 		header = slices.Insert(header, 0, "entity")
 	}
+	held := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Limit.Term > 0 })
+	if held {
+		header = append(header, "held>")
+	}
+	queue := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Queue > 0 })
+	if queue {
+		header = append(header, "queue>")
+	}
 	if requested {
 		header = append(header, "requested>", "wait>")
 	}
@@ -32,6 +41,12 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 		}
 		if several {
 			row = slices.Insert(row, 0, s.Entity)
+		}
+		if held {
+			row = append(row, Held(s))
+		}
+		if queue {
+			row = append(row, Queue(s.Queue))
 		}
 		if requested {
 			wait := ""
@@ -54,6 +69,22 @@ func Amount(limit string, n int64) string {
 		return "$" + grammar.FormatAmount(limit, n)
 	}
 	return Grouped(n)
+}
+
+// Held returns how many slots of a limit are held, "" for one of tokens.
+func Held(s zlimit.Status) string {
+	if s.Limit.Term == 0 {
+		return ""
+	}
+	return Grouped(s.Held())
+}
+
+// Queue returns the length of a queue, "" for none.
+func Queue(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return Brief(d)
 }
 
 // granted returns what a limit may hold beyond its capacity, and until when; "" for nothing.

@@ -1,0 +1,90 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// TestSlotsOfACall holds a slot from before a call is sent until its answer has been read to the end, or left. It gives the slot back once,
+// whatever became of the call.
+func TestSlotsOfACall(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.Slots("calls", 2), zlimit.PerMinute("rpm", 100))
+	goOn := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		faulttest.CheckSlots(t, limiter, 1, limiter.Stats().SlotsTaken)
+		_, _ = io.WriteString(w, "first ")
+		w.(http.Flusher).Flush()
+		select {
+		case <-goOn:
+			_, _ = io.WriteString(w, "last")
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	consume := func(*http.Request) (zlimit.Request, error) {
+		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"calls": 1, "rpm": 1}}, nil
+	}
+	transport := &httplimit.Transport{Limiter: limiter, Request: consume}
+	call := func(ctx context.Context) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&http.Client{Transport: transport}).Do(r)
+	}
+	taken := uint64(0)
+	for name, end := range map[string]func(cancel func(), body io.ReadCloser){
+		"read to the end": func(_ func(), body io.ReadCloser) {
+			goOn <- struct{}{}
+			if rest, err := io.ReadAll(body); string(rest) != "last" || err != nil {
+				t.Errorf("the rest is %q, %v", rest, err)
+			}
+		},
+		"closed": func(_ func(), body io.ReadCloser) { _ = body.Close() },
+		"left": func(cancel func(), body io.ReadCloser) {
+			cancel()
+			if _, err := io.ReadAll(body); !errors.Is(err, context.Canceled) {
+				t.Errorf("an answer that was left ends with %v", err)
+			}
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		response, err := call(ctx)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		taken++
+		if first, err := bufio.NewReaderSize(response.Body, 16).ReadString(' '); first != "first " || err != nil {
+			t.Fatalf("%s: %q, %v", name, first, err)
+		}
+		faulttest.CheckSlots(t, limiter, 1, taken)
+		end(cancel, response.Body)
+		_ = response.Body.Close()
+		cancel()
+		faulttest.CheckSlots(t, limiter, 0, taken)
+	}
+	nowhere := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nowhere") }
+	for name, base := range map[string]http.RoundTripper{
+		"never sent": &http.Transport{DialContext: nowhere},
+		"broken":     roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }),
+	} {
+		transport.Base = base
+		if response, err := call(t.Context()); err == nil {
+			_ = response.Body.Close()
+			t.Errorf("%s: no error", name)
+		}
+		taken++
+		faulttest.CheckSlots(t, limiter, 0, taken)
+	}
+}
