@@ -245,8 +245,8 @@ func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 }
 
 // StreamClientInterceptor is [UnaryClientInterceptor] for streams. A stream acquires once when it is opened, or with
-// [PerMessage] for each outgoing message. A stream that gRPC cannot open gives back what it took; one that another
-// interceptor opens, and then fails, does not. The lease of any other is committed when the stream ends: RecvMsg has
+// [PerMessage] for each outgoing message. A stream that gRPC cannot open gives back its tokens. A stream opened and
+// then failed by another interceptor does not. The lease of any other is committed when the stream ends: RecvMsg has
 // returned an error or the only answer, or the context has ended. A client that abandons a stream must therefore cancel
 // its context, as gRPC asks anyway. A stream is cancelled when a message is refused, so that the server does not take
 // the earlier messages for all.

@@ -18,8 +18,8 @@ import (
 // A Key finds the entity that a request is charged to.
 type Key func(*http.Request) (entity string, err error)
 
-// A KeyError says that a request has no key, or a key that breaks a rule. It does not hold the key, which may be
-// secret.
+// A KeyError is of a request without a key, or with a key that breaks a rule. It does not hold the key, which
+// may be secret.
 type KeyError struct {
 	Source string // the place of the key, such as "header X-API-Key"
 	Reason string // the rule that it breaks

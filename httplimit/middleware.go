@@ -117,8 +117,7 @@ type middleware struct {
 //
 // The fields of the response are set before the handler is called, so that it may change them. The ResponseWriter is
 // passed on as it is, so that flushing, hijacking and [http.ResponseController] work as without the middleware. A
-// response that ends long after its handler, such as that of a hijacked connection, is settled when the handler
-// returns.
+// response may end long after its handler, as on a hijacked connection. It is settled when the handler returns.
 //
 // New panics for a nil limiter or function, or a wrong option. A request costs what [zlimit.RateLimiter.Acquire] and
 // [zlimit.Lease.Commit] cost.

@@ -41,8 +41,8 @@ type Problem struct {
 //	anything else                                500
 //
 // A deadline is the server's for the request, and passed before the limits were known. A context is canceled by a
-// client that went away, or by a server that shuts down. The first reads no answer. In the second case the client reads
-// the answer.
+// client's leaving, or by a server's shutdown. The first reads no answer. In the second case the client reads the
+// answer.
 //
 // The answer hides entities and causes from the client.
 func ProblemOf(err error) Problem {

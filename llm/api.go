@@ -75,8 +75,8 @@ func (p *pattern) match(path string) (wild string, ok bool) {
 // A table has the known calls by the ends of their paths, so that base paths of gateways do not matter.
 type table []pattern
 
-// isPlain reports whether a path means the same to all servers. Some servers take segments of dots out of paths, and
-// some read the text after a semicolon, a percent sign or a backslash in another way.
+// isPlain reports whether a path means the same to all servers. Some servers take segments of dots out of paths.
+// Some read the text after a semicolon, a percent sign or a backslash in another way.
 func isPlain(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {

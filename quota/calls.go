@@ -41,7 +41,7 @@ type calls struct {
 	loose  costs  // of round trips in flight without a reservation
 	closed costs  // of all calls that are over, cancelled ones left out
 	next   uint64 // the next round trip claims the first open entry from this id on
-	// Calls that are over, closed and still to be recorded, and those of them that the provider's news already knows.
+	// Calls that are over, closed and still to be recorded, and those already known to the provider's news.
 	unrecorded, known int
 	news              *news // nil: nothing was learned
 }

@@ -22,8 +22,8 @@ type Deletion struct {
 	Data   bool   `json:"data"`             // whether table and bucket are deleted, with all that they hold
 }
 
-// Delete deletes a stack. Table and bucket stay, unless data says otherwise. With data they go first, so that a
-// deletion that ended too early can be repeated. Delete calls confirm before it deletes anything, and tells watch what
+// Delete deletes a stack. Table and bucket stay, unless data says otherwise. With data they go first, so that an
+// interrupted deletion can be repeated. Delete calls confirm before it deletes anything, and tells watch what
 // CloudFormation does. A stack that is not there is [ErrNotFound]; a deletion under way is joined.
 func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm func(*Deletion) (bool, error), watch func(Event)) (*Deletion, error) {
 	if err := validateName(name); err != nil {

@@ -26,8 +26,7 @@ type Hooks struct {
 	Confirm func(*Plan) (bool, error)
 	// Watch is told what CloudFormation does.
 	Watch func(Event)
-	// Join is told that CloudFormation is at work on the stack already, and that the deployment first waits for its
-	// end.
+	// Join is told when CloudFormation is at work on the stack already. The deployment first waits for its end.
 	Join func(status string)
 }
 

@@ -39,7 +39,7 @@ const (
 	codeAge        = 24 * time.Hour // of code that no release names, before it is deleted: another deployment may be about to use it
 )
 
-// ErrNoRelease says that the stack never had a version, or had it so long ago that the bucket no longer keeps it.
+// ErrNoRelease says that the stack never had a version, or had it too long ago for the bucket to keep it.
 var ErrNoRelease = errors.New("the stack's bucket has no such version")
 
 // errForeign says that another program has put an object in the place of releases.

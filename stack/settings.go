@@ -101,8 +101,8 @@ type Options struct {
 	Tags map[string]string `json:"tags"`
 	// Code is the program of aggregator and provisioner. A stack that has one of them keeps its code without.
 	Code *Code `json:"code,omitzero"`
-	// Version brings the stack back to an earlier version, with its template and its code from the stack's bucket, and
-	// with all settings as they are. See [Manager.Versions]. It goes without settings, tags and code. "" is for this
+	// Version brings the stack back to an earlier version, with all settings as they are. The template and the code
+	// are those in the stack's bucket. See [Manager.Versions]. It goes without settings, tags and code. "" is for this
 	// version.
 	Version string `json:"version,omitempty"`
 	// AllowDowngrade lets this version take the place of a later one, where the table admits it.

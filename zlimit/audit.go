@@ -374,9 +374,9 @@ type retention struct {
 // tableLevel is the system config of the registry's namespace, whose audit retention holds for the whole table.
 var tableLevel = configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: registryNamespace}.Key(), ns: registryNamespace}
 
-// SetAuditRetention sets how long audit events are kept that are written from now on, in whole days up to 36,500; 0
-// stands for 90 days. It holds in every namespace of the table whose own [Config.AuditRetention] is 0. It is for
-// those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
+// SetAuditRetention sets how long later audit events are kept, in whole days up to 36,500; 0 stands for 90 days. It
+// holds in every namespace of the table whose own [Config.AuditRetention] is 0. It is for those who deploy: no
+// audit event tells of it, and a principal that is bound to one namespace may not do it.
 //
 // Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any
 // call. It costs a read, and a conditional write where the retention changes, one unit each. The first write costs one for an index.

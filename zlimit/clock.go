@@ -10,7 +10,7 @@ import (
 
 // A clock tells the time of a limiter: the time of its store, as far as the replies tell it, or of its machine. The
 // time is set back by more than lead at most once in clockGap, since the refill would flow in again each time. A clock
-// that is set back again within that gap stands still. It is safe for concurrent use.
+// set back again within that gap stands still. It is safe for concurrent use.
 type clock struct {
 	read   func() time.Time
 	store  store.Clock   // nil where the limiter goes by read alone

@@ -20,7 +20,7 @@ import (
 
 // Errors without data. Tell them apart with [errors.Is].
 var (
-	// ErrNoLimits says that no level has limits for the entity and resource, or that the requested level has none.
+	// ErrNoLimits says that no level has limits for the entity and resource, or the requested level has none.
 	ErrNoLimits = errors.New("zlimit: no limits configured")
 	// ErrLeaseClosed says that a lease was committed or rolled back before.
 	ErrLeaseClosed = errors.New("zlimit: lease closed")

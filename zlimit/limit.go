@@ -120,7 +120,7 @@ func Monthly(name string, amount int64, zone string) Limit {
 }
 
 // Cron returns a quota of an amount of tokens, which is full anew whenever one of the patterns begins. A pattern begins
-// with a minute of local time that matches, after a minute that does not. A pattern has the five fields minute, hour,
+// with a matching minute of local time, after a minute that does not match. A pattern has the five fields minute, hour,
 // day of month, month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons stand between
 // several.
 //
@@ -173,8 +173,8 @@ func Session(name string, amount int64, length time.Duration) Limit {
 //
 // The first window that a minute is of holds. At the end of a window with a higher capacity, tokens above the new
 // capacity are gone. The windows of a limit are in its time zone, which is UTC unless [Limit.In] says another one.
-// Clocks that skip a minute skip windows that begin and end in it. A limit with windows is for stored limits, and not
-// for [Request.Limits].
+// Clocks that skip a minute skip the windows within it. A limit with windows is for stored limits, and not for
+// [Request.Limits].
 func (l Limit) When(pattern, change string) Limit {
 	if l.Windows != "" {
 		l.Windows += "; "

@@ -86,7 +86,7 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// UnmarshalJSON sets the limit from an object like that of [Limit.MarshalJSON], or from a string like that of
+// UnmarshalJSON sets the limit from an object as [Limit.MarshalJSON] writes it, or from a string as of
 // [Limit.MarshalText]. Without refill_amount the capacity flows in per period. Anything else is a [*ValidationError],
 // and leaves the limit as it is.
 func (l *Limit) UnmarshalJSON(text []byte) error {

@@ -17,9 +17,9 @@ import (
 // they leave its file. It is safe for concurrent use.
 type ManagedService struct{ l *RateLimiter }
 
-// A ManagedRun is the right of one program to change the managed levels of a namespace. Every write asks in its
-// transaction that the run still has the lock of the namespace, and that the level has not changed since the read. So
-// two programs never write by turns, at any clocks and pauses. A run is for one goroutine.
+// A ManagedRun is the right of one program to change the managed levels of a namespace. The transaction of every
+// write asks for the run's lock of the namespace, and for the level as it was read. So two programs never write by
+// turns, at any clocks and pauses. A run is for one goroutine.
 type ManagedRun struct {
 	s       *ManagedService
 	lock    managedLock
@@ -105,7 +105,7 @@ type managedLock struct {
 var (
 	// ErrLocked says that another program has the lock; the error is a [*LockedError].
 	ErrLocked = errors.New("zlimit: limits are being changed")
-	// ErrLockLost says that the lock expired and that another program took it. Nothing more can be written with it.
+	// ErrLockLost says that the lock expired, and another program took it. Nothing more can be written with it.
 	ErrLockLost = errors.New("zlimit: the lock expired, and another program took it")
 	// ErrLevelChanged says that a level is not as the program has seen it.
 	ErrLevelChanged = errors.New("zlimit: limits were changed by another writer")

@@ -15,8 +15,8 @@ import (
 // others.
 func Name(text string) string { return grammar.EncodeName(text, reservedName) }
 
-// OriginalName returns the text whose [Name] a name is. It returns false for a text that was cut, and for a name that
-// Name does not return.
+// OriginalName returns the text whose [Name] a name is. It returns false for a cut text, and for a name that Name
+// does not return.
 func OriginalName(name string) (text string, ok bool) {
 	if name == "" {
 		return "", false

@@ -309,8 +309,8 @@ func WithPrincipal(name string) Option { return func(o *options) { o.principal =
 // buckets, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
-// WithLogger sets the log for facts that an operator should know, such as a config that cannot be refreshed; by default
-// there is none.
+// WithLogger sets the log for facts that an operator should know, such as a failed refresh of limits; by default there
+// is none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // WithHooks changes a limiter in ways that the packages of this module alone may: their tests, and their deployments. The type

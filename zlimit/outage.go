@@ -77,7 +77,7 @@ func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
 	})
 }
 
-// note counts a request that an error left without the store, or with limits that could not be read again.
+// note counts a request left by an error without the store, or with limits that could not be read again.
 func (o *outageLog) note(ctx context.Context, c outageCounts, cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

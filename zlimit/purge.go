@@ -206,7 +206,7 @@ func (s *purge) sweep(ctx context.Context) error {
 	})
 }
 
-// reach deletes buckets and usage of the entities and resources that items name, and of those that these name in turn.
+// reach deletes buckets and usage of the entities and resources named by items, and of those that these name in turn.
 // Such items expire, so the index of the namespace does not have them.
 func (s *purge) reach(ctx context.Context, items []expr.Item) error {
 	queue := s.named(items)

@@ -22,9 +22,9 @@ type ResetReport struct {
 // ResetAll makes all buckets of a resource full again, of an entity, or of both, one by one, each as [LimitService.Reset] does. The request names
 // the resource, the entity, or both. With [ResetRequest.Limits] it resets these, and skips the buckets that lack one of them.
 //
-// A call that was interrupted, or that failed, goes on when it is made again with the operation ID of its report, within three days. It
-// resets no bucket a second time. The report is that of the moment when an error came. It may miss buckets that
-// are made while it runs: they start full. progress is called after each bucket, one call at a time, unless it is nil.
+// An interrupted or failed call goes on when it is made again with the operation ID of its report, within three days. It resets no
+// bucket a second time. The report is that of the moment when an error came. It may miss buckets that are made while it runs: they
+// start full. progress is called after each bucket, one call at a time, unless it is nil.
 //
 // Limits that no bucket has are a [*ValidationError]. Each bucket costs what Reset does: eight write units for one of a single item, and
 // some four reads. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which [NamespaceService.PurgeCost]

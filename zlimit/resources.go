@@ -32,9 +32,9 @@ type ResourceService struct{ l *RateLimiter }
 //   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
 //
 // Older programs would not charge the wider resource. So the first write of a wider resource, by Put or otherwise,
-// raises the version that the table asks of its programs to 0.10.1; see [LimitService]. Older ones are refused when
-// they start, with a [*VersionError]. Those that run go on until they are started again. A limiter with
-// [WithMixedFleet] refuses wider resources, since zae-limiter knows none.
+// raises the version asked of programs to 0.10.1; see [LimitService]. Older ones are refused when they start, with
+// a [*VersionError]. Those that run go on until they are started again. A limiter with [WithMixedFleet] refuses
+// wider resources, since zae-limiter knows none.
 //
 // Put costs what [LimitService.Update] costs. A new wider resource costs further reads: of the registries of resources
 // and of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes

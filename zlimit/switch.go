@@ -80,7 +80,7 @@ func (i *configItem) removal(version int64, said expr.Value) (expr.Bound, error)
 	return call.Bind()
 }
 
-// disabling returns the index of the level that has requests refused, the first one that says it; -1 where they are served.
+// disabling returns the index of the first level that has requests refused; -1 where they are served.
 func disabling(levels []*cachedLevel) int {
 	i := slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.said != SwitchInherit })
 	if i >= 0 && levels[i].said != SwitchDisabled {

@@ -12,7 +12,7 @@ import (
 )
 
 // Version is the version of this client. A table says which versions may use it. Versions of zae-limiter ask for it,
-// too: a client of version 0.15.0 obeys all limits that they store up to that version.
+// too: a client of version 0.15.0 obeys all limits stored up to that version.
 const Version = "0.15.0"
 
 // A VersionError reports a table that this client may not use. The major version of its layout is another one, it

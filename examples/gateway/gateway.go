@@ -136,7 +136,7 @@ func (e *forbiddenError) Error() string { return "the key is not for model " + e
 // errNoCall is a path that the gateway does not pass on.
 var errNoCall = errors.New("the gateway does not pass this on; its README lists the calls")
 
-// toProvider are the headers that pass from a tenant to a provider, and toTenant those that pass back. No other header
+// toProvider are the headers passed on from a tenant to a provider, and toTenant those passed back. No other header
 // passes: it may name an account, or ask for uncounted work.
 var (
 	toProvider = headers("Accept", "Accept-Encoding", "Content-Encoding", "Content-Length", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Idempotency-Key")

@@ -85,8 +85,8 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	return g.serve(ctx, listener, *drain)
 }
 
-// serve serves until the context ends, and until requests under way are answered and settled. Meanwhile it says that it
-// is not ready, so a load balancer sends no more; drain is the length of that time.
+// serve serves until the context ends, and until requests under way are answered and settled. Meanwhile it reports
+// itself as not ready, so a load balancer sends no more; drain is the length of that time.
 func (g *gateway) serve(ctx context.Context, listener net.Listener, drain time.Duration) error {
 	server := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, 1)

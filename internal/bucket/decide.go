@@ -414,7 +414,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// drop plans that the item loses a limit, with all that it notes of it.
+// drop has the item lose a limit, with all notes of it.
 func (p *Plan) drop(l *Limit) {
 	p.step(Drop, l.Name)
 	if l.Life != 0 {
@@ -540,14 +540,14 @@ func (p *Plan) renew(l *Limit, level int64, ch chain) {
 	p.step(Renew, l.Name, level)
 }
 
-// exactly plans another balance on condition that it is just what the image has.
+// exactly plans another balance, on condition that the item has just the image's.
 func (p *Plan) exactly(l *Limit, level int64) {
 	p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
 	p.step(Cover, l.Name, l.Tokens)
 }
 
-// leave plans to leave a limit with a balance: by refill of other shards too, on condition that the balance is exactly
-// that of the image. A limit made full by hand is so at any balance.
+// leave plans to leave a limit with a balance: by refill of other shards too, on condition that the item has exactly
+// the image's balance. A limit made full by hand is so at any balance.
 func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 	if d.restarts(l.Name) {
 		p.step(Renew, l.Name, level)

@@ -2,9 +2,9 @@ package bucket
 
 import "math"
 
-// An operator may grant tokens beyond the capacity, until a time. The balance rises by them, and so does what the limit can hold. When the
-// grant ends, what is above the capacity is gone, as where a window closes. The item notes that time among its edges, so that no write
-// that leaves the stamp alone takes of a grant that is over.
+// An operator may grant tokens beyond the capacity, until a time. The balance rises by them, and so does what the limit can hold.
+// When the grant ends, what is above the capacity is gone, as where a window closes. The item notes that time among its edges. A
+// write that leaves the stamp alone therefore takes nothing of a past grant.
 //
 // The rest of a grant goes along where a quota is full anew. That is what the quota still has, at most the grant: its own tokens are used
 // first. From then on the grant is that rest. So a grant is handed out once, however many edges it sees, and crossing two edges at once
@@ -48,7 +48,7 @@ func (l *Limit) isGrantOf(theirs *Limit) bool {
 	return theirs == nil || l.Granted() == 0 || theirs.Granted() == 0 || l.Until() == theirs.Until()
 }
 
-// halved returns what each of two shards has of a grant, the one that was there first.
+// halved returns the part of a grant that each of two shards has, the first one's first.
 func (g Grant) halved() (left, given Grant) {
 	half := g.Granted / 2
 	if left = (Grant{g.Granted - half, g.Until}); left.Granted == 0 {
@@ -74,7 +74,8 @@ func (l *Limit) grant() Grant {
 	return Grant{r.Granted, r.Until}
 }
 
-// grantAt returns what a limit of the item may hold beyond its share of the capacity at a time, unless it is full anew by then.
+// grantAt returns what a limit of the item may hold beyond its share of the capacity at a time. It does not count a limit that
+// is full anew by then.
 func (s *State) grantAt(name string, at int64) int64 {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; l.Rare != nil && l.Name == name {
@@ -180,7 +181,8 @@ func (c *Config) raises(shards []*State, p *Params, gift, until, now int64) erro
 	}
 }
 
-// holds returns what a limit of the item can hold that stands as given at a time. A quota that is full anew then has the rest of its grant.
+// holds returns what a limit of the item can hold, given how it stands at a time. A quota that is full anew then has the rest of
+// its grant.
 func (s *State) holds(one standing, p *Params, at int64) int64 {
 	if l := s.find(p.Name); l != nil && l.Granted() != 0 && l.isQuota() {
 		return add(one.level, one.room)
@@ -188,8 +190,8 @@ func (s *State) holds(one standing, p *Params, at int64) int64 {
 	return s.capacity(p.Name, p.rule(), at)
 }
 
-// granted plans what a write makes of the grant of a limit, nil for one that the item does not have yet. A time has left a part of it. It
-// returns when the grant ends that the limit has then, 0 for none.
+// granted plans the grant of a limit after a write. The limit is nil for one that the item does not have yet. A time has left a
+// part of it. It returns when the grant ends that the limit has then, 0 for none.
 func (p *Plan) granted(l *Limit, name string, left Grant, d *Demand) (until int64) {
 	var had Grant
 	if l != nil {

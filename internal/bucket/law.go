@@ -77,8 +77,9 @@ func (r rule) slowest(tokens int64) (longest int64) {
 	return longest
 }
 
-// mayReach reports whether a limit that has so much at the beginning of a stretch may have at some time what is needed, which is a function
-// of the capacity. It returns false where stretches are provably too short: one that ends takes away what the next one does not hold.
+// mayReach reports whether a limit with so much at the beginning of a stretch may reach the needed balance at some time. The need
+// is a function of the capacity. It returns false where stretches are provably too short: one that ends takes away what the next
+// one does not hold.
 func (r rule) mayReach(needs func(capacity int64) int64, available int64) bool {
 	if r.windows == nil {
 		return true
@@ -151,8 +152,8 @@ func (r rule) capacityAt(t int64) int64 {
 	return now.capacity
 }
 
-// over returns the inflow of a shard, or of the whole bucket where that is nil, from one time up to another, without
-// regard to its capacity.
+// over returns the inflow from one time up to another, without regard to the capacity. It is that of a shard, or of
+// the whole bucket for a nil one.
 func (r rule) over(s *State, name string, from, to int64) (sum uint64) {
 	for from < to {
 		now, _, end := r.at(from)

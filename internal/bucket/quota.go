@@ -8,9 +8,9 @@ import (
 )
 
 // A quota does not refill. At times of the calendar, its edges, it is full anew at any balance or debt. The item notes
-// the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks that this edge
-// is not past. So the tokens of one period are never taken in another. The first write after it is an advance, which
-// moves the stamp past the edge and makes the quotas full.
+// the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks for this edge
+// not to be past. So the tokens of one period are never taken in another. The first write after it is an advance,
+// which moves the stamp past the edge and makes the quotas full.
 //
 // Every edge is crossed once. Those up to the refill stamp are. An advance may set back a stamp that no correct clock
 // has written. It leaves a mark, [State.Crossed], since the edges up to that stamp are crossed as well.
@@ -30,7 +30,7 @@ func (s *State) renews(l *Limit, at int64) bool {
 func (s *State) isPast(at int64) bool { return s.ValidUntil > 0 && s.ValidUntil <= at }
 
 // validAt returns the time at which an item must be valid for a write that leaves the stamp alone. Where the item is
-// valid for ever, the write asks for that, since the item may have become one that this program must not write.
+// valid for ever, the write asks for just that. The item may have become one that this program must not write.
 func (s *State) validAt(now int64) int64 {
 	if s.ValidUntil == 0 {
 		return math.MaxInt64
@@ -38,7 +38,8 @@ func (s *State) validAt(now int64) int64 {
 	return now
 }
 
-// period returns the end of a quota's period, 0 for a limit that refills, and for a session that is not open.
+// period returns the end of a quota's period. It returns 0 for a limit that refills, and for a closed
+// session.
 func (s *State) period(l *Limit) int64 {
 	if l.Session() > 0 {
 		return l.ends()

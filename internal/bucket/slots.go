@@ -148,7 +148,7 @@ func (p *Plan) holdSlots(s *State, d *Demand) bool {
 	return true
 }
 
-// EnrolSlots plans that a new item has slots, and that the demand holds some of them at once, at a time by the clock of slots. It returns false
+// EnrolSlots gives a new item its slots. The demand holds some of them at once, at a time by the clock of slots. It returns false
 // where there are fewer.
 func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 	for i := range d.Slots() {
@@ -161,7 +161,8 @@ func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 	return true
 }
 
-// CoversSlots reports whether so many slots are free at a time in the items of a bucket, also those that are so by the next write.
+// CoversSlots reports whether so many slots are free at a time in the items of a bucket. It counts those that the next write
+// frees.
 func (c *Config) CoversSlots(shards []*State, asked []Amount, now int64) bool {
 	for i := range asked {
 		p := c.FindSlots(asked[i].Limit)

@@ -133,8 +133,8 @@ func (p *Plan) Merge(s, other *State) {
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))
 }
 
-// mergeQuota plans that a quota takes over that of another shard. The other shard has none where its item is lost. Both
-// cross the edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
+// mergeQuota has a quota take over that of another shard. The other shard has none where its item is lost. Both cross
+// the edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
 func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
 	if of := other.find(l.Name); of != nil {

@@ -42,8 +42,8 @@ func Join(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// floor returns the lowest balance of a limit that admits the demand, in a shard, or in the whole bucket where that is
-// nil. It is the amount, less the depth of the debt that the refill pays within the caller's wait. The part that the
+// floor returns the lowest balance of a limit that admits the demand: in a shard, or in the whole bucket for a nil
+// one. It is the amount, less the depth of the debt that the refill pays within the caller's wait. The part that the
 // caller's priority leaves to others comes on top. Each of several demands asks for its tokens beside the demands
 // before it. One write thus admits the callers that would be admitted one after another. No balance admits more than
 // the limit can hold.

@@ -59,7 +59,7 @@ func (it *Bucket) textOf(l *bucket.Limit, own, shared string) string {
 	return own
 }
 
-// later is what a program limits by that writes schedules in a form which this one does not know.
+// later are the limits of a program whose schedules have a form unknown to this one.
 var later = Feature{Name: "later schedule", Since: "0.18.0"}
 
 // refuseLater returns a [*RefusedError] where times or windows are in a later version of the compact form, and takes them away.

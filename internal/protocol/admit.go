@@ -202,9 +202,9 @@ func asksSlots(levels []level) bool {
 	return false
 }
 
-// takeWithSlots takes what a request asks that asks for slots. Slots of a bucket that is not divided go along with its tokens. Others are taken
-// side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their item may be missing,
-// which both would create.
+// takeWithSlots takes the slots and the tokens of a request. Slots of a bucket that is not divided go along with its tokens. Others
+// are taken side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their
+// item may be missing, which both would create.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
 	if ad.slots.slotsForeseen(levels) {
 		return ad.judge.rejectSlots(ctx, levels)
@@ -295,7 +295,7 @@ func (ad *admitter) giveAllBack(ctx context.Context, takings []taking) {
 	ad.compensate(ctx, takings, make([]error, len(takings)))
 }
 
-// compensate gives back what was taken of the levels that did not fail.
+// compensate gives back the tokens of the levels that did not fail.
 func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []error) {
 	var group errgroup.Group
 	for i := range takings {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// background counts work that outlives the call that began it. It is safe for concurrent use.
+// background counts work that outlives its call. It is safe for concurrent use.
 type background struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool

@@ -85,5 +85,5 @@ func (m *Memory) ResourcesOf(entity string) iter.Seq[string] {
 func (m *Memory) Observe(b *Bucket, item expr.Item) error { return m.items.glimpse(b, item) }
 
 // Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
-// outdated. A caller that reads anyway can include that item.
+// outdated. A caller who reads anyway can include the item.
 func (m *Memory) Unseen(b *Bucket) (key store.Key, unseen bool) { return m.items.unseen(b) }

@@ -112,8 +112,8 @@ func (c *core) hasFixed(s *shard) bool {
 	return ok && now-last < fixGap || now < f.all
 }
 
-// noteStamp notes the refill stamp of a write that was or may have been applied, and whether it set back that of a
-// shard.
+// noteStamp notes the refill stamp of a write that was or may have been applied. It notes, too, whether the write
+// set back the stamp of a shard.
 func (c *core) noteStamp(s *shard, plan *bucket.Plan) {
 	if plan.Kind != bucket.Spend {
 		s.wrote.Store(plan.Now)

@@ -12,9 +12,9 @@ import (
 
 // A lister enters buckets into the index of their resource, in the background and one after another. All buckets of a
 // resource have one key there, which takes a thousand writes a second. The creation of a bucket leaves that index
-// alone, so that other new buckets do not stand in its way. A process enters two new buckets in ten seconds. It enters
-// the others when they are first refilled, in debt or rejected, by a request or a settlement. In a flood of names that
-// are used once most are never entered. A throttled entry makes the next ones wait. It is made up for, as any that is
+// alone, so other new buckets do not stand in its way. A process enters two new buckets in ten seconds. It enters the
+// others when they are first refilled, in debt or rejected, by a request or a settlement. In a flood of names that are
+// used once most are never entered. A throttled entry makes the next ones wait. It is made up for, as any that is
 // lost: the next refill, debt or rejection enters the bucket.
 type lister struct {
 	*core

@@ -142,8 +142,7 @@ func (p *party) leave() (served []*waiter[*claim]) {
 	return served
 }
 
-// A shortage is the proof that a level falls short, by shards that were found short of its demand after the request
-// came.
+// A shortage proves that a level falls short: shards were found short of its demand after the request came.
 type shortage struct {
 	first *shard // that was found short
 	image *image // of the shard that was found short last

@@ -147,7 +147,7 @@ func isByShare(errs []error) bool {
 }
 
 // rejectionByShare tells a rejection of levels some of which fall short by shares. Such a limit stands as in the shard
-// that was last found short, at that time, unless all shards as last seen have less. So the wait is enough, even when
+// last found short, at the time of that, unless all shards as last seen have less. So the wait is enough, even when
 // others took tokens of the other shards. It returns errRoom when tokens that this process has still to give back make
 // up for the shortage.
 func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []view, errs []error) error {

@@ -45,8 +45,9 @@ const splitOneIn = 32
 // perKey is the number of writes a second that a key bears.
 const perKey = 1000
 
-// outgrows reports whether the bucket of a level, as last seen, can admit more requests like this one in the next
-// second than a key bears writes. Another shard of a bucket that cannot would only take more reads.
+// outgrows reports whether the bucket of a level, as last seen, outgrows its key. In the next second it can then
+// admit more requests like this one than a key bears writes. Another shard of a bucket that cannot would only
+// take more reads.
 func (rs *resizer) outgrows(l *level, now int64) bool {
 	states, _ := l.bucket.states(nil)
 	there := bucket.Demand{Amounts: l.demand.Amounts} // a queue is no reason: it ends as late on more shards, and keeps its order on one

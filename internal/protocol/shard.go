@@ -260,8 +260,8 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 	return nil, failure
 }
 
-// hasRoom reports whether an image shows tokens for more than a few requests, in a bucket that can admit more requests
-// a second than a key bears writes. A throttle then ends when the bucket is split.
+// hasRoom reports whether an image shows tokens for more than a few requests. The bucket must be able to admit more
+// requests a second than a key bears writes. A throttle then ends when the bucket is split.
 func (t *take) hasRoom(i *image) bool {
 	return t.tk.resizer.outgrows(t.level, t.tk.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
 }

@@ -129,8 +129,8 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 const maxViews = 3
 
 // takeFromView takes the demand of a party, which a view covers, from one shard or from several. It returns false when
-// others came first. Where they did before, any shard with the demand will do, so that processes that look at the same
-// time take from different ones.
+// others came first. Where they did before, any shard with the demand will do. Processes that look at the same time
+// then take from different ones.
 func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)

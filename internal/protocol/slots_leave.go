@@ -222,8 +222,8 @@ func (i *image) isFree(h *Hold) bool {
 	return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
 }
 
-// giveBack has a plan for an item give slots back that one write can give back, except those that are free by themselves. It returns false
-// where there are none, or it is not the item that has slots.
+// giveBack has a plan for an item give back a round of slots, except those that are free by themselves. It returns false where
+// there are none, or it is not the item that has slots.
 func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
 	if len(round) == 0 || !i.exists || i.Shard > 0 {
 		return false

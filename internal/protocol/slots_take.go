@@ -27,7 +27,7 @@ type slotTaker struct {
 	shared sharing[*claim]
 }
 
-// takeSlots takes the slots that a level asks for, and no tokens, by a write of its own or one that it shares with other callers. It returns
+// takeSlots takes the slots that a level asks for, and no tokens. The write is its own, or shared with other callers. It returns
 // errShort where too few of them are free.
 func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *taking) error {
 	if sk.options.WritesAtOnce == 0 {
@@ -357,7 +357,7 @@ type grant struct {
 	sent   time.Duration  // and by core.elapsed
 }
 
-// granted notes what a write took that left an image, nil for one that cannot be read.
+// granted notes the slots of a write and the image that it left, nil for an unreadable one.
 func (p *party) granted(g *grant, left *image) error {
 	if left == nil {
 		return errLostSlots

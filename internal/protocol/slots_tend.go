@@ -154,8 +154,8 @@ func (td *tender) untilLost(b *Bucket) time.Duration {
 	return first - td.elapsed()
 }
 
-// beat has the store hear of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a hold
-// is lost, so that a store that does not answer keeps no holder from hearing of it.
+// beat has the store hear of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends
+// when a hold is lost, so that a silent store keeps no holder from hearing of it.
 func (td *tender) beat(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
 	defer cancel()

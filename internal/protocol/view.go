@@ -14,8 +14,8 @@ import (
 // recent enough for a rejection from memory. The latter may miss writes of others in that time.
 //
 // DynamoDB reads the items of a batch at moments of their own, milliseconds apart. Their counts of shards show one
-// merge or split in between, and all of them are read again. Tokens that others gather or give back in that time may be
-// missed.
+// merge or split in between, and all of them are read again. Tokens gathered or given back by others in that time may
+// be missed.
 type view struct {
 	shards []*shard // that exist, with images and states in the same order
 	images []*image

@@ -110,9 +110,9 @@ const (
 )
 
 // Chance returns when a caller has another chance that was rejected at a time, in epoch milliseconds. Where quotas
-// refuse it, that is when they are full anew. Where limits that refill refuse it, that is the time of the quota that
-// bounds its wait. Where it leaves a part of a limit to others, that is when all limits have enough. It returns false
-// where it is refused then, too, for as long as the caller waits.
+// refuse it, that is when they are full anew. Where limits that refill refuse it, the time is that of the quota
+// bounding its wait. Where it leaves a part of a limit to others, that is when all limits have enough. It returns
+// false where it is refused then, too, for as long as the caller waits.
 func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) {
 	next, full, last, yields := int64(math.MaxInt64), int64(0), int64(0), false
 	for _, l := range e.Levels {

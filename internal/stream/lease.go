@@ -11,8 +11,8 @@ import (
 )
 
 // A Lease is the agreement of consumers on one partition: how far its changes are applied, and by which consumer. A
-// lease whose partition starts with [waitingMark] belongs to no partition. The lease then says that a consumer waits
-// for one, or names the consumer that last listed the partitions.
+// lease whose partition starts with [waitingMark] belongs to no partition. The lease then tells of a consumer
+// waiting for one, or names the last consumer that listed the partitions.
 type Lease struct {
 	Partition string
 	// Position is the last applied change; "" for none. In the record of a waiting consumer it comes from [watch.testify].

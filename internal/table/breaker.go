@@ -102,8 +102,8 @@ const (
 // BreakerOptions are the configuration of a breaker.
 type BreakerOptions struct {
 	Timeout time.Duration // of one call
-	// Silence is the time without an answer after which the store counts as silent, where calls are usually much
-	// faster; 0 for a quarter of the timeout. It runs from the first unanswered call.
+	// Silence is the time without an answer after which the store counts as silent; 0 for a quarter of the
+	// timeout. Calls are usually much faster. It runs from the first unanswered call.
 	Silence time.Duration
 	Ping    func(context.Context) error                // asks whether the store answers
 	Ask     func(ctx context.Context, pk string) error // asks whether it answers for a partition key; nil if no part is watched

@@ -176,10 +176,9 @@ func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, err
 // [LimitService.Reset] does. The request names the resource, the entity, or both. With [zlimit.ResetRequest.Limits] it
 // resets these, and skips the buckets that lack one of them.
 //
-// A call that was interrupted, or that failed, goes on when it is made again with the operation ID of its report,
-// within three days. It resets no bucket a second time. The report is that of the moment when an error came. It may
-// miss buckets that are made while it runs: they start full. progress is called after each bucket, one call at a time,
-// unless it is nil.
+// An interrupted or failed call goes on when it is made again with the operation ID of its report, within three days.
+// It resets no bucket a second time. The report is that of the moment when an error came. It may miss buckets that are
+// made while it runs: they start full. progress is called after each bucket, one call at a time, unless it is nil.
 //
 // Limits that no bucket has are a [*zlimit.ValidationError]. Each bucket costs what Reset does: eight write units for
 // one of a single item, and some four reads. On DynamoDB the buckets of a resource are found by a scan of the whole

@@ -188,9 +188,9 @@ func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 	})
 }
 
-// SetAuditRetention sets how long audit events are kept that are written from now on, in whole days up to 36,500; 0
-// stands for 90 days. It holds in every namespace of the table whose own [zlimit.Config.AuditRetention] is 0. It is for
-// those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
+// SetAuditRetention sets how long later audit events are kept, in whole days up to 36,500; 0 stands for 90 days. It
+// holds in every namespace of the table whose own [zlimit.Config.AuditRetention] is 0. It is for those who deploy: no
+// audit event tells of it, and a principal that is bound to one namespace may not do it.
 //
 // Other limiters see it within [zlimit.WithConfigTTL]. A retention that is out of range is a [*zlimit.ValidationError],
 // before any call. It costs a read, and a conditional write where the retention changes, one unit each. The first write

@@ -47,9 +47,9 @@ func (s *ManagedService) Set() (zlimit.ManagedSet, error) {
 	return s.core.Set(ctx)
 }
 
-// A ManagedRun is the right of one program to change the managed levels of a namespace. Every write asks in its
-// transaction that the run still has the lock of the namespace, and that the level has not changed since the read. So
-// two programs never write by turns, at any clocks and pauses. A run is for one goroutine.
+// A ManagedRun is the right of one program to change the managed levels of a namespace. The transaction of every write
+// asks for the run's lock of the namespace, and for the level as it was read. So two programs never write by turns, at
+// any clocks and pauses. A run is for one goroutine.
 type ManagedRun struct {
 	core    *zlimit.ManagedRun
 	timeout callTimeout

@@ -26,8 +26,8 @@ const (
 // are recorded in any case. If the record fails, the next run finishes this one.
 //
 // While it runs no other run does: that is a [zlimit.LockedError]. If saved is not nil, the present plan must be the
-// same, or have nothing left to change, as after an apply of the same plan. Otherwise nothing is written and the error
-// is [ErrStale].
+// same, or have nothing left to change. The latter is so after an apply of the same plan. Otherwise nothing is written
+// and the error is [ErrStale].
 func (p *Provisioner) Apply(ctx context.Context, declared []zlimit.Stored, saved *Plan) (plan *Plan, done []Change, err error) {
 	err = p.limiter.Managed.Run(ctx, func(ctx context.Context, lock *zlimit.ManagedRun) error {
 		r := &run{Provisioner: p, lock: lock}

@@ -10,9 +10,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Log writes a line a minute at most for what an outage leaves unsettled, and another one for what fails for other reasons, so that
-// the first does not hide the second. Each has the number of those since the line before, as "left_out". The zero value is ready. It is safe
-// for concurrent use.
+// A Log writes a line a minute at most for leases left unsettled by an outage. It has another line for other failures, so that the
+// first does not hide the second. Each has the number of those since the line before, as "left_out". The zero value is ready. It is
+// safe for concurrent use.
 type Log struct{ away, failed seldom.Line }
 
 // Error writes a line with an error, unless one of the same kind was written in the last minute.

@@ -174,7 +174,7 @@ func (o *order) blameWait(format string, args ...any) {
 	o.witness.blame("wait", format, args...)
 }
 
-// inLine checks that the configured limits rejected a request, and that the items have them.
+// inLine checks that the configured limits rejected a request, and stand in the items.
 func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // A sched decides about the calls of all processes, one at a time, when every goroutine of the bubble waits. Its
-// methods are for that goroutine, with exceptions that say so.
+// methods are for that goroutine; exceptions say so.
 type sched struct {
 	table   *table
 	witness *witness

@@ -21,11 +21,11 @@ func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a store under load, within bounds",
-		Long: `Bench asks a store of your own for requests, from one process and within bounds,
-and measures how long they take, what they cost and what throttles them. Its
-entities are bench-00000 and so on, of the resource zlimit-bench; their limit
-comes with the requests, so that it changes no stored limit. Their buckets
-expire by themselves.
+		Long: `Bench asks a store of your own for requests, from one process and within bounds.
+It measures their times, their costs and their throttles. Its entities are
+bench-00000 and so on, of the resource zlimit-bench; their limit comes with the
+requests, so that it changes no stored limit. Their buckets expire by
+themselves.
 
 Requests come at --rate, and a latency counts from the time at which its request
 was due. With --rate 0 each of the --concurrency workers asks again as soon as

@@ -29,15 +29,15 @@ func AcquireCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Consume tokens, of all limits or of none",
 		Long: `Acquire consumes tokens of a resource on behalf of an entity, of all the limits
 that it names or of none. It exits with 0 when the request is admitted, and with
-3 when it is rejected; the result then says of each limit how long to wait.
+3 when it is rejected. The result then says of each limit how long to wait.
 
 The limits are those that are stored for the entity and the resource. --limit
 replaces them for this request; it is written NAME=CAPACITY[:REFILL]/PERIOD, as
 explained by zlimit limits --help.
 
 With --wait the request waits so long for tokens that are not there yet, in one
-queue with all others that wait. If it would have to wait longer, it is rejected
-at once, with the exact time. An interrupt gives back what it took.
+queue with all other waiting requests. If it would have to wait longer, it is
+rejected at once, with the exact time. An interrupt gives back what it took.
 
 With --priority the request leaves to others what limits keep by their floors.
 
@@ -298,10 +298,10 @@ func AvailableCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "available ENTITY RESOURCE",
 		Short: "Show what is left of each limit",
-		Long: `Available shows what is left of each limit of an entity and a resource, as the
-store has it now, and the level that the limits come from. It shows the parents
-that the entity cascades to, too, and which of them has less than the entity
-itself: that is the one to refuse. It consumes nothing.`,
+		Long: `Available shows the rest of each limit of an entity and a resource, as the store
+has it now. It also shows the level of the limits. It shows the parents that the
+entity cascades to, too, and which of them has less than the entity itself: that
+is the one to refuse. It consumes nothing.`,
 		Example: `  zlimit available acme gpt
   zlimit available 10.0.0.7 login --limit tries=5/min
   zlimit available acme gpt -o json | jq '.limits[] | {limit, available}'`,

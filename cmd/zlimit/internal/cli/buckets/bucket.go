@@ -131,9 +131,9 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "get ENTITY RESOURCE",
 		Short: "Show a bucket",
 		Long: `Get shows where the limits of a bucket stand, and over how many items it is
-spread. A bucket that nobody has used, or that has expired, is an error: what it
-would have is what zlimit available shows. Where its requests are refused, it is
-shown as disabled, with the level that says so.`,
+spread. A bucket that is unused, or has expired, is an error: zlimit available
+shows what it would have. Where its requests are refused, it is shown as
+disabled, with the level that says so.`,
 		Example: `  zlimit bucket get acme gpt -o json`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,8 +26,8 @@ limits or for those that --limit names. It forgives debts. Every process admits
 by the full bucket at once. What open leases give back later is not added.
 
 With --resource it resets all buckets of the resource, and with --entity those
-of an entity. It tells what that costs, asks, and resets one after another. It
-skips buckets without the limits that --limit names.
+of an entity. It tells the cost, asks, and resets one after another. It skips
+buckets without the limits that --limit names.
 
 With --operation, of several resets with one ID one is done for each bucket: a
 reset that may have failed can be repeated, and one of many buckets goes on. An

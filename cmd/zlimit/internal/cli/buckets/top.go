@@ -35,8 +35,8 @@ left. What an entity was charged for requests of its children is not consumed by
 itself; --with-children shows it apart, and sorts by both. On a terminal it
 redraws one page, elsewhere it prints lines.
 
-On DynamoDB a bucket that was used once is perhaps not listed; the page tells
-how many entities that may be, as of the last minute.
+On DynamoDB a bucket that was used once is perhaps not listed. The page tells
+how many entities may be missing, as of the last minute.
 
 Looking costs reads, which the page shows: half a read unit per 4 KB of an index
 and of each bucket, at each look. An interrupt ends it.`,

@@ -68,8 +68,8 @@ func createCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "create ENTITY [--parent P [--cascade]]",
 		Short: "Create the record of an entity",
 		Long: `Create writes the record of an entity. A parent must have a record already. The
-parent of an entity never changes. With --ensure an entity that has a record is
-no error; what it has stays as it is, and is shown.`,
+parent of an entity never changes. With --ensure an entity with a record is no
+error. The record stays as it is, and is shown.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.' --metadata plan=gold
   zlimit entity create key-1 --parent acme --cascade`,
 		Args: shell.Takes("ENTITY"),

@@ -30,9 +30,9 @@ DynamoDB engine, the table, the aggregator behind its stream, and sweeps of
 expired items. It needs Linux; elsewhere a store in a file, sqlite:PATH, needs
 nothing at all.
 
-The engine is a pinned release of dynoxide, which npm downloads at first and
-whose hash is checked, for Linux on x86-64; --engine names another program. Data
-stays in the directory until it is deleted.`,
+The engine is a pinned release of dynoxide for Linux on x86-64. npm downloads it
+at first, and its hash is checked. --engine names another program. Data stays in
+the directory until it is deleted.`,
 		Example: `  zlimit local up
   zlimit local down`,
 		Args: shell.NoSuchCommand,
@@ -229,7 +229,7 @@ func downCommand(sh *shell.Shell, where whereFunc) *cobra.Command {
 		Use:   "down",
 		Short: "End what up has started",
 		Long: `Down ends the process that up has started, and waits until it has ended. Before
-it makes sure that the process is that one, and not another with its number.`,
+it makes sure that the process is the engine, and not another with its number.`,
 		Example: `  zlimit local down
   zlimit local down --delete-data`,
 		Args: shell.Takes(),

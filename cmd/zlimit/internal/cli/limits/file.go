@@ -131,7 +131,7 @@ func planCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE [--out PLAN]",
 		Short: "Show what applying a file would change",
-		Long: `Plan compares a file with what is stored, and shows what zlimit limits apply
+		Long: `Plan compares a file with the stored limits, and shows what zlimit limits apply
 would change: each limit as it is and as it will be, and who has changed what
 the file manages by other means. Levels that the file never had are listed, and
 stay as they are. It writes nothing but PLAN, which apply takes.
@@ -261,13 +261,13 @@ func applyCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "apply {-f FILE | --plan PLAN} [--yes]",
 		Short: "Make the stored limits those of a file",
 		Long: `Apply shows the plan, asks, and changes the stored limits so that they are those
-of a file. Levels that the file has had and has no more are deleted; levels that
-it never had stay. One apply at a time works on a namespace: another one fails,
-or waits with --lock-timeout. With --yes it plans again where the other one
-changed what it planned.
+of a file. Former levels of the file are deleted; levels that it never had stay.
+One apply at a time works on a namespace: another one fails, or waits with
+--lock-timeout. With --yes it plans again where the other one changed what it
+planned.
 
-With --plan it applies what zlimit limits plan --out has written, without
-asking, and refuses when anything that the plan is about has changed since.
+With --plan it applies a plan written by zlimit limits plan --out, without
+asking. It refuses when anything that the plan is about has changed since.
 Where all is as the plan wants it already, it does nothing.
 
 An apply that was interrupted is finished by running it again. What it had done
@@ -447,10 +447,10 @@ func importCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [-f FILE]",
 		Short: "Write the stored limits as a file",
-		Long: `Import writes what is stored in a namespace as a file that plan and apply take,
-to FILE or to the standard output. It changes nothing in the store; the first
-apply of the file takes the levels over. Levels that zae-limiter limits by in a
-way that zlimit does not know are left out, and named on the standard error.`,
+		Long: `Import writes the limits stored in a namespace as a file for plan and apply, to
+FILE or to the standard output. It changes nothing in the store; the first apply
+of the file takes the levels over. Levels with a limit of zae-limiter that
+zlimit does not know are left out, and named on the standard error.`,
 		Example: `  zlimit limits import -f limits.yaml
   zlimit limits import --namespace staging`,
 		Args: shell.Takes(),

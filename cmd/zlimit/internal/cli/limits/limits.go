@@ -192,8 +192,8 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "get LEVEL",
 		Short: "Show the limits of a level",
 		Long: `Get shows what is stored at a level itself: its limits, and whether the level is
-disabled or enabled. What holds for an entity and a resource, wherever it comes
-from, is what zlimit limits resolve shows.`,
+disabled or enabled. zlimit limits resolve shows what holds for an entity and a
+resource, at any level.`,
 		Example: `  zlimit limits get --system
   zlimit limits get --entity acme --resource gpt -o json`,
 		Args: shell.Takes(),
@@ -272,8 +272,8 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Long: `List lists the levels that have limits: the system, the resources, and the
 entities, by resource. With --resource it lists those of one resource. With
 --details it shows the limits, what happens in outages, and which levels are
-disabled or enabled, which reads each level. A level that zae-limiter limits by
-in a way that zlimit does not know is named with it.`,
+disabled or enabled, which reads each level. A level with a limit of
+zae-limiter that zlimit does not know is named with it.`,
 		Example: `  zlimit limits list
   zlimit limits list --resource gpt --details`,
 		Args: shell.Takes(),
@@ -338,9 +338,9 @@ func resolveCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resolve ENTITY RESOURCE",
 		Short: "Show the limits that hold for an entity and a resource",
-		Long: `Resolve shows which limits hold for requests of an entity to a resource, the
-level that they come from, and what happens while the store is unavailable.
-Where requests are refused, it names the level that is disabled. It looks at no
+		Long: `Resolve shows which limits hold for requests of an entity to a resource, and
+their level. It also shows what happens while the store is unavailable. Where
+requests are refused, it names the level that is disabled. It looks at no
 parent, and asks no bucket; zlimit available does both.`,
 		Example: `  zlimit limits resolve acme gpt`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),

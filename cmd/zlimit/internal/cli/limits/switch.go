@@ -26,7 +26,7 @@ type switched struct {
 	*zlimit.SwitchReport
 }
 
-// switchCommands returns the commands that switch a level off and on again, and the one that lists such levels.
+// switchCommands returns the commands that switch a level off and on again, and the list of such levels.
 func switchCommands(sh *shell.Shell) []*cobra.Command {
 	return []*cobra.Command{
 		switchCommand(sh, "disable", zlimit.SwitchDisabled, (*zlimit.LimitService).Disable, "Have all requests of a level refused", `Disable suspends an entity, a resource, or an entity for one resource. Limits

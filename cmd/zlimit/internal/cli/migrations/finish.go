@@ -99,11 +99,11 @@ func verifyCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the two tables of a migration",
-		Long: `Verify applies what changed in the old table, reads both tables, and compares
+		Long: `Verify applies the changes of the old table, and reads both tables. It compares
 every item of the new one with what follows from the old one, attribute by
 attribute. Where they differ it looks again, up to four times, since a change
-may be on its way. It takes the read units that the plan tells. Exit code 4
-says that they differ.`,
+may be on its way. It takes the read units that the plan tells. Exit code 4 says
+that they differ.`,
 		Example: `  zlimit migrate verify --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -163,14 +163,14 @@ func finishCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finish [--yes]",
 		Short: "Open the new table to programs",
-		Long: `Finish asks, waits until the old table was not written for the time of
---quiet, applies what is left, compares the two tables, and opens the new one
+		Long: `Finish asks, waits until the old table was not written for the time of --quiet,
+and applies the last changes. It compares the two tables, and opens the new one
 to programs, in one transaction. When they differ, or the old table is still
 written after six times that time, the new one stays closed. Stop what writes
-the old table before: what is written there afterwards is not carried over.
-The old table stays as it is. After a migration in place the old items are
-deleted then, except those of which nothing could be carried over. That cannot
-be undone; when it is interrupted, the same command goes on with it.`,
+the old table before: what is written there afterwards is not carried over. The
+old table stays as it is. After a migration in place the old items are deleted
+then, except those of which nothing could be carried over. That cannot be
+undone; when it is interrupted, the same command goes on with it.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -167,15 +167,14 @@ func planCommand(sh *shell.Shell) *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
 		Use:   "plan {--from DSN | --in-place}",
-		Short: "Show what a migration would copy, and what it costs",
-		Long: `Plan reads a sample of the old table, and tells its layout, how many items of
-each form there are, what has no place in the new table, and the capacity
-units that the migration takes. It writes nothing. DynamoDB counts the items
-of a table every few hours; a plan of more items than --sample is as old as
-that.
+		Short: "Show what a migration would copy, and its cost",
+		Long: `Plan reads a sample of the old table. It tells the layout, the items of each
+form, the items without a place in the new table, and the capacity units of a
+migration. It writes nothing. DynamoDB counts the items of a table every few
+hours; a plan of more items than --sample is as old as that.
 
---windows names what the old aggregator counts, in its order; --cascade is for
-releases up to 0.5, where each call said whether a parent is charged.
+--windows names the windows of the old aggregator, in its order. --cascade is
+for releases up to 0.5, where each call said whether a parent is charged.
 
 --in-place is for a plan to add the new items to the table itself. It tells
 what cannot be changed there.`,
@@ -381,8 +380,8 @@ have changed in the old table since the start, and ends; --follow goes on
 until it is interrupted. Run it again within a day, since the change stream of
 the old table forgets after that: the copy then begins anew.
 
---in-place adds the new items to the table of --store itself, with the indexes
-that it lacks, and leaves the old items as they are until finish.
+--in-place adds the new items to the table of --store itself, with the missing
+indexes. It leaves the old items as they are until finish.
 
 An interrupted run goes on where it was. Only one run works at a time; another
 one takes over when it was silent for two minutes.`,

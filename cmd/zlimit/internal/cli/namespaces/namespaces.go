@@ -171,8 +171,8 @@ bucket, and two for most other items. On DynamoDB it reads the whole table in
 the end, some 10 MB a second, since no index has the buckets that expire. That
 is half a read unit for 4 KB, and needs the permission to Scan. The command says
 what it comes to for the table before it asks, if it may describe the table.
-With --leave-expiring it reads no table, and leaves to DynamoDB the buckets and
-the usage that expire and that nothing in the namespace names.`,
+With --leave-expiring it reads no table. It leaves expiring buckets and usage to
+DynamoDB, where nothing in the namespace names them.`,
 		Example: `  zlimit namespace orphans
   zlimit namespace purge Zm9vYmFyYmF`,
 		Args: shell.Takes("ID"),

@@ -18,13 +18,13 @@ func SetupCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "setup",
 		Short: "Create the table, and register the namespace",
 		Long: `Setup creates the table of a DynamoDB store, or the file of an SQLite store, and
-registers the namespace. It changes nothing that is there, but that it turns on
-the expiry and the stream of a table: run it as often as you like. A store other
+registers the namespace. It changes nothing that is there, except to turn on the
+expiry and the stream of a table: run it as often as you like. A store other
 than DynamoDB sets itself up when it is first used, with the namespace
 "default"; another namespace has to be registered.
 
 The flags are settings of a new table. They leave a table that exists as it is.
-With --mixed-fleet a table that exists must have been made so, since DynamoDB
+With --mixed-fleet an existing table must have been made so, since DynamoDB
 cannot change what an index holds.`,
 		Example: `  zlimit setup --store 'dynamodb:limits?region=eu-central-1'
   zlimit setup --store dynamodb:limits --deletion-protection

@@ -93,9 +93,9 @@ func setCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "set MODEL | --key KEY, --rpm N --tpm N --rpd N ...",
 		Short: "Store a quota",
 		Long: `Set stores limits of a model, or of a key over all models, in the state file,
-which is created where it is missing. 0 is no limit. What is not given stays as
-the file has it, and is unlimited where the file has no quota of the name, also
-where the processes that use it have a default: a stored quota replaces it.
+which is created where it is missing. 0 is no limit. Limits that are not given
+stay as in the file. They are unlimited where the file has no quota of the
+name, also where processes have a default: a stored quota replaces it.
 
 Processes that share an SQLite file obey at once. A process that keeps a YAML
 file obeys when it loads the file, and puts its own quotas back if it writes the
@@ -233,10 +233,10 @@ func migrateCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "migrate YAML SQLITE",
 		Short: "Copy a YAML state file to an SQLite file",
 		Long: `Migrate copies quotas and usage of a YAML file to an SQLite file, which is
-created where it is missing. The usage replaces all that the SQLite file has,
-and quotas those of the same names, so that running it again gives the same
-result; do not run it again once processes have counted in the SQLite file. The
-YAML file stays as it is.`,
+created where it is missing. The usage replaces all usage of the SQLite file,
+and quotas those of the same names, so a second run gives the same result. Do
+not run it again once processes have counted in the SQLite file. The YAML file
+stays as it is.`,
 		Example: `  zlimit quota migrate ~/.core/ratelimits.yaml ~/.core/ratelimits.db`,
 		Args:    shell.Takes("YAML", "SQLITE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -39,9 +39,9 @@ where it is new. Without it the file is ratelimits.yaml in the directory .core
 of the home directory, or ratelimits.db where only that is there.
 
 A process that keeps a YAML file works in memory and writes the file when it
-persists: until then the file does not know what it has counted, and afterwards
-nothing of what was changed in the file meanwhile is left. An SQLite file is
-shared, and always up to date.`,
+persists: until then the file does not know its counts, and afterwards nothing
+is left of changes made in the file meanwhile. An SQLite file is shared, and
+always up to date.`,
 		Example: `  zlimit quota status
   zlimit quota set gpt-4o --rpm 500 --tpm 30000`,
 		Args: shell.NoSuchCommand,

@@ -23,12 +23,12 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [MODEL | --key KEY]",
 		Short: "Show what is used of each quota, and when there is room again",
-		Long: `Status shows of every model and key, or of one, what is used of each limit, and
-when there is room for one more request, or for one more token, as far as the
-limit alone is concerned. It shows what the file says: what running processes
-keep in memory is not in a YAML file until they write it, and what providers
-reported to them is in no file. A name that the file has usage of but no quota
-is shown with "?": the processes that use it may have a quota of their own.
+		Long: `Status shows the usage of each limit, for every model and key or for one. It
+also shows when the limit alone has room for one more request, or for one more
+token. It shows what the file says: counts in the memory of running processes
+are not in a YAML file until they write it, and reports of providers are in no
+file. A name that the file has usage of but no quota is shown with "?": the
+processes that use it may have a quota of their own.
 
 A YAML file is not touched. SQLite drops what has aged out when it is opened.`,
 		Example: `  zlimit quota status

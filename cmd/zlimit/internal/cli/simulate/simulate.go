@@ -35,10 +35,10 @@ func Command(sh *shell.Shell) *cobra.Command {
 reports how many requests it admits.
 
 The trace is a CSV file whose first line names its columns. TIMESTAMP is the
-time of a request, such as 2023-11-16 18:15:46.68 or 2023-11-16T18:15:46Z, in
-UTC where it names no zone, and is taken to the millisecond. Rows are replayed
-in file order; where time goes back, nothing is refilled until it has caught up.
-"-" stands for the standard input.
+time of a request, such as 2023-11-16 18:15:46.68 or 2023-11-16T18:15:46Z. It is
+in UTC where it names no zone, and is taken to the millisecond. Rows are
+replayed in file order; where time goes back, nothing is refilled until it has
+caught up. "-" stands for the standard input.
 
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
 --help. Each limit has a cost per request: a column, a number, or a sum of them.
@@ -48,11 +48,11 @@ as rejected.
 With --key each value of a column has a bucket of its own, as a user or an API
 key has. With --parent another column names the parent of the key, such as its
 team, which is charged too and has the --parent-limit. With --actual a request
-takes its --cost as an estimate, and is settled with what it used, at once or
-after the seconds in the column that --latency names.
+takes its --cost as an estimate, and is settled with its use, at once or after
+the seconds in the column of --latency.
 
-All input is checked before anything is written. All that is written is a bucket
-of its own for each run, so that runs on a shared store do not disturb another.
+All input is checked before anything is written. Each run writes a bucket of its
+own and nothing else, so that runs on a shared store do not disturb another.
 With --entity a run carries on with the bucket of an earlier one. The store is
 memory: unless --store names another; ZLIMIT_STORE does not count here, so that
 a trace is never written to a table by accident.`,

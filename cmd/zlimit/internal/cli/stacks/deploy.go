@@ -93,9 +93,9 @@ func deployCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "deploy --name NAME",
 		Short: "Deploy table, aggregator, alarms and policies",
 		Long: `Deploy brings a CloudFormation stack to this version of zlimit, with the
-settings that the flags give. Settings that no flag names keep the value that
-the stack has; --reset brings a default back. It shows what would change, asks,
-and then shows what CloudFormation does.
+settings that the flags give. Settings without a flag keep the value of the
+stack; --reset brings a default back. It shows what would change, asks, and
+then shows the progress of CloudFormation.
 
 With --plan it shows what would change, and stops: with exit code 0 where that
 is nothing, and with 4 otherwise.
@@ -107,8 +107,8 @@ With --out the plan goes to a file. --apply does what such a file says, without
 asking, and refuses when anything is not as the plan has seen it.
 
 The way back: --version brings the stack back to a version that it had before,
-with the template and the code that its bucket keeps of the last five, and with
-all settings as they are. --allow-downgrade lets an earlier zlimit deploy to a
+with all settings as they are. The bucket of the stack keeps the template and
+the code of the last five. --allow-downgrade lets an earlier zlimit deploy to a
 stack of a later one. Both are refused where the table is for later versions.
 
 The table and the bucket are never replaced or removed by deploy, and stay when

@@ -129,8 +129,8 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the deployments of a region",
-		Long: `List shows the stacks of zlimit in an account and region, by their tag, and
-those of early releases of zae-limiter, by the prefix of their names.`,
+		Long: `List shows the stacks of zlimit in an account and region, by their tag. It also
+shows those of early releases of zae-limiter, by the prefix of their names.`,
 		Example: `  zlimit stack list --region eu-central-1`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -51,8 +51,8 @@ func exportCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lambda-export FILE",
 		Short: "Write the zip of the aggregator's function",
-		Long: `Lambda-export writes the zip that deploy uploads, for pipelines that deploy the
-template themselves. A release has the program of the function inside, for
+		Long: `Lambda-export writes the zip that deploy uploads, for pipelines with a
+deployment of their own. A release has the program of the function inside, for
 arm64; another build takes this program, or builds one where it is not for
 Linux. The same zlimit gives the same bytes.`,
 		Example: `  zlimit stack lambda-export function.zip`,

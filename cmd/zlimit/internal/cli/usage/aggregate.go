@@ -35,13 +35,12 @@ leaves behind. What happens is logged to the standard error as lines of JSON.
 
 On DynamoDB it reads the changes once a minute, since each batch of changes
 costs writes; --poll says otherwise. Usage of hours is behind by that time. Days
-and months get an hour some 15 to 20 minutes after its end; with --all-windows
+and months get an hour some 15 to 20 minutes after its end. With --all-windows
 they are as new as hours, and cost more writes.
 
-A process that ends without notice is replaced after half a minute, by one that
-may live as briefly as it did. With a --name that lasts, such as that of a pod
-of a StatefulSet, the next process goes on at once. No two may have one at a
-time.
+A process that ends without notice is replaced after half a minute. With a
+lasting --name, such as that of a pod of a StatefulSet, the next process goes
+on at once. No two may have one at a time.
 
 With --health it answers GET /healthz with its progress: status 200, or 503 when
 it cannot go on.`,

@@ -52,7 +52,7 @@ Resets and top-ups are changes of the entity whose bucket it is, also those of
 all buckets of a resource: --resource does not list them, and --all does.
 
 With --all it reads the keys of all changes of the namespace from an index, half
-a read unit for some 20 of them, and then those of the time that is asked for,
+a read unit for some 20 of them. It then reads the changes of the given time,
 half a unit each.
 
 ` + shell.RangeHelp,

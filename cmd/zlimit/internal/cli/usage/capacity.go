@@ -22,10 +22,10 @@ func CapacityCommand(sh *shell.Shell) *cobra.Command {
 hold, how much is available now, and how much entities owe. With --entities it
 lists the buckets. An entity without a bucket has not used the resource, or not
 for so long that its limits are full. A request is charged to the parents of its
-entity, too. Parents that made no request themselves are left out, so that a
+entity, too. Parents without requests of their own are left out, so that a
 request counts once; --with-children adds a line for them. On DynamoDB a bucket
-that was used once is perhaps not listed; a note tells how many entities that
-may be.`,
+that was used once is perhaps not listed. A note tells how many entities may be
+missing.`,
 		Example: `  zlimit capacity gpt
   zlimit capacity gpt --entities -o csv`,
 		Args: shell.Takes("RESOURCE"),

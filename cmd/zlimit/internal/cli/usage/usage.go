@@ -22,12 +22,12 @@ func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "usage",
 		Short: "Show what was consumed: list, summary, plot",
-		Long: `Usage shows what entities consumed of resources in the past, hour by hour, day
-by day or month by month, as an aggregator has summed it up; without one there
-is nothing to show. --entity, --resource or both choose whose usage.
+		Long: `Usage shows the past consumption of entities and resources, hour by hour, day by
+day or month by month. An aggregator has summed it up; without one there is
+nothing to show. --entity, --resource or both choose whose usage.
 
-On DynamoDB days and months get an hour some 15 to 20 minutes after its end, so
-that the first day is missing until then; --window hourly has the latest. With
+On DynamoDB days and months get an hour some 15 to 20 minutes after its end.
+The first day is missing until then; --window hourly has the latest. With
 zlimit aggregate --all-windows days and months are as new as hours.
 
 ` + shell.RangeHelp + `
