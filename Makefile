@@ -63,7 +63,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale outage bench size check build release tags engine clean
+.PHONY: help demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules soak explore scale outage bench size check build release tags engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,9 @@ fuzz: ## run every fuzz target for FUZZTIME (5s)
 
 mutate: engine ## make each term of each condition true, and see which test notices, within BUDGET; MUTANTS chooses
 	$(WITH_ENGINE) $(GO) run ./internal/proof/mutate -only '$(MUTANTS)' -budget '$(BUDGET)'
+
+rules: engine ## break each rule of waiting and of slots, and see which test notices; MUTANTS chooses
+	$(WITH_ENGINE) $(GO) run ./internal/proof/mutate -rules -only '$(MUTANTS)'
 
 mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more
 	ZLIMIT_EXHAUSTIVE=1 ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator

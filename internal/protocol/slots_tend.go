@@ -21,6 +21,7 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 	runs := !d.closed && (d.running || td.background.BeginTending())
 	if runs {
 		d.holds = append(d.holds, holds...)
+		d.end(td.elapsed()) // some are lost where the reply to their write took so long
 		d.awake()
 	}
 	if runs && !d.running {
@@ -43,46 +44,52 @@ func (td *tender) tend(ctx context.Context, b *Bucket) {
 			td.leaveAll(ctx, b)
 			return
 		}
-		rest, ok := td.next(b)
+		rest, isDue, ok := td.next(b)
 		td.tellSlots(ctx, b)
-		if !ok {
+		switch {
+		case !ok:
 			return
-		}
-		td.sleepUnlessWoken(ctx, b, rest)
-		if td.background.open.Err() == nil && td.isDue(b) {
+		case isDue:
 			td.beat(ctx, b)
+		default:
+			td.sleepUnlessWoken(ctx, b, rest)
 		}
 	}
 }
 
-// next ends the holds that are lost by now, and returns how long it takes until another one is lost or due. It returns false where nothing
-// is held any more, and the goroutine ends.
-func (td *tender) next(b *Bucket) (rest time.Duration, ok bool) {
+// next ends the holds that are lost by now, and reports whether the process is to be heard of again. If not, it returns how long it takes until
+// another hold is lost or due. It returns false where nothing is held any more, and the goroutine ends.
+func (td *tender) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
 	d := &b.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = false
 	now := td.elapsed()
-	d.holds = slices.DeleteFunc(d.holds, func(h *Hold) bool {
-		if h.phase == held && now >= h.ends {
-			h.lose()
-		}
-		return h.phase == gone
-	})
-	if len(d.holds) == 0 {
+	if d.end(now); len(d.holds) == 0 {
 		d.running = false
-		return 0, false
+		return 0, false, false
 	}
 	rest = math.MaxInt64
 	for _, h := range d.holds {
 		if h.phase == held {
+			isDue = isDue || now >= h.due
 			rest = min(rest, h.due-now, h.ends-now)
 		}
 	}
 	if rest == math.MaxInt64 { // all are being given back, by callers who wake this goroutine
 		rest = time.Minute
 	}
-	return rest, true
+	return rest, isDue, true
+}
+
+// end ends the holds that are lost at a time. The tended slots are locked.
+func (d *tended) end(now time.Duration) {
+	d.holds = slices.DeleteFunc(d.holds, func(h *Hold) bool {
+		if h.phase == held && now >= h.ends {
+			h.lose()
+		}
+		return h.phase == gone
+	})
 }
 
 // lose ends a hold that is lost. The tended slots are locked.
@@ -107,14 +114,6 @@ func (h *Hold) end() {
 	if !h.told {
 		h.bucket.tended.note(h, SlotsGivenBack)
 	}
-}
-
-// isDue reports whether the process is to be heard of again.
-func (td *tender) isDue(b *Bucket) bool {
-	b.tended.mu.Lock()
-	defer b.tended.mu.Unlock()
-	now := td.elapsed()
-	return slices.ContainsFunc(b.tended.holds, func(h *Hold) bool { return h.phase == held && now >= h.due })
 }
 
 // sleepUnlessWoken sleeps for a time, until something changes about the holds, or until the engine is closed.
@@ -161,6 +160,7 @@ func (td *tender) beat(ctx context.Context, b *Bucket) {
 	defer cancel()
 	leave, err := b.tended.enter(ctx)
 	if err != nil {
+		(&beating{tender: td, bucket: b}).postpone()
 		return
 	}
 	defer leave()

@@ -71,7 +71,6 @@ type slotProc struct {
 	store.Store
 	walk      *slotWalk
 	number    int
-	skew      time.Duration
 	e         *Engine
 	limits    atomic.Pointer[Limits]
 	dead      atomic.Bool // it was killed: nothing of it reaches the store any more
@@ -250,26 +249,31 @@ func (w *slotWalk) transact(writes []store.Write) (results []store.Result, appli
 
 // start starts a process.
 func (w *slotWalk) start() *slotProc {
+	tenth := w.term.Milliseconds()/10 - 2 // times are told in whole milliseconds
+	skew := []int64{tenth, -tenth, w.rnd.Int64N(2*tenth) - tenth}[w.rnd.IntN(3)]
+	return w.startAs(time.Duration(skew)*time.Millisecond, w.term*time.Duration(1+w.rnd.IntN(20))/10, w.rnd.IntN(3))
+}
+
+// startAs starts a process whose clock is off by a time, whose calls have a time, and which makes so many writes at once before it shares them.
+func (w *slotWalk) startAs(skew, timeout time.Duration, writesAtOnce int) *slotProc {
 	p := &slotProc{walk: w, number: w.started, resumed: make(chan struct{})}
 	w.started++
-	tenth := int64(w.term/time.Millisecond)/10 - 2 // times are told in whole milliseconds
-	p.skew = time.Duration([]int64{tenth, -tenth, w.rnd.Int64N(2*tenth) - tenth}[w.rnd.IntN(3)]) * time.Millisecond
 	random := rand.New(rand.NewPCG(w.seed, uint64(p.number)))
 	var mu sync.Mutex
 	p.e = New(Options{
-		Table: table.New(p, table.Options{Timeout: w.term * time.Duration(1+w.rnd.IntN(20)) / 10, IntN: func(n int) int {
+		Table: table.New(p, table.Options{Timeout: timeout, IntN: func(n int) int {
 			mu.Lock()
 			defer mu.Unlock()
 			return random.IntN(n)
 		}}),
-		Source: p, Namespace: func() string { return "ns" }, Now: func() time.Time { return time.Now().Add(p.skew) },
-		Freshness: func([]bucket.Params) int64 { return 1000 }, MaxShards: 32, WritesAtOnce: w.rnd.IntN(3), Buckets: 100,
+		Source: p, Namespace: func() string { return "ns" }, Now: func() time.Time { return time.Now().Add(skew) },
+		Freshness: func([]bucket.Params) int64 { return 1000 }, MaxShards: 32, WritesAtOnce: writesAtOnce, Buckets: 100,
 		MaxLead: time.Hour, SettleLimit: w.term / 2, Logger: slog.New(slog.DiscardHandler), Sleeper: p,
 		Resized: func(context.Context, string, string, int) {},
 	})
 	p.limits.Store(w.limits)
 	w.procs = append(w.procs, p)
-	w.notef("process %d starts, its clock off by %v", p.number, p.skew)
+	w.notef("process %d starts, its clock off by %v", p.number, skew)
 	return p
 }
 
@@ -584,23 +588,29 @@ func (w *slotWalk) finish() {
 	synctest.Wait()
 }
 
+// newSlotWalk returns a walk with a number of slots.
+func newSlotWalk(t *testing.T, seed uint64, slots int64) *slotWalk {
+	w := &slotWalk{
+		t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), term: 10 * time.Second, exact: true,
+		key: layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}, items: map[store.Key]expr.Item{},
+		set: map[*slotProc]map[int64]int64{}, taken: map[int64]bool{},
+	}
+	w.limits = &Limits{Epoch: 1 << 40, Config: bucket.Config{
+		Params: []bucket.Params{{Name: "rpd", Capacity: 1e12, RefillAmount: 1e12, RefillPeriod: 86_400_000}},
+		Slots:  []bucket.SlotParams{{Name: "slots", Slots: slots, Term: w.term.Milliseconds()}},
+	}}
+	return w
+}
+
 // walkSlots runs one interleaving, and returns what is wrong.
 func walkSlots(t *testing.T, seed uint64, tells bool) (w *slotWalk) {
 	synctest.Test(t, func(t *testing.T) {
-		w = &slotWalk{
-			t: t, seed: seed, tells: tells, rnd: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), term: 10 * time.Second, exact: true,
-			key: layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}, items: map[store.Key]expr.Item{},
-			set: map[*slotProc]map[int64]int64{}, taken: map[int64]bool{},
-		}
-		w.limits = &Limits{Epoch: 1 << 40, Config: bucket.Config{
-			Params: []bucket.Params{{Name: "rpd", Capacity: 1e12, RefillAmount: 1e12, RefillPeriod: 86_400_000}},
-			Slots:  []bucket.SlotParams{{Name: "slots", Slots: 1 + w.rnd.Int64N(3), Term: int64(w.term / time.Millisecond)}},
-		}}
-		if w.rnd.IntN(3) == 0 { // it expires
+		w = newSlotWalk(t, seed, 1+int64(seed%3))
+		if w.tells = tells; w.rnd.IntN(3) == 0 { // it expires
 			w.limits.Config.Params = []bucket.Params{{Name: "rpd", Capacity: 5_000_000, RefillAmount: 5_000_000, RefillPeriod: 1000}}
 			w.limits.Config.Lifetime = 1
 		}
-		time.Sleep(time.Duration(w.rnd.Int64N(int64(w.term/time.Millisecond))) * time.Millisecond)
+		time.Sleep(time.Duration(w.rnd.Int64N(w.term.Milliseconds())) * time.Millisecond)
 		for range 2 + w.rnd.IntN(3) {
 			w.start()
 		}

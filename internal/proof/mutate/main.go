@@ -2,6 +2,8 @@
 // tests of the packages that use them on each. It prints the test that noticed. It fails when none did, or when the
 // test also fails without the mutant.
 //
+// With -rules it breaks the rules of waiting and of slots instead, each as rules.go says.
+//
 // The tests are built once. In that build all terms are in place, and the environment of a test chooses the one to make
 // true. The source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant
 // last. That test is tried first, and then the short tests on the store in memory. All tests run only on mutants missed
@@ -17,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strconv"
 	"time"
 )
 
@@ -24,6 +27,7 @@ func main() {
 	var c config
 	flag.StringVar(&c.file, "file", "internal/layout/exprs_gen.go", "generated expressions")
 	flag.StringVar(&c.noticed, "noticed", "internal/proof/mutate/noticed.txt", "which test noticed each mutant last; rewritten")
+	flag.BoolVar(&c.rules, "rules", false, "break the rules of waiting and of slots, in place of the terms")
 	flag.StringVar(&c.only, "only", "", "the mutants to try: a regular expression on their names")
 	flag.DurationVar(&c.budget, "budget", 0, "give up after this time; 0 for no end")
 	flag.Parse()
@@ -38,6 +42,7 @@ func main() {
 // config holds the flags.
 type config struct {
 	file, noticed, only string
+	rules               bool
 	budget              time.Duration
 }
 
@@ -46,24 +51,19 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 	if err != nil {
 		return err
 	}
-	source, err := os.ReadFile(c.file)
-	if err != nil {
-		return err
-	}
-	mutants, err := find(c.file, source)
-	if err != nil {
-		return err
-	}
-	known, err := readNoticed(c.noticed)
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "zlimit-mutate-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // of the temporary directory
-	suites, err := build(ctx, dir, c.file, instrument(source, mutants))
+	t := trial{out: out, wanted: wanted}
+	var mutants []living
+	if c.rules {
+		mutants, t.suites, err = livingRules(ctx, dir)
+	} else {
+		t.noticed = c.noticed
+		mutants, t.suites, err = t.livingTerms(ctx, c.file, dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -72,16 +72,69 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 		ctx, cancel = context.WithTimeout(ctx, c.budget)
 		defer cancel()
 	}
+	return t.try(ctx, mutants)
+}
+
+// A living mutant is one that the tests have, and the environment brings to life.
+type living struct {
+	name, env string
+	known     witness
+}
+
+// A trial runs tests on mutants.
+type trial struct {
+	suites
+	out     io.Writer
+	wanted  *regexp.Regexp
+	noticed string // the file of witnesses; "" for none
+	terms   []mutant
+	known   map[string]witness
+}
+
+// livingTerms builds the tests with the terms of a file.
+func (t *trial) livingTerms(ctx context.Context, file, dir string) (all []living, built suites, err error) {
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.terms, err = find(file, source); err != nil {
+		return nil, nil, err
+	}
+	if t.known, err = readNoticed(t.noticed); err != nil {
+		return nil, nil, err
+	}
+	for i, m := range t.terms {
+		all = append(all, living{m.name, strconv.Itoa(i), t.known[m.name]})
+	}
+	built, err = build(ctx, dir, overlayOf(file, instrument(source, t.terms)), users)
+	return all, built, err
+}
+
+// livingRules builds the tests with all broken rules.
+func livingRules(ctx context.Context, dir string) (all []living, built suites, err error) {
+	overlay, err := breakRules(".", rules)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rules {
+		all = append(all, living{r.name, r.name, r.witness()})
+	}
+	built, err = build(ctx, dir, overlay, ruleUsers)
+	return all, built, err
+}
+
+// try runs the tests on mutants, and prints what noticed each of them.
+func (t *trial) try(ctx context.Context, mutants []living) error {
 	failed := 0
 	for i, m := range mutants {
-		if !wanted.MatchString(m.name) {
+		if !t.wanted.MatchString(m.name) {
 			continue
 		}
-		by, err := suites.notice(ctx, i, known[m.name])
+		by, err := t.notice(ctx, m.env, m.known, t.noticed != "")
 		text := by.String()
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return fmt.Errorf("the budget of %v is over at term %d of %d", c.budget, i+1, len(mutants))
+			return fmt.Errorf("the budget is over at mutant %d of %d", i+1, len(mutants))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
@@ -90,18 +143,18 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 		case by == (witness{}):
 			failed++
 			text = "NOTHING"
-		default:
-			known[m.name] = by
+		case t.noticed != "":
+			t.known[m.name] = by
+			if err := writeNoticed(t.noticed, t.terms, t.known); err != nil {
+				return err
+			}
 		}
-		if err := writeNoticed(c.noticed, mutants, known); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(out, "%-60s %s\n", m.name, text); err != nil {
+		if _, err := fmt.Fprintf(t.out, "%-60s %s\n", m.name, text); err != nil {
 			return err
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("no test tells %d terms from true", failed)
+		return fmt.Errorf("no test notices %d mutants", failed)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,5 +107,30 @@ func TestFailed(t *testing.T) {
 	}
 	if got, want := pattern("TestA/a.b"), `^TestA$/^a\.b$`; got != want {
 		t.Errorf("pattern() = %q, want %q", got, want)
+	}
+}
+
+// TestRulesAreInPlace finds rules whose source has changed: make rules breaks them no more.
+func TestRulesAreInPlace(t *testing.T) {
+	overlay, err := breakRules("../../..", rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, source := range overlay {
+		if _, err := parser.ParseFile(token.NewFileSet(), file, source, 0); err != nil {
+			t.Errorf("with all mutants in place: %v", err)
+		}
+	}
+	names := map[string]bool{}
+	for _, r := range rules {
+		if names[r.name] {
+			t.Errorf("two rules are named %q", r.name)
+		}
+		if names[r.name] = true; !slices.Contains(ruleUsers, r.witness().pkg) {
+			t.Errorf("%q is noticed by a test of %s, which make rules does not run", r.name, r.witness().pkg)
+		}
+	}
+	if _, err := breakRules("../../..", []rule{{name: "none", file: rules[0].file, old: "no such source"}}); err == nil {
+		t.Error("breakRules() of source that is not there = nil, want an error")
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,23 +70,15 @@ type suite struct {
 	flags        []string // that the tests of this package know
 }
 
-// build builds the tests of the users, with instrumented source in place of a file.
-func build(ctx context.Context, dir, file string, source []byte) (suites, error) {
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return nil, err
-	}
-	mutated, helper, overlay := filepath.Join(dir, "terms.go"), filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
-	pkg := filepath.Base(filepath.Dir(path))
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {
-		path: mutated, filepath.Join(filepath.Dir(path), "mutant.go"): helper,
-	}})
-	if err != nil {
-		return nil, err
-	}
-	err = errors.Join(
-		os.WriteFile(mutated, source, 0o600), os.WriteFile(helper, []byte(function(pkg)), 0o600), os.WriteFile(overlay, replace, 0o600),
-	)
+// overlayOf returns an overlay with instrumented source in place of a file.
+func overlayOf(file string, source []byte) map[string][]byte {
+	dir := filepath.Dir(file)
+	return map[string][]byte{file: source, filepath.Join(dir, "mutant.go"): []byte(function(filepath.Base(dir)))}
+}
+
+// build builds the tests of packages with an overlay.
+func build(ctx context.Context, dir string, sources map[string][]byte, users []string) (suites, error) {
+	overlay, err := writeOverlay(dir, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +90,7 @@ func build(ctx context.Context, dir, file string, source []byte) (suites, error)
 		}
 		// A failing test needs no smaller program, and must not leave one behind.
 		rapid := []string{"-rapid.nofailfile", "-rapid.shrinktime=0s"}
-		if _, err := s.run(ctx, -1, false, "^$", rapid...); err == nil {
+		if _, err := s.run(ctx, none, false, "^$", rapid...); err == nil {
 			s.flags = rapid
 		}
 		all[user] = s
@@ -106,32 +98,60 @@ func build(ctx context.Context, dir, file string, source []byte) (suites, error)
 	return all, nil
 }
 
-// run runs tests with a mutant alive, -1 for none. Without all only the short ones run, on the store in memory where tests
+// writeOverlay writes an overlay of sources by path into a directory, and returns the file that the Go command takes.
+func writeOverlay(dir string, sources map[string][]byte) (file string, err error) {
+	replace := map[string]string{}
+	for i, path := range slices.Sorted(maps.Keys(sources)) {
+		whole, err := filepath.Abs(path)
+		if err != nil {
+			return "", err
+		}
+		replace[whole] = filepath.Join(dir, strconv.Itoa(i)+".go")
+		if err := os.WriteFile(replace[whole], sources[path], 0o600); err != nil {
+			return "", err
+		}
+	}
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, content, 0o600)
+}
+
+// none is the mutant of tests without a mutant.
+const none = "-1"
+
+// run runs tests with a mutant alive. Without all only the short ones run, on the store in memory where tests
 // run on every store.
-func (s suite) run(ctx context.Context, number int, all bool, tests string, flags ...string) (output []byte, err error) {
+func (s suite) run(ctx context.Context, living string, all bool, tests string, flags ...string) (output []byte, err error) {
 	args := []string{"-test.failfast", "-test.run", tests, "-test.timeout", "20m"}
 	if !all {
 		args = append(args, "-test.short", "-test.skip", ".*/^(dynamodb|sqlite)$")
 	}
 	cmd := exec.CommandContext(ctx, s.program, append(append(args, s.flags...), flags...)...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), env+"="+strconv.Itoa(number))
+	cmd.Env = append(os.Environ(), env+"="+living)
 	return cmd.CombinedOutput()
 }
 
-// notice returns a test that fails with a mutant alive, by itself too, and passes without it. It tries the one that is known first.
-func (all suites) notice(ctx context.Context, number int, known witness) (witness, error) {
+// notice returns a test that fails with a mutant alive, by itself too, and passes without it. It tries the one that is known first,
+// and all others where it searches.
+func (all suites) notice(ctx context.Context, living string, known witness, searches bool) (witness, error) {
 	if s, ok := all[known.pkg]; ok {
 		for _, whole := range []bool{false, true} {
-			if _, err := s.run(ctx, number, whole, pattern(known.test)); err != nil {
+			if _, err := s.run(ctx, living, whole, pattern(known.test)); err != nil {
 				return known, s.confirm(ctx, known.test, whole)
 			}
 		}
 	}
+	if !searches {
+		return witness{}, ctx.Err()
+	}
 	for _, whole := range []bool{false, true} {
-		for _, pkg := range users {
+		for _, pkg := range slices.Sorted(maps.Keys(all)) {
 			s := all[pkg]
-			output, err := s.run(ctx, number, whole, ".")
+			output, err := s.run(ctx, living, whole, ".")
 			if err == nil {
 				continue
 			}
@@ -139,7 +159,7 @@ func (all suites) notice(ctx context.Context, number int, known witness) (witnes
 			if by.test == "" {
 				return witness{}, fmt.Errorf("the tests of %s fail without a name: %w\n%s", pkg, err, output)
 			}
-			if _, err := s.run(ctx, number, whole, pattern(by.test)); err == nil {
+			if _, err := s.run(ctx, living, whole, pattern(by.test)); err == nil {
 				continue // it failed by chance
 			}
 			return by, s.confirm(ctx, by.test, whole)
@@ -150,7 +170,7 @@ func (all suites) notice(ctx context.Context, number int, known witness) (witnes
 
 // confirm returns an error when a test fails without a mutant too.
 func (s suite) confirm(ctx context.Context, test string, all bool) error {
-	if output, err := s.run(ctx, -1, all, pattern(test)); err != nil {
+	if output, err := s.run(ctx, none, all, pattern(test)); err != nil {
 		return fmt.Errorf("%s fails without a mutant: %w\n%s", test, err, output)
 	}
 	return nil

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A rule is a rule of waiting or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as those of
+// conditions are.
+type rule struct {
+	name     string
+	file     string
+	old, new string // parts of the source; in the new one, «broken» is true while the mutant is alive
+	test     string // that is known to notice the mutant: a package and a name
+}
+
+// In place of an expression e that a mutant makes wrong, source has either(«broken», wrong, e).
+const brokenMark = "«broken»"
+
+// rules are those of reservations, by the numbers of the design, and those of slots, by the steps of a holder.
+var rules = []rule{
+	{
+		"wait 1: the depth is what flows in within twice the wait", "internal/bucket/wait.go",
+		"signed(r.within(s, p.Name, now, d.Wait))", "signed(r.within(s, p.Name, now, either(«broken», 2*d.Wait, d.Wait)))",
+		"./zlimit TestWaitFailsAtOnce",
+	},
+	{
+		"wait 1: the deadline bounds no wait", "zlimit/wait.go",
+		"w.longest = max(min(w.longest, time.Until(deadline)), 0)", "w.longest = either(«broken», w.longest, max(min(w.longest, time.Until(deadline)), 0))",
+		"./zlimit TestWaitFailsAtOnce",
+	},
+	{
+		"wait 2: a write that moves the stamp asks for no balance", "internal/bucket/decide.go",
+		"		if checked {\n			p.step(Cover, l.Name, sub(floor, refill))", "		if checked && !«broken» {\n			p.step(Cover, l.Name, sub(floor, refill))",
+		"./zlimit TestAdvanceAsksForTheBalance",
+	},
+	{
+		"wait 3: due by the balance before the write", "internal/protocol/wait.go",
+		"max(b.image.Due(amounts, b.after)", "max(b.image.Due(amounts, either(«broken», amounts, b.after))",
+		"./zlimit TestWaitersComeInOrder",
+	},
+	{
+		"wait 4: a stamp that is ahead does not count", "internal/protocol/wait.go",
+		"-max(now, b.image.RefilledAt), 0), true", "-either(«broken», now, max(now, b.image.RefilledAt)), 0), true",
+		"./internal/protocol TestBookingsOfOneWrite",
+	},
+	{
+		"wait 5: a shared write asks for its callers as if each were alone", "internal/bucket/wait.go",
+		"			ahead = add(ahead, amount)", "			ahead = either(«broken», 0, add(ahead, amount))",
+		"./internal/bucket TestOneWriteAsOneAfterAnother",
+	},
+	{
+		"wait 5: those behind in a shared write are waited for", "internal/protocol/party.go",
+		"			to.bookings[0].after = after", "			to.bookings[0].after = either(«broken», nil, after)",
+		"./internal/protocol TestBookingsOfOneWrite",
+	},
+	{
+		"wait 6: requests that do not wait go into debt", "internal/bucket/wait.go",
+		"	if d.Wait > 0 {\n", "	if «broken» {\n		floor = sub(floor, 60_000_000)\n	}\n	if d.Wait > 0 {\n",
+		"./zlimit TestNobodyOvertakes",
+	},
+	{
+		"wait 7: limits that were changed are not looked at", "internal/protocol/wait.go",
+		"if len(t.bookings) == 0 || w.limits[at].Own {", "if len(t.bookings) == 0 || w.limits[at].Own || «broken» {",
+		"./zlimit TestLimitsChangeWhileAsleep",
+	},
+	{
+		"wait 8: who gives up gives nothing back", "zlimit/wait.go",
+		"	le.limiter.engine.Undo(ctx, &le.receipt)", "	if !«broken» {\n		le.limiter.engine.Undo(ctx, &le.receipt)\n	}",
+		"./zlimit TestGivingUp",
+	},
+	{
+		"wait 8: who gives up gives back twice", "internal/protocol/engine.go",
+		"	e.admitter.giveAllBack(ctx, r.takings)", "	e.admitter.giveAllBack(ctx, r.takings)\n	if «broken» {\n		e.admitter.giveAllBack(ctx, r.takings)\n	}",
+		"./zlimit TestGivingUp",
+	},
+	{
+		"wait 9: admitted at once after an unknown outcome", "zlimit/wait.go",
+		"	l.engine.Waits.Delay(&lease.receipt, min(rest, r.Wait), r.Wait)", "	l.engine.Waits.Delay(&lease.receipt, either(«broken», 0, min(rest, r.Wait)), r.Wait)",
+		"./zlimit TestUnknownBookingsWait",
+	},
+	{
+		"wait 10: an item with a debt expires as if there were none", "internal/bucket/wait.go",
+		"	p.Now = max(p.Now, add(now, params.rule()", "	p.Now = max(p.Now, either[int64](«broken», 0, 1)*add(now, params.rule()",
+		"./internal/bucket TestDebtsKeepTheirItem",
+	},
+	{
+		"wait 11: looks ask for the whole amount", "internal/bucket/status.go",
+		"checked && d.floor(c.granted(shards, p, now), only(shards), now) > c.available(", "checked && either(«broken», Of(d.Amounts, p.Name), d.floor(c.granted(shards, p, now), only(shards), now)) > c.available(",
+		"./internal/bucket TestDebtsKeepTheirItem",
+	},
+	{
+		"wait 12: a wait goes on over the edge of a quota", "internal/protocol/families.go",
+		"		longest = min(longest, levels[i].limits.Config.UntilEdge(states, now))", "		longest = either(«broken», longest, min(longest, levels[i].limits.Config.UntilEdge(states, now)))",
+		"./zlimit TestNoWaitPastAnEdge",
+	},
+
+	{
+		"slots, open: an epoch begins half a term early", "internal/bucket/slots.go",
+		"	own := now / s.Term\n	switch", "	own := either(«broken», now+s.Term/2, now) / s.Term\n	switch", ofSlots,
+	},
+	{
+		"slots, open: the newer counter is emptied first", "internal/bucket/slots.go",
+		"return own - 1 - (own-1-s.Epoch+1)%2, true", "return own - 1 - either(«broken», 0, (own-1-s.Epoch+1)%2), true", ofSlots,
+	},
+	{
+		"slots, take: it counts as heard of in the next epoch", "internal/protocol/slots_take.go",
+		"h.heard(sk.core, s.Epoch, g.now, g.sent)", "h.heard(sk.core, s.Epoch+either[int64](«broken», 1, 0), g.now, g.sent)", ofSlots,
+	},
+	{
+		"slots, beat: one slot moves, however many are held", "internal/protocol/slots_tend.go",
+		"beat(limit, former, to, s.Enrolled)", "beat(limit, either(«broken», 1, former), to, s.Enrolled)", ofSlots,
+	},
+	{
+		"slots, beat: who begins an epoch keeps none of its own", "internal/protocol/slots_tend.go",
+		"open(&bt.call, s, to, current)", "open(&bt.call, s, to, either(«broken», 0, current))", ofSlots,
+	},
+	{
+		"slots, lost beat: one without a reply counts as done", "internal/protocol/slots_tend.go",
+		"		if err != nil {\n			bt.postpone()\n			return\n		}\n		if applied {", "		if err != nil && !«broken» {\n			bt.postpone()\n			return\n		}\n		if applied || err != nil {", ofSlots,
+	},
+	{
+		"slots, release: one without a reply is repeated", "internal/protocol/slots_leave.go",
+		"		if applied || err != nil {\n			return err\n		}\n		if i = next; i != nil {", "		if applied || err != nil && !(«broken» && IsUnknown(err)) {\n			return err\n		}\n		if i = next; i != nil {", ofSlots,
+	},
+	{
+		"slots, release: it goes on after the slots are free by themselves", "internal/protocol/slots_leave.go",
+		"give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)", "give(h.limit, amount, h.epoch, h.epoch+either[int64](«broken», 4, 2), h.enrolled)", ofSlots,
+	},
+	{
+		"slots, lost: no allowance for clocks", "internal/bucket/slots.go",
+		"return mul(epoch+2, s.Term) - s.Term/earlyTermPart }", "return mul(epoch+2, s.Term) - either(«broken», 0, s.Term/earlyTermPart) }", ofSlots,
+	},
+	{
+		"slots, lost: holders wait for a store that does not answer", "internal/protocol/slots_tend.go",
+		"context.WithTimeout(ctx, td.untilLost(b))", "context.WithTimeout(ctx, either(«broken», time.Hour, td.untilLost(b)))", ofSlots,
+	},
+	{
+		"slots, clock: held by a clock of any error", "internal/protocol/slots.go",
+		"if !known || wrong.Milliseconds() > term/bucket.SlotClockError {", "if !«broken» && (!known || wrong.Milliseconds() > term/bucket.SlotClockError) {",
+		"./zlimit TestSlotsNeedAClock",
+	},
+	{
+		"slots, suspended: fencing numbers begin anew", "internal/bucket/slots.go",
+		"Fence: mul(now, 1000), Enrolled", "Fence: either(«broken», 0, mul(now, 1000)), Enrolled", ofSlots,
+	},
+	{
+		"slots, suspended: callers who share a write have one fencing number", "internal/protocol/slots_take.go",
+		"fence: g.fences[i] - others", "fence: g.fences[i] - either(«broken», 0, others)", ofSlots,
+	},
+	{
+		"slots, term: it changes while some are held", "internal/bucket/slots.go",
+		"return s.Even == 0 && s.Odd == 0 }", "return «broken» || s.Even == 0 && s.Odd == 0 }", ofSlots,
+	},
+	{
+		"slots, expiry: an item expires while some are held", "internal/bucket/slots.go",
+		"	if s.ExpiresAt <= 0 {", "	if s.ExpiresAt <= 0 || «broken» {", ofSlots,
+	},
+}
+
+// witness returns the test that is known to notice the mutant.
+func (r *rule) witness() witness {
+	pkg, test, _ := strings.Cut(r.test, " ")
+	return witness{pkg, test}
+}
+
+// ofSlots is the test of most rules of slots.
+const ofSlots = "./internal/protocol TestSlotsAgainstASet"
+
+// ruleUsers are the packages whose tests use the rules.
+var ruleUsers = []string{"./internal/bucket", "./internal/protocol", "./zlimit"}
+
+// breakRules returns an overlay of the sources of the rules, by path, that has all mutants in place.
+func breakRules(root string, rules []rule) (map[string][]byte, error) {
+	overlay := map[string][]byte{}
+	var errs []error
+	for _, r := range rules {
+		file := filepath.Join(root, r.file)
+		source, ok := overlay[file]
+		if !ok {
+			var err error
+			if source, err = os.ReadFile(file); err != nil {
+				return nil, err
+			}
+		}
+		if n := strings.Count(string(source), r.old); n != 1 {
+			errs = append(errs, fmt.Errorf("%s: %s has %q %d times, want it once", r.name, r.file, r.old, n))
+			continue
+		}
+		broken := strings.ReplaceAll(r.new, brokenMark, fmt.Sprintf("broken(%q)", r.name))
+		overlay[file] = []byte(strings.Replace(string(source), r.old, broken, 1))
+		dir := filepath.Dir(file)
+		overlay[filepath.Join(dir, "broken.go")] = []byte(brokenFunctions(filepath.Base(dir)))
+	}
+	return overlay, errors.Join(errs...)
+}
+
+// brokenFunctions is the source of what broken rules call, in a package.
+func brokenFunctions(pkg string) string {
+	return `package ` + pkg + `
+
+import "os"
+
+var brokenRule = os.Getenv("` + env + `")
+
+func broken(rule string) bool { return brokenRule == rule }
+
+func either[T any](isBroken bool, wrong, right T) T {
+	if isBroken {
+		return wrong
+	}
+	return right
+}
+`
+}

@@ -1,0 +1,41 @@
+package protocol
+
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// TestBookingsOfOneWrite has three callers share a write that leaves a debt: each waits for its own tokens, and for those of the callers
+// before it.
+func TestBookingsOfOneWrite(t *testing.T) {
+	const now = 1_700_000_000_000
+	for _, test := range []struct {
+		name  string
+		ahead int64 // of the stamp
+	}{
+		{"a stamp of now", 0},
+		{"a stamp that is ahead stands in for the time", 5000},
+		{"a stamp from before", -300},
+	} {
+		b := newBucket("ns", "e", "r")
+		var to taking
+		p := party{to: &to, level: &level{bucket: b}}
+		for range 3 {
+			one := &level{bucket: b, demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 10_000}}
+			p.fit = append(p.fit, &waiter[*claim]{job: &claim{one, new(taking)}})
+		}
+		p.demand = bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 3000}}, Wait: 10_000}
+		left := &image{exists: true, State: bucket.State{RefilledAt: now + test.ahead, Limits: []bucket.Limit{
+			{Name: "rpm", Tokens: -5000, Capacity: 1000, RefillAmount: 1000, RefillPeriod: 1000},
+		}}}
+		p.took(b.shard(0), left)
+		p.portion()
+		for i, w := range p.fit {
+			got, ok := w.job.to.bookings[0].wait(w.job.level.demand.Amounts, now)
+			if want := int64(3000+1000*i) + min(test.ahead, 0); !ok || got != want {
+				t.Errorf("%s: caller %d waits %d ms, want %d", test.name, i, got, want)
+			}
+		}
+	}
+}
