@@ -241,6 +241,16 @@ func (it *Bucket) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// decodeBucketMember reads an attribute into the member of the item that it belongs to. It reports whether there is
+// one.
+func decodeBucketMember(d *decoder, it *Bucket, a *expr.Attribute) bool {
+	return decodeBucketLimit(d, &it.Limits, a) ||
+		decodeBucketLife(d, &it.Lives, a) ||
+		decodeBucketChildren(d, &it.Children, a) ||
+		decodeBucketNarrower(d, &it.Narrower, a) ||
+		decodeBucketSlots(d, &it.Slots, a)
+}
+
 // DecodeBucket returns a bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeBucket(item expr.Item) (Bucket, error) {
 	var key store.Key
@@ -248,19 +258,7 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 	d := decoder{record: "bucket"}
 	for i := range item {
 		a := &item[i]
-		if decodeBucketLimit(&d, &it.Limits, a) {
-			continue
-		}
-		if decodeBucketLife(&d, &it.Lives, a) {
-			continue
-		}
-		if decodeBucketChildren(&d, &it.Children, a) {
-			continue
-		}
-		if decodeBucketNarrower(&d, &it.Narrower, a) {
-			continue
-		}
-		if decodeBucketSlots(&d, &it.Slots, a) {
+		if decodeBucketMember(&d, &it, a) {
 			continue
 		}
 		switch a.Name {
@@ -476,6 +474,13 @@ func (it *EntityConfig) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// decodeEntityConfigMember reads an attribute into the member of the item that it belongs to. It reports whether there
+// is one.
+func decodeEntityConfigMember(d *decoder, it *EntityConfig, a *expr.Attribute) bool {
+	return decodeConfigSession(d, &it.Sessions, a) ||
+		decodeConfigLimit(d, &it.Limits, a)
+}
+
 // DecodeEntityConfig returns an entity config item, key included. Its errors name the attribute or the member that is
 // wrong.
 func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
@@ -484,10 +489,7 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 	d := decoder{record: "entity config"}
 	for i := range item {
 		a := &item[i]
-		if decodeConfigSession(&d, &it.Sessions, a) {
-			continue
-		}
-		if decodeConfigLimit(&d, &it.Limits, a) {
+		if decodeEntityConfigMember(&d, &it, a) {
 			continue
 		}
 		switch a.Name {
@@ -600,6 +602,13 @@ func (it *ResourceConfig) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// decodeResourceConfigMember reads an attribute into the member of the item that it belongs to. It reports whether
+// there is one.
+func decodeResourceConfigMember(d *decoder, it *ResourceConfig, a *expr.Attribute) bool {
+	return decodeConfigSession(d, &it.Sessions, a) ||
+		decodeConfigLimit(d, &it.Limits, a)
+}
+
 // DecodeResourceConfig returns a resource config item, key included. Its errors name the attribute or the member that
 // is wrong.
 func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
@@ -608,10 +617,7 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 	d := decoder{record: "resource config"}
 	for i := range item {
 		a := &item[i]
-		if decodeConfigSession(&d, &it.Sessions, a) {
-			continue
-		}
-		if decodeConfigLimit(&d, &it.Limits, a) {
+		if decodeResourceConfigMember(&d, &it, a) {
 			continue
 		}
 		switch a.Name {
@@ -717,6 +723,13 @@ func (it *SystemConfig) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// decodeSystemConfigMember reads an attribute into the member of the item that it belongs to. It reports whether there
+// is one.
+func decodeSystemConfigMember(d *decoder, it *SystemConfig, a *expr.Attribute) bool {
+	return decodeConfigSession(d, &it.Sessions, a) ||
+		decodeConfigLimit(d, &it.Limits, a)
+}
+
 // DecodeSystemConfig returns a system config item, key included. Its errors name the attribute or the member that is
 // wrong.
 func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
@@ -725,10 +738,7 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 	d := decoder{record: "system config"}
 	for i := range item {
 		a := &item[i]
-		if decodeConfigSession(&d, &it.Sessions, a) {
-			continue
-		}
-		if decodeConfigLimit(&d, &it.Limits, a) {
+		if decodeSystemConfigMember(&d, &it, a) {
 			continue
 		}
 		switch a.Name {
@@ -843,6 +853,14 @@ func (it *Usage) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// decodeUsageMember reads an attribute into the member of the item that it belongs to. It reports whether there is one.
+func decodeUsageMember(d *decoder, it *Usage, a *expr.Attribute) bool {
+	return decodeUsageSource(d, &it.Sources, a) ||
+		decodeUsageHours(d, &it.Hours, a) ||
+		decodeUsageChildren(d, &it.Children, a) ||
+		decodeUsageNarrower(d, &it.Narrower, a)
+}
+
 // DecodeUsage returns a usage item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeUsage(item expr.Item) (Usage, error) {
 	var key store.Key
@@ -850,16 +868,7 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 	d := decoder{record: "usage"}
 	for i := range item {
 		a := &item[i]
-		if decodeUsageSource(&d, &it.Sources, a) {
-			continue
-		}
-		if decodeUsageHours(&d, &it.Hours, a) {
-			continue
-		}
-		if decodeUsageChildren(&d, &it.Children, a) {
-			continue
-		}
-		if decodeUsageNarrower(&d, &it.Narrower, a) {
+		if decodeUsageMember(&d, &it, a) {
 			continue
 		}
 		switch a.Name {

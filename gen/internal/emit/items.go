@@ -395,6 +395,7 @@ func literals(texts []string) []Code {
 }
 
 func decoder(f *file, r *schema.Record) {
+	itemMemberDecoder(f, r)
 	f.doc(r.DecodeFunc() + " returns " + article(noun(r)) + " item, key included. Its errors name the attribute or the member that is wrong.")
 	f.Func().Id(r.DecodeFunc()).Params(Id("item").Qual(exprPkg, "Item")).Params(Id(r.ItemType()), Error()).BlockFunc(func(g *Group) {
 		g.Var().Id("key").Qual(storePkg, "Key")
@@ -409,10 +410,12 @@ func decoder(f *file, r *schema.Record) {
 		}
 		g.For(Id("i").Op(":=").Range().Id("item")).BlockFunc(func(g *Group) {
 			g.Id("a").Op(":=").Op("&").Id("item").Index(Id("i"))
-			for _, family := range r.Families {
-				if family.Prefix != "" { // first, since most attributes are theirs
-					g.If(decodeMember(family)).Block(Continue())
-				}
+			switch prefixed := prefixed(r); len(prefixed) { // first, since most attributes are theirs
+			case 0:
+			case 1:
+				g.If(decodeMember(prefixed[0])).Block(Continue())
+			default:
+				g.If(Id(r.MemberFunc()).Call(Op("&").Id("d"), Op("&").Id("it"), Id("a"))).Block(Continue())
 			}
 			g.Switch(Id("a").Dot("Name")).BlockFunc(func(g *Group) { attributeCases(g, r) })
 		})
@@ -435,6 +438,32 @@ func decoder(f *file, r *schema.Record) {
 			return
 		}
 		g.Return(Id("it"), Id("d").Dot("failure").Call(Id("key")))
+	})
+}
+
+// prefixed returns the families of a record whose attributes have a prefix.
+func prefixed(r *schema.Record) []*schema.Family {
+	return slices.DeleteFunc(slices.Clone(r.Families), func(f *schema.Family) bool { return f.Prefix == "" })
+}
+
+// itemMemberDecoder writes the function that tries several families of a record in turn.
+func itemMemberDecoder(f *file, r *schema.Record) {
+	families := prefixed(r)
+	if len(families) < 2 {
+		return
+	}
+	f.doc(r.MemberFunc() + " reads an attribute into the member of the item that it belongs to. It reports whether there is one.")
+	f.Func().Id(r.MemberFunc()).Params(
+		Id("d").Op("*").Id("decoder"), Id("it").Op("*").Id(r.ItemType()), Id("a").Op("*").Qual(exprPkg, "Attribute"),
+	).Bool().BlockFunc(func(g *Group) {
+		of := func(family *schema.Family) *Statement {
+			return Id(family.DecodeFunc()).Call(Id("d"), Op("&").Id("it").Dot(schema.Exported(family.Name)), Id("a"))
+		}
+		terms := of(families[0])
+		for _, family := range families[1:] {
+			terms = terms.Op("||").Line().Add(of(family))
+		}
+		g.Return(terms)
 	})
 }
 

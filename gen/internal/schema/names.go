@@ -61,6 +61,9 @@ func (f *Feature) Var() string { return "Feature" + Exported(f.Name) }
 // DecodeFunc returns the name of the function that decodes a record's items.
 func (r *Record) DecodeFunc() string { return "Decode" + Exported(r.Name) }
 
+// MemberFunc returns the name of the function that reads an attribute of any family of a record.
+func (r *Record) MemberFunc() string { return "decode" + Exported(r.Name) + "Member" }
+
 // ReservesFunc returns the name of the function that reports reserved names of members of a family without a prefix; ""
 // where every name will do.
 func (r *Record) ReservesFunc() string {
@@ -166,7 +169,7 @@ func (l *loader) checkNames() {
 	}
 	for _, r := range s.Records {
 		what := "record " + r.Name
-		for _, name := range []string{r.KeyType(), r.ParseFunc(), r.ItemType(), r.DecodeFunc()} {
+		for _, name := range []string{r.KeyType(), r.ParseFunc(), r.ItemType(), r.DecodeFunc(), r.MemberFunc()} {
 			pkg.add(r.Pos, name, what)
 		}
 		for _, e := range r.Entries {
