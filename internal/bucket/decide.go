@@ -296,6 +296,9 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			if l.Tokens < p.take(s, l, c, d, amount, now) {
 				return false
 			}
+			if d.rest().part != nil { // a transaction returns no image that would tell what it took of
+				period = p.same(s, l, period)
+			}
 		case amount > 0:
 			if l.Name == WriteUnits {
 				p.step(Charge, l.Name, amount)
@@ -310,13 +313,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				return false
 			}
 			p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
-			if l.Life != 0 { // an advance asks for the stamp instead, which a new life has moved
-				p.step(Same, l.Name, l.Life)
-			}
-			if l.isQuota() && !period {
-				p.step(Period, "", s.ValidUntil)
-				period = true
-			}
+			period = p.same(s, l, period)
 			if (l.Windows() != nil || l.Granted() != 0) && !unmoved { // others may have the same capacity now
 				p.step(Unmoved, "", s.RefilledAt)
 				unmoved = true
@@ -325,6 +322,19 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 		p.ascribe(l.Name, d)
 	}
 	return s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now)
+}
+
+// same asks that a limit has the life and the period of the image, and reports whether the write asks for the period. An
+// advance asks for the stamp instead, which a new life, or a new period, has moved.
+func (p *Plan) same(s *State, l *Limit, period bool) bool {
+	if l.Life != 0 {
+		p.step(Same, l.Name, l.Life)
+	}
+	if l.isQuota() && !period {
+		p.step(Period, "", s.ValidUntil)
+		period = true
+	}
+	return period
 }
 
 // owe takes an amount that need not be there; it returns false where the stamp has to move, too.

@@ -191,7 +191,7 @@ func Grammars() []Grammar {
 
 	know := func(entity string) []Op { return []Op{take(entity, 1), pause} }
 	part := []Op{take("c", 1), {Kind: Split, Entity: "c"}}
-	return []Grammar{
+	return append([]Grammar{
 		{Name: "alone, cold", Initial: single, Words: [2][]Op{alone, alone}},
 		{Name: "alone", Initial: single, Warm: [2][]Op{know("c"), know("c")}, Words: [2][]Op{alone, alone}},
 		{Name: "coalescing", Initial: coalescing, Warm: [2][]Op{know("c"), nil}, Words: [2][]Op{shared, shared}, Shared: true, Others: []Op{take("c", 3)}},
@@ -219,5 +219,5 @@ func Grammars() []Grammar {
 		{
 			Name: "back", Initial: parent, Warm: [2][]Op{{take("d", 1), take("c", 1), lose, tries}, nil}, Words: [2][]Op{away, away}, Shared: true,
 		},
-	}
+	}, timedGrammars()...) // the last ones, so that the rounds of the others stay as they are
 }

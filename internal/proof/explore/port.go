@@ -69,6 +69,7 @@ type running struct {
 	port     *port
 	cancel   context.CancelFunc
 	begun    int64 // epoch milliseconds
+	after    int   // operations that were over when it began
 	ended    bool
 	lease    *leased // made or settled by it
 	err      error

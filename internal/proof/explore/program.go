@@ -30,6 +30,10 @@ type Initial struct {
 	// Coalescing lets the actors of a process share writes, from the second one on, or when AtOnce are under way.
 	Coalescing bool
 	AtOnce     int
+	// Timed says that the one limit of each entity is full anew at times. A timekeeper judges such programs.
+	Timed bool
+	// Ahead is how far the clock of the first process is ahead.
+	Ahead time.Duration
 }
 
 // chain returns an entity and those that it cascades to.
@@ -75,7 +79,9 @@ type Op struct {
 	Cancel  bool           // of Take: the caller may give up at any call
 	Insist  bool           // of Take: tries again after the wait that it is told
 	Limits  []zlimit.Limit // of Set
-	For     time.Duration  // of Rest
+	For     time.Duration  // of Rest; of TopUp: until the grant ends, from the start, 0 for the end of the period
+	ID      string         // of TopUp and Reset
+	Wide    bool           // of Disable and Enable: for every resource
 }
 
 // String describes the operation.
@@ -114,6 +120,8 @@ func (o Op) String() string {
 		return "looks at " + o.Entity
 	case Lose:
 		return "loses the store"
+	case TopUp, Reset, Disable, Enable:
+		return o.byHandText()
 	default:
 		return "rests for " + o.For.String()
 	}

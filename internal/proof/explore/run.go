@@ -39,6 +39,9 @@ func (p *Program) limiterOptions() []zlimit.Option {
 // limiter returns a new limiter on a port.
 func (o *order) limiter(p *port, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 	opts = append(opts, o.program.limiterOptions()...)
+	if ahead := o.program.Initial.Ahead; ahead > 0 && p.process == 0 {
+		opts = append(opts, zlimit.WithClock(func() time.Time { return time.Now().Add(ahead) }))
+	}
 	within := hooks.Limiter{Random: p.intN, Yield: p.yield}
 	if o.program.Initial.Coalescing {
 		within.WritesAtOnce = max(1, o.program.Initial.AtOnce)
@@ -261,7 +264,7 @@ func (a *actor) do(op Op) {
 	}
 	if a.gated && a.exploring {
 		_ = r.port.pause(ctx, op.String(), 0)
-		r.begun = time.Now().UnixMilli()
+		r.begun, r.after = time.Now().UnixMilli(), a.witness.done
 	}
 	a.ended(r, a.perform(ctx, r, a.limiters[process]))
 }
@@ -271,7 +274,7 @@ func (o *order) begin(op Op, actor, number int, p *port) *running {
 	r := &running{Op: op, actor: actor, number: number, port: p, begun: time.Now().UnixMilli()}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r.drawn = maps.Clone(o.witness.drawn)
+	r.drawn, r.after = maps.Clone(o.witness.drawn), o.witness.done
 	if p.process < len(o.limiters) && o.limiters[p.process].Stats().Outage {
 		r.outages++ // it may be refused
 	}
@@ -340,6 +343,8 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		return err
 	case Lose:
 		return a.lose(ctx, r, l)
+	case TopUp, Reset, Disable, Enable:
+		return a.byHand(ctx, r, l)
 	case Look:
 		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: resource})
 		return err

@@ -60,7 +60,9 @@ type witness struct {
 	doubt   bool                 // some of it cannot be known
 	last    []change             // the changes of the last write
 	wrong   *Violation
-	ignored []string // rules that may be broken
+	ignored []string    // rules that may be broken
+	done    int         // operations that are over
+	timed   *timekeeper // judges limits that are full anew at times; nil for other programs
 
 	settings int             // changes of stored limits so far
 	taken    map[shardOf]int // of each item, which limits of its entity's history it has
@@ -79,6 +81,9 @@ func newWitness(p *Program) *witness {
 		changes: map[account]*running{}, configs: map[string][]setting{}, taken: map[shardOf]int{},
 		counted: map[account]int64{}, drawn: map[account]int64{}, owed: map[account]int64{},
 	}
+	if p.Initial.Timed {
+		w.timed = newTimekeeper(w, p)
+	}
 	for entity, limits := range p.Initial.Limits {
 		w.configs[entity] = []setting{{0, 0, limits}}
 	}
@@ -94,6 +99,9 @@ func (w *witness) blame(rule, format string, args ...any) {
 
 // digest returns a digest of the memory by which the witness judges later calls.
 func (w *witness) digest() uint64 {
+	if w.timed != nil {
+		return w.timed.digest()
+	}
 	sum := uint64(0)
 	for at, i := range w.ideals {
 		sum += digestOf(at, *i)
@@ -146,9 +154,16 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 			}
 			continue
 		}
+		if w.timed != nil {
+			w.timed.stored(r, writes[i].Key)
+			continue
+		}
 		w.configure(r, writes[i].Key, next != nil)
 	}
-	w.last = changes
+	if w.last = changes; w.timed != nil {
+		w.timed.judge(r, changes)
+		return
+	}
 	w.judge(r, changes)
 }
 
@@ -191,11 +206,21 @@ func (w *witness) step() {
 		if r.judged {
 			continue
 		}
-		if r.Kind == Take && !r.short {
+		switch {
+		case r.Kind != Take || r.short:
+		case w.timed != nil:
+			w.timed.look(r, now)
+		default:
 			w.look(r, now)
 		}
-		if r.ended {
-			r.judged = true
+		if !r.ended {
+			continue
+		}
+		r.judged = true
+		w.done++
+		if w.timed != nil {
+			w.timed.judgeOp(r)
+		} else {
 			w.judgeOp(r)
 		}
 	}
