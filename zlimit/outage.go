@@ -67,7 +67,14 @@ func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
 		silence = min(max(decision*4/5, timeout/10), silence)
 	}
 	return table.NewBreaker(table.BreakerOptions{
-		Timeout: timeout, Silence: silence, Ping: s.Ping, IntN: o.hooks.Random, Changed: log.changed,
+		Timeout: timeout, Silence: silence, IntN: o.hooks.Random, Changed: log.changed,
+		Ping: func(ctx context.Context) error {
+			// The connections that are open may be dead for good, each of which would swallow a probe.
+			if r, ok := s.(store.Redialer); ok {
+				r.Redial()
+			}
+			return s.Ping(ctx)
+		},
 		Ask: func(ctx context.Context, pk string) error {
 			// No item has this key. A consistent read asks the replica for writes, which may be silent while others
 			// answer.

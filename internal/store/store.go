@@ -175,6 +175,12 @@ type Immediate interface {
 	Immediate()
 }
 
+// A Redialer keeps connections open between calls. They may be dead while new ones are answered.
+type Redialer interface {
+	// Redial closes the connections that no call uses, so that the next calls make new ones.
+	Redial()
+}
+
 // A Store keeps items. It is safe for concurrent use. The returned items must not be changed: a store may give out its
 // own. Appending to one leaves it as it is. Every method returns an error of package store, as [Error] says, or the
 // context's error when the context ended before the call did anything.

@@ -113,9 +113,7 @@ func Open(ctx context.Context, config ClientConfig, name string, schema store.Ta
 	if !isLoopback(config.Endpoint) { // an engine, which knows no identities
 		s.identity = callerIdentity(cfg)
 	}
-	if c, ok := client.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
-		s.release = c.CloseIdleConnections
-	}
+	s.release = s.Redial
 	return s, nil
 }
 
@@ -129,6 +127,16 @@ func (s *Store) Close() error {
 		s.release()
 	}
 	return nil
+}
+
+// Redial implements [store.Redialer] for clients of [NewClient], and for others on an [http.Client]. The client that the SDK makes where none
+// is given closes no connections.
+func (s *Store) Redial() {
+	if c, ok := s.client.(interface{ Options() dynamodb.Options }); ok {
+		if idle, ok := c.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
+			idle.CloseIdleConnections()
+		}
+	}
 }
 
 // Partitioned returns true: a partition key takes about 1,000 writes per second.
