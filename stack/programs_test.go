@@ -303,6 +303,10 @@ func doesAll(t *testing.T, w *testbed) {
 	entity.Name = "New"
 	_, err = l.Entities.Update(ctx, entity)
 	w.must(err)
+	_, err = l.Entities.SetParent(ctx, "new", "")
+	w.must(err)
+	_, err = l.Entities.SetParent(ctx, "new", "team")
+	w.must(err)
 	w.must(l.Entities.Delete(ctx, "loner"))
 	ns, err := l.Namespaces.Register(ctx, "staging")
 	w.must(err)

@@ -38,6 +38,7 @@ const (
 	ActionEntityCreated AuditAction = "entity_created"
 	ActionEntityUpdated AuditAction = "entity_updated"
 	ActionEntityDeleted AuditAction = "entity_deleted"
+	ActionEntityMoved   AuditAction = "entity_parent_changed" // by [EntityService.SetParent]
 	ActionLimitsSet     AuditAction = "limits_set"
 	ActionLimitsDeleted AuditAction = "limits_deleted"
 	ActionBucketReset   AuditAction = "bucket_reset" // by [LimitService.Reset]

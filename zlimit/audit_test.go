@@ -59,6 +59,8 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			},
 			func() error { return l.Limits.Delete(ctx, zlimit.Level{}) },
 			func() error { return l.Entities.Delete(ctx, "e") },
+			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "m"}); return err },
+			func() error { _, err := l.Entities.SetParent(ctx, "m", "p"); return err },
 		} {
 			c.sleep(time.Minute)
 			if err := do(); err != nil {
@@ -69,6 +71,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "p"}); return err },
 			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "x", ParentID: "e"}); return err },
 			func() error { return l.Entities.Delete(ctx, "e") },
+			func() error { _, err := l.Entities.SetParent(ctx, "p", "m"); return err },
 			func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: nil}) },
 		} {
 			if err := do(); err == nil {
@@ -103,6 +106,10 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 				{Time: start.Add(4 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: zlimit.DefaultResource, Details: with(config(2, limit("rpd", 6, 6, 86400)), "before", config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400)))},
 				{Time: start.Add(5 * time.Minute), Action: zlimit.ActionLimitsDeleted, Resource: zlimit.DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
 				{Time: start.Add(11 * time.Minute), Action: zlimit.ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
+			},
+			"m": {
+				{Time: start.Add(12 * time.Minute), Action: zlimit.ActionEntityCreated, Details: map[string]any{"name": "m", "parent_id": nil, "cascade": false, "metadata": map[string]any{}}},
+				{Time: start.Add(13 * time.Minute), Action: zlimit.ActionEntityMoved, Details: map[string]any{"old_parent_id": nil, "parent_id": "p", "pgen": int64(1), "before": map[string]any{"parent_id": nil}}},
 			},
 			zlimit.AuditResource("gpt-4"): {
 				{Time: start.Add(6 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},

@@ -384,7 +384,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 		return &cachedLevel{}, nil
 	case c.source == sourceRecord:
 		entity, err := layout.DecodeEntity(item)
-		return &cachedLevel{owner: layout.Owner{Cascade: entity.Cascade, Parent: entity.Parent}}, err
+		return &cachedLevel{owner: entity.Owner()}, err
 	}
 	open, err := c.open(item)
 	if layout.Readable(err) != nil {

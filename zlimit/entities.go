@@ -15,8 +15,8 @@ import (
 )
 
 // An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to
-// have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
-// concurrent use.
+// have limits of its own. It needs one to have a parent. [EntityService.SetParent] moves an entity to another parent. It is
+// safe for concurrent use.
 //
 // A process that has used an entity before learns of another process's record within its [WithConfigTTL]. On DynamoDB
 // the same holds for a process that first uses the entity in the moment after: its read may still be behind. Until then
@@ -34,7 +34,7 @@ type Entity struct {
 	// Metadata is the application's own data of the entity: up to 16 KB in all. Limits do not depend on it.
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	CreatedAt time.Time         `json:"created_at,omitzero"` // set by Create, whole seconds
-	Version   int64             `json:"version"`             // counts the calls of Update that changed the entity
+	Version   int64             `json:"version"`             // counts the calls of Update and SetParent that changed the entity
 }
 
 const (
@@ -42,7 +42,16 @@ const (
 	maxMetadata   = 16 << 10 // an item is 400 KB at most, and costs by the KB
 )
 
-// validate checks an entity that is to be created.
+// validateNew checks an entity that is to be created. An entity that was moved to no parent may cascade.
+func (e *Entity) validateNew() error {
+	err := e.validate()
+	if err == nil && e.Cascade && e.ParentID == "" {
+		err = &ValidationError{Field: "cascade", Value: "true", Reason: "takes a parent"}
+	}
+	return err
+}
+
+// validate checks an entity.
 func (e *Entity) validate() error {
 	if err := validateEntity("entity", e.ID); err != nil {
 		return err
@@ -56,11 +65,8 @@ func (e *Entity) validate() error {
 			return err
 		}
 	}
-	switch {
-	case e.ParentID == e.ID:
+	if e.ParentID == e.ID {
 		return &ValidationError{Field: "parent", Value: e.ParentID, Reason: "must not be the entity itself"}
-	case e.Cascade && e.ParentID == "":
-		return &ValidationError{Field: "cascade", Value: "true", Reason: "takes a parent"}
 	}
 	size := 0
 	for key, value := range e.Metadata {
@@ -91,7 +97,7 @@ func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed
 	}
-	if err := e.validate(); err != nil {
+	if err := e.validateNew(); err != nil {
 		return Entity{}, err
 	}
 	created, err := s.create(ctx, e)
@@ -118,7 +124,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 	writes := []store.Write{{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}}
 	if e.ParentID != "" {
 		w := store.Write{Kind: store.Update, Key: layout.EntityKey{NS: s.l.ns.id(), Entity: e.ParentID}.Key()}
-		if w.Expr, err = layout.AddChild(1); err != nil {
+		if w.Expr, err = layout.AddChild(1).Bind(); err != nil {
 			return Entity{}, err
 		}
 		child := s.child(e.ParentID, e.ID)
@@ -161,21 +167,17 @@ func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNot
 
 // details returns an entity as its audit event has it.
 func (e *Entity) details() expr.Item {
-	parent := expr.Null()
-	if e.ParentID != "" {
-		parent = expr.S(e.ParentID)
-	}
 	return expr.Item{
 		{Name: "name", Value: expr.S(e.Name)},
-		{Name: "parent_id", Value: parent},
+		{Name: "parent_id", Value: orNull(e.ParentID)},
 		{Name: "cascade", Value: expr.Bool(e.Cascade)},
 		{Name: "metadata", Value: expr.Map(e.metadata())},
 	}
 }
 
-// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent exists
-// before its children and stays the same, so that a chain ends. Only another program can make a circle: it deletes a
-// record under its children, and then makes a new record of that ID.
+// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent exists before its
+// children, and a move makes no circle, so that a chain ends. Only another program can make one: it deletes a record under
+// its children, and then makes a new record of that ID.
 func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err error) {
 	if e.ParentID == "" {
 		_, by, err = s.l.readToChange(ctx)

@@ -17,7 +17,7 @@ import (
 // Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
 // [EntityService.Get] returned it, with another name or other metadata. Version and CreatedAt say which state of the
 // entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
-// entity.
+// entity: [EntityService.SetParent] changes the parent.
 //
 // Update returns [ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller
 // reads it again and starts over. It returns [ErrEntityNotFound] for an entity without a record, and a
@@ -151,7 +151,7 @@ func (s *EntityService) Ensure(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed
 	}
-	if err := e.validate(); err != nil {
+	if err := e.validateNew(); err != nil {
 		return Entity{}, err
 	}
 	var found Entity

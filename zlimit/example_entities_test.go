@@ -62,6 +62,38 @@ func ExampleEntityService_Create() {
 }
 
 // An update is of the state that was read, so that no update is lost.
+// A key moves to another organisation, which is charged from then on.
+func ExampleEntityService_SetParent() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	for _, e := range []zlimit.Entity{{ID: "acme"}, {ID: "globex"}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
+		_, _ = limiter.Entities.Create(ctx, e)
+	}
+	_ = limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 100)}})
+	request := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 4}}
+	_, _ = limiter.Acquire(ctx, request)
+
+	report, err := limiter.Entities.SetParent(ctx, "key-1", "globex")
+	fmt.Println(report.Buckets, "bucket stamped,", err)
+	_, _ = limiter.Acquire(ctx, request)
+	for _, entity := range []string{"acme", "globex"} {
+		statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
+		fmt.Println(entity, statuses[0].Available, err)
+	}
+	_, err = limiter.Entities.SetParent(ctx, "globex", "key-1")
+	fmt.Println(err)
+	// Output:
+	// 1 bucket stamped, <nil>
+	// acme 96 <nil>
+	// globex 96 <nil>
+	// zlimit: invalid parent "key-1": is below the entity itself: key-1 < globex
+}
+
 func ExampleEntityService_Update() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

@@ -37,7 +37,7 @@ func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protoco
 		case source == SourceEntityDefault:
 			all.Default = v.copied()
 		default:
-			all.Cascade, all.Parent = v.owner.Cascade, v.owner.Parent
+			all.Cascade, all.Parent, all.Moved, all.Of = v.owner.Cascade, v.owner.Parent, v.owner.Generation, v.owner.Incarnation
 		}
 		if v.readAt.Before(readAt) {
 			readAt = v.readAt
@@ -80,7 +80,8 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	var made *layout.LevelCopy
 	switch c.source {
 	case sourceRecord:
-		return &cachedLevel{owner: layout.Owner{Cascade: all.Cascade, Parent: all.Parent}, learned: true}, nil
+		owner := layout.Owner{Cascade: all.Cascade, Parent: all.Parent, Generation: all.Moved, Incarnation: all.Of}
+		return &cachedLevel{owner: owner, learned: true}, nil
 	case SourceEntity:
 		made = all.Resource
 	default:

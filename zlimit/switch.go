@@ -89,11 +89,11 @@ func disabling(levels []*cachedLevel) int {
 	return i
 }
 
-// A SwitchReport tells how far a switch has come.
+// A SwitchReport tells how far a change has come that holds at once: a switch, or a move of an entity.
 type SwitchReport struct {
-	// Buckets is the number of items of buckets that were stamped. For them the switch holds by now, in every process.
+	// Buckets is the number of items of buckets that were stamped. For them the change holds by now, in every process.
 	Buckets int `json:"buckets"`
-	// Everywhere is when the switch holds for all buckets, also for those that a process with the former config makes meanwhile.
+	// Everywhere is when the change holds for all buckets, also for those that a process with the former config makes meanwhile.
 	Everywhere time.Time `json:"everywhere"`
 }
 
@@ -146,9 +146,14 @@ func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress f
 	if err != nil {
 		return SwitchReport{}, err
 	}
+	return s.bind(ctx, at, progress)
+}
+
+// bind has what is stored for a level by now hold at once, by a stamp on each of its buckets.
+func (s *LimitService) bind(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	o := s.l.options
 	report := SwitchReport{Everywhere: s.l.now().Add(o.configTTL + o.callTimeout + o.maxLead())}
-	err = s.stampAll(ctx, at, func() {
+	err := s.stampAll(ctx, at, func() {
 		report.Buckets++
 		if progress != nil {
 			progress(report)
@@ -258,10 +263,11 @@ func (s *LimitService) stampShards(ctx context.Context, k layout.BucketKey, stam
 // is no item. Where asked to, it makes the item of a bucket whose requests are refused, so that no process with the
 // former config makes one.
 func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool) (shards int, err error) {
-	last := int64(0) // generation of the item
+	var last bucket.State // the item, as the last write has shown it
+	former := ""          // entity of which it copies the parent
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {
 		now := s.l.now().UnixMilli()
-		at := max(now, last+1)
+		at := max(now, last.Generation+1)
 		refuses, owner, err := s.decision(ctx, k)
 		if err != nil {
 			return false, err
@@ -273,6 +279,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 		} else {
 			call.Enable()
 		}
+		own(call, owner, &last, former)
 		w := store.Write{Kind: store.Update, Key: k.Key()}
 		if w.Expr, err = call.Bind(); err != nil {
 			return false, err
@@ -295,14 +302,34 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 			shards = 1
 			return result.Applied, err
 		}
-		state, err := layout.ReadState(result.Item)
+		item, state, err := layout.ReadBucket(result.Item)
 		if layout.Readable(err) != nil {
 			return false, err
 		}
-		shards, last = state.Count(), state.Generation
+		shards, last, former = state.Count(), state, item.Incarnation
 		return result.Applied, nil
 	})
 	return shards, err
+}
+
+// own has a stamp copy the parent of an entity that was moved, for programs that go by the copy. A later move that the item, as last seen,
+// tells of stays. So does nothing of a former entity.
+func own(call layout.StampCall, o layout.Owner, last *bucket.State, former string) {
+	switch {
+	case o.Generation == 0:
+		return
+	case last.Moved <= o.Generation:
+		call.Own(o.Charges(), o.Generation, o.Incarnation)
+	case former != o.Incarnation:
+		call.Inherit(o.Charges(), o.Generation, o.Incarnation, former)
+	default:
+		return
+	}
+	if o.Parent == "" {
+		call.Alone()
+	} else {
+		call.Under(o.Parent)
+	}
 }
 
 // decision reads whether requests of a bucket are refused, and the entity's owner.

@@ -246,6 +246,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"create":            "entities and their audit events; no bucket",
 		"writeUpdate":       "name and metadata of entities, and their audit events; no bucket",
 		"change":            "limits and their audit events; changes by hand of buckets",
+		"move":              "records of entities and lists of children; no bucket",
 		"register":          "records of namespaces; no bucket",
 		"clear":             "deletion of entities",
 		"forget":            "deletion of entities; no bucket",

@@ -30,6 +30,7 @@ type State struct {
 	Zone       string  // of all times and windows; "" where there are none
 	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
 	Generation int64   // the time of an operator's last change that binds at once, epoch milliseconds; 0 for never
+	Moved      int64   // generation of the entity's parent, by the copy in the item; 0 for none
 	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
 	Stands     bool    // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Disabled   bool    // requests are refused

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,9 +13,26 @@ import (
 
 // An Owner is the part of an entity's record about charging a parent. The items of its buckets repeat it.
 type Owner struct {
-	Cascade bool   // the entity's consumption is charged to its parent as well
-	Parent  string // entity id; "" for none
+	Cascade     bool   // the entity's consumption is charged to its parent as well
+	Parent      string // entity id; "" for none
+	Generation  int64  // of the parent, which every move raises; 0 for an entity that was never moved
+	Incarnation string // what tells the entity from a former one of its id; "" without a generation
 }
+
+// nameless is the incarnation of an entity whose record tells nothing of it.
+const nameless = "-"
+
+// Owner returns the part of the record about charging a parent.
+func (it *Entity) Owner() Owner {
+	o := Owner{Cascade: it.Cascade, Parent: it.Parent, Generation: it.Generation}
+	if o.Generation != 0 {
+		o.Incarnation = cmp.Or(it.Incarnation, it.CreatedAt, nameless)
+	}
+	return o
+}
+
+// Charges reports whether the parent is charged.
+func (o *Owner) Charges() bool { return o.Cascade && o.Parent != "" }
 
 // ReadState returns the state that the item of a bucket holds. Its errors name the item. With a [*RefusedError] comes the state
 // as far as this program knows it.
@@ -92,6 +110,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 		Crossed:    it.Crossed,
 		Zone:       it.Zone,
 		Generation: it.Generation,
+		Moved:      it.Moved,
 		Disabled:   disabled,
 		Inherits:   it.SharedTimes != "" || it.SharedWindows != "",
 		Changed:    it.ValidUntil == 0 && (marked || it.isTimed()),
@@ -99,7 +118,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 }
 
 // Owner returns the item's copy of the entity's record.
-func (it *Bucket) Owner() Owner { return Owner{it.Cascade, it.Parent} }
+func (it *Bucket) Owner() Owner { return Owner{it.Cascade, it.Parent, it.Moved, it.Incarnation} }
 
 // Item returns the item of a state, perhaps of another shard of the bucket. It has a copy of the limits.
 func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
@@ -135,6 +154,9 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 		Zone:       s.Zone,
 		Generation: s.Generation,
 		Disabled:   s.Disabled,
+
+		Moved:       o.Generation,
+		Incarnation: o.Incarnation,
 	}
 }
 

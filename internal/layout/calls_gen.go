@@ -633,6 +633,35 @@ func (c StampCall) Enable() {
 	c.Pick(stampEnable, "")
 }
 
+// Own copies whether the parent of the entity is charged, unless a later parent is known. Other programs charge by that
+// copy.
+//   - cascade: whether it is charged
+//   - moved: generation of the parent
+//   - incarnation: what tells the entity from a former one of its id
+func (c StampCall) Own(cascade bool, moved int64, incarnation string) {
+	c.Pick(stampOwn, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation))
+}
+
+// Inherit copies that in place of what is known of a former entity of the same id.
+//   - cascade: whether it is charged
+//   - moved: generation of the parent
+//   - incarnation: what tells the entity from the former one
+//   - former: pinc as it was seen
+func (c StampCall) Inherit(cascade bool, moved int64, incarnation, former string) {
+	c.Pick(stampInherit, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation), expr.S(former))
+}
+
+// Under names the parent.
+//   - parent: entity id of the parent
+func (c StampCall) Under(parent string) {
+	c.Pick(stampUnder, "", expr.S(parent))
+}
+
+// Alone names no parent.
+func (c StampCall) Alone() {
+	c.Pick(stampAlone, "")
+}
+
 // AsSeenCall collects the clauses of a call of AsSeen. Bind ends it.
 type AsSeenCall struct {
 	*expr.Call
@@ -1049,10 +1078,61 @@ func FinishDueHour(owner string) (expr.Bound, error) {
 	return finishDueHourOperation.Call(expr.S(owner)).Bind()
 }
 
+// AddChildCall collects the clauses of a call of AddChild. Bind ends it.
+type AddChildCall struct {
+	*expr.Call
+}
+
 // AddChild counts a new child, and asks that the parent exists.
 //   - children: 1
-func AddChild(children int64) (expr.Bound, error) {
-	return addChildOperation.Call(expr.N(children)).Bind()
+func AddChild(children int64) AddChildCall {
+	return AddChildCall{addChildOperation.Call(expr.N(children))}
+}
+
+// Unmoved asks that the parent has not been moved since it was read.
+//   - generation: pgen as it was read, 0 for none
+func (c AddChildCall) Unmoved(generation int64) {
+	c.Pick(addChildUnmoved, "", expr.N(generation))
+}
+
+// HoldEntity asks that an entity exists, and has not been moved since it was read. It stands beside a move below it, so
+// that no two moves make a circle.
+//   - generation: pgen as it was read, 0 for none
+func HoldEntity(generation int64) (expr.Bound, error) {
+	return holdEntityOperation.Call(expr.N(generation)).Bind()
+}
+
+// MoveEntityCall collects the clauses of a call of MoveEntity. Bind ends it.
+type MoveEntityCall struct {
+	*expr.Call
+}
+
+// MoveEntity moves an entity to another parent, or to none. It asks for the record as read: one created again has
+// another time of creation.
+//   - seen: pgen as it was read, 0 for none
+//   - generation: generation of the new parent
+//   - updates: 1
+func MoveEntity(seen, generation, updates int64) MoveEntityCall {
+	return MoveEntityCall{moveEntityOperation.Call(expr.N(seen), expr.N(generation), expr.N(updates))}
+}
+
+// Since asks for the time of creation.
+//   - createdAt: time of creation, 2006-01-02T15:04:05Z
+func (c MoveEntityCall) Since(createdAt string) {
+	c.Pick(moveEntitySince, "", expr.S(createdAt))
+}
+
+// Under names the parent.
+//   - parent: entity id of the parent
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c MoveEntityCall) Under(parent, pk, sk string) {
+	c.Pick(moveEntityUnder, "", orNull(parent == "", expr.S(parent)), expr.S(pk), expr.S(sk))
+}
+
+// Alone names no parent.
+func (c MoveEntityCall) Alone() {
+	c.Pick(moveEntityAlone, "")
 }
 
 // RemoveEntity deletes the record of an entity that got no child since it was read. Without the count, a parent could

@@ -669,6 +669,10 @@ var listOperation = expr.Operation{
 const (
 	stampDisable = iota
 	stampEnable
+	stampOwn
+	stampInherit
+	stampUnder
+	stampAlone
 )
 
 var stampOperation = expr.Operation{
@@ -693,6 +697,35 @@ var stampOperation = expr.Operation{
 		stampEnable: {
 			Name:   "enable",
 			Update: []expr.Action{expr.Remove(expr.Attr("disabled"))},
+		},
+		stampOwn: {
+			Name:  "own",
+			Slots: 3,
+			Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
+			Update: []expr.Action{
+				expr.Set(expr.Attr("cascade"), 0),
+				expr.Set(expr.Attr("pgen"), 1),
+				expr.Set(expr.Attr("pinc"), 2),
+			},
+		},
+		stampInherit: {
+			Name:  "inherit",
+			Slots: 4,
+			Where: []expr.Condition{expr.EQ(expr.Attr("pinc"), 3)},
+			Update: []expr.Action{
+				expr.Set(expr.Attr("cascade"), 0),
+				expr.Set(expr.Attr("pgen"), 1),
+				expr.Set(expr.Attr("pinc"), 2),
+			},
+		},
+		stampUnder: {
+			Name:   "under",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("parent_id"), 0)},
+		},
+		stampAlone: {
+			Name:   "alone",
+			Update: []expr.Action{expr.Remove(expr.Attr("parent_id"))},
 		},
 	},
 }
@@ -1103,11 +1136,71 @@ var finishDueHourOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
 }
 
+// The clause of AddChild.
+const addChildUnmoved = 0
+
 var addChildOperation = expr.Operation{
 	Name:   "add_child",
 	Slots:  1,
 	Where:  []expr.Condition{expr.Exists(expr.Attr("PK"))},
 	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
+	Clauses: []expr.Clause{
+		addChildUnmoved: {
+			Name:  "unmoved",
+			Slots: 1,
+			Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0))},
+		},
+	},
+}
+
+var holdEntityOperation = expr.Operation{
+	Name:  "hold_entity",
+	Slots: 1,
+	Where: []expr.Condition{
+		expr.Exists(expr.Attr("PK")),
+		expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0)),
+	},
+}
+
+// The clauses of MoveEntity.
+const (
+	moveEntitySince = iota
+	moveEntityUnder
+	moveEntityAlone
+)
+
+var moveEntityOperation = expr.Operation{
+	Name:  "move_entity",
+	Slots: 3,
+	Where: []expr.Condition{
+		expr.Exists(expr.Attr("PK")),
+		expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0)),
+	},
+	Update: []expr.Action{expr.Set(expr.Attr("pgen"), 1), expr.Add(expr.Attr("version"), 2)},
+	Clauses: []expr.Clause{
+		moveEntitySince: {
+			Name:  "since",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
+		},
+		moveEntityUnder: {
+			Name:  "under",
+			Slots: 3,
+			Update: []expr.Action{
+				expr.Set(expr.Attr("parent_id"), 0),
+				expr.Set(expr.Attr("GSI1PK"), 1),
+				expr.Set(expr.Attr("GSI1SK"), 2),
+			},
+		},
+		moveEntityAlone: {
+			Name: "alone",
+			Update: []expr.Action{
+				expr.Remove(expr.Attr("parent_id")),
+				expr.Remove(expr.Attr("GSI1PK")),
+				expr.Remove(expr.Attr("GSI1SK")),
+			},
+		},
+	},
 }
 
 var removeEntityOperation = expr.Operation{

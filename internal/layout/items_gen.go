@@ -21,7 +21,11 @@ type Entity struct {
 	Metadata      expr.Item // metadata: strings that the application keeps with the entity
 	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
 	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
-	Version       int64     // version: updates of name and metadata so far; absent when there were none
+	Version       int64     // version: changes of the entity so far; absent when there were none
+	// pgen: generation of the parent: every move to another one raises it; absent before the first one of an entity of
+	// this module
+	Generation  int64
+	Incarnation string // pinc: what tells the entity from a former one of its id; absent where created_at does
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -29,7 +33,7 @@ type Entity struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *Entity) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+len(it.unknown))
+	item := make(expr.Item, 0, 14+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "name", Value: expr.S(it.Name)},
@@ -45,6 +49,12 @@ func (it *Entity) Encode() expr.Item {
 	}
 	if it.Version != 0 {
 		item = append(item, expr.Attribute{Name: "version", Value: expr.N(it.Version)})
+	}
+	if it.Generation != 0 {
+		item = append(item, expr.Attribute{Name: "pgen", Value: expr.N(it.Generation)})
+	}
+	if it.Incarnation != "" {
+		item = append(item, expr.Attribute{Name: "pinc", Value: expr.S(it.Incarnation)})
 	}
 	if it.Parent != "" {
 		pk, sk := it.Key.GSI1(it.Parent)
@@ -84,6 +94,10 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 			it.ChildrenAdded = d.number(a)
 		case "version":
 			it.Version = d.number(a)
+		case "pgen":
+			it.Generation = d.number(a)
+		case "pinc":
+			it.Incarnation = d.text(a)
 		case "entity_id", "GSI1PK", "GSI1SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -144,11 +158,13 @@ func DecodeChild(item expr.Item) (Child, error) {
 type Bucket struct {
 	Key BucketKey
 
-	RefilledAt int64  // rf: last refill, epoch milliseconds, shared by all limits of the item
-	ShardCount int64  // shard_count: shards of this entity and resource, as this shard knows it
-	Cascade    bool   // cascade: copied from the entity
-	Parent     string // parent_id: copied from the entity; absent when it has no parent
-	ExpiresAt  int64  // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
+	RefilledAt  int64  // rf: last refill, epoch milliseconds, shared by all limits of the item
+	ShardCount  int64  // shard_count: shards of this entity and resource, as this shard knows it
+	Cascade     bool   // cascade: copied from the entity
+	Parent      string // parent_id: copied from the entity; absent when it has no parent
+	Moved       int64  // pgen: generation of that parent; absent where the entity has none
+	Incarnation string // pinc: entity of which the copy is; absent without a generation
+	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
 	// ck: when a process read the levels of the entity that the item repeats, epoch milliseconds
 	LevelsReadAt int64
 	// cl: content of these levels then, as JSON; absent when the entity had no limits of its own and no parent
@@ -181,7 +197,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 20+14*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+	item := make(expr.Item, 0, 22+14*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		8*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -198,6 +214,12 @@ func (it *Bucket) Encode() expr.Item {
 	)
 	if it.Parent != "" {
 		item = append(item, expr.Attribute{Name: "parent_id", Value: expr.S(it.Parent)})
+	}
+	if it.Moved != 0 {
+		item = append(item, expr.Attribute{Name: "pgen", Value: expr.N(it.Moved)})
+	}
+	if it.Incarnation != "" {
+		item = append(item, expr.Attribute{Name: "pinc", Value: expr.S(it.Incarnation)})
 	}
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
@@ -275,6 +297,10 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.Cascade = d.flag(a)
 		case "parent_id":
 			it.Parent = d.text(a)
+		case "pgen":
+			it.Moved = d.number(a)
+		case "pinc":
+			it.Incarnation = d.text(a)
 		case "ttl":
 			it.ExpiresAt = d.number(a)
 		case "ck":

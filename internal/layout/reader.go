@@ -98,6 +98,7 @@ const (
 	validUntil
 	crossed
 	generation
+	moved
 	firstLimit
 )
 
@@ -144,7 +145,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
 	}
-	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation}
+	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation, Moved: moved}
 	for i, l := range limits {
 		first := int64(firstLimit + i*perLimit)
 		p.limits, p.rare = append(p.limits, l.Name), append(p.rare, bucket.Rare{Times: l.Times(), Windows: l.Windows()})
@@ -206,7 +207,7 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	s.Shards = int(r.figure(p.figures[shardCount]))
 	s.ExpiresAt = r.figure(p.figures[expiresAt])
 	s.ValidUntil, s.Crossed = r.figure(p.figures[validUntil]), r.figure(p.figures[crossed])
-	s.Generation = r.figure(p.figures[generation])
+	s.Generation, s.Moved = r.figure(p.figures[generation]), r.figure(p.figures[moved])
 	s.Zone = p.zone
 	s.Changed = s.ValidUntil == 0 && (p.isTimed || p.figures[validUntil] >= 0)
 	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]

@@ -506,6 +506,26 @@ var calls = []operationCall{
 		c.Enable()
 		return c.Bind()
 	}},
+	{"Stamp Own", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Own(true, 1, "x")
+		return c.Bind()
+	}},
+	{"Stamp Inherit", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Inherit(true, 1, "x", "x")
+		return c.Bind()
+	}},
+	{"Stamp Under", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Under("x")
+		return c.Bind()
+	}},
+	{"Stamp Alone", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Alone()
+		return c.Bind()
+	}},
 	{"AsSeen", func() (expr.Bound, error) {
 		return AsSeen(1, 1, 1, 1).Bind()
 	}},
@@ -732,7 +752,33 @@ var calls = []operationCall{
 		return FinishDueHour("x")
 	}},
 	{"AddChild", func() (expr.Bound, error) {
-		return AddChild(1)
+		return AddChild(1).Bind()
+	}},
+	{"AddChild Unmoved", func() (expr.Bound, error) {
+		c := AddChild(1)
+		c.Unmoved(1)
+		return c.Bind()
+	}},
+	{"HoldEntity", func() (expr.Bound, error) {
+		return HoldEntity(1)
+	}},
+	{"MoveEntity", func() (expr.Bound, error) {
+		return MoveEntity(1, 1, 1).Bind()
+	}},
+	{"MoveEntity Since", func() (expr.Bound, error) {
+		c := MoveEntity(1, 1, 1)
+		c.Since("x")
+		return c.Bind()
+	}},
+	{"MoveEntity Under", func() (expr.Bound, error) {
+		c := MoveEntity(1, 1, 1)
+		c.Under("x", "x", "x")
+		return c.Bind()
+	}},
+	{"MoveEntity Alone", func() (expr.Bound, error) {
+		c := MoveEntity(1, 1, 1)
+		c.Alone()
+		return c.Bind()
 	}},
 	{"RemoveEntity", func() (expr.Bound, error) {
 		return RemoveEntity(1)

@@ -21,6 +21,8 @@ type EntityLevels struct {
 	Default  *LevelCopy `json:"default,omitempty"`
 	Cascade  bool       `json:"cascade,omitempty"`
 	Parent   string     `json:"parent,omitempty"`
+	Moved    int64      `json:"pgen,omitempty"` // generation of the parent
+	Of       string     `json:"pinc,omitempty"` // incarnation of the entity
 }
 
 // A LevelCopy is a config of an entity, in the units of its item.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
 // MaxDepth bounds the entities of a request: its own and the parents. MaxWidth bounds its resources: its own and the wider ones.
@@ -37,7 +38,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if err := checkKnown(r, levels); err != nil {
 		return nil, err
 	}
-	owner := first.limits.Owner
+	owner := ownerBy(levels)
 	for at := (rung{ancestor: 1}); owner.Cascade && owner.Parent != ""; at.ancestor++ {
 		if at.ancestor == MaxDepth {
 			return nil, &DepthError{r.Entity}
@@ -46,16 +47,29 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 		if err != nil {
 			return nil, err
 		}
-		owner = first.limits.Owner
+		known := len(levels)
 		if levels, err = fs.widen(ctx, r, append(levels, first), &charges, began); err != nil {
 			return nil, err
 		}
+		owner = ownerBy(levels[known:])
 	}
 	if len(levels) > MaxLevels {
 		return nil, &LevelsError{r.Entity, r.Resource, len(levels)}
 	}
 	fs.boundWait(levels)
 	return levels, nil
+}
+
+// ownerBy returns the owner of an entity by the levels of it, the first of which is for the resource of a request. A move binds where
+// one of its buckets tells of it. The other levels may know the former parent.
+func ownerBy(levels []level) layout.Owner {
+	owner := levels[0].limits.Owner
+	for i := range levels[1:] {
+		if later := levels[1+i].limits.Owner; later.Generation > owner.Generation {
+			owner = later
+		}
+	}
+	return owner
 }
 
 // checkKnown returns an error unless each limit of a request is one of the levels of the entity itself.

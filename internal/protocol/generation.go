@@ -11,8 +11,16 @@ import (
 
 // A generation is the latest one that this process has seen in the items of a bucket.
 type generation struct {
-	at   int64 // of the stamp, epoch milliseconds
-	seen int64 // epoch when it was seen first
+	at   int64      // of the stamp, epoch milliseconds
+	seen int64      // epoch when it was seen first
+	move parentMove // of the entity, the latest one that was seen
+}
+
+// A parentMove is one of an entity to another parent, which the items of its buckets tell of. Moves by this module stamp the
+// items, too.
+type parentMove struct {
+	generation int64 // of the parent
+	seen       int64 // epoch when it was seen first
 }
 
 // readAfter is the age from which on a generation needs no second read. Limits read so long after it, in milliseconds,
@@ -21,12 +29,25 @@ const readAfter = 10_000
 
 // meet notes the generation of an image.
 func (b *Bucket) meet(i *image) {
-	if i.Generation == 0 {
+	if i.Generation == 0 && i.Moved == 0 {
 		return
 	}
 	for {
 		last := b.generation.Load()
-		if last != nil && last.at >= i.Generation || b.generation.CompareAndSwap(last, &generation{i.Generation, i.arrived}) {
+		var next generation
+		if last != nil {
+			next = *last
+		}
+		if i.Generation > next.at {
+			next.at, next.seen = i.Generation, i.arrived
+		}
+		if i.Moved > next.move.generation {
+			next.move = parentMove{i.Moved, i.arrived}
+		}
+		if last != nil && next == *last {
+			return
+		}
+		if latest := next; b.generation.CompareAndSwap(last, &latest) {
 			return
 		}
 	}
@@ -35,8 +56,17 @@ func (b *Bucket) meet(i *image) {
 // outdates reports whether limits may have been read before the last change that an operator has made of a bucket.
 func (b *Bucket) outdates(l *Limits) bool {
 	last := b.generation.Load()
-	return last != nil && l.Epoch <= last.seen && l.ReadAt < last.at+readAfter
+	return last != nil && (last.at > 0 && l.Epoch <= last.seen && l.ReadAt < last.at+readAfter || last.move.outdates(l))
 }
+
+// outdates reports whether limits may have been read before a move. A record may be older than the move that an item
+// tells of, where another program has created the entity anew.
+func (m *parentMove) outdates(l *Limits) bool {
+	return l.Owner.Generation < m.generation && l.Epoch <= m.seen
+}
+
+// since returns the epoch after which limits must be read to show the change and the move.
+func (g *generation) since() int64 { return max(g.seen, g.move.seen) }
 
 // stored returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
 // [*DisabledError] where requests are refused. An image that says so needs no limits.
@@ -49,7 +79,7 @@ func (fs *families) stored(ctx context.Context, b *Bucket, began int64) (*Limits
 		if err := fs.looks.isDisabled(ctx, b, began); err != nil { // as the image says that came with the limits
 			return nil, err
 		}
-		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().seen)
+		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().since())
 	}
 	if err == nil && limits.Disabled {
 		err = &DisabledError{b.Entity, b.Resource}

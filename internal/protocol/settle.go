@@ -34,6 +34,7 @@ type taking struct {
 	parts    []shardAmounts // each shard once, and once more for other lives of its limits
 	bookings []booking      // of a caller that waits
 	holds    []*Hold        // of slots
+	round    int32          // of the receipt: requests with the same levels share one
 	rung
 
 	partSpace [1]shardAmounts
@@ -106,24 +107,67 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	return more
 }
 
-// Add adds the tokens of a later request of the same entity and resource, with its further levels. It returns a
-// [*bucket.OverflowError] when that is more than can be counted, and leaves the receipt as it is.
+// Add adds the tokens of a later request of the same entity and resource. Where it was taken of other levels, since the entity was moved
+// or limits were changed, it begins a new round. Add returns a [*bucket.OverflowError] when that is more than can be counted, and leaves
+// the receipt as it is.
 func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.takings)
-	for _, m := range more.takings {
-		at := slices.IndexFunc(total, func(t taking) bool {
-			return t.bucket.Entity == m.bucket.Entity && t.bucket.Resource == m.bucket.Resource
-		})
-		if at < 0 {
+	first := r.roundOf(len(total))
+	if !slices.EqualFunc(total[first:], more.takings, isSameLevel) {
+		for _, m := range more.takings {
+			m.round = r.takings[first].round + 1
 			total = append(total, m)
-			continue
+			if _, err := totalOf(total, m.bucket); err != nil {
+				return err
+			}
 		}
-		if err := total[at].add(&m); err != nil {
+		r.takings = total
+		return nil
+	}
+	for i := range more.takings {
+		if err := total[first+i].add(&more.takings[i]); err != nil {
+			return err
+		}
+		if _, err := totalOf(total, more.takings[i].bucket); first > 0 && err != nil {
 			return err
 		}
 	}
 	r.takings = total
 	return nil
+}
+
+// roundOf returns the first taking of the round that ends before a taking.
+func (r *Receipt) roundOf(end int) (first int) {
+	for first = end - 1; first > 0 && r.takings[first-1].round == r.takings[end-1].round; {
+		first--
+	}
+	return first
+}
+
+// isSameLevel reports whether two takings are of one level.
+func isSameLevel(a, b taking) bool { return a.isOf(b.bucket) && a.rung == b.rung }
+
+// isOf reports whether a taking is of a bucket, which the engine may have forgotten and seen anew.
+func (t *taking) isOf(b *Bucket) bool {
+	return t.bucket.Entity == b.Entity && t.bucket.Resource == b.Resource
+}
+
+// totalOf returns the tokens of a bucket in several takings.
+func totalOf(takings []taking, b *Bucket) (total []bucket.Amount, err error) {
+	for i := range takings {
+		if t := &takings[i]; t.isOf(b) {
+			part, err := t.total()
+			if err != nil {
+				return nil, err
+			}
+			if total == nil {
+				total = part
+			} else if total, err = bucket.Sum(total, part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return total, nil
 }
 
 // add adds tokens taken of the same level later, perhaps when the engine had forgotten its bucket and seen it anew.
@@ -220,16 +264,46 @@ func (t *taking) returns(due []correction) []correction {
 
 // Correct returns the settlement that corrects the consumption of the entity itself: positive for more, negative for
 // less. Each level is charged for those limits that it had when it was taken from. Each shard gets back at most its own
-// part.
+// part. Of several rounds, the last one is charged for more, and the last ones get back first.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
-	var charges charges
-	for i := range r.takings {
-		t := &r.takings[i]
-		s.due = t.corrections(s.due, charges.of(amounts, t.rung))
+	for end := len(r.takings); end > 0; {
+		first, part := r.roundOf(end), amounts
+		if first > 0 {
+			part, amounts = portionOf(r.takings[first:end], amounts)
+		}
+		var charges charges
+		for i := first; i < end; i++ {
+			t := &r.takings[i]
+			s.due = t.corrections(s.due, charges.of(part, t.rung))
+		}
+		end = first
 	}
 	s.holds = r.Holds()
 	return s
+}
+
+// portionOf returns the part of a correction that goes to a round, and the rest of it.
+func portionOf(round []taking, amounts []bucket.Amount) (part, rest []bucket.Amount) {
+	for _, a := range amounts {
+		had, taken := false, int64(0)
+		for i := range round {
+			if t := &round[i]; t.ancestor == 0 && t.limits.Config.Has(a.Limit) {
+				total, _ := t.total() // it was added up before
+				had, taken = true, max(taken, bucket.Of(total, a.Limit))
+			}
+		}
+		switch {
+		case !had:
+			rest = append(rest, a)
+		case a.Tokens > 0:
+			part = append(part, a)
+		default:
+			part = append(part, a.Move(max(a.Tokens, -taken)))
+			rest = append(rest, a)
+		}
+	}
+	return part, rest
 }
 
 // corrections appends the corrections of one level.
@@ -558,13 +632,16 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 	defer statusSpaces.Put(space)
 	for i := range r.takings {
 		t := &r.takings[i]
+		if slices.ContainsFunc(r.takings[i+1:], func(later taking) bool { return later.isOf(t.bucket) }) {
+			continue // of a later round
+		}
 		space.states, _ = ju.memory.current(t.bucket).states(space.states[:0])
 		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
 		if len(t.limits.Config.Slots) > 0 {
 			space.statuses = t.limits.Config.SlotStatuses(space.statuses, space.states, t.held(), ju.slotNow())
 		}
-		clear(space.states)   // which the pool must not keep alive
-		total, _ := t.total() // it was added up before
+		clear(space.states)                      // which the pool must not keep alive
+		total, _ := totalOf(r.takings, t.bucket) // it was added up before
 		for j := range space.statuses {
 			if space.statuses[j].Term > 0 {
 				continue

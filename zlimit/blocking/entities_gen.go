@@ -10,8 +10,8 @@ import (
 )
 
 // An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to
-// have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
-// concurrent use.
+// have limits of its own. It needs one to have a parent. [EntityService.SetParent] moves an entity to another parent.
+// It is safe for concurrent use.
 //
 // A process that has used an entity before learns of another process's record within its [zlimit.WithConfigTTL]. On
 // DynamoDB the same holds for a process that first uses the entity in the moment after: its read may still be behind.
@@ -127,10 +127,40 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 	})
 }
 
+// SetParent moves an entity with all that is below it to another parent, or to none where the parent is "". The parent
+// must have a record. Whether the parent is charged stays as it is: [zlimit.Entity.Cascade] says so.
+//
+// Nothing that was charged before moves. An open lease is settled with the parents that its tokens were taken of. What
+// it takes later is taken of the new ones.
+//
+// The record says so from then on. Then the buckets of the entity are stamped, so that the next write of any process on
+// them fails, and no process waits for its [zlimit.WithConfigTTL]. The report tells when the move holds everywhere: an
+// entity without limits for a resource has no bucket to stamp, and a process may make a bucket meanwhile. The call may
+// be repeated, and goes on where it was interrupted. An audit event tells who moved the entity, and from where.
+//
+// SetParent returns [zlimit.ErrEntityNotFound] for an entity or a parent without a record, and a
+// [*zlimit.ValidationError] for a broken rule. An entity may not come to lie below itself. Nor may the chain above any
+// entity become longer than 8, with the entity. A child that is created below at the same time may make one longer: its
+// requests then fail with that error. It is safe for concurrent use.
+//
+// It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for
+// the list of the entity's children. Where there are some, each entity above the former parent is read as well. If the
+// entity comes to lie deeper, each entity below it costs such a list, too.
+//
+// The move is one transaction. Two write units per KB each cost the records of the entity and of the parent, the items
+// that list the child under the keys of both parents, the audit event, and a check of each further entity above. The
+// indexes cost five. An index then lists the buckets, at half a read unit per 4 KB. Each bucket costs a write unit, and
+// reads of the levels of its entity.
+func (s *EntityService) SetParent(entity, parent string) (zlimit.SwitchReport, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.SetParent(ctx, entity, parent)
+}
+
 // Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
 // [EntityService.Get] returned it, with another name or other metadata. Version and CreatedAt say which state of the
 // entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
-// entity.
+// entity: [EntityService.SetParent] changes the parent.
 //
 // Update returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again. The
 // caller reads it again and starts over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a

@@ -23,16 +23,16 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "entity",
-		Short: "Keep the records of entities: create, update, list, delete",
+		Short: "Keep the records of entities: create, update, move, list, delete",
 		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
 one to have a parent, which is charged for what the entity consumes.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.'`,
 		Args:    shell.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("entity: create, get, update, list, children or delete is missing; see %s --help", cmd.CommandPath())
+			return shell.Usagef("entity: create, get, update, move, list, children or delete is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(createCommand(sh), getCommand(sh), updateCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
+	cmd.AddCommand(createCommand(sh), getCommand(sh), updateCommand(sh), moveCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
 	return cmd
 }
 
@@ -67,9 +67,9 @@ func createCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create ENTITY [--parent P [--cascade]]",
 		Short: "Create the record of an entity",
-		Long: `Create writes the record of an entity. A parent must have a record already. The
-parent of an entity never changes. With --ensure an entity with a record is no
-error. The record stays as it is, and is shown.`,
+		Long: `Create writes the record of an entity. A parent must have a record already. With
+--ensure an entity with a record is no error. The record stays as it is, and is
+shown.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.' --metadata plan=gold
   zlimit entity create key-1 --parent acme --cascade`,
 		Args: shell.Takes("ENTITY"),
@@ -128,8 +128,8 @@ func updateCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "update ENTITY {--name N | --metadata NAME=VALUE}",
 		Short: "Change the name or the metadata of an entity",
 		Long: `Update changes what is given, and leaves the rest of the record as it is. What
-somebody else changes at the same time is kept. The parent of an entity never
-changes.`,
+somebody else changes at the same time is kept. The parent stays, which entity
+move changes.`,
 		Example: `  zlimit entity update acme --name 'Acme Corp.'
   zlimit entity update acme --metadata plan=platinum --without note`,
 		Args: shell.Takes("ENTITY"),
