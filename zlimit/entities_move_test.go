@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -124,6 +125,30 @@ func TestSetParent(t *testing.T) {
 			t.Errorf("the audit tells %v, want %s", got, want)
 		}
 	})
+}
+
+// TestMovesByOthers has another program move an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps
+// nothing. A process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
+func TestMovesByOthers(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	newChains(t, l, []string{"one", "key-1"}, []string{"two"})
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 10}))
+	for _, key := range []store.Key{layout.EntityKey{NS: l.NS(), Entity: "key-1"}.Key(), keyOfBucket(l)} {
+		next := stored(t, l, key)
+		next.Set("parent_id", expr.S("two"))
+		next.Set("pgen", expr.N(1))
+		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: next}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 3})) // planned from the image before
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
+	if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[17 13 4]"; got != want {
+		t.Errorf("consumed are %s, want %s", got, want)
+	}
 }
 
 // TestSetParentRefuses refuses moves that break a rule, the obvious ones before any call.

@@ -144,3 +144,42 @@ func TestQuotasWithSibling(t *testing.T) {
 		}
 	}
 }
+
+// TestMovesWithSibling moves an entity while zae-limiter 0.17 takes of its bucket. Either of them charges the parent that the entity has by then.
+func TestMovesWithSibling(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	s := zlimit.StoreOn(dynamo.New(engine.Client(), table, layout.Table, withoutStream))
+	ctx, c := context.Background(), newClock()
+	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithMixedFleet())
+	newChains(t, l, []string{"one", "key-1"}, []string{"two"})
+	setSystem(t, l, zlimit.PerDay("day", 1000), zlimit.PerDay("rpm", 1000))
+	other := newSibling(t, table, zlimit.DefaultNamespace)
+	want := map[string]int64{}
+	for step, parent := range []string{"one", "two", "", "one"} {
+		if _, err := l.Entities.SetParent(ctx, "key-1", parent); err != nil {
+			t.Fatal(err)
+		}
+		for take := range int64(3) {
+			if answer := other.ask(t, c.now(), map[string]any{"do": "take", "amount": 5 + take, "back": take}); answer != "admitted" {
+				t.Fatalf("step %d: zae-limiter is %s", step, answer)
+			}
+			acquire(t, l, ask(zlimit.Amounts{"day": 2}))
+			want["key-1"] += 7
+			want[parent] += 7
+			c.sleep(time.Second)
+		}
+		for _, entity := range []string{"key-1", "one", "two"} {
+			got := int64(0)
+			for b, err := range l.Entities.Buckets(ctx, entity) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got += b.Consumed["day"].Tokens()
+			}
+			if got != want[entity] {
+				t.Errorf("step %d, moved to %q: %s has consumed %d, want %d", step, parent, entity, got, want[entity])
+			}
+		}
+	}
+}
