@@ -219,5 +219,5 @@ func Grammars() []Grammar {
 		{
 			Name: "back", Initial: parent, Warm: [2][]Op{{take("d", 1), take("c", 1), lose, tries}, nil}, Words: [2][]Op{away, away}, Shared: true,
 		},
-	}, timedGrammars()...) // the last ones, so that the rounds of the others stay as they are
+	}, slices.Concat(timedGrammars(), waitGrammars())...) // the last ones, so that the rounds of the others stay as they are
 }

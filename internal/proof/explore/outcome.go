@@ -84,7 +84,7 @@ func (w *witness) judgeTake(r *running) {
 	case r.degraded && r.outages == r.returns:
 		w.blame("degraded", "%s: %q is rejected, and admitted uncounted because what it took could not be given back", w.name(r), r.Op)
 	}
-	doubt := !admitted && (r.unknown > 0 || r.returns > 0)
+	doubt := !admitted && (r.unknown > 0 || r.returns > 0 || r.Wait > 0) // see judgeWaits
 	if w.program.Initial.Coalescing {
 		w.owe(r, admitted)
 		return
@@ -245,10 +245,12 @@ func (w *witness) debtors(isOver bool) (some bool) {
 
 // leased is a lease and its holdings as the witness saw them.
 type leased struct {
-	lease *zlimit.Lease
-	asked *running // by which it was made
-	took  map[account]int64
-	doubt bool // a write of it has an outcome that it cannot know
+	lease *zlimit.Lease // nil for a reservation that was not waited for
+
+	reservation *zlimit.Reservation
+	asked       *running // by which it was made
+	took        map[account]int64
+	doubt       bool // a write of it has an outcome that it cannot know
 }
 
 // A holding is the amount that an operation, or its lease, has taken of a limit and not given back.
@@ -283,8 +285,9 @@ func (w *witness) look(r *running, now int64) {
 					have = is.tokens
 				}
 			}
-			r.apart = r.apart || sum < asked*1000
-			r.short = r.short || have < asked*1000
+			least := asked*1000 - r.depth(&p)
+			r.apart = r.apart || sum < least
+			r.short = r.short || have < least
 		}
 	}
 }

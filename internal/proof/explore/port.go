@@ -70,6 +70,11 @@ type running struct {
 	cancel   context.CancelFunc
 	begun    int64 // epoch milliseconds
 	after    int   // operations that were over when it began
+	at       int64 // when it ended
+	since    int   // the moment when it began, among those of all
+	over     int   // and when it ended
+	attended bool  // a reservation that was waited for
+	wrote    int   // the number of the first write that counted for it, of all; 0 for none
 	ended    bool
 	lease    *leased // made or settled by it
 	err      error

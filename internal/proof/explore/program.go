@@ -78,6 +78,8 @@ type Op struct {
 	Allow   bool           // of Take: admitted during an outage
 	Cancel  bool           // of Take: the caller may give up at any call
 	Insist  bool           // of Take: tries again after the wait that it is told
+	Wait    time.Duration  // of Take: how long it waits at most; 0 for a request that does not wait
+	Books   bool           // of Take: it reserves, and waits or cancels by the operation that settles its lease
 	Limits  []zlimit.Limit // of Set
 	For     time.Duration  // of Rest; of TopUp: until the grant ends, from the start, 0 for the end of the period
 	ID      string         // of TopUp and Reset
@@ -101,6 +103,7 @@ func (o Op) String() string {
 		if o.Insist {
 			text += ", again after the told wait"
 		}
+		text += o.waitText()
 		return text
 	case Adjust:
 		return "adjusts its lease by " + amountsText(o.Amounts) + " and commits"

@@ -201,6 +201,7 @@ func (o *order) explore(actors []*actor, choose func([]*call) (option, bool)) (w
 	}
 	o.witness.step()
 	o.witness.balance()
+	o.witness.judgeWaits()
 	return true
 }
 
@@ -278,6 +279,8 @@ func (o *order) begin(op Op, actor, number int, p *port) *running {
 	if p.process < len(o.limiters) && o.limiters[p.process].Stats().Outage {
 		r.outages++ // it may be refused
 	}
+	o.witness.moments++
+	r.since = o.witness.moments
 	o.witness.ops = append(o.witness.ops, r)
 	return r
 }
@@ -289,7 +292,8 @@ func (o *order) ended(r *running, err error) {
 	if o.ending.Load() {
 		r.judged = true
 	}
-	r.err, r.ended = err, true
+	o.witness.moments++
+	r.err, r.ended, r.at, r.over = err, true, time.Now().UnixMilli(), o.witness.moments
 }
 
 // perform does an operation through the public API.
@@ -318,6 +322,9 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 			return nil
 		}
 		r.lease = le
+		if le.reservation != nil {
+			return le.attend(ctx, r)
+		}
 		if r.Kind == Rollback {
 			return le.lease.Rollback(ctx)
 		}
@@ -385,7 +392,10 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 	if r.Allow {
 		request.OnUnavailable = zlimit.PolicyAllow
 	}
-	lease, err := l.Acquire(ctx, request)
+	if r.Books {
+		return o.book(ctx, r, l, request)
+	}
+	lease, err := acquireOrWait(ctx, r, l, request)
 	if err != nil {
 		return nil, err
 	}

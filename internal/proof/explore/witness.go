@@ -41,6 +41,9 @@ import (
 //     outage it is an outage. A rejected request is not admitted because giving back failed (I10).
 //   - A write by stored limits gives an item limits that were stored together with its own, or later (I8). A process
 //     need not know of a change for the config TTL. It never undoes a change that an item has taken on.
+//   - Requests that wait are admitted by the law of waiting: at any time no more than the capacity, the inflow and that of a
+//     millisecond. In five cases the depth of the queue comes on top: returns, changed limits, several limits, parents and
+//     shards. Elsewhere they are admitted in the order of their writes. One that gives up keeps nothing.
 //   - At the end nothing else goes on, and the config TTL is past. Each process then asks for all that the limits can
 //     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then the configured
 //     ones (I8), and the limiter tells exactly the balance of the ideal bucket.
@@ -64,6 +67,8 @@ type witness struct {
 	done    int         // operations that are over
 	timed   *timekeeper // judges limits that are full anew at times; nil for other programs
 
+	moments  int             // at which operations have begun or ended
+	writes   int             // that were the first to count for an operation
 	settings int             // changes of stored limits so far
 	taken    map[shardOf]int // of each item, which limits of its entity's history it has
 }

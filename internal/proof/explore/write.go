@@ -54,6 +54,10 @@ func (w *witness) drop(entity, limit string) {
 func (w *witness) count(r *running, entity, limit string, amount int64) {
 	w.counted[account{entity, limit}] += amount
 	w.drawn[account{entity, limit}] += max(amount, 0)
+	if r != nil && amount > 0 && r.wrote == 0 {
+		w.writes++
+		r.wrote = w.writes
+	}
 	if r != nil && amount != 0 {
 		if r.net == nil {
 			r.net = map[account]int64{}
