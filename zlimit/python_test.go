@@ -97,7 +97,9 @@ func TestQuotasWithSibling(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			other.ask(t, c.now(), map[string]any{"do": "set", "amount": amount, "cron": cron, "zone": zone})
+			other.ask(t, c.now(), map[string]any{"do": "set", "limits": []map[string]any{
+				{"name": "day", "amount": amount, "cron": cron, "zone": zone}, {"name": "rpm", "amount": 60},
+			}})
 		}
 		times, err := calendar.Parse(cron, zone)
 		if err != nil {
@@ -114,7 +116,9 @@ func TestQuotasWithSibling(t *testing.T) {
 			back := random.Int64N(take + 1)
 			answer := "admitted"
 			if random.IntN(2) == 0 {
-				answer = other.ask(t, c.now(), map[string]any{"do": "take", "amount": take, "back": back})
+				answer = other.ask(t, c.now(), map[string]any{
+					"do": "take", "consume": map[string]int64{"day": take, "rpm": 1}, "back": map[string]int64{"day": back},
+				})
 			} else {
 				lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"day": take, "rpm": 1}))
 				switch {

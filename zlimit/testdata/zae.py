@@ -1,5 +1,6 @@
 """Does with zae-limiter what lines of JSON on the standard input say, at the times that they say, and answers with one line each."""
 
+import datetime
 import json
 import sys
 import time
@@ -8,6 +9,20 @@ clock = time.time()
 time.time = lambda: clock  # by which zae-limiter goes
 
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository  # noqa: E402
+from zae_limiter.exceptions import ResourceDisabled  # noqa: E402
+from zae_limiter.schedule import ScheduleEntry  # noqa: E402
+
+
+def limit_of(l):
+    """Returns a limit: a session quota, one with a window, or a quota of the calendar."""
+    if "session" in l:
+        return Limit.quota(l["name"], l["amount"], reset_after=datetime.timedelta(seconds=l["session"]))
+    if "window" in l:
+        entry = ScheduleEntry(cron=l["window"], tz=l["zone"], scale=l["scale"])
+        return Limit.per_minute(l["name"], l["amount"]).with_schedule((entry,))
+    if "cron" in l:
+        return Limit.quota(l["name"], l["amount"], cron=l["cron"], tz=l["zone"])
+    return Limit.per_minute(l["name"], l["amount"])
 
 
 def main(endpoint, table, namespace):
@@ -16,22 +31,35 @@ def main(endpoint, table, namespace):
         namespace, stack=table, endpoint_url=endpoint, region="us-east-1", config_cache_ttl=0, rejection_cache_ttl=0
     )
     limiter = SyncRateLimiter(repository=repository, speculative_writes=True)
-    leases = {}
     for line in sys.stdin:
         ask = json.loads(line)
         clock = ask["at"] / 1000
         answer = "done"
-        if ask["do"] == "set":
-            quota = Limit.quota("day", ask["amount"], cron=ask["cron"], tz=ask["zone"])
-            limiter.set_resource_defaults("gpt-4", [quota, Limit.per_minute("rpm", 60)])
-        else:
-            try:
-                with limiter.acquire("key-1", "gpt-4", {"day": ask["amount"], "rpm": 1}) as lease:
-                    if ask["back"]:
-                        lease.adjust(day=-ask["back"])
-                answer = "admitted"
-            except RateLimitExceeded:
-                answer = "rejected"
+        match ask["do"]:
+            case "set":
+                limiter.set_resource_defaults("gpt-4", [limit_of(l) for l in ask["limits"]])
+            case "switch":
+                how, entity, resource = ask["how"], ask.get("entity"), ask.get("resource")
+                if entity is None:
+                    ways = {"disable": repository.disable_resource, "enable": repository.enable_resource, "leave": repository.clear_resource_disabled}
+                    ways[how](resource)
+                else:
+                    ways = {"disable": repository.disable_entity, "enable": repository.enable_entity, "leave": repository.clear_entity_disabled}
+                    ways[how](entity, resource)
+            case "reset":
+                repository.reset_bucket("key-1", "gpt-4", ask["limits"], idempotency_key=ask["id"])
+            case "top up":
+                repository.top_up("key-1", "gpt-4", ask["amounts"], idempotency_key=ask["id"])
+            case _:
+                try:
+                    with limiter.acquire("key-1", "gpt-4", ask["consume"]) as lease:
+                        if ask.get("back"):
+                            lease.adjust(**{name: -n for name, n in ask["back"].items()})
+                    answer = "admitted"
+                except RateLimitExceeded:
+                    answer = "rejected"
+                except ResourceDisabled:
+                    answer = "disabled"
         print(json.dumps(answer), flush=True)
 
 
