@@ -246,11 +246,11 @@ func TestUsagePages(t *testing.T) {
 		l := newLimiter(t, s)
 		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 		var all []zlimit.Snapshot
-		for i := range 12 {
+		for i := range 8 {
 			for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily} {
 				s := usage("e", "gpt-4", w, start.Add(time.Duration(i)*w.End(start).Sub(start)), zlimit.Quantity(i))
 				item := usageItemOf(l, s)
-				padding := strings.Repeat("x", 150<<10) // 1.8 MB of each length
+				padding := strings.Repeat("x", 150<<10) // 1.2 MB of each length, and a page has 1 MB
 				item.Sources = []layout.UsageSource{{Name: "0", Last: padding}}
 				recordItem(t, l, &item)
 				all = append(all, s)

@@ -57,6 +57,7 @@ func (f *file) render() ([]byte, error) {
 	for _, path := range []string{sdkPkg, layoutPkg, exprPkg, storePkg, internalPkg("bucket"), awsPkg, dynamodbPkg, typesPkg} {
 		f.ImportName(path, path[strings.LastIndexByte(path, '/')+1:])
 	}
+	f.NoFormat = true // it is formatted once, with its imports in groups
 	var b bytes.Buffer
 	if err := f.Render(&b); err != nil {
 		return nil, err
