@@ -259,7 +259,7 @@ func operateWith(w *testbed, l *zlimit.RateLimiter) {
 	ctx := w.Context()
 	for _, at := range []zlimit.Level{{Entity: "loner"}, {Resource: "gpt-4"}, {Entity: "key", Resource: "gpt-4"}, {Entity: "new", Resource: "gpt-4"}} {
 		for _, turn := range []func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error){
-			l.Limits.Disable, l.Limits.Enable, l.Limits.LeaveSwitch,
+			l.Limits.Disable, l.Limits.Enable, l.Limits.Bypass, l.Limits.LeaveSwitch,
 		} {
 			_, err := turn(ctx, at, nil)
 			w.must(err)

@@ -259,6 +259,12 @@ func auditedLimit(l configLimit, zone string) expr.Item {
 	if l.Floors != "" {
 		item = append(item, expr.Attribute{Name: "floors", Value: expr.S(l.Floors)})
 	}
+	switch {
+	case l.Shadow:
+		item = append(item, expr.Attribute{Name: "mode", Value: expr.S(string(ModeShadow))})
+	case l.Soft:
+		item = append(item, expr.Attribute{Name: "mode", Value: expr.S(string(ModeSoft))})
+	}
 	if times, err := layout.ReadTimes(l.Times, zone); l.Times != "" && err == nil {
 		return append(item, expr.Attribute{Name: "resets", Value: expr.S(times.String())}, expr.Attribute{Name: "zone", Value: expr.S(times.Zone())})
 	}

@@ -22,7 +22,9 @@ type Bucket struct {
 	Resource string `json:"resource"`
 	Shards   int    `json:"shards"` // items over which the bucket is spread
 	// Disabled says that requests are refused, see [LimitService.Disable]. [Resolved.DisabledBy] tells which level has them refused.
-	Disabled bool     `json:"disabled,omitempty"`
+	Disabled bool `json:"disabled,omitempty"`
+	// Bypassed says that requests are counted alone, see [LimitService.Bypass].
+	Bypassed bool     `json:"bypassed,omitempty"`
 	Statuses Statuses `json:"statuses"`
 	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is the
 	// consumption between them. This does not hold after items of the bucket were merged, or after an expired bucket
@@ -109,6 +111,7 @@ func (b *spread) bucket(now time.Time) Bucket {
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)
 		found.Disabled = found.Disabled || s.Disabled
+		found.Bypassed = found.Bypassed || s.Bypass != 0
 		for _, l := range s.Limits {
 			if l.Name != bucket.WriteUnits {
 				found.Consumed[l.Name] += Quantity(l.Consumed)

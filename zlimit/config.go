@@ -41,6 +41,8 @@ type Resolved struct {
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
 	// DisabledBy is the level that has requests refused, whatever the limits, see [LimitService.Disable]; "" where they are served.
 	DisabledBy Source `json:"disabled_by,omitempty"`
+	// BypassedBy is the level that has requests counted alone, see [LimitService.Bypass]; "" where limits hold.
+	BypassedBy Source `json:"bypassed_by,omitempty"`
 }
 
 // Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
@@ -147,9 +149,9 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	}
 	found := limits.Detail.(*resolved)
 	if len(found.limits) == 0 {
-		return Resolved{OnUnavailable: found.policy, DisabledBy: found.disabledBy}, noLimits(entity, resource)
+		return Resolved{OnUnavailable: found.policy, DisabledBy: found.disabledBy, BypassedBy: found.bypassedBy}, noLimits(entity, resource)
 	}
-	return Resolved{slices.Clone(found.limits), found.source, found.policy, found.disabledBy}, nil
+	return Resolved{slices.Clone(found.limits), found.source, found.policy, found.disabledBy, found.bypassedBy}, nil
 }
 
 // Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the
@@ -271,7 +273,7 @@ func (i *configItem) stored() []configLimit {
 	}
 	for _, s := range *i.sessions {
 		limits = append(limits, configLimit{
-			layout.ConfigLimit{Name: s.Name, Capacity: s.Capacity, RefillAmount: s.RefillAmount, RefillPeriod: s.RefillPeriod, Windows: s.Windows, Floors: s.Floors},
+			layout.ConfigLimit{Name: s.Name, Capacity: s.Capacity, RefillAmount: s.RefillAmount, RefillPeriod: s.RefillPeriod, Windows: s.Windows, Floors: s.Floors, Soft: s.Soft, Shadow: s.Shadow},
 			s.Session,
 		})
 	}
@@ -291,6 +293,7 @@ func (i *configItem) store(limits []configLimit) {
 		}
 		*i.sessions = append(*i.sessions, layout.ConfigSession{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Session: l.session, Windows: l.Windows, Floors: l.Floors,
+			Soft: l.Soft, Shadow: l.Shadow,
 		})
 	}
 }
@@ -306,6 +309,12 @@ func (i *configItem) widerOf() string {
 // limitOf returns a limit that is stored in an item with a zone.
 func limitOf(stored configLimit, zone string) (Limit, error) {
 	limit := Limit{Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, Floors: stored.Floors}
+	switch {
+	case stored.Shadow:
+		limit.Mode = ModeShadow
+	case stored.Soft:
+		limit.Mode = ModeSoft
+	}
 	if stored.Burst > 0 {
 		limit.Capacity = stored.Burst
 	}
@@ -342,6 +351,7 @@ func limitOf(stored configLimit, zone string) (Limit, error) {
 func storedLimit(l Limit) (stored configLimit, zone string) {
 	stored.ConfigLimit = layout.ConfigLimit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second), Floors: l.Floors,
+		Soft: l.Mode != ModeEnforced, Shadow: l.Mode == ModeShadow,
 	}
 	if l.Term != 0 {
 		stored.RefillPeriod, stored.Term = quotaPeriod/millis, int64(l.Term/time.Second)

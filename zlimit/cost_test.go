@@ -257,6 +257,22 @@ func TestCosts(t *testing.T) {
 	measure("first use, beside tokens", holder, hold(elsewhere))
 
 	page.WriteString("\n")
+	section("Soft and shadow limits")
+	modes := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(false), zlimit.WithNamespace("modes"), zlimit.WithConfigTTL(1000*time.Hour))
+	setSystem(t, modes, zlimit.PerDay("soft", 10).Soft(), zlimit.PerDay("shadow", 10).Shadow(), zlimit.PerDay("rpd", 10))
+	acquire(t, modes, ask(zlimit.Amounts{"soft": 1, "shadow": 1}))
+	measure("a request within them", modes, take(modes, ask(zlimit.Amounts{"soft": 9, "shadow": 9})))
+	measure("beyond a soft limit", modes, take(modes, ask(zlimit.Amounts{"soft": 9})))
+	measure("beyond a shadow limit, whose bucket was seen of late", modes, take(modes, ask(zlimit.Amounts{"shadow": 9})))
+	c.sleep(time.Second)
+	measure("beyond it otherwise", modes, take(modes, ask(zlimit.Amounts{"shadow": 9})))
+	if _, err := modes.Limits.Bypass(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, modes, ask(zlimit.Amounts{"rpd": 99}))
+	measure("a request of a bypass", modes, take(modes, ask(zlimit.Amounts{"rpd": 99})))
+
+	page.WriteString("\n")
 	section("A child and its parent")
 	family := newFamily(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("family"))
 	child := zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}}

@@ -85,11 +85,11 @@ func TestFailurePoliciesAsText(t *testing.T) {
 func TestStatsAsJSON(t *testing.T) {
 	got, err := json.Marshal(zlimit.Stats{
 		Admitted: 1, Rejected: 2, Degraded: 3, Unavailable: 4, Waiting: 16, Waited: 17, Abandoned: 18, LostRaces: 5, UnknownOutcomes: 6, UnknownSettled: 15,
-		Unreturned: 7, StampsFixed: 8, SlotsHeld: 19, SlotsTaken: 20, SlotsLost: 21, Outages: 13, Outage: true,
+		Unreturned: 7, StampsFixed: 8, SlotsHeld: 19, SlotsTaken: 20, SlotsLost: 21, Foreseen: 22, Outages: 13, Outage: true,
 		Config: zlimit.CacheStats{Hits: 9, Misses: 10, Stale: 11, Entries: 12, StaleSeconds: 14.5},
 	})
 	const want = `{"admitted":1,"rejected":2,"degraded":3,"unavailable":4,"waiting":16,"waited":17,"abandoned":18,"lost_races":5,"unknown_outcomes":6,"unknown_settled":15,` +
-		`"unreturned":7,"stamps_fixed":8,"slots_held":19,"slots_taken":20,"slots_lost":21,"outages":13,"outage":true,` +
+		`"unreturned":7,"stamps_fixed":8,"slots_held":19,"slots_taken":20,"slots_lost":21,"foreseen":22,"outages":13,"outage":true,` +
 		`"config":{"hits":9,"misses":10,"stale":11,"entries":12,"stale_seconds":14.5}}`
 	if err != nil || string(got) != want {
 		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)

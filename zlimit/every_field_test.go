@@ -14,7 +14,9 @@ func everyLimit() []zlimit.Limit {
 	return []zlimit.Limit{
 		zlimit.PerMinute("rpm", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Floor("crawl", 50),
 		zlimit.Session("sessions", 700, 5*time.Hour).When("* * * * 6,7", "to 900:").In("Europe/Berlin").Floor("batch", 30),
+		zlimit.PerMinute("shadow", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Shadow(),
 		zlimit.Slots("slots", 20, zlimit.Term(40*time.Second)),
+		zlimit.Session("soft", 700, 5*time.Hour).When("* * * * 6,7", "to 900:").In("Europe/Berlin").Floor("batch", 30).Soft(),
 		zlimit.Daily("tokens", 500, "Europe/Berlin").When("* * 1 * *", "x3").Floor("batch", 10),
 	}
 }
@@ -74,6 +76,9 @@ func checkAudited(t *testing.T, audited []any, limits []zlimit.Limit) {
 	t.Helper()
 	for i, l := range limits {
 		want := map[string]any{"name": l.Name, "capacity": l.Capacity, "windows": l.Windows, "floors": l.Floors, "zone": l.Zone}
+		if l.Mode != zlimit.ModeEnforced {
+			want["mode"] = string(l.Mode)
+		}
 		switch {
 		case l.Session != 0:
 			want["session_seconds"] = int64(l.Session / time.Second)

@@ -43,6 +43,40 @@ type Limit struct {
 	Term time.Duration
 	// Session is how long sessions of a session quota last, in whole seconds; 0 for another limit: see [Session].
 	Session time.Duration
+	// Mode says what the limit does with requests that it has no tokens for: see [Limit.Soft] and [Limit.Shadow].
+	Mode LimitMode
+}
+
+// A LimitMode says what a limit does with requests that it has no tokens for.
+type LimitMode string
+
+// The modes of limits.
+const (
+	ModeEnforced LimitMode = ""       // it refuses them
+	ModeSoft     LimitMode = "soft"   // it admits them, and is in debt then
+	ModeShadow   LimitMode = "shadow" // it admits them, and counts those that it would refuse
+)
+
+// Soft returns the limit as one that refuses nothing. Requests beyond it leave a debt, which [Status.Available] tells, and which the refill
+// pays. Nobody waits for a soft limit. A soft limit is for stored limits, and not for [Request.Limits].
+//
+// The first stored limit of this kind, or of [Limit.Shadow], raises the version that the table asks of its programs to 0.17.0, see
+// [LimitService]. zae-limiter has the same limits.
+func (l Limit) Soft() Limit {
+	l.Mode = ModeSoft
+	return l
+}
+
+// Shadow returns the limit as one that refuses nothing, and foretells what it would refuse. It is asked as if it did. Of a request that it
+// would refuse it takes nothing, as if that had not come: so the next forecast is right, too. [Status.Foreseen] tells it of the request, and
+// [Status.Refusals] how many there were. Nobody waits for a shadow limit. To zae-limiter it is a soft limit. It is for stored limits, and not
+// for [Request.Limits].
+//
+// A request within the limit costs what it costs with any limit. One beyond it costs a rejection, for which an enforced limit reads a shard,
+// or nothing within a moment of another one, and then its write.
+func (l Limit) Shadow() Limit {
+	l.Mode = ModeShadow
+	return l
 }
 
 // A LimitOption changes a limit from what its constructor makes it.

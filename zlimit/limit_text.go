@@ -10,7 +10,7 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Mode: string(l.Mode)}
 }
 
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
@@ -37,8 +37,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 // may follow, for a time other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. A session quota is
 // NAME=AMOUNT/session:LENGTH, see [Session].
 //
-// Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors come
-// last: floors PRIORITY=PERCENT, see [Limit.Floor].
+// Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors
+// follow: floors PRIORITY=PERCENT, see [Limit.Floor]. At the end stands soft or shadow, see [Limit.Soft] and [Limit.Shadow].
 //
 // Slots are NAME=NUMBER slots/TERM, such as "workers=20 slots/30s", see [Slots].
 //
@@ -48,7 +48,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors, parsed.Term, parsed.Session}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors, parsed.Term, parsed.Session, LimitMode(parsed.Mode)}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
@@ -68,13 +68,14 @@ type limitJSON struct {
 	Floors       string      `json:"floors,omitempty"`
 	Term         json.Number `json:"term_seconds,omitempty"`
 	Session      json.Number `json:"session_seconds,omitempty"`
+	Mode         LimitMode   `json:"mode,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
 // event has it. A quota has resets and zone in place of the last two, and a session quota session_seconds. A limit with windows has windows
-// and zone, too. One with floors has floors. Slots have name, capacity and term_seconds.
+// and zone, too. One with floors has floors, and one that is soft or shadow has mode. Slots have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
-	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors}
+	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors, Mode: l.Mode}
 	switch {
 	case l.Term != 0:
 		body.Term = grammar.Seconds(l.Term)
@@ -106,7 +107,7 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&body); err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows, Floors: body.Floors}
+	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows, Floors: body.Floors, Mode: body.Mode}
 	switch {
 	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount

@@ -63,6 +63,7 @@ type resolved struct {
 	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
 	told       *atomic.Bool  // that they are stale
 	disabledBy Source        // the level that has requests refused; "" where they are served
+	bypassedBy Source        // the level that has requests counted alone; "" where limits hold
 	refused    error         // a request would not be limited as other programs limit it; nil where it is
 	readAt     time.Time     // when the oldest of the levels was read
 	generation uint64
@@ -447,14 +448,20 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 		found.limits, found.source = c.l.options.defaults, SourceDefault
 	}
 	found.limits = inOrder(found.limits)
-	by := disabling(levels)
-	if by >= 0 {
+	by, said := deciding(levels)
+	switch said {
+	case SwitchDisabled:
 		found.disabledBy = configs[by].source
+	case SwitchBypassed:
+		found.bypassedBy = configs[by].source
+	case SwitchInherit, SwitchEnabled:
 	}
+	config := c.l.options.configOf(found.limits, found.source)
+	config.Bypass, config.StampUntil = said == SwitchBypassed, found.readAt.Add(c.l.options.stampTime()).UnixMilli()
 	return &protocol.Limits{
-		Disabled: by >= 0,
+		Disabled: said == SwitchDisabled,
 		ReadAt:   found.readAt.UnixMilli(),
-		Config:   c.l.options.configOf(found.limits, found.source),
+		Config:   config,
 		Owner:    owner,
 		Within:   within,
 		Epoch:    epoch,
@@ -485,6 +492,9 @@ func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 	return c
 }
 
+// stampTime is how long after a read of the limits the item of a bucket may say what refuses nothing.
+func (o *options) stampTime() time.Duration { return max(o.configTTL, time.Minute) }
+
 // quotaPeriod is the refill period of a quota, in milliseconds, which says nothing.
 const quotaPeriod = 1000
 
@@ -504,6 +514,13 @@ func (l *Limit) params() bucket.Params {
 		p.RefillPeriod, p.Session = quotaPeriod, int64(l.Session/time.Second)
 	}
 	p.Floors = bucket.Floors(l.Floors)
+	switch l.Mode {
+	case ModeSoft:
+		p.Mode = bucket.Soft
+	case ModeShadow:
+		p.Mode = bucket.Shadow
+	case ModeEnforced:
+	}
 	if l.Windows != "" {
 		p.Windows, _ = calendar.ParseWindows(l.Windows, l.Zone) // which the validation has done before
 	}

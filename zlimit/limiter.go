@@ -342,6 +342,8 @@ type Stats struct {
 	SlotsHeld  int64  `json:"slots_held"`
 	SlotsTaken uint64 `json:"slots_taken"`
 	SlotsLost  uint64 `json:"slots_lost"`
+	// Foreseen counts admitted requests that a shadow limit would have refused, see [Limit.Shadow].
+	Foreseen uint64 `json:"foreseen"`
 	// Outages counts how often the store became unavailable, so that calls of it were not made until it answered again. The
 	// limiters that [RateLimiter.Namespace] returns share it. Outage is true while that is so.
 	Outages uint64     `json:"outages"`
@@ -389,6 +391,7 @@ func (l *RateLimiter) Stats() Stats {
 		SlotsHeld:       l.engine.SlotsHeld.Load(),
 		SlotsTaken:      l.engine.SlotsTaken.Load(),
 		SlotsLost:       l.engine.SlotsLost.Load(),
+		Foreseen:        l.engine.Foreseen.Load(),
 		Config:          l.Limits.CacheStats(),
 	}
 }

@@ -220,6 +220,9 @@ func TestKindsAskForClients(t *testing.T) {
 		"windows":                        {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("* 9-17 * * *", "x2")}}, "0.10.1"},
 		"windows of a quota":             {zlimit.Config{Limits: []zlimit.Limit{zlimit.Daily("rpd", 500, "UTC").When("* * * * 6,7", "x2")}}, "0.10.1"},
 		"a session quota":                {zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 5, time.Hour), zlimit.PerMinute("rpm", 60).When("* 9-17 * * *", "x2")}}, "0.15.0"},
+		"a soft limit":                   {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Soft()}}, "0.17.0"},
+		"a shadow limit":                 {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Shadow()}}, "0.17.0"},
+		"a soft session quota":           {zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 5, time.Hour).Soft()}}, "0.17.0"},
 		"a wider resource":               {zlimit.Config{Limits: plain.Limits, Within: "models"}, "0.10.1"},
 	}
 	at := zlimit.Level{Resource: "gpt-4"}

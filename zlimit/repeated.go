@@ -62,14 +62,14 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 	}
 	if v.said != SwitchInherit {
 		disabled := v.said == SwitchDisabled
-		made.Disabled = &disabled
+		made.Disabled, made.Bypass = &disabled, v.said == SwitchBypassed
 	}
 	for _, l := range v.Limits {
 		stored, zone := storedLimit(l)
 		made.Zone = cmp.Or(made.Zone, zone)
 		made.Limits = append(made.Limits, layout.RepeatedLimit{
 			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times, Windows: stored.Windows,
-			Floors: stored.Floors, Term: stored.Term, Session: stored.session,
+			Floors: stored.Floors, Term: stored.Term, Session: stored.session, Soft: stored.Soft, Shadow: stored.Shadow,
 		})
 	}
 	return made
@@ -99,12 +99,15 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	for _, l := range made.Limits {
 		limits = append(limits, configLimit{layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times, Windows: l.Windows,
-			Floors: l.Floors, Term: l.Term,
+			Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
 		}, l.Session})
 	}
 	item.store(limits)
 	if made.Disabled != nil {
 		*item.said = expr.Bool(*made.Disabled)
+		if made.Bypass {
+			*item.said = SwitchBypassed.value()
+		}
 	}
 	config, err := item.config()
 	return &cachedLevel{Config: config, said: item.switched(), version: made.Version, learned: true}, err

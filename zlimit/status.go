@@ -45,6 +45,10 @@ type Status struct {
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
 	// so much later than from an empty bucket. It is 0 without a debt.
 	Queue time.Duration
+	// Foreseen says that a shadow limit would have refused the request, or would refuse it now. Refusals is the number of requests that it
+	// would have refused since the bucket was made. See [Limit.Shadow]. Exceeded is false, and RetryAfter 0, for soft and shadow limits.
+	Foreseen bool
+	Refusals int64
 }
 
 // Never is the wait of a request for more than a limit can hold. It is the longest duration, so a loop that waits for
@@ -78,9 +82,10 @@ func (s Status) Now() Limit {
 }
 
 // Possible reports whether the request can succeed at some time. Its amount, with the part that it leaves to others,
-// must fit the capacity of the limit or of one of its windows.
+// must fit the capacity of the limit or of one of its windows. Soft and shadow
+// limits refuse none.
 func (s Status) Possible() bool {
-	return s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
+	return s.Limit.Mode != ModeEnforced || s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
 }
 
 // Held returns how many slots are held, over all processes, where the limit is of [Slots]; 0 for a limit of tokens. After
@@ -119,12 +124,15 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Session           secondsJSON `json:"session_seconds,omitempty"`
 		Granted           int64       `json:"granted,omitempty"`
 		GrantEnds         time.Time   `json:"grant_ends,omitzero"`
+		Mode              LimitMode   `json:"mode,omitempty"`
+		Foreseen          bool        `json:"foreseen,omitempty"`
+		Refusals          int64       `json:"refusals,omitempty"`
 	}
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Held(), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
-		s.Granted, s.GrantEnds,
+		s.Granted, s.GrantEnds, s.Limit.Mode, s.Foreseen, s.Refusals,
 	})
 }
 
@@ -182,6 +190,9 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 		if s.RetryAfter = min(duration(l.Wait), longestWait); s.Exceeded && l.Wait == bucket.Never {
 			s.RetryAfter = Never
 		}
+		if s.Limit.Mode != ModeEnforced {
+			s.Exceeded, s.RetryAfter, s.Foreseen, s.Refusals = false, 0, l.Foreseen || l.Short, l.Refusals
+		}
 		if l.Change != nil {
 			window := limitIn(&l)
 			s.Window = &window
@@ -207,6 +218,13 @@ func limitOfParams(p *bucket.Params) Limit {
 		l.RefillPeriod, l.Session = 0, time.Duration(p.Session)*time.Second
 	}
 	l.Floors = string(p.Floors)
+	switch p.Mode {
+	case bucket.Soft:
+		l.Mode = ModeSoft
+	case bucket.Shadow:
+		l.Mode = ModeShadow
+	case bucket.Enforced:
+	}
 	if p.Windows != nil {
 		l.Windows, l.Zone = p.Windows.String(), p.Windows.Zone()
 	}

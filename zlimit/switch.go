@@ -22,14 +22,19 @@ const (
 	SwitchInherit  Switch = ""         // the next level says it; requests are served where none does
 	SwitchEnabled  Switch = "enabled"  // requests are served, also where the next level has them refused
 	SwitchDisabled Switch = "disabled" // requests are refused
+	SwitchBypassed Switch = "bypass"   // requests are served and counted, and no limit refuses them
 )
 
 // value returns the switch as items have it.
 func (w Switch) value() expr.Value {
-	if w == SwitchInherit {
+	switch w {
+	case SwitchInherit:
 		return expr.Value{}
+	case SwitchBypassed:
+		return expr.S(layout.Bypass)
+	default:
+		return expr.Bool(w == SwitchDisabled)
 	}
-	return expr.Bool(w == SwitchDisabled)
 }
 
 // switchValue returns the value of the item's switch.
@@ -40,13 +45,15 @@ func (i *configItem) switchValue() expr.Value {
 	return *i.said
 }
 
-// switched returns the item's switch. A text of another program admits without limit, and counts as enabled.
+// switched returns the item's switch. An unknown text counts as enabled, as other programs have it.
 func (i *configItem) switched() Switch {
 	switch said := i.switchValue(); {
 	case said.Kind() == expr.KindNone:
 		return SwitchInherit
 	case said.True():
 		return SwitchDisabled
+	case said.Kind() == expr.KindS && said.Text() == layout.Bypass:
+		return SwitchBypassed
 	default:
 		return SwitchEnabled
 	}
@@ -80,13 +87,14 @@ func (i *configItem) removal(version int64, said expr.Value) (expr.Bound, error)
 	return call.Bind()
 }
 
-// disabling returns the index of the first level that has requests refused; -1 where they are served.
-func disabling(levels []*cachedLevel) int {
-	i := slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.said != SwitchInherit })
-	if i >= 0 && levels[i].said != SwitchDisabled {
-		return -1
+// deciding returns the index of the level that says whether requests are served, the first one that does, and its switch. Where none does
+// it returns [SwitchInherit].
+func deciding(levels []*cachedLevel) (at int, said Switch) {
+	at = slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.said != SwitchInherit })
+	if at < 0 {
+		return at, SwitchInherit
 	}
-	return i
+	return at, levels[at].said
 }
 
 // A SwitchReport tells how far a change has come that holds at once: a switch, or a move of an entity.
@@ -118,6 +126,15 @@ func (s *LimitService) Disable(ctx context.Context, at Level, progress func(Swit
 // [LimitService.LeaveSwitch] leaves the decision to the wider level.
 func (s *LimitService) Enable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchEnabled, progress)
+}
+
+// Bypass has requests of a level served whatever its limits hold: of an entity, of a resource, or of an entity for a resource. They are
+// counted, and taken of no balance, also where a wider level has them refused. Slots are asked for all the same, since a lock that can be
+// passed is none. Parents that the requests are charged to go by their own levels. It is otherwise as [LimitService.Disable].
+//
+// The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
+func (s *LimitService) Bypass(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
+	return s.turn(ctx, at, SwitchBypassed, progress)
 }
 
 // LeaveSwitch has a level say nothing of serving requests, so that the next level decides. It is otherwise as [LimitService.Disable].
@@ -268,15 +285,19 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {
 		now := s.l.now().UnixMilli()
 		at := max(now, last.Generation+1)
-		refuses, owner, err := s.decision(ctx, k)
+		said, owner, err := s.decision(ctx, k)
 		if err != nil {
 			return false, err
 		}
+		refuses := said == SwitchDisabled
 		call := layout.Stamp(at)
-		if refuses {
+		switch said {
+		case SwitchDisabled:
 			pk, sk := k.GSI4()
 			call.Disable(true, pk, sk)
-		} else {
+		case SwitchBypassed:
+			call.Excuse(now + s.l.options.stampTime().Milliseconds())
+		default:
 			call.Enable()
 		}
 		own(call, owner, &last, former)
@@ -332,8 +353,8 @@ func own(call layout.StampCall, o layout.Owner, last *bucket.State, former strin
 	}
 }
 
-// decision reads whether requests of a bucket are refused, and the entity's owner.
-func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (refuses bool, owner layout.Owner, err error) {
+// decision reads which switch holds for a bucket, and the entity's owner.
+func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said Switch, owner layout.Owner, err error) {
 	refs := s.l.ns.levelsOf(k.Entity, k.Resource)
 	keys := make([]store.Key, len(refs))
 	for i := range refs {
@@ -341,13 +362,14 @@ func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (refuse
 	}
 	items, err := s.l.table.Read(ctx, keys...)
 	if err != nil {
-		return false, owner, err
+		return SwitchInherit, owner, err
 	}
 	levels := make([]*cachedLevel, len(refs))
 	for i := range refs {
 		if levels[i], err = refs[i].decode(items[i]); err != nil {
-			return false, owner, err
+			return SwitchInherit, owner, err
 		}
 	}
-	return disabling(levels) >= 0, levels[len(levels)-1].owner, nil
+	_, said = deciding(levels)
+	return said, levels[len(levels)-1].owner, nil
 }

@@ -180,7 +180,7 @@ func TestLimitsLoseNoSwitch(t *testing.T) {
 	put(t, l, key, slices.DeleteFunc(slices.Clone(stored(t, l, key)), func(a expr.Attribute) bool { // as that program makes a level without limits
 		return a.Name == "config_version" || strings.HasPrefix(a.Name, "l_")
 	}))
-	check("bypass of another program", zlimit.SwitchEnabled)
+	check("bypass of another program", zlimit.SwitchBypassed)
 	if err := l.Limits.Set(ctx, at, limits); err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,9 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if err := validateTokens(field+" capacity", l.Capacity, 1); err != nil {
 		return err
 	}
+	if l.Mode != ModeEnforced && l.Mode != ModeSoft && l.Mode != ModeShadow {
+		return &ValidationError{Field: field + " mode", Value: string(l.Mode), Reason: "must be soft, shadow, or empty for a limit that refuses requests"}
+	}
 	if l.Term != 0 {
 		return l.validateSlots(field)
 	}
@@ -138,7 +141,7 @@ const (
 // validateSlots checks what slots have besides their name and number.
 func (l *Limit) validateSlots(field string) error {
 	for _, other := range []struct{ field, value string }{
-		{"resets", l.Resets}, {"zone", l.Zone}, {"windows", l.Windows}, {"floors", l.Floors},
+		{"resets", l.Resets}, {"zone", l.Zone}, {"windows", l.Windows}, {"floors", l.Floors}, {"mode", string(l.Mode)},
 	} {
 		if other.value != "" {
 			return &ValidationError{Field: field + " " + other.field, Value: other.value, Reason: "must be empty for slots, which have Term"}
@@ -286,8 +289,10 @@ func (r *Request) validateLimits() error {
 			reason = "is a quota, which must be stored"
 		case l.Term != 0:
 			reason = "is of slots, which must be stored"
+		case l.Mode != ModeEnforced:
+			reason = "is " + string(l.Mode) + ", and must be stored"
 		}
-		if isQuota || l.Windows != "" || l.Term != 0 {
+		if isQuota || l.Windows != "" || l.Term != 0 || l.Mode != ModeEnforced {
 			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}

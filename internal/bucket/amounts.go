@@ -13,18 +13,25 @@ type Amount struct {
 	// FromChildren is the part of Tokens taken by requests of children, and FromNarrower that of requests of narrower
 	// resources. The item counts each of them beside the whole, and decides nothing by them.
 	FromChildren, FromNarrower int64
+
+	// Refusals are requests that a shadow limit would have refused. The amount is counted then, and taken of no balance.
+	Refusals int64
 }
 
 // negated returns the amount turned around.
-func (a Amount) negated() Amount { return Amount{a.Limit, -a.Tokens, -a.FromChildren, -a.FromNarrower} }
+func (a Amount) negated() Amount {
+	return Amount{a.Limit, -a.Tokens, -a.FromChildren, -a.FromNarrower, -a.Refusals}
+}
 
 // IsZero reports whether the amount changes nothing.
-func (a Amount) IsZero() bool { return a.Tokens == 0 && a.FromChildren == 0 && a.FromNarrower == 0 }
+func (a Amount) IsZero() bool {
+	return a.Tokens == 0 && a.FromChildren == 0 && a.FromNarrower == 0 && a.Refusals == 0
+}
 
 // Move moves tokens out of the amount to a new one, of the same sign. Of each part of the amount go as many along as fit.
 func (a *Amount) Move(tokens int64) Amount {
 	fit := func(part int64) int64 { return max(min(part, max(tokens, 0)), min(tokens, 0)) }
-	moved := Amount{a.Limit, tokens, fit(a.FromChildren), fit(a.FromNarrower)}
+	moved := Amount{Limit: a.Limit, Tokens: tokens, FromChildren: fit(a.FromChildren), FromNarrower: fit(a.FromNarrower)}
 	a.Tokens -= moved.Tokens
 	a.FromChildren -= moved.FromChildren
 	a.FromNarrower -= moved.FromNarrower
@@ -66,7 +73,7 @@ func (e *OverflowError) Error() string { return e.Limit + ": more tokens than ca
 
 // Plus returns the sum of two amounts of a limit; false when it does not fit 64 bits.
 func (a Amount) Plus(more Amount) (sum Amount, fits bool) {
-	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren, a.FromNarrower + more.FromNarrower}
+	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren, a.FromNarrower + more.FromNarrower, a.Refusals + more.Refusals}
 	fits = add(a.Tokens, more.Tokens) == sum.Tokens && add(a.FromChildren, more.FromChildren) == sum.FromChildren &&
 		add(a.FromNarrower, more.FromNarrower) == sum.FromNarrower
 	return sum, fits
@@ -146,10 +153,10 @@ type Demand struct {
 
 // The rare parts of a demand, beside its amounts.
 type beside struct {
-	held  []Amount  // taken, but to be given back soon; it counts as there, except for a write
-	ended []Amount  // of periods or lives that are over: counted, and given back to no balance; the amounts have none of these limits
-	line  []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
-	part  *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
+	held    []Amount  // taken, but to be given back soon; it counts as there, except for a write
+	counted []Amount  // counted, and neither taken of a balance nor given back to one; the amounts have none of these limits
+	line    []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
+	part    *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
 
 	slots  []Amount // that the write takes, in slots; an item of a divided bucket gives not both
 	takers int64    // among whom the slots are divided, each with a fencing number; 0 for one
@@ -204,6 +211,12 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	return tokens, tokens > 0 && !d.Unchecked
 }
 
+// asks is of for a limit of a mode: a soft one need not have the amount.
+func (d *Demand) asks(limit string, mode Mode) (tokens int64, checked bool) {
+	tokens, checked = d.of(limit)
+	return tokens, checked && mode != Soft
+}
+
 // parts returns the parts of the write's amount for a limit taken by requests of children and of narrower resources.
 func (d *Demand) parts(limit string) (children, narrower int64) {
 	for i := range d.Amounts {
@@ -214,7 +227,7 @@ func (d *Demand) parts(limit string) (children, narrower int64) {
 	if d.beside == nil {
 		return 0, 0
 	}
-	for _, a := range d.beside.ended {
+	for _, a := range d.beside.counted {
 		if a.Limit == limit {
 			return a.FromChildren, a.FromNarrower
 		}
@@ -233,22 +246,27 @@ func (d *Demand) lifeOf(limit string) int64 {
 // GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the
 // limits when the amounts were taken. An amount given back to a limit that was started anew is part of the new, full
 // one, and left out. An amount given back to a quota of a later period, or to a limit that was reset by hand, is only
-// counted.
+// counted. So is every correction of an amount that was taken of no balance.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	d.Amounts, d.beside = amounts, nil
-	isFormer := func(a Amount) bool { return a.Tokens < 0 && s.isFormer(a.Limit, lives) != live }
-	if !slices.ContainsFunc(amounts, isFormer) {
+	is := func(a Amount) identity {
+		if is := s.isFormer(a.Limit, lives); a.Tokens < 0 || is == unowned {
+			return is
+		}
+		return live
+	}
+	if !slices.ContainsFunc(amounts, func(a Amount) bool { return is(a) != live }) {
 		return
 	}
-	d.Amounts = slices.DeleteFunc(slices.Clone(amounts), isFormer)
-	var ended []Amount
+	d.Amounts = slices.DeleteFunc(slices.Clone(amounts), func(a Amount) bool { return is(a) != live })
+	var counted []Amount
 	for _, a := range amounts {
-		if a.Tokens < 0 && s.isFormer(a.Limit, lives) == over {
-			ended = append(ended, a)
+		if i := is(a); i == over || i == unowned && s.find(a.Limit) != nil {
+			counted = append(counted, a)
 		}
 	}
-	if len(ended) > 0 {
-		d.beside = &beside{ended: ended}
+	if len(counted) > 0 {
+		d.beside = &beside{counted: counted}
 	}
 }
 
@@ -259,6 +277,7 @@ const (
 	live    identity = iota // the same
 	over                    // the same after a reset by hand, or a quota in a later period
 	another                 // started anew
+	unowned                 // none: the amounts of the lease were taken of no balance
 )
 
 // isFormer returns the relation of a limit of the item to the one with that name in some lives.
@@ -266,6 +285,8 @@ func (s *State) isFormer(limit string, lives []Life) identity {
 	l := s.find(limit)
 	at := slices.IndexFunc(lives, func(was Life) bool { return was.Limit == limit })
 	switch {
+	case at >= 0 && lives[at].Unowned:
+		return unowned
 	case l == nil || at < 0:
 		return live
 	case lives[at].Number%oneReset != l.Life%oneReset:
@@ -282,6 +303,8 @@ type Life struct {
 	Limit  string
 	Number int64
 	Period int64 // its end, epoch milliseconds; 0 for a limit that refills
+
+	Unowned bool // amounts of the lease were counted, and taken of no balance
 }
 
 // Lives returns the lives of the limits of an item: known itself, where that has the same.
@@ -302,7 +325,7 @@ func (s *State) Lives(known []Life) []Life {
 	return lives
 }
 
-func (s *State) life(l *Limit) Life { return Life{l.Name, l.Life, s.period(l)} }
+func (s *State) life(l *Limit) Life { return Life{Limit: l.Name, Number: l.Life, Period: s.period(l)} }
 
 // Lives returns the lives of the limits of an item after the plan is written. They are known for the item as it was.
 func (p *Plan) Lives(s *State, known []Life) []Life {
@@ -337,7 +360,7 @@ func (d *Demand) level(limit string) (tokens int64, ok bool) {
 
 // Empty reports whether a demand takes and gives nothing.
 func (d *Demand) Empty() bool {
-	return len(d.rest().ended) == 0 && !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return !a.IsZero() })
+	return !slices.ContainsFunc(d.rest().counted, func(a Amount) bool { return !a.IsZero() }) && !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return !a.IsZero() })
 }
 
 // Returns reports whether a demand takes nothing.

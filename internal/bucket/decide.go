@@ -76,6 +76,15 @@ const (
 	Bestow                     // tokens: a grant for the period
 	Lend                       // tokens, end
 	Revoke                     // none
+	Meter                      // amount, time
+	Foresee                    // requests, time; in an advance requests
+	Pass                       // time
+	Soften                     // until
+	Harden                     // none
+	Shade                      // none
+	Unshade                    // none
+	Excuse                     // until
+	Oblige                     // none
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -184,7 +193,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		if i < len(c.Params) {
 			params = &c.Params[i]
 		}
-		amount, checked := d.of(params.Name)
+		amount, checked := d.asks(params.Name, params.Mode)
 		raise, _ := d.raise(params.Name)
 		capacity := add(p.Item.idle(params, now), raise.tokens)
 		floor := d.floor(params, &p.Item, now)
@@ -194,19 +203,26 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		}
 		level := min(sub(capacity, amount), capacity)
 		children, narrower := d.parts(params.Name)
+		consumed := amount + Of(d.rest().counted, params.Name)
 		p.Item.Limits = append(p.Item.Limits, Limit{
-			Name: params.Name, Tokens: level, Consumed: amount,
+			Name: params.Name, Tokens: level, Consumed: consumed,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
 			Life: d.lifeOf(params.Name), FromChildren: children,
 		})
 		rare := Rare{
 			Times: params.Times, Windows: params.Windows, Session: params.Session, FromNarrower: narrower,
-			Granted: raise.tokens, Until: raise.until,
+			Granted: raise.tokens, Until: raise.until, Refusals: refusalsOf(d, params.Name),
+		}
+		if params.Mode != Enforced {
+			rare.Soft = max(c.StampUntil, 1)
+		}
+		if params.Mode == Shadow {
+			rare.Shade = 1
 		}
 		life.grants(raise.until)
 		next.grants(raise.until)
 		if c.Mixed && params.Name != WriteUnits {
-			rare.Known = amount
+			rare.Known = consumed
 		}
 		if params.Session > 0 {
 			rare.Since = d.begins(params.Name, now)
@@ -220,6 +236,9 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		next.cover(params.Times, params.Windows, params.Session, rare.Since)
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
+	if c.Bypass {
+		p.Item.Bypass = max(c.StampUntil, 1)
+	}
 	if shards == 1 {
 		life.keep(nil)
 		p.Item.ExpiresAt = life.end(now)
@@ -235,21 +254,26 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels()) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return
 	}
-	if d.isFloored() && s.Shards == 0 || d.prolongs(s, now) {
+	if d.isFloored() && s.Shards == 0 || d.prolongs(s, now) || !d.isVouched(s, c, now) {
 		return
 	}
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
 	p.admit(d)
+	p.pass(c, d, now)
 	p.holdSlots(s, d)
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		amount, checked := d.of(l.Name)
+		amount, checked := d.asks(l.Name, l.Mode())
 		switch {
 		case checked:
 			p.take(s, l, c, d, amount, now)
-		case amount != 0: // of the write units
+		case amount == 0:
+			p.regard(l.Name, d, now)
+		case l.Name == WriteUnits:
 			p.step(Charge, l.Name, amount)
+		default:
+			p.step(Meter, l.Name, amount, now)
 		}
 		p.ascribe(s.Limits[i].Name, d)
 	}
@@ -269,8 +293,11 @@ func (p *Plan) ascribe(limit string, d *Demand) {
 // count plans to count the amount that an advance takes of a limit.
 func (p *Plan) count(limit string, d *Demand) {
 	amount, _ := d.of(limit)
-	if counted := amount + Of(d.rest().ended, limit); counted != 0 {
+	if counted := amount + Of(d.rest().counted, limit); counted != 0 {
 		p.step(Count, limit, counted)
+	}
+	if refused := refusalsOf(d, limit); refused != 0 {
+		p.step(Foresee, limit, refused)
 	}
 	p.ascribe(limit, d)
 }
@@ -280,18 +307,17 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
 	p.admit(d)
-	if s.Changed || s.isPast(now) || d.isFloored() && s.Shards == 0 || d.prolongs(s, now) || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
+	p.pass(c, d, now)
+	if s.Changed || s.isPast(now) || !d.isVouched(s, c, now) || d.isFloored() && s.Shards == 0 || d.prolongs(s, now) || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
 		return false
 	}
 	period, unmoved := false, false // they are asked for
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		amount, checked := d.of(l.Name)
+		amount, checked := d.asks(l.Name, l.Mode())
 		switch {
 		case amount == 0:
-			if ended := Of(d.rest().ended, l.Name); ended != 0 {
-				p.step(Regard, l.Name, ended)
-			}
+			p.regard(l.Name, d, now)
 		case checked:
 			if l.Tokens < p.take(s, l, c, d, amount, now) {
 				return false
@@ -303,6 +329,10 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			if l.Name == WriteUnits {
 				p.step(Charge, l.Name, amount)
 				continue
+			}
+			if l.Mode() == Soft && sub(l.Tokens, amount) != math.MinInt64 {
+				p.step(Meter, l.Name, amount, now)
+				break
 			}
 			if !p.owe(s, c, l, amount) {
 				return false
@@ -388,7 +418,8 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if d.restarts(l.Name) {
 			p.restart(l)
 		}
-		amount, checked := d.of(l.Name)
+		p.mode(l, params, c)
+		amount, checked := d.asks(l.Name, params.Mode)
 		since := p.session(s, l, params, d)
 		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
@@ -409,6 +440,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	if s.Inherits {
 		p.apart(s)
 	}
+	p.bypass(s, c)
 	p.note(s, next)
 	life.keep(s.Slots)
 	expiry := life.end(now)
@@ -441,6 +473,7 @@ func (p *Plan) drop(l *Limit) {
 		p.step(Unration, l.Name)
 	}
 	p.unsit(l)
+	p.modeless(l)
 	if l.Windows() != nil {
 		p.step(Unschedule, l.Name)
 	}
@@ -460,7 +493,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if s.find(params.Name) != nil {
 			continue
 		}
-		amount, checked := d.of(params.Name)
+		amount, checked := d.asks(params.Name, params.Mode)
 		capacity := s.idle(params, p.Now)
 		floor := d.floor(params, s, p.Now)
 		if checked && floor > capacity {
@@ -471,7 +504,12 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if !given {
 			level = min(sub(add(capacity, raise.tokens), amount), add(capacity, raise.tokens))
 		}
-		p.step(Seed, params.Name, level, amount)
+		counted := amount + Of(d.rest().counted, params.Name)
+		p.step(Seed, params.Name, level, counted)
+		if refused := refusalsOf(d, params.Name); refused != 0 {
+			p.step(Foresee, params.Name, refused)
+		}
+		p.mode(nil, params, c)
 		if raises {
 			p.granted(nil, params.Name, Grant{}, d)
 			life.grants(raise.until)
@@ -482,8 +520,8 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if life := d.lifeOf(params.Name); life != 0 {
 			p.step(Begin, params.Name, life)
 		}
-		if c.mixed(s) && params.Name != WriteUnits && amount != 0 {
-			p.step(Know, params.Name, amount)
+		if c.mixed(s) && params.Name != WriteUnits && counted != 0 {
+			p.step(Know, params.Name, counted)
 		}
 		since := p.session(s, nil, params, d)
 		life.cover(params, level, depth(amount, floor, checked), since)
@@ -495,7 +533,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 // balance plans the steps of one limit in an advance that refills from one time to another. It returns the balance
 // afterwards, going by the image, and false when the balance does not cover the demand.
 func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
-	amount, checked := d.of(l.Name)
+	amount, checked := d.asks(l.Name, params.Mode)
 	changed := !l.has(params)
 	ch := s.chain(l, from, now, 0)
 	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.anew
@@ -608,6 +646,9 @@ func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 		life.until = max(life.until, p.Times.Next(life.now))
 	default:
 		r := p.rule()
+		if p.Mode == Soft { // its debt holds nobody back, and may be forgotten
+			level = max(level, 0)
+		}
 		least := min(level, -deepest)
 		if r.windows != nil { // one may cut off the level
 			least = min(least, r.least())

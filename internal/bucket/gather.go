@@ -55,7 +55,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 			}
 		}
 		children, narrower := d.parts(p.Name)
-		deal(taken, Amount{p.Name, amount, children, narrower}, takes)
+		deal(taken, Amount{Limit: p.Name, Tokens: amount, FromChildren: children, FromNarrower: narrower}, takes)
 		for at, take := range takes {
 			if take > 0 && d.isFloored() {
 				floor := shards[at].partOfFloor(p, take, amount, d.floor(c.granted(shards, p, now), nil, now))
@@ -64,13 +64,15 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		}
 	}
 	for at, s := range shards {
-		if len(taken[at]) == 0 && !moves && !opens {
+		rest := beside{part: &part{floors: floors[at], levels: left[at], sessions: sessions}}
+		if at == 0 {
+			rest.counted = d.rest().counted
+		}
+		if len(taken[at]) == 0 && len(rest.counted) == 0 && !moves && !opens {
 			continue
 		}
 		one := Part{At: at, Amounts: taken[at]}
-		one.Plan.decide(s, c, &Demand{
-			Amounts: taken[at], beside: &beside{part: &part{floors: floors[at], levels: left[at], sessions: sessions}},
-		}, now)
+		one.Plan.decide(s, c, &Demand{Amounts: taken[at], beside: &rest}, now)
 		if !one.Plan.Writes() {
 			return nil, false
 		}
@@ -128,7 +130,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 		one := Part{At: at, Amounts: taken[at]}
 		d, rest := Demand{Amounts: taken[at], Settles: true}, beside{}
 		if at == home {
-			rest.ended = due.rest().ended
+			rest.counted = due.rest().counted
 		}
 		d.beside = &rest
 		if d.Empty() && !opens {
@@ -209,7 +211,7 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
 		p := &c.Params[i]
-		if _, checked := d.of(p.Name); !checked {
+		if _, checked := d.asks(p.Name, p.Mode); !checked {
 			continue
 		}
 		rest := sub(c.standing(s, p, now, now, 0).level, d.floor(p, s, now))
@@ -268,7 +270,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 		fits[at] = true
 		for i := range c.Params {
 			p := &c.Params[i]
-			_, checked := d.of(p.Name)
+			_, checked := d.asks(p.Name, p.Mode)
 			fits[at] = fits[at] && (!checked || d.floor(c.granted(shards, p, now), only(shards), now) <= available[i])
 		}
 		for _, a := range d.Slots() {
@@ -280,7 +282,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 			}
 		}
 		for i := range c.Params {
-			if amount, checked := d.of(c.Params[i].Name); fits[at] && checked {
+			if amount, checked := d.asks(c.Params[i].Name, c.Params[i].Mode); fits[at] && checked {
 				available[i] -= amount
 			}
 		}

@@ -175,7 +175,7 @@ func TestSplitIsWhole(t *testing.T) {
 // full shard could not hold.
 func TestGatherMovesRefill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000, nil, nil, 0, "", Grant{}}}}
+		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000, nil, nil, 0, "", Enforced, Grant{}}}}
 		shards := fullShards(&c, 2, 0)
 		take := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 4_900_000}}}
 		var plan Plan
@@ -201,13 +201,13 @@ func TestGatherMovesRefill(t *testing.T) {
 // TestSpreadSharesDebts charges more than there is: every shard is left with the same part of its share in debt.
 func TestSpreadSharesDebts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Params: []Params{{"rpm", 4_000, 1, 1 << 40, nil, nil, 0, "", Grant{}}}}
+		c := Config{Params: []Params{{"rpm", 4_000, 1, 1 << 40, nil, nil, 0, "", Enforced, Grant{}}}}
 		shards := fullShards(&c, 4, 0)
 		amount := rapid.Int64Range(4_001, 40_000).Draw(t, "amount")
 		back, children := rapid.Int64Range(0, 10).Draw(t, "back"), rapid.Int64Range(-10, 50_000).Draw(t, "part of children")
 		narrower := rapid.Int64Range(-10, 50_000).Draw(t, "part of narrower resources")
 		keep := func(s *State) *Config { return &Config{Params: s.Params()} }
-		parts, ok := Spread(keep, shards.images(), 2, &Demand{Amounts: []Amount{{"rpm", amount, children, narrower}, {Limit: "tpm", Tokens: -back}}}, 0)
+		parts, ok := Spread(keep, shards.images(), 2, &Demand{Amounts: []Amount{{"rpm", amount, children, narrower, 0}, {Limit: "tpm", Tokens: -back}}}, 0)
 		if !ok {
 			t.Fatal("not planned")
 		}
@@ -232,9 +232,9 @@ func TestSpreadSharesDebts(t *testing.T) {
 
 func TestPortionsAddUp(t *testing.T) {
 	taken := [][]Amount{{{Limit: "rpm", Tokens: 3}, {Limit: "tpm", Tokens: 10}}, {{Limit: "rpm", Tokens: 2}}}
-	first := Portion(taken, []Amount{{"rpm", 4, 4, 2}, {Limit: "tpm", Tokens: 1}})
+	first := Portion(taken, []Amount{{"rpm", 4, 4, 2, 0}, {Limit: "tpm", Tokens: 1}})
 	second := Portion(taken, []Amount{{Limit: "rpm", Tokens: 1}, {Limit: "tpm", Tokens: 9}})
-	if want := [][]Amount{{{"rpm", 3, 3, 2}, {Limit: "tpm", Tokens: 1}}, {{"rpm", 1, 1, 0}}}; !slices.EqualFunc(first, want, slices.Equal) {
+	if want := [][]Amount{{{"rpm", 3, 3, 2, 0}, {Limit: "tpm", Tokens: 1}}, {{"rpm", 1, 1, 0, 0}}}; !slices.EqualFunc(first, want, slices.Equal) {
 		t.Errorf("first portion %v, want %v", first, want)
 	}
 	if want := [][]Amount{{{Limit: "tpm", Tokens: 9}}, {{Limit: "rpm", Tokens: 1}}}; !slices.EqualFunc(second, want, slices.Equal) {
@@ -245,7 +245,7 @@ func TestPortionsAddUp(t *testing.T) {
 // TestLeadingStampIsSetBack decides on an item whose refill stamp no correct clock can have written: the write sets it
 // back, and nothing flows in.
 func TestLeadingStampIsSetBack(t *testing.T) {
-	c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil, 0, "", Grant{}}}, Lead: 10_000}
+	c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil, 0, "", Enforced, Grant{}}}, Lead: 10_000}
 	now := int64(1_000_000)
 	it := fullShards(&c, 1, now+10_001)[0]
 	if c.InLine(it.state, now) || !c.InLine(it.state, now+1) {
@@ -269,7 +269,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	it, now := &item{}, int64(1000)
 	var plan Plan
 	for i := range 200 {
-		c := Config{Params: []Params{{string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 10, 1000, nil, nil, 0, "", Grant{}}}, Partial: true}
+		c := Config{Params: []Params{{string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 10, 1000, nil, nil, 0, "", Enforced, Grant{}}}, Partial: true}
 		d := Demand{Amounts: []Amount{{Limit: c.Params[0].Name, Tokens: 5}}}
 		if plan.Decide(it.image(), &c, &d, now); !plan.Writes() || !it.apply(&plan) {
 			t.Fatalf("request %d: plan %v", i, plan.Kind)
@@ -281,7 +281,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	}
 	crowded := false
 	for i := range 200 { // none of them fills up
-		c := Config{Params: []Params{{"x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 1, 1 << 40, nil, nil, 0, "", Grant{}}}, Partial: true}
+		c := Config{Params: []Params{{"x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 1, 1 << 40, nil, nil, 0, "", Enforced, Grant{}}}, Partial: true}
 		d := Demand{Amounts: []Amount{{Limit: c.Params[0].Name, Tokens: 5}}}
 		if plan.Decide(it.image(), &c, &d, now); plan.Kind == Crowded {
 			crowded = true
@@ -302,7 +302,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 		for i := range 100 {
 			it.state.Limits = append(it.state.Limits, Limit{Name: string(rune('a'+i%26)) + string(rune('a'+i/26)), Tokens: 500, Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000})
 		}
-		c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil, 0, "", Grant{}}}, Partial: partial}
+		c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil, 0, "", Enforced, Grant{}}}, Partial: partial}
 		want, least := []int{}, 0
 		if partial {
 			least = maxOthers
@@ -340,7 +340,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 // until then is not there yet.
 func TestStampsAheadGiveNothing(t *testing.T) {
 	const now = 1_000_000
-	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1, nil, nil, 0, "", Grant{}}}, Lead: 10_000}
+	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1, nil, nil, 0, "", Enforced, Grant{}}}, Lead: 10_000}
 	shards := fullShards(c, 2, now).images()
 	shards[0].RefilledAt = now + 5
 	for _, s := range shards {

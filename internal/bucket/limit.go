@@ -15,6 +15,7 @@ type Params struct {
 	Windows *calendar.Windows // in which other parameters hold; nil for none
 	Session int64             // length of the sessions of a session quota, seconds; 0 for another limit
 	Floors  Floors            // of requests by priority; no part of what items hold
+	Mode    Mode              // what it does with requests that it has no tokens for
 
 	grant Grant // of all shards together, see [Config.granted]; no part of what is configured
 }
@@ -48,6 +49,10 @@ type Rare struct {
 
 	Granted int64 // what operators have granted beyond the capacity, millitokens: the part of this shard
 	Until   int64 // when that ends, epoch milliseconds; 0 for the end of the period of a quota
+
+	Soft     int64 // of a limit that refuses nothing: until when a request may take the word of the item for it, epoch milliseconds
+	Shade    int64 // 1 for a shadow limit, 0 for another one
+	Refusals int64 // requests that a shadow limit would have refused so far, modulo 2^64
 }
 
 // usual is the [Rare] of limits that have none.
@@ -97,6 +102,24 @@ func (l *Limit) FromNarrower() int64 { return l.rare().FromNarrower }
 
 // Granted returns [Rare.Granted].
 func (l *Limit) Granted() int64 { return l.rare().Granted }
+
+// SoftUntil returns [Rare.Soft].
+func (l *Limit) SoftUntil() int64 { return l.rare().Soft }
+
+// Shade returns [Rare.Shade].
+func (l *Limit) Shade() int64 { return l.rare().Shade }
+
+// Refusals returns [Rare.Refusals].
+func (l *Limit) Refusals() int64 { return l.rare().Refusals }
+
+// SetSoftUntil sets [Rare.Soft].
+func (l *Limit) SetSoftUntil(at int64) { l.Change(func(r *Rare) { r.Soft = at }) }
+
+// SetShade sets [Rare.Shade].
+func (l *Limit) SetShade(is int64) { l.Change(func(r *Rare) { r.Shade = is }) }
+
+// SetRefusals sets [Rare.Refusals].
+func (l *Limit) SetRefusals(count int64) { l.Change(func(r *Rare) { r.Refusals = count }) }
 
 // Until returns [Rare.Until].
 func (l *Limit) Until() int64 { return l.rare().Until }

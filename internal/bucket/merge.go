@@ -16,7 +16,9 @@ func (s *State) Params() (params []Params) {
 }
 
 // Own returns the config that keeps an item as it is: its limits, and the lifetime by which it expires.
-func (s *State) Own() *Config { return &Config{Params: s.Params(), Lifetime: s.lifetime()} }
+func (s *State) Own() *Config {
+	return &Config{Params: s.Params(), Lifetime: s.lifetime(), Bypass: s.Bypass != 0}
+}
 
 // lifetime returns the [Config.Lifetime] that set the time of expiry, 0 for an item that does not expire. It is at
 // least 1, and follows from the refill stamp that was written with the time. The time of expiry is rounded to a second.
@@ -46,7 +48,7 @@ func (s *State) lifetime() int64 {
 // limits. Shards that were siblings before both of them split are not any more.
 func (s *State) MergesWith(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
-	c := Config{Params: s.Params()}
+	c := Config{Params: s.Params(), Bypass: s.Bypass != 0}
 	for i := range s.Limits {
 		if l := &s.Limits[i]; !s.isSessionOf(l, other, other.find(l.Name)) || !l.isGrantOf(other.find(l.Name)) {
 			return false

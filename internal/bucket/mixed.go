@@ -65,7 +65,7 @@ func (s *State) taken() bool {
 // settled is [Plan.balance] for an item that a mixed fleet writes. Its steps ask for the very balance of the image, since
 // other clients take tokens and leave the stamp alone.
 func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
-	amount, checked := d.of(l.Name)
+	amount, checked := d.asks(l.Name, params.Mode)
 	ch := s.chain(l, from, now, 0)
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
 	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
@@ -84,7 +84,7 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now 
 			p.Overflows = !renewed
 		}
 	}
-	counted := l.Consumed + amount + Of(d.rest().ended, l.Name)
+	counted := l.Consumed + amount + Of(d.rest().counted, l.Name)
 	switch difference := sub(level, l.Tokens); {
 	case add(l.Tokens, difference) != level: // out of a debt too deep for a difference
 		p.step(Fill, l.Name, l.Tokens, level)

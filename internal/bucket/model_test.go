@@ -272,7 +272,7 @@ func drawDemand(t *rapid.T, c *Config) Demand {
 		amount := rapid.OneOf(rapid.Int64Range(max(least, -20), min(p.Capacity, 20)), rapid.Int64Range(least, p.Capacity)).
 			Draw(t, "amount of "+p.Name)
 		d.Amounts = append(d.Amounts, Amount{
-			p.Name, amount, rapid.Int64Range(-20, 20).Draw(t, "part of children"), rapid.Int64Range(-20, 20).Draw(t, "part of narrower resources"),
+			p.Name, amount, rapid.Int64Range(-20, 20).Draw(t, "part of children"), rapid.Int64Range(-20, 20).Draw(t, "part of narrower resources"), 0,
 		})
 	}
 	return d

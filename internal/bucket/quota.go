@@ -63,7 +63,7 @@ func (s *State) Seen() int64 {
 func (c *Config) UntilEdge(shards []*State, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
-		if p := &c.Params[i]; p.isQuota() {
+		if p := &c.Params[i]; p.isQuota() && p.Mode == Enforced {
 			next := p.renewsAfter(shards, now)
 			if p.Session > 0 {
 				next = min(next, sessionEnd(now, p.Session))

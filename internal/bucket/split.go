@@ -13,7 +13,7 @@ func (p *Plan) Split(s *State) {
 	p.admit(&Demand{})
 	kept := State{Shard: s.Shard, Shards: 2 * n}
 	p.ValidUntil = s.Seen()
-	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n, Crossed: s.Crossed, Generation: s.Generation}
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n, Crossed: s.Crossed, Generation: s.Generation, Bypass: s.Bypass}
 	next := s.edgeAfter(at)
 	var d Demand
 	for i := range s.Limits {
@@ -30,7 +30,7 @@ func (p *Plan) Split(s *State) {
 			next.grants(until)
 			l.Tokens, l.Consumed, l.FromChildren = gets, 0, 0
 			l.Change(func(r *Rare) {
-				r.FromNarrower = 0
+				r.FromNarrower, r.Refusals = 0, 0
 				r.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 			})
 		}
@@ -97,6 +97,9 @@ func (p *Plan) Merge(s, other *State) {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
+		if theirs != nil && theirs.Refusals() != 0 {
+			p.step(Foresee, l.Name, theirs.Refusals())
+		}
 		session := p.keepSession(s, l, next.after)
 		next.cover(l.Times(), l.Windows(), l.Session(), session.Since())
 		if l.isQuota() {

@@ -31,6 +31,7 @@ type State struct {
 	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
 	Generation int64   // the time of an operator's last change that binds at once, epoch milliseconds; 0 for never
 	Moved      int64   // generation of the entity's parent, by the copy in the item; 0 for none
+	Bypass     int64   // until when a request may take the word of the item for it that requests are counted alone, epoch milliseconds; 0 where limits hold
 	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
 	Stands     bool    // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Disabled   bool    // requests are refused
@@ -95,9 +96,9 @@ func (s *State) Writable(now int64) int64 {
 	return s.Available(l, now)
 }
 
-// InDebt reports whether one of the limits was charged more than it had.
+// InDebt reports whether one of the limits was charged more than it had, and refuses requests for it.
 func (s *State) InDebt() bool {
-	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Tokens < 0 && l.Name != WriteUnits })
+	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Tokens < 0 && l.Name != WriteUnits && l.Mode() == Enforced })
 }
 
 // Available returns the balance of one limit after a refill up to now, in millitokens; negative in debt.
@@ -112,13 +113,15 @@ func (s *State) full(l *Limit, from, to int64) bool {
 
 // A Config is the wanted state of a bucket: the configured limits, without [WriteUnits], and how the item is kept.
 type Config struct {
-	Params    []Params
-	Slots     []SlotParams
-	Partial   bool  // other limits of the item stay as they are, except full ones beyond maxOthers
-	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
-	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
-	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
-	Mixed     bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
+	Params     []Params
+	Slots      []SlotParams
+	Partial    bool  // other limits of the item stay as they are, except full ones beyond maxOthers
+	Freshness  int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
+	Lifetime   int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
+	Lead       int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
+	Mixed      bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
+	Bypass     bool  // requests are counted alone, and taken of no balance
+	StampUntil int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
 }
 
 // MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of
@@ -136,7 +139,7 @@ const maxDrops = 12
 func (c *Config) Equal(other *Config) bool {
 	return c == other || slices.Equal(c.Params, other.Params) && slices.Equal(c.Slots, other.Slots) && c.Partial == other.Partial &&
 		c.Freshness == other.Freshness && c.Lifetime == other.Lifetime && c.Lead == other.Lead &&
-		c.Mixed == other.Mixed
+		c.Mixed == other.Mixed && c.Bypass == other.Bypass
 }
 
 // Has reports whether a limit of that name is configured.
@@ -147,6 +150,11 @@ func (c *Config) Has(name string) bool {
 		}
 	}
 	return false
+}
+
+// IsShadow reports whether a limit of that name is configured as a shadow.
+func (c *Config) IsShadow(name string) bool {
+	return slices.ContainsFunc(c.Params, func(p Params) bool { return p.Name == name && p.Mode == Shadow })
 }
 
 // maxFreshness bounds DefaultFreshness, in milliseconds.
@@ -222,13 +230,13 @@ func (c *Config) Matches(s *State) bool {
 			configured++
 		}
 	}
-	return configured == len(c.Params)+1 && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
+	return configured == len(c.Params)+1 && c.Bypass == (s.Bypass != 0) && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
 }
 
 func (l *Limit) params() Params {
 	return Params{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-		Times: l.Times(), Windows: l.Windows(), Session: l.Session(),
+		Times: l.Times(), Windows: l.Windows(), Session: l.Session(), Mode: l.Mode(),
 	}
 }
 
@@ -237,5 +245,5 @@ func (l *Limit) has(p *Params) bool {
 		return false
 	}
 	rare := l.rare()
-	return rare.Session == p.Session && rare.Times.Equal(p.Times) && rare.Windows.Equal(p.Windows)
+	return l.Mode() == p.Mode && rare.Session == p.Session && rare.Times.Equal(p.Times) && rare.Windows.Equal(p.Windows)
 }

@@ -18,6 +18,8 @@ type Status struct {
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
 	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
+	Foreseen  bool             // of a shadow limit: it would have refused the request
+	Refusals  int64            // of a shadow limit: requests that it would have refused so far
 	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
 
@@ -30,13 +32,16 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 	now = led(shards, now)
 	for i := range c.Params {
 		p := c.granted(shards, &c.Params[i], now)
-		amount, checked := d.of(p.Name)
+		amount, checked := d.asks(p.Name, p.Mode)
 		available := c.available(shards, p, d, now)
-		status := Status{Params: c.Params[i], Grant: p.grant, Available: available, Requested: amount, Short: checked && d.floor(p, only(shards), now) > available}
+		status := Status{Params: c.Params[i], Grant: p.grant, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.floor(p, only(shards), now) > available}
 		if checked {
 			status.Kept = p.Floors.kept(d.Priority, p.rule().capacityAt(now))
 		}
-		if available < 0 {
+		if p.Mode == Shadow {
+			status.Refusals = refusals(shards, p.Name)
+		}
+		if available < 0 && p.Mode == Enforced {
 			status.Queue = c.until(shards, p, available, func(int64) int64 { return 0 }, now)
 		}
 		if at := p.renewsAfter(shards, now); p.isQuota() && at != Never {
@@ -53,6 +58,16 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		to = append(to, status)
 	}
 	return to
+}
+
+// refusals returns how many requests a shadow limit would have refused, by its count in shards.
+func refusals(shards []*State, limit string) (sum int64) {
+	for _, s := range shards {
+		if l := s.find(limit); l != nil {
+			sum += l.Refusals()
+		}
+	}
+	return sum
 }
 
 // Holds returns the most that the limit can have now, in millitokens.
@@ -75,7 +90,7 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
-		if _, checked := d.of(p.Name); checked && d.floor(c.granted(shards, p, now), only(shards), now) > c.available(shards, p, d, now) {
+		if _, checked := d.asks(p.Name, p.Mode); checked && d.floor(c.granted(shards, p, now), only(shards), now) > c.available(shards, p, d, now) {
 			return false
 		}
 	}
@@ -89,7 +104,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 	times = math.MaxInt64
 	for i := range c.Params {
 		p := &c.Params[i]
-		amount, checked := d.of(p.Name)
+		amount, checked := d.asks(p.Name, p.Mode)
 		if !checked {
 			continue
 		}
@@ -108,7 +123,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 func (c *Config) IsSmall(s *State, d *Demand) bool {
 	for i := range c.Params {
 		p := &c.Params[i]
-		if amount, checked := d.of(p.Name); checked && amount > s.share(p.Name, p.rule().least())/8 {
+		if amount, checked := d.asks(p.Name, p.Mode); checked && amount > s.share(p.Name, p.rule().least())/8 {
 			return false
 		}
 	}

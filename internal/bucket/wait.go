@@ -20,7 +20,7 @@ func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len
 // Join returns the demand of several together, in their order, or an [*OverflowError].
 func Join(demands []*Demand) (whole Demand, err error) {
 	whole = *demands[0]
-	floored, rest := whole.isFloored(), beside{slots: whole.Slots(), takers: whole.Holders()}
+	floored, rest := whole.isFloored(), beside{slots: whole.Slots(), takers: whole.Holders(), counted: whole.rest().counted}
 	for _, d := range demands[1:] {
 		if whole.Amounts, err = Sum(whole.Amounts, d.Amounts); err != nil {
 			return Demand{}, err
@@ -31,12 +31,17 @@ func Join(demands []*Demand) (whole Demand, err error) {
 			}
 			rest.takers += d.Holders()
 		}
+		if len(d.rest().counted) > 0 {
+			if rest.counted, err = Sum(rest.counted, d.rest().counted); err != nil {
+				return Demand{}, err
+			}
+		}
 		floored = floored || d.isFloored()
 	}
 	if whole.Wait, whole.Priority = 0, ""; floored {
 		rest.line = demands
 	}
-	if floored || len(rest.slots) > 0 {
+	if floored || len(rest.slots) > 0 || len(rest.counted) > 0 {
 		whole.beside = &rest
 	}
 	return whole, nil
@@ -125,7 +130,7 @@ func (p *Plan) spendOld(s *State, d *Demand, now int64) bool {
 	p.step(Unmoved, "", s.RefilledAt)
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		if _, checked := d.of(l.Name); !checked {
+		if _, checked := d.asks(l.Name, l.Mode()); !checked {
 			continue
 		}
 		ch := s.chain(l, s.RefilledAt, now, 0)
@@ -166,7 +171,7 @@ func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 	due := s.RefilledAt
 	for i := range amounts {
 		was, is := left.find(amounts[i].Limit), s.find(amounts[i].Limit)
-		if was == nil || is == nil || amounts[i].Tokens <= 0 {
+		if was == nil || is == nil || amounts[i].Tokens <= 0 || is.Mode() != Enforced {
 			continue
 		}
 		inflow := sub(is.Tokens, was.Tokens) + (is.Consumed - was.Consumed)

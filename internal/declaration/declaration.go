@@ -70,6 +70,7 @@ type Limit struct {
 	Term     time.Duration // of slots, which have neither refill nor period; else 0
 
 	Session time.Duration // length of the sessions of a session quota, which has neither refill nor period; 0 for another limit
+	Mode    string        // soft or shadow; "" for a limit that refuses requests
 }
 
 // LimitNames returns the limits of all resources by their shared Go names. Each is there once, in the order of first

@@ -90,7 +90,7 @@ func resourcesNode(resources []*Resource) *yaml.Node {
 func limitsNode(limits []*Limit) *yaml.Node {
 	all := mapping()
 	for _, l := range limits {
-		limit := grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.Refill, Period: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session}
+		limit := grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.Refill, Period: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Mode: l.Mode}
 		add(all, l.Name, scalar(limit.Rate()))
 	}
 	return all

@@ -279,6 +279,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	}
 	limit.Capacity, limit.Refill, limit.Period, limit.Resets, limit.Zone = rate.Capacity, rate.Refill, rate.Period, rate.Resets, rate.Zone
 	limit.Windows, limit.Floors, limit.Term, limit.Session = rate.Windows, rate.Floors, rate.Term, rate.Session
+	limit.Mode = rate.Mode
 }
 
 // tokens reads a positive amount of a limit, whose digits may be in groups: 10_000.

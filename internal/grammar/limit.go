@@ -18,7 +18,8 @@ const MaxTokens = math.MaxInt64 / 1000
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
 // NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. One for sessions is
 // NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. Windows may follow, in which other parameters hold:
-// rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities come last: rpm=60/min floors batch=20. Slots are
+// rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20. At the end stands soft or
+// shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are
 // NAME=NUMBER slots/TERM, such as workers=20 slots/30s. Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or
 // budget=$2.50/h for another name than [Money].
 type Limit struct {
@@ -35,6 +36,8 @@ type Limit struct {
 
 	Term    time.Duration // of slots, whose number is Capacity, and which have nothing else
 	Session time.Duration // length of the sessions of a session quota; 0 for another limit
+
+	Mode string // [Soft] or [Shadow], or "" for a limit that refuses requests
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
@@ -55,11 +58,12 @@ func ParseRate(name, text string) (Limit, error) {
 }
 
 func parseRateOf(name, text string) (Limit, error) {
+	text, mode := cutMode(text)
 	text, floors, floored := cutFloors(text)
 	text, windows := cutWindows(text)
 	if l, err, ok := parseSlots(text); ok {
-		if err == nil && (floored || len(windows) > 0) {
-			err = errors.New("slots have neither windows nor floors")
+		if err == nil && (floored || len(windows) > 0 || mode != "") {
+			err = errors.New("slots have neither windows nor floors, and are neither soft nor shadow")
 		}
 		return l, err
 	}
@@ -70,6 +74,7 @@ func parseRateOf(name, text string) (Limit, error) {
 	if err == nil && floored {
 		l.Floors, err = ParseFloors(floors)
 	}
+	l.Mode = mode
 	return l, err
 }
 
@@ -132,16 +137,16 @@ func (l Limit) Rate() string {
 		return strconv.FormatInt(l.Capacity, 10) + " slots/" + FormatPeriod(l.Term)
 	}
 	if l.Resets != "" {
-		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.windows() + l.floors()
+		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.windows() + l.floors() + l.mode()
 	}
 	if l.Session > 0 {
-		return FormatAmount(l.Name, l.Capacity) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors()
+		return FormatAmount(l.Name, l.Capacity) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors() + l.mode()
 	}
 	refill := ""
 	if l.Refill != l.Capacity {
 		refill = ":" + FormatAmount(l.Name, l.Refill)
 	}
-	return FormatAmount(l.Name, l.Capacity) + refill + "/" + FormatPeriod(l.Period) + l.windows() + l.floors()
+	return FormatAmount(l.Name, l.Capacity) + refill + "/" + FormatPeriod(l.Period) + l.windows() + l.floors() + l.mode()
 }
 
 // String returns the limit in the shortest form that ParseLimit reads.

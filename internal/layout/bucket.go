@@ -112,6 +112,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 		Generation: it.Generation,
 		Moved:      it.Moved,
 		Disabled:   disabled,
+		Bypass:     it.Bypass,
 		Inherits:   it.SharedTimes != "" || it.SharedWindows != "",
 		Changed:    it.ValidUntil == 0 && (marked || it.isTimed()),
 	}
@@ -154,6 +155,7 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 		Zone:       s.Zone,
 		Generation: s.Generation,
 		Disabled:   s.Disabled,
+		Bypass:     s.Bypass,
 
 		Moved:       o.Generation,
 		Incarnation: o.Incarnation,
@@ -215,6 +217,12 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 			call.Period(s.Values[0])
 		case bucket.Regard:
 			call.Regard(s.Limit, s.Values[0])
+		case bucket.Meter:
+			call.Meter(s.Limit, s.Values[0], s.Values[1])
+		case bucket.Foresee:
+			call.Foresee(s.Limit, s.Values[0], s.Values[1])
+		case bucket.Pass:
+			call.Pass(s.Values[0])
 		case bucket.HoldSlots, bucket.GiveSlots:
 			bindSlots(call, s)
 		default: // bucket.Refund
@@ -313,6 +321,16 @@ func (k BucketKey) advanceLimit(call *AdvanceCall, s *bucket.Step) {
 		call.Lend(s.Limit, v[0], v[1])
 	case bucket.Revoke:
 		call.Revoke(s.Limit)
+	case bucket.Soften:
+		call.Soften(s.Limit, v[0])
+	case bucket.Harden:
+		call.Harden(s.Limit)
+	case bucket.Shade:
+		call.Shade(s.Limit, 1)
+	case bucket.Unshade:
+		call.Unshade(s.Limit)
+	case bucket.Foresee:
+		call.Forebode(s.Limit, v[0])
 	case bucket.Schedule:
 		call.Schedule(s.Limit, s.Text)
 	case bucket.Unschedule:
@@ -354,6 +372,10 @@ func (k BucketKey) advanceItem(call *AdvanceCall, s *bucket.Step) {
 		call.Persist(k.GSI4())
 	case bucket.Outdate:
 		call.Outdate(v[0])
+	case bucket.Excuse:
+		call.Excuse(v[0])
+	case bucket.Oblige:
+		call.Oblige()
 	case bucket.HoldSlots, bucket.GiveSlots:
 		bindSlots(*call, s)
 	default: // bucket.Resize

@@ -107,10 +107,30 @@ func (c SpendCall) Period(until int64) {
 	c.Pick(spendPeriod, "", expr.N(until))
 }
 
-// Regard counts tokens given back of a past period.
-//   - amount: millitokens, negative
+// Regard counts tokens that are taken of no balance, or given back to none.
+//   - amount: millitokens
 func (c SpendCall) Regard(limit string, amount int64) {
 	c.Pick(spendRegard, limit, expr.N(amount))
+}
+
+// Meter takes tokens of a soft limit, which may be in debt. It asks that the limit is soft by now.
+//   - amount: millitokens, positive
+//   - now: epoch milliseconds
+func (c SpendCall) Meter(limit string, amount, now int64) {
+	c.Pick(spendMeter, limit, expr.N(amount), expr.N(now))
+}
+
+// Foresee counts requests that a shadow limit would have refused. It asks that the limit refuses nothing by now.
+//   - refused: requests
+//   - now: epoch milliseconds
+func (c SpendCall) Foresee(limit string, refused, now int64) {
+	c.Pick(spendForesee, limit, expr.N(refused), expr.N(now))
+}
+
+// Pass asks that requests are counted alone by now.
+//   - now: epoch milliseconds
+func (c SpendCall) Pass(now int64) {
+	c.Pick(spendPass, "", expr.N(now))
 }
 
 // HoldEven takes slots that must be free, in an even epoch.
@@ -271,6 +291,45 @@ func (c AdvanceCall) Lend(limit string, tokens, until int64) {
 // Revoke ends a grant.
 func (c AdvanceCall) Revoke(limit string) {
 	c.Pick(advanceRevoke, limit)
+}
+
+// Soften notes that a limit refuses nothing, and until when a request may take the word of the item for it.
+//   - until: epoch milliseconds
+func (c AdvanceCall) Soften(limit string, until int64) {
+	c.Pick(advanceSoften, limit, expr.N(until))
+}
+
+// Harden ends a limit that refuses nothing. It is dropped, or refuses from now on.
+func (c AdvanceCall) Harden(limit string) {
+	c.Pick(advanceHarden, limit)
+}
+
+// Shade notes that a limit is a shadow.
+//   - is: 1
+func (c AdvanceCall) Shade(limit string, is int64) {
+	c.Pick(advanceShade, limit, expr.N(is))
+}
+
+// Unshade ends a shadow limit, which is dropped or another one from now on.
+func (c AdvanceCall) Unshade(limit string) {
+	c.Pick(advanceUnshade, limit)
+}
+
+// Forebode counts requests that a shadow limit would have refused.
+//   - refused: requests
+func (c AdvanceCall) Forebode(limit string, refused int64) {
+	c.Pick(advanceForebode, limit, expr.N(refused))
+}
+
+// Excuse notes that requests are counted alone, and until when a request may take the word of the item for it.
+//   - until: epoch milliseconds
+func (c AdvanceCall) Excuse(until int64) {
+	c.Pick(advanceExcuse, "", expr.N(until))
+}
+
+// Oblige notes that limits hold.
+func (c AdvanceCall) Oblige() {
+	c.Pick(advanceOblige, "")
 }
 
 // Schedule takes over the windows in which other parameters hold.
@@ -628,9 +687,15 @@ func (c StampCall) Disable(disabled bool, pk, sk string) {
 	c.Pick(stampDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
 }
 
-// Enable has requests served.
+// Enable has requests served, by the limits.
 func (c StampCall) Enable() {
 	c.Pick(stampEnable, "")
+}
+
+// Excuse has requests served, and counted alone.
+//   - until: until when a request may take the word of the item for it, epoch milliseconds
+func (c StampCall) Excuse(until int64) {
+	c.Pick(stampExcuse, "", expr.N(until))
 }
 
 // Own copies whether the parent of the entity is charged, unless a later parent is known. Other programs charge by that

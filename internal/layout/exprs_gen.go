@@ -24,6 +24,9 @@ const (
 	spendContain
 	spendPeriod
 	spendRegard
+	spendMeter
+	spendForesee
+	spendPass
 	spendHoldEven
 	spendHoldOdd
 	spendReleaseEven
@@ -113,6 +116,23 @@ var spendOperation = expr.Operation{
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
+		spendMeter: {
+			Name:   "meter",
+			Slots:  2,
+			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk")), expr.GT(expr.Of("b_", "_soft"), 1)},
+			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+		},
+		spendForesee: {
+			Name:   "foresee",
+			Slots:  2,
+			Where:  []expr.Condition{expr.GT(expr.Of("b_", "_soft"), 1)},
+			Update: []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
+		},
+		spendPass: {
+			Name:  "pass",
+			Slots: 1,
+			Where: []expr.Condition{expr.GT(expr.Attr("bypass"), 0)},
+		},
 		spendHoldEven: {
 			Name:  "hold_even",
 			Slots: 4,
@@ -182,6 +202,13 @@ const (
 	advanceBestow
 	advanceLend
 	advanceRevoke
+	advanceSoften
+	advanceHarden
+	advanceShade
+	advanceUnshade
+	advanceForebode
+	advanceExcuse
+	advanceOblige
 	advanceSchedule
 	advanceUnschedule
 	advanceApart
@@ -320,6 +347,38 @@ var advanceOperation = expr.Operation{
 		advanceRevoke: {
 			Name:   "revoke",
 			Update: []expr.Action{expr.Remove(expr.Of("b_", "_tu")), expr.Remove(expr.Of("b_", "_tx"))},
+		},
+		advanceSoften: {
+			Name:   "soften",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_soft"), 0)},
+		},
+		advanceHarden: {
+			Name:   "harden",
+			Update: []expr.Action{expr.Remove(expr.Of("b_", "_soft"))},
+		},
+		advanceShade: {
+			Name:   "shade",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_sh"), 0)},
+		},
+		advanceUnshade: {
+			Name:   "unshade",
+			Update: []expr.Action{expr.Remove(expr.Of("b_", "_sh")), expr.Remove(expr.Of("b_", "_sr"))},
+		},
+		advanceForebode: {
+			Name:   "forebode",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
+		},
+		advanceExcuse: {
+			Name:   "excuse",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("bypass"), 0)},
+		},
+		advanceOblige: {
+			Name:   "oblige",
+			Update: []expr.Action{expr.Remove(expr.Attr("bypass"))},
 		},
 		advanceSchedule: {
 			Name:   "schedule",
@@ -669,6 +728,7 @@ var listOperation = expr.Operation{
 const (
 	stampDisable = iota
 	stampEnable
+	stampExcuse
 	stampOwn
 	stampInherit
 	stampUnder
@@ -689,6 +749,7 @@ var stampOperation = expr.Operation{
 			Slots: 3,
 			Update: []expr.Action{
 				expr.Set(expr.Attr("disabled"), 0),
+				expr.Remove(expr.Attr("bypass")),
 				expr.Remove(expr.Attr("ttl")),
 				expr.Set(expr.Attr("GSI4PK"), 1),
 				expr.Set(expr.Attr("GSI4SK"), 2),
@@ -696,7 +757,12 @@ var stampOperation = expr.Operation{
 		},
 		stampEnable: {
 			Name:   "enable",
-			Update: []expr.Action{expr.Remove(expr.Attr("disabled"))},
+			Update: []expr.Action{expr.Remove(expr.Attr("disabled")), expr.Remove(expr.Attr("bypass"))},
+		},
+		stampExcuse: {
+			Name:   "excuse",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("bypass"), 0), expr.Remove(expr.Attr("disabled"))},
 		},
 		stampOwn: {
 			Name:  "own",

@@ -56,6 +56,15 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	if m.Rolled() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "wtc", Value: expr.N(m.Rolled())})
 	}
+	if m.SoftUntil() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "soft", Value: expr.N(m.SoftUntil())})
+	}
+	if m.Shade() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "sh", Value: expr.N(m.Shade())})
+	}
+	if m.Refusals() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "sr", Value: expr.N(m.Refusals())})
+	}
 	return item
 }
 
@@ -98,6 +107,12 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).SetApplied(d.number(a))
 	case "wtc":
 		bucketLimitNamed(members, name).SetRolled(d.wrapped(a))
+	case "soft":
+		bucketLimitNamed(members, name).SetSoftUntil(d.number(a))
+	case "sh":
+		bucketLimitNamed(members, name).SetShade(d.number(a))
+	case "sr":
+		bucketLimitNamed(members, name).SetRefusals(d.wrapped(a))
 	default:
 		return false
 	}
@@ -294,6 +309,8 @@ type ConfigSession struct {
 	Session      int64  // rsa: length of a session, seconds
 	Windows      string // sched: windows in which other amounts hold; absent without any
 	Floors       string // fl: floors of priorities, as those of other limits; absent without any
+	Soft         bool   // soft: whether the quota is soft, or a shadow: it refuses nothing
+	Shadow       bool   // sh: whether it is a shadow, and counts what it would refuse
 }
 
 // appendConfigSession appends the attributes of a limit to an item.
@@ -310,6 +327,12 @@ func appendConfigSession(item expr.Item, m *ConfigSession) expr.Item {
 	}
 	if m.Floors != "" {
 		item = append(item, expr.Attribute{Name: prefix + "fl", Value: expr.S(m.Floors)})
+	}
+	if m.Soft {
+		item = append(item, expr.Attribute{Name: prefix + "soft", Value: expr.Bool(m.Soft)})
+	}
+	if m.Shadow {
+		item = append(item, expr.Attribute{Name: prefix + "sh", Value: expr.Bool(m.Shadow)})
 	}
 	return item
 }
@@ -336,6 +359,10 @@ func decodeConfigSession(d *decoder, members *[]ConfigSession, a *expr.Attribute
 		configSessionNamed(members, name).Windows = d.text(a)
 	case "fl":
 		configSessionNamed(members, name).Floors = d.text(a)
+	case "soft":
+		configSessionNamed(members, name).Soft = d.flag(a)
+	case "sh":
+		configSessionNamed(members, name).Shadow = d.flag(a)
 	default:
 		return false
 	}
@@ -371,6 +398,9 @@ type ConfigLimit struct {
 	Floors string
 	// rsched: times at which a quota is full anew, whose refill is 0 and its period 1; absent for a limit that refills
 	Times string
+	// soft: whether the limit is soft, or a shadow: it refuses nothing. Clients before 0.17.0 do not obey it
+	Soft   bool
+	Shadow bool // sh: whether it is a shadow, and counts what it would refuse. To other programs it is soft
 }
 
 // appendConfigLimit appends the attributes of a limit to an item.
@@ -392,6 +422,12 @@ func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 	}
 	if m.Times != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.Times)})
+	}
+	if m.Soft {
+		item = append(item, expr.Attribute{Name: prefix + "soft", Value: expr.Bool(m.Soft)})
+	}
+	if m.Shadow {
+		item = append(item, expr.Attribute{Name: prefix + "sh", Value: expr.Bool(m.Shadow)})
 	}
 	return item
 }
@@ -423,6 +459,10 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 		configLimitNamed(members, name).Floors = d.text(a)
 	case "rsched":
 		configLimitNamed(members, name).Times = d.text(a)
+	case "soft":
+		configLimitNamed(members, name).Soft = d.flag(a)
+	case "sh":
+		configLimitNamed(members, name).Shadow = d.flag(a)
 	default:
 		return false
 	}

@@ -170,6 +170,9 @@ type Bucket struct {
 	// cl: content of these levels then, as JSON; absent when the entity had no limits of its own and no parent
 	Levels   string
 	Disabled bool // disabled: present while requests of the bucket are refused
+	// bypass: until when a request may take the word of the item for it that requests are counted alone, epoch
+	// milliseconds; absent where limits hold
+	Bypass int64
 	// cg: when an operator last had a change bind at once, epoch milliseconds: a process with another one in mind reads
 	// the stored limits before it takes
 	Generation    int64
@@ -197,7 +200,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 22+14*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+	item := make(expr.Item, 0, 23+17*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		8*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -232,6 +235,9 @@ func (it *Bucket) Encode() expr.Item {
 	}
 	if it.Disabled {
 		item = append(item, expr.Attribute{Name: "disabled", Value: expr.Bool(it.Disabled)})
+	}
+	if it.Bypass != 0 {
+		item = append(item, expr.Attribute{Name: "bypass", Value: expr.N(it.Bypass)})
 	}
 	if it.Generation != 0 {
 		item = append(item, expr.Attribute{Name: "cg", Value: expr.N(it.Generation)})
@@ -309,6 +315,8 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.Levels = d.text(a)
 		case "disabled":
 			it.Disabled = d.flag(a)
+		case "bypass":
+			it.Bypass = d.number(a)
 		case "cg":
 			it.Generation = d.number(a)
 		case "sched":
@@ -455,7 +463,8 @@ type EntityConfig struct {
 	// level decides
 	OnUnavailable string
 	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
-	// next level decides. The text bypass, by which other programs admit without limit, counts as false
+	// next level decides. The text bypass where requests are counted, and no limit refuses them; another text counts as
+	// false
 	Switch expr.Value
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone     string
@@ -469,7 +478,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 11+6*len(it.Sessions)+7*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -583,7 +592,8 @@ type ResourceConfig struct {
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
 	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
-	// next level decides. The text bypass, by which other programs admit without limit, counts as false
+	// next level decides. The text bypass where requests are counted, and no limit refuses them; another text counts as
+	// false
 	Switch   expr.Value
 	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
 	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
@@ -594,7 +604,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+6*len(it.Sessions)+7*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 10+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -722,7 +732,7 @@ type SystemConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+6*len(it.Sessions)+7*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},

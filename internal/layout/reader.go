@@ -99,6 +99,7 @@ const (
 	crossed
 	generation
 	moved
+	bypass
 	firstLimit
 )
 
@@ -117,6 +118,9 @@ const (
 	rolled
 	granted
 	until
+	softUntil
+	shade
+	foreseen
 	perLimit
 	firstRare = known
 )
@@ -145,14 +149,14 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
 	}
-	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation, Moved: moved}
+	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed, Generation: generation, Moved: moved, Bypass: bypass}
 	for i, l := range limits {
 		first := int64(firstLimit + i*perLimit)
 		p.limits, p.rare = append(p.limits, l.Name), append(p.rare, bucket.Rare{Times: l.Times(), Windows: l.Windows()})
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
 			RefillPeriod: first + refillPeriod, Consumed: first + consumed,
-			Rare: &bucket.Rare{Known: first + known, Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled, Granted: first + granted, Until: first + until},
+			Rare: &bucket.Rare{Known: first + known, Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled, Granted: first + granted, Until: first + until, Soft: first + softUntil, Shade: first + shade, Refusals: first + foreseen},
 		})
 		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
@@ -208,6 +212,7 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	s.ExpiresAt = r.figure(p.figures[expiresAt])
 	s.ValidUntil, s.Crossed = r.figure(p.figures[validUntil]), r.figure(p.figures[crossed])
 	s.Generation, s.Moved = r.figure(p.figures[generation]), r.figure(p.figures[moved])
+	s.Bypass = r.figure(p.figures[bypass])
 	s.Zone = p.zone
 	s.Changed = s.ValidUntil == 0 && (p.isTimed || p.figures[validUntil] >= 0)
 	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]
@@ -241,6 +246,7 @@ func (r *BucketReader) shareRare(p *places, item expr.Item, limits []bucket.Limi
 		next.Known, next.Session = figures.figure(at[known]), figures.figure(at[session])
 		next.Since, next.Applied, next.Rolled = figures.figure(at[since]), figures.figure(at[applied]), figures.figure(at[rolled])
 		next.Granted, next.Until = figures.figure(at[granted]), figures.figure(at[until])
+		next.Soft, next.Shade, next.Refusals = figures.figure(at[softUntil]), figures.figure(at[shade]), figures.figure(at[foreseen])
 		switch {
 		case i < len(before) && before[i] != nil && *before[i] == next:
 			limits[i].Rare = before[i]

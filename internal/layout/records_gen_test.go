@@ -174,6 +174,21 @@ var calls = []operationCall{
 		c.Regard("m", 1)
 		return c.Bind()
 	}},
+	{"Spend Meter", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.Meter("m", 1, 1)
+		return c.Bind()
+	}},
+	{"Spend Foresee", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.Foresee("m", 1, 1)
+		return c.Bind()
+	}},
+	{"Spend Pass", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.Pass(1)
+		return c.Bind()
+	}},
 	{"Spend HoldEven", func() (expr.Bound, error) {
 		c := Spend(1, 1, 1, 1)
 		c.HoldEven("m", 1, 1, 1, 1)
@@ -275,6 +290,41 @@ var calls = []operationCall{
 	{"Advance Revoke", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Revoke("m")
+		return c.Bind()
+	}},
+	{"Advance Soften", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Soften("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Harden", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Harden("m")
+		return c.Bind()
+	}},
+	{"Advance Shade", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Shade("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Unshade", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Unshade("m")
+		return c.Bind()
+	}},
+	{"Advance Forebode", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Forebode("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Excuse", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Excuse(1)
+		return c.Bind()
+	}},
+	{"Advance Oblige", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Oblige()
 		return c.Bind()
 	}},
 	{"Advance Schedule", func() (expr.Bound, error) {
@@ -504,6 +554,11 @@ var calls = []operationCall{
 	{"Stamp Enable", func() (expr.Bound, error) {
 		c := Stamp(1)
 		c.Enable()
+		return c.Bind()
+	}},
+	{"Stamp Excuse", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Excuse(1)
 		return c.Bind()
 	}},
 	{"Stamp Own", func() (expr.Bound, error) {

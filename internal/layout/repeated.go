@@ -32,6 +32,7 @@ type LevelCopy struct {
 	Zone          string          `json:"zone,omitempty"`
 	Limits        []RepeatedLimit `json:"limits,omitempty"`
 	Disabled      *bool           `json:"disabled,omitempty"` // nil where the next level says it
+	Bypass        bool            `json:"bypass,omitempty"`   // requests are counted alone, and not disabled
 }
 
 // A RepeatedLimit is a limit of a [LevelCopy].
@@ -45,6 +46,8 @@ type RepeatedLimit struct {
 	Floors       string `json:"fl,omitempty"`
 	Term         int64  `json:"tm,omitempty"`
 	Session      int64  `json:"rsa,omitempty"`
+	Soft         bool   `json:"soft,omitempty"`
+	Shadow       bool   `json:"sh,omitempty"`
 }
 
 // Repeat returns levels as they were read at a time, in the form in which an item repeats them.

@@ -33,13 +33,19 @@ func Later(a, b string) string {
 }
 
 // kinds are the parts of levels that older clients do not obey. Each is an attribute, or a field of each limit of a
-// family, with the version of the first client that obeys it. A writer of one asks the table for that client before.
-var kinds = []struct{ family, name, since string }{
-	{"", "within", "0.10.1"},
-	{"l_", "sched", "0.10.1"},
-	{"l_", "tm", "0.10.1"},
-	{"w_", "rsa", "0.15.0"},
+// family, with the version of the first client that obeys it, or one value of it. A writer of one asks the table for that client before.
+var kinds = []struct{ family, name, value, since string }{
+	{"", "within", "", "0.10.1"},
+	{"l_", "sched", "", "0.10.1"},
+	{"l_", "tm", "", "0.10.1"},
+	{"w_", "rsa", "", "0.15.0"},
+	{"l_", "soft", "", "0.17.0"},
+	{"w_", "soft", "", "0.17.0"},
+	{"", "disabled", Bypass, "0.17.0"},
 }
+
+// Bypass is the switch of a level whose requests are counted alone, as items have it.
+const Bypass = "bypass"
 
 // OldestClient returns the version of the oldest client that obeys an item, "" where every client of the layout does. The attributes
 // need not have the key.
@@ -56,7 +62,7 @@ func OldestClient(key store.Key, item expr.Item) (oldest string) {
 			if k.family != "" {
 				_, rest = cutMember(rest)
 			}
-			if isOf && rest == k.name {
+			if isOf && rest == k.name && (k.value == "" || a.Value.Kind() == expr.KindS && a.Value.Text() == k.value) {
 				oldest = Later(oldest, k.since)
 			}
 		}

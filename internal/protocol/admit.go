@@ -26,6 +26,10 @@ type Request struct {
 // demand returns the request's demand on one level.
 func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.Demand {
 	d := bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
+	if l.Config.Bypass {
+		d.Wait = 0
+		return d.Bypassing()
+	}
 	if r.Priority != "" && l.Config.HasFloor(r.Priority) {
 		d.Priority = r.Priority
 	}
@@ -77,11 +81,13 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		return err // nor would one who waits for the calls of others
 	}
 	began := ad.NextEpoch()
-	for attempt := range maxRestarts {
+	var foreseen forecast
+	for attempt := 0; attempt < maxRestarts; {
 		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
 		if err != nil {
 			return err
 		}
+		foreseen.apply(levels)
 		takings := to.takingSpace[:]
 		if len(levels) > 1 {
 			takings = make([]taking, len(levels))
@@ -92,8 +98,14 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			err = ad.takeLevels(ctx, levels, takings)
 		}
 		if err == nil {
+			if len(foreseen) > 0 {
+				ad.Foreseen.Add(1)
+			}
 			to.takings, to.priority = takings, r.Priority
 			return ad.book(ctx, r, to)
+		}
+		if foreseen.add(err) {
+			continue
 		}
 		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
 			return err
@@ -101,6 +113,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		if err := ad.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
+		attempt++
 	}
 	return ErrContended
 }

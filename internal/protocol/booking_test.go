@@ -20,9 +20,9 @@ func TestBookingsOfOneWrite(t *testing.T) {
 	} {
 		b := newBucket("ns", "e", "r")
 		var to taking
-		p := party{to: &to, level: &level{bucket: b}}
+		p := party{to: &to, level: &level{bucket: b, limits: &Limits{}}}
 		for range 3 {
-			one := &level{bucket: b, demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 10_000}}
+			one := &level{bucket: b, limits: &Limits{}, demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 10_000}}
 			p.fit = append(p.fit, &waiter[*claim]{job: &claim{one, new(taking)}})
 		}
 		p.demand = bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 3000}}, Wait: 10_000}

@@ -88,6 +88,7 @@ type Counts struct {
 	SlotsHeld   atomic.Int64  // slots that this process holds now
 	SlotsTaken  atomic.Uint64 // slots that it has taken
 	SlotsLost   atomic.Uint64 // those of them that it has lost
+	Foreseen    atomic.Uint64 // requests taken that a shadow limit would have refused
 }
 
 // An Engine takes and settles. Each of its parts knows those before it, and none after it. It is safe for concurrent use.

@@ -174,12 +174,18 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 // in another. A request that leaves a part of any limit to others takes nothing before it is there: those would wait
 // behind it.
 func (fs *families) boundWait(levels []level) {
-	longest := levels[0].demand.Wait
+	longest := int64(0)
+	for i := range levels {
+		longest = max(longest, levels[i].demand.Wait)
+	}
 	if longest <= 0 {
 		return
 	}
 	now := fs.now()
 	for i := range levels {
+		if levels[i].limits.Config.Bypass {
+			continue
+		}
 		states, _ := levels[i].bucket.states(nil)
 		longest = min(longest, levels[i].limits.Config.UntilEdge(states, now))
 		if levels[i].demand.Priority != "" {
@@ -187,7 +193,9 @@ func (fs *families) boundWait(levels []level) {
 		}
 	}
 	for i := range levels {
-		levels[i].demand.Wait = longest
+		if !levels[i].limits.Config.Bypass {
+			levels[i].demand.Wait = longest
+		}
 	}
 }
 
@@ -198,10 +206,11 @@ func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began i
 	switch {
 	case err != nil:
 		return nil, err
-	case r.Own != nil && r.Own.Owner == stored.Owner && r.Own.Within == stored.Within && b.generation.Load() == nil:
+	case r.Own != nil && r.Own.Owner == stored.Owner && r.Own.Within == stored.Within && b.generation.Load() == nil && !stored.Config.Bypass:
 		return r.Own, nil
 	case r.Own != nil:
 		own := *r.Own
+		own.Config.Bypass, own.Config.StampUntil = stored.Config.Bypass, stored.Config.StampUntil
 		own.Owner, own.Within, own.Epoch, own.ReadAt = stored.Owner, stored.Within, stored.Epoch, stored.ReadAt
 		return &own, nil
 	case !stored.Config.IsEmpty() || stored.Within != "":

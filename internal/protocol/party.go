@@ -104,6 +104,9 @@ func (p *party) portion() {
 				w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[i].shard, amounts, p.to.parts[i].lives})
 			}
 		}
+		if counted, lives := p.limits.Config.Entries(&w.job.level.demand, nil, nil); len(counted) > 0 {
+			w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[0].shard, counted, lives})
+		}
 	}
 }
 

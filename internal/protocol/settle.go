@@ -51,6 +51,7 @@ type shardAmounts struct {
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
 	t.bucket, t.rung, t.limits, t.parts, t.bookings, t.holds = l.bucket, l.rung, l.limits, nil, nil, nil
 	if s != nil {
+		amounts, lives = l.limits.Config.Entries(&l.demand, amounts, lives)
 		t.partSpace[0] = shardAmounts{s, amounts, lives}
 		t.parts = t.partSpace[:]
 	}
@@ -240,6 +241,11 @@ func (r *Receipt) Return() Settlement {
 	for i := range r.takings {
 		s.due = r.takings[i].returns(s.due)
 	}
+	for i := range s.due { // what a shadow limit foretold remains so
+		for j := range s.due[i].amounts {
+			s.due[i].amounts[j].Refusals = 0
+		}
+	}
 	s.holds = r.Holds()
 	return s
 }
@@ -320,10 +326,7 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 	}
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
-			p := &shardAmounts{}
-			if len(t.parts) > 0 {
-				p = &t.parts[0]
-			}
+			p := t.charged(a.Limit)
 			add(p, a)
 		}
 		for at := len(t.parts) - 1; at >= 0 && a.Tokens < 0; at-- {
@@ -334,6 +337,21 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 		}
 	}
 	return due
+}
+
+// charged returns the part of a taking by which more of a limit is charged.
+func (t *taking) charged(limit string) *shardAmounts {
+	for i := range t.parts {
+		if bucket.IsUnowned(t.parts[i].lives, limit) {
+			return &t.parts[i]
+		}
+	}
+	if len(t.parts) > 0 {
+		return &t.parts[0]
+	}
+	var none shardAmounts
+	_, none.lives = t.limits.Config.Entries(&bucket.Demand{}, nil, nil)
+	return &none
 }
 
 // settleAll is [Engine.Settle].
@@ -647,9 +665,15 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 				continue
 			}
 			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
+			space.statuses[j].Foreseen = t.isForeseen(&space.statuses[j])
 		}
 		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})
 	}
+}
+
+// isForeseen reports whether a shadow limit would have refused the request.
+func (t *taking) isForeseen(s *bucket.Status) bool {
+	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives, s.Name) })
 }
 
 // nothingAsked is the demand of who only looks.

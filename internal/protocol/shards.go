@@ -196,9 +196,13 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	for i := range parts {
 		s := v.shards[parts[i].At]
 		s.image.Store(nil) // a transaction returns no images
-		if len(parts[i].Amounts) > 0 {
-			image := v.images[parts[i].At]
-			to.parts = append(to.parts, shardAmounts{s, parts[i].Amounts, parts[i].Plan.Lives(&image.State, image.lives)})
+		image, amounts := v.images[parts[i].At], parts[i].Amounts
+		lives := parts[i].Plan.Lives(&image.State, image.lives)
+		if parts[i].At == 0 {
+			amounts, lives = l.limits.Config.Entries(&l.demand, amounts, lives)
+		}
+		if len(amounts) > 0 {
+			to.parts = append(to.parts, shardAmounts{s, amounts, lives})
 		}
 	}
 	if l.demand.Waits() {

@@ -117,6 +117,9 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 	next, full, last, yields := int64(math.MaxInt64), int64(0), int64(0), false
 	for _, l := range e.Levels {
 		for _, s := range l.Statuses {
+			if s.Mode != bucket.Enforced {
+				continue
+			}
 			last = max(last, s.Wait)
 			yields = yields || s.Short && s.Kept > 0
 			if s.ResetsAt == 0 {
@@ -263,7 +266,7 @@ func (w *wake) told(more time.Duration) (levels []LevelStatus) {
 	w.judge.tellTaken(w.receipt, func(seen LevelStatus) {
 		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor, Wider: seen.Wider}
 		for _, s := range seen.Statuses {
-			if s.Requested > 0 {
+			if s.Requested > 0 && s.Mode == bucket.Enforced {
 				s.Short, s.Wait = true, max(more.Milliseconds(), 1)
 			}
 			level.Statuses = append(level.Statuses, s)

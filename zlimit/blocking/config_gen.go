@@ -218,6 +218,18 @@ func (s *LimitService) Enable(at zlimit.Level, progress func(zlimit.SwitchReport
 	return s.core.Enable(ctx, at, progress)
 }
 
+// Bypass has requests of a level served whatever its limits hold: of an entity, of a resource, or of an entity for a
+// resource. They are counted, and taken of no balance, also where a wider level has them refused. Slots are asked for
+// all the same, since a lock that can be passed is none. Parents that the requests are charged to go by their own
+// levels. It is otherwise as [LimitService.Disable].
+//
+// The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
+func (s *LimitService) Bypass(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Bypass(ctx, at, progress)
+}
+
 // LeaveSwitch has a level say nothing of serving requests, so that the next level decides. It is otherwise as
 // [LimitService.Disable].
 func (s *LimitService) LeaveSwitch(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {

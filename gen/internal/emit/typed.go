@@ -109,7 +109,7 @@ func seconds(d time.Duration) *Statement {
 // limit writes the value of a limit.
 func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
-	if l.Windows != "" || l.Floors != "" {
+	if l.Windows != "" || l.Floors != "" || l.Mode != "" {
 		fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
 		switch {
 		case l.Resets != "":
@@ -120,7 +120,7 @@ func limit(l *declaration.Limit) Code {
 			fields = append(fields, field("RefillAmount", number(l.Refill)),
 				field("RefillPeriod", seconds(l.Period)))
 		}
-		for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}} {
+		for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}, {"Mode", l.Mode}} {
 			if text.value != "" {
 				fields = append(fields, field(text.name, Lit(text.value)))
 			}

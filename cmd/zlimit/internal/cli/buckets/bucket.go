@@ -41,13 +41,14 @@ type bucketJSON struct {
 	Shards   int             `json:"shards"`
 	Limits   zlimit.Statuses `json:"limits"`
 	Disabled bool            `json:"disabled,omitempty"`
+	Bypassed bool            `json:"bypassed,omitempty"`
 
 	DisabledBy zlimit.Source `json:"disabled_by,omitempty"` // the level that says so, where that was looked at
 }
 
 // jsonOf returns a bucket in JSON.
 func jsonOf(b *zlimit.Bucket) bucketJSON {
-	return bucketJSON{Entity: b.Entity, Resource: b.Resource, Shards: b.Shards, Limits: b.Statuses, Disabled: b.Disabled}
+	return bucketJSON{Entity: b.Entity, Resource: b.Resource, Shards: b.Shards, Limits: b.Statuses, Disabled: b.Disabled, Bypassed: b.Bypassed}
 }
 
 // A bucketLine is one limit of a bucket.
@@ -133,7 +134,7 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Get shows where the limits of a bucket stand, and over how many items it is
 spread. A bucket that is unused, or has expired, is an error: zlimit available
 shows what it would have. Where its requests are refused, it is shown as
-disabled, with the level that says so.`,
+disabled, with the level that says so, or as bypassed.`,
 		Example: `  zlimit bucket get acme gpt -o json`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -161,6 +162,9 @@ disabled, with the level that says so.`,
 					p.Linef("disabled by the level %s, requests are refused", by)
 				} else if found.Disabled {
 					p.Linef("disabled, though no level says so any more: the next request looks again")
+				}
+				if found.Bypassed {
+					p.Linef("bypassed, requests are counted and no limit refuses them")
 				}
 				p.Statuses(found.Statuses, false)
 			})

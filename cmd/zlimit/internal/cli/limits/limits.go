@@ -340,8 +340,8 @@ func resolveCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Show the limits that hold for an entity and a resource",
 		Long: `Resolve shows which limits hold for requests of an entity to a resource, and
 their level. It also shows what happens while the store is unavailable. Where
-requests are refused, it names the level that is disabled. It looks at no
-parent, and asks no bucket; zlimit available does both.`,
+requests are refused, or counted alone, it names the level that says so. It
+looks at no parent, and asks no bucket; zlimit available does both.`,
 		Example: `  zlimit limits resolve acme gpt`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -360,10 +360,11 @@ parent, and asks no bucket; zlimit available does both.`,
 				Resource      string         `json:"resource"`
 				Source        zlimit.Source  `json:"source"`
 				DisabledBy    zlimit.Source  `json:"disabled_by,omitempty"`
+				BypassedBy    zlimit.Source  `json:"bypassed_by,omitempty"`
 				OnUnavailable string         `json:"on_unavailable"`
 				Limits        []zlimit.Limit `json:"limits"`
 			}
-			r := result{args[0], args[1], found.Source, found.DisabledBy, found.OnUnavailable.String(), found.Limits}
+			r := result{args[0], args[1], found.Source, found.DisabledBy, found.BypassedBy, found.OnUnavailable.String(), found.Limits}
 			return sh.Print(r, func(p *show.Page) {
 				from := "no limits"
 				if len(r.Limits) > 0 {
@@ -372,6 +373,9 @@ parent, and asks no bucket; zlimit available does both.`,
 				p.Linef("%s/%s, %s", r.Entity, r.Resource, from)
 				if r.DisabledBy != "" {
 					p.Linef("disabled by the level %s, requests are refused", r.DisabledBy)
+				}
+				if r.BypassedBy != "" {
+					p.Linef("bypassed by the level %s, requests are counted and no limit refuses them", r.BypassedBy)
 				}
 				p.Linef("on unavailable: %s", r.OnUnavailable)
 				if len(r.Limits) > 0 {

@@ -34,8 +34,11 @@ stay as they are, and leases from before are settled. Children of the entity
 that are charged to it are refused as well.`),
 		switchCommand(sh, "enable", zlimit.SwitchEnabled, (*zlimit.LimitService).Enable, "Have requests of a level served, whatever wider levels say", `Enable has requests of a level served again, also where a wider level has them
 refused: an entity where its resource is disabled.`),
-		switchCommand(sh, "leave-switch", zlimit.SwitchInherit, (*zlimit.LimitService).LeaveSwitch, "Leave it to wider levels whether requests are served", `Leave-switch takes back what disable or enable said of a level, so that the next
-wider level decides. Where none says it, requests are served.`),
+		switchCommand(sh, "bypass", zlimit.SwitchBypassed, (*zlimit.LimitService).Bypass, "Have requests of a level served, whatever its limits hold", `Bypass has the limits of a level refuse nothing, also where a wider level is
+disabled. Requests are counted, and taken of no balance. Slots are asked for
+all the same. Parents that the requests are charged to go by their own levels.`),
+		switchCommand(sh, "leave-switch", zlimit.SwitchInherit, (*zlimit.LimitService).LeaveSwitch, "Leave it to wider levels whether requests are served", `Leave-switch takes back what disable, enable or bypass said of a level, so that
+the next wider level decides. Where none says it, requests are served.`),
 		switchesCommand(sh),
 	}
 }
@@ -96,6 +99,8 @@ func says(s zlimit.Switch) string {
 		return "disabled, requests are refused"
 	case zlimit.SwitchEnabled:
 		return "enabled, requests are served"
+	case zlimit.SwitchBypassed:
+		return "bypassed, requests are counted and no limit refuses them"
 	default:
 		return "the next wider level decides"
 	}
@@ -104,9 +109,9 @@ func says(s zlimit.Switch) string {
 func switchesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switches",
-		Short: "List the levels that disable or enable requests",
-		Long: `Switches lists the levels of which zlimit limits disable or enable was called
-last. It reads every level that has anything of its own.`,
+		Short: "List the levels that disable, enable or bypass requests",
+		Long: `Switches lists the levels of which zlimit limits disable, enable or bypass was
+called last. It reads every level that has anything of its own.`,
 		Example: `  zlimit limits switches`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

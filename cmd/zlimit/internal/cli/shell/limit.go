@@ -16,6 +16,7 @@ func ParseLimit(text string) (zlimit.Limit, error) {
 	}
 	return zlimit.Limit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session,
+		Mode: zlimit.LimitMode(l.Mode),
 	}, nil
 }
 

@@ -35,7 +35,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), Amount(s.Limit.Name, s.Now().Capacity) + granted(s), Refill(s.Limit)}
+		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), Amount(s.Limit.Name, s.Now().Capacity) + granted(s), Refill(s.Limit) + foreseen(s)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}
@@ -51,6 +51,8 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 		if requested {
 			wait := ""
 			switch {
+			case s.Foreseen:
+				wait = "foreseen"
 			case !s.Possible():
 				wait = "never"
 			case s.Exceeded:
@@ -99,8 +101,16 @@ func granted(s zlimit.Status) string {
 	}
 }
 
-// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows and
-// floors follow. Of slots it is the term, and of a session quota session:LENGTH.
+// foreseen returns how many requests a shadow limit would have refused, "" for none.
+func foreseen(s zlimit.Status) string {
+	if s.Refusals == 0 {
+		return ""
+	}
+	return " (" + Counted(int(s.Refusals), "refusal") + " foreseen)"
+}
+
+// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows,
+// floors and the mode follow. Of slots it is the term, and of a session quota session:LENGTH.
 func Refill(l zlimit.Limit) string {
 	if l.Resets != "" || l.Session != 0 {
 		return Times(l)
@@ -114,7 +124,7 @@ func Refill(l zlimit.Limit) string {
 // exceptions returns the windows and floors of a limit as text has them after the period, "" without any.
 func exceptions(l zlimit.Limit) string {
 	text := l.String()
-	for _, word := range []string{" when ", " floors "} { // windows come first
+	for _, word := range []string{" when ", " floors ", " soft", " shadow"} { // in the order in which they may stand
 		if at := strings.Index(text, word); at >= 0 {
 			return text[at:]
 		}

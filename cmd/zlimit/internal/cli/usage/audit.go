@@ -279,6 +279,8 @@ func limitOf(v any) (l zlimit.Limit, ok bool) {
 	l.Windows, _ = m["windows"].(string)
 	l.Floors, _ = m["floors"].(string)
 	l.Zone, _ = m["zone"].(string)
+	mode, _ := m["mode"].(string)
+	l.Mode = zlimit.LimitMode(mode)
 	if term, slots := m["term_seconds"].(int64); slots {
 		l.Term = time.Duration(term) * time.Second
 		return l, named && bounded

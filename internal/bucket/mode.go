@@ -1,0 +1,191 @@
+package bucket
+
+import "slices"
+
+// A Mode says what a limit does with requests that it has no tokens for.
+type Mode uint8
+
+// The modes of limits.
+const (
+	Enforced Mode = iota // refuses them
+	Soft                 // admits them, and is in debt then
+	Shadow               // admits them, counts them as refused, and nothing is taken of it for them
+)
+
+// A soft limit is charged without a check. A request that a shadow limit would refuse is counted, and is no demand on the limit: so the limit
+// goes on as if it had refused the request. Package protocol asks the limit first, as one that refuses.
+//
+// An item notes of such a limit that it refuses nothing, until a time within a minute or so: a stamp. A write that leaves the refill stamp
+// alone, and goes beyond the limit, asks for that note. A write with a refill prolongs it where its config is fresh enough. So no process
+// goes by a former config for longer, and other programs are told. A bypass is noted in the same way, for the whole item.
+
+// Mode returns the mode of a limit of an item.
+func (l *Limit) Mode() Mode {
+	switch r := l.Rare; {
+	case r == nil || r.Soft == 0:
+		return Enforced
+	case r.Shade != 0:
+		return Shadow
+	default:
+		return Soft
+	}
+}
+
+// Foreseen returns the demand for which shadow limits are counted alone, since each of them would refuse it.
+func (d *Demand) Foreseen(limits ...string) Demand {
+	return d.counting(func(a *Amount) bool {
+		if !slices.Contains(limits, a.Limit) {
+			return false
+		}
+		a.Refusals = 1
+		return true
+	})
+}
+
+// Bypassing returns the demand of which all amounts are counted alone.
+func (d *Demand) Bypassing() Demand {
+	return d.counting(func(*Amount) bool { return true })
+}
+
+// counting returns the demand with some of its amounts counted alone.
+func (d *Demand) counting(is func(*Amount) bool) Demand {
+	next, rest := *d, *d.rest()
+	next.Amounts = nil
+	rest.counted = slices.Clone(rest.counted)
+	for _, a := range d.Amounts {
+		if is(&a) {
+			rest.counted = append(rest.counted, a)
+		} else {
+			next.Amounts = append(next.Amounts, a)
+		}
+	}
+	next.beside = &rest
+	return next
+}
+
+// refusalsOf returns how many requests of a demand a shadow limit would have refused.
+func refusalsOf(d *Demand, limit string) int64 {
+	for i := range d.rest().counted {
+		if d.rest().counted[i].Limit == limit {
+			return d.rest().counted[i].Refusals
+		}
+	}
+	return 0
+}
+
+// CountsAlike reports whether two demands have the same limits counted alone, so that one write may take both.
+func (d *Demand) CountsAlike(other *Demand) bool {
+	return slices.EqualFunc(d.rest().counted, other.rest().counted, func(a, b Amount) bool { return a.Limit == b.Limit })
+}
+
+// Entries returns amounts of a demand together with those that are counted alone, and the lives of the limits of both, as a lease has them.
+func (c *Config) Entries(d *Demand, amounts []Amount, lives []Life) ([]Amount, []Life) {
+	counted := d.rest().counted
+	if len(counted) == 0 && !c.Bypass {
+		return amounts, lives
+	}
+	all := append(append(make([]Amount, 0, len(amounts)+len(counted)), amounts...), counted...)
+	isCounted := func(limit string) bool {
+		return c.Bypass || slices.ContainsFunc(counted, func(a Amount) bool { return a.Limit == limit })
+	}
+	known := slices.DeleteFunc(slices.Clone(lives), func(l Life) bool { return isCounted(l.Limit) })
+	for i := range c.Params {
+		if isCounted(c.Params[i].Name) {
+			known = append(known, Life{Limit: c.Params[i].Name, Unowned: true})
+		}
+	}
+	return all, known
+}
+
+// IsUnowned reports whether amounts of a limit were counted alone, by the lives that a lease has.
+func IsUnowned(lives []Life, limit string) bool {
+	return slices.ContainsFunc(lives, func(l Life) bool { return l.Limit == limit && l.Unowned })
+}
+
+// renewal is how long before the end of a stamp a write with a refill prolongs it, in milliseconds.
+const renewal = 30_000
+
+// stampAfter returns the stamp that a write at a time is to leave in place of another one, 0 for none.
+func (c *Config) stampAfter(had, now int64) int64 {
+	if c.StampUntil > had && had < add(now, renewal) {
+		return c.StampUntil
+	}
+	return had
+}
+
+// isVouched reports whether the item says at a time of all that the demand goes beyond that it refuses nothing.
+func (d *Demand) isVouched(s *State, c *Config, now int64) bool {
+	if c.Bypass && !d.Settles && s.Bypass <= now {
+		return false
+	}
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		if l.Rare == nil || l.Rare.Soft > now || l.Rare.Soft == 0 {
+			continue
+		}
+		if refusalsOf(d, l.Name) != 0 || l.Mode() == Soft && Of(d.Amounts, l.Name) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// pass plans that a write without a refill asks whether requests are counted alone at a time, where it goes by that.
+func (p *Plan) pass(c *Config, d *Demand, now int64) {
+	if c.Bypass && !d.Settles {
+		p.step(Pass, "", now)
+	}
+}
+
+// regard plans what a write without a refill counts alone of a limit, at a time.
+func (p *Plan) regard(limit string, d *Demand, now int64) {
+	if counted := Of(d.rest().counted, limit); counted != 0 {
+		p.step(Regard, limit, counted)
+	}
+	if refused := refusalsOf(d, limit); refused != 0 {
+		p.step(Foresee, limit, refused, now)
+	}
+}
+
+// mode plans the notes of a limit about its mode, nil for one missing in the item.
+func (p *Plan) mode(l *Limit, params *Params, c *Config) {
+	had := &usual
+	if l != nil {
+		had = l.rare()
+	}
+	if params.Mode == Enforced && had.Soft == 0 && had.Shade == 0 {
+		return
+	}
+	switch until := max(c.stampAfter(had.Soft, p.Now), 1); {
+	case params.Mode == Enforced && had.Soft != 0:
+		p.step(Harden, params.Name)
+	case params.Mode != Enforced && until != had.Soft:
+		p.step(Soften, params.Name, until)
+	}
+	switch {
+	case params.Mode == Shadow && had.Shade == 0:
+		p.step(Shade, params.Name)
+	case params.Mode != Shadow && (had.Shade != 0 || had.Refusals != 0):
+		p.step(Unshade, params.Name)
+	}
+}
+
+// modeless plans that a limit that is dropped leaves no notes about its mode.
+func (p *Plan) modeless(l *Limit) {
+	if l.SoftUntil() != 0 {
+		p.step(Harden, l.Name)
+	}
+	if l.Shade() != 0 || l.Refusals() != 0 {
+		p.step(Unshade, l.Name)
+	}
+}
+
+// bypass plans the note of an item about a bypass.
+func (p *Plan) bypass(s *State, c *Config) {
+	switch until := c.stampAfter(s.Bypass, p.Now); {
+	case c.Bypass && max(until, 1) != s.Bypass:
+		p.step(Excuse, "", max(until, 1))
+	case !c.Bypass && s.Bypass != 0:
+		p.step(Oblige, "")
+	}
+}

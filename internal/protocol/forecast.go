@@ -1,0 +1,55 @@
+package protocol
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A shadow limit is asked as one that refuses: by the same images, shards, waits and priorities. Where shadow limits alone refuse a request,
+// it is taken again, and they count it: nothing is taken of them for it. So a forecast is what the limit would do, and a request within the
+// limit costs what it costs with any other limit.
+
+// A forecast has the shadow limits that would refuse a request, each of a level.
+type forecast []struct {
+	entity, resource, limit string
+}
+
+// add adds the shadow limits that alone have refused a request. It returns false for another failure.
+func (f *forecast) add(failure error) bool {
+	var rejected *RejectedError
+	if !errors.As(failure, &rejected) {
+		return false
+	}
+	more := slices.Clone(*f)
+	for _, l := range rejected.Levels {
+		for i := range l.Statuses {
+			switch s := &l.Statuses[i]; {
+			case !s.Short:
+			case s.Mode != bucket.Shadow:
+				return false
+			default:
+				more = append(more, struct{ entity, resource, limit string }{l.Entity, l.Resource, s.Name})
+			}
+		}
+	}
+	grown := len(more) > len(*f)
+	*f = more
+	return grown
+}
+
+// apply has the levels of a request count what the limits of a forecast would refuse, as far as they are shadow limits by now.
+func (f forecast) apply(levels []level) {
+	for i := range levels {
+		var limits []string
+		for _, of := range f {
+			if of.entity == levels[i].bucket.Entity && of.resource == levels[i].bucket.Resource && levels[i].limits.Config.IsShadow(of.limit) {
+				limits = append(limits, of.limit)
+			}
+		}
+		if len(limits) > 0 {
+			levels[i].demand = levels[i].demand.Foreseen(limits...)
+		}
+	}
+}
