@@ -69,7 +69,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 		lease, err = l.admitOrFail(ctx, op, &r, err)
 	}
 	if err == nil && lease.unknown && wait > 0 {
-		l.waitForUnknown(ctx, &request, lease)
+		l.waitForUnknown(ctx, &request, lease, until)
 	}
 	l.tellDecision(ctx, watch, op, &request, lease, err)
 	return lease, err

@@ -77,7 +77,7 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // on. It gives its tokens back and fails if that would take longer than it waits.
 //
 // In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
-// queue in front of it has gone, and is [Lease.Degraded].
+// queue in front of it has gone, and is [Lease.Degraded]. It sleeps for as long as it may where the store does not tell.
 //
 // Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
 // another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
@@ -164,12 +164,14 @@ func turnOf(entity string, within time.Duration) time.Duration {
 
 // waitForUnknown has a request wait that is admitted after an unknown outcome: until none of its buckets is in debt, or
 // without an answer as long as it may.
-func (l *RateLimiter) waitForUnknown(ctx context.Context, r *protocol.Request, lease *Lease) {
+func (l *RateLimiter) waitForUnknown(ctx context.Context, r *protocol.Request, lease *Lease, until time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, until-l.engine.Waits.Elapsed())
+	defer cancel()
 	rest, err := l.engine.Waits.UntilPaid(ctx, r)
 	if err != nil {
 		rest = r.Wait
 	}
-	l.engine.Waits.Delay(&lease.receipt, min(rest, r.Wait), r.Wait)
+	l.engine.Waits.Delay(&lease.receipt, rest, until)
 }
 
 // remaining returns how long it takes until the tokens of a lease that was just acquired are there.

@@ -147,34 +147,36 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 	return chance, true
 }
 
-// Delay makes an empty receipt one of a caller that has to wait so long, and waits no longer than another time.
-func (ws *Waits) Delay(r *Receipt, rest, longest time.Duration) {
-	r.until, r.latest = ws.after(rest), ws.after(longest)
+// Delay makes an empty receipt one of a caller that has to wait so long, but not after a reading of Elapsed.
+func (ws *Waits) Delay(r *Receipt, rest, latest time.Duration) {
+	r.until, r.latest = min(ws.after(rest), latest), latest
 }
 
 // Await sleeps until the tokens of a receipt are there. Where limits were changed meanwhile, it goes by the new ones.
 // It returns a [*RejectedError] where that would be later than the caller waits, or than the deadline of the context;
-// the context's error, or [ErrClosed]. The tokens stay taken.
+// the context's error, or [ErrClosed]. The tokens stay taken. No limit rejects the caller of an empty receipt.
 func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 	w := newWake(ws.judge, r)
 	latest := r.latest
 	if deadline, ok := ctx.Deadline(); ok {
 		latest = min(latest, ws.after(time.Until(deadline)))
 	}
-	for rest := ws.Remaining(r); rest > 0; {
-		if ws.after(rest) > latest {
+	for until := r.until; ; {
+		rest := until - ws.elapsed()
+		if rest <= 0 {
+			return ctx.Err()
+		}
+		if until > latest && len(r.takings) > 0 {
 			return &RejectedError{w.told(rest)}
 		}
 		if err := ws.Sleep(ctx, rest); err != nil {
 			return err
 		}
 		more, err := w.more(ctx)
-		if err != nil { // it cannot be told
-			more = latest - ws.elapsed()
+		if until = ws.after(more); err != nil { // it cannot be told
+			until = latest
 		}
-		rest = more
 	}
-	return ctx.Err()
 }
 
 // Sleep waits for a time. It ends with the context, or with [ErrClosed] when the engine is closed.

@@ -248,7 +248,8 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 // on. It gives its tokens back and fails if that would take longer than it waits.
 //
 // In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
-// queue in front of it has gone, and is [Lease.Degraded].
+// queue in front of it has gone, and is [Lease.Degraded]. It sleeps for as long as it may where the store does not
+// tell.
 //
 // Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
 // another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
