@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -34,6 +35,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item
 // view calls f with a connection to read with. It may call f again, since a lock can stop a reader, too, when another
 // process opens or closes the database.
 func (s *Store) view(ctx context.Context, op string, f func(context.Context, *conn) error) error {
+	began := time.Now()
 	c, err := s.take(ctx, s.readers)
 	if err != nil {
 		return failure(op, err)
@@ -44,7 +46,7 @@ func (s *Store) view(ctx context.Context, op string, f func(context.Context, *co
 		return failure(op, err)
 	}
 	if err = f(context.WithoutCancel(ctx), c); isBusy(err) {
-		err = s.wait(ctx, func(ctx context.Context) error { return f(ctx, c) })
+		err = s.wait(ctx, began, func(ctx context.Context) error { return f(ctx, c) })
 	}
 	return failure(op, err)
 }

@@ -61,8 +61,9 @@ type Store struct {
 	now func() time.Time
 
 	// The holder of the writer uses these.
-	swept   int64 // the row that Expire looked at last
-	logging bool  // the log is on; for a database in memory, where no other process turns it on
+	swept   int64     // the row that Expire looked at last
+	gained  time.Time // when a write had the lock last
+	logging bool      // the log is on; for a database in memory, where no other process turns it on
 	wal     walBound
 }
 
@@ -209,7 +210,7 @@ func (s *Store) prepared(ctx context.Context, c *conn) (*conn, error) {
 			return nil, err
 		}
 	}
-	return c, s.wait(ctx, func(ctx context.Context) error {
+	return c, s.wait(ctx, time.Now(), func(ctx context.Context) error {
 		if err := c.check(ctx); err != nil {
 			return err
 		}
@@ -227,7 +228,7 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("open %s: not a file, but %v", s.path, info.Mode())
 	}
-	err = s.wait(ctx, func(ctx context.Context) (err error) {
+	err = s.wait(ctx, time.Now(), func(ctx context.Context) (err error) {
 		files.Lock()
 		defer files.Unlock()
 		if mode == "rwc" {
@@ -287,14 +288,15 @@ func createFile(path string) {
 	}
 }
 
-// wait calls f until no lock of another process stops it, with a context for its statements.
-func (s *Store) wait(ctx context.Context, f func(context.Context) error) error {
+// wait calls f until no lock of another process stops it, with a context for its statements. It fails when a lock has been held for
+// busyLimit since a time.
+func (s *Store) wait(ctx context.Context, since time.Time, f func(context.Context) error) error {
 	endless := context.WithoutCancel(ctx)
 	err := f(endless)
 	if !isBusy(err) {
 		return err
 	}
-	deadline := time.Now().Add(busyLimit)
+	deadline := since.Add(busyLimit)
 	timer := time.NewTimer(firstPause)
 	defer timer.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -334,7 +336,7 @@ func (s *Store) setup(ctx context.Context, c *conn) (*conn, error) {
 		}
 	}
 	if s.path != "" {
-		if err := s.wait(ctx, func(ctx context.Context) error {
+		if err := s.wait(ctx, time.Now(), func(ctx context.Context) error {
 			if err := c.check(ctx); !errors.Is(err, store.ErrTableNotFound) { // not a foreign file, nor a finished one
 				return err
 			}
@@ -343,7 +345,7 @@ func (s *Store) setup(ctx context.Context, c *conn) (*conn, error) {
 			return c, err
 		}
 	}
-	return c, s.wait(ctx, func(ctx context.Context) error {
+	return c, s.wait(ctx, time.Now(), func(ctx context.Context) error {
 		if err := c.run(ctx, "BEGIN IMMEDIATE"); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -70,6 +71,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 // Without a transaction each statement of f is one of its own. The effect is the same for an f of one
 // statement, in a database with no other connection and no log.
 func (s *Store) update(ctx context.Context, op string, transaction bool, f func(context.Context, *conn) (bool, error)) error {
+	began := time.Now()
 	c, err := s.take(ctx, s.writer)
 	if err != nil {
 		return failure(op, err)
@@ -86,12 +88,17 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 	}
 	if err := c.begin.exec(endless); err != nil {
 		if isBusy(err) {
-			err = s.wait(ctx, func(ctx context.Context) error { return c.begin.exec(ctx) })
+			since := began // those who wait for the same lock one after another fail together
+			if s.gained.After(began) {
+				since = s.gained
+			}
+			err = s.wait(ctx, since, func(ctx context.Context) error { return c.begin.exec(ctx) })
 		}
 		if err != nil {
 			return failure(op, err)
 		}
 	}
+	s.gained = time.Now()
 	commit, err := f(endless, c)
 	if commit && err == nil {
 		if err = c.commit.exec(endless); err == nil {
