@@ -397,8 +397,11 @@ func TestUnknownBookingsWait(t *testing.T) {
 // caller sleeps for as long as it may, and no longer. No limit rejects it.
 func TestUnknownBookingsInSilence(t *testing.T) {
 	for _, test := range []struct{ maxWait, deadline time.Duration }{
-		{maxWait: 3 * time.Second}, {maxWait: 12 * time.Second}, {maxWait: time.Minute},
-		{deadline: 5 * time.Second}, {maxWait: 12 * time.Second, deadline: 5 * time.Second},
+		{maxWait: 3 * time.Second},
+		{maxWait: 12 * time.Second},
+		{maxWait: time.Minute},
+		{deadline: 5 * time.Second},
+		{maxWait: 12 * time.Second, deadline: 5 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v of %v", test.maxWait, test.deadline), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
