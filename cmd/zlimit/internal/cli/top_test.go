@@ -138,3 +138,56 @@ func TestTopInput(t *testing.T) {
 		}
 	}
 }
+
+// TestMoneyIsShown has a limit in money in the tables of top and capacity: they show dollars, and CSV billionths of them.
+func TestMoneyIsShown(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", 25, zlimit.PerMonth)}}); err != nil {
+		t.Fatal(err)
+	}
+	spend := func() {
+		t.Helper()
+		r := zlimit.Request{Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"usd": 1_250_000_000}}
+		if _, err := l.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spend()
+	run := func(args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock}
+		sh.Sleep = func(_ context.Context, d time.Duration) error {
+			spend()
+			now = now.Add(d)
+			return nil
+		}
+		if code := Run(t.Context(), sh, append(args, "--store", dsn)); code != shell.ExitOK {
+			t.Fatalf("%v: code %d, %s", args, code, &errs)
+		}
+		return out.String()
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"top", "gpt", "--count", "2", "--interval", "10s"}, []string{"$22.5", "$25", "$0.125"}},
+		{[]string{"capacity", "gpt"}, []string{"$22.5", "$25"}},
+		{[]string{"capacity", "gpt", "--entities"}, []string{"$22.5", "$25"}},
+		{[]string{"capacity", "gpt", "-o", "csv"}, []string{"22500000000", "25000000000"}},
+	} {
+		got := run(c.args...)
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%v shows\n%s, want %s", c.args, got, want)
+			}
+		}
+	}
+}

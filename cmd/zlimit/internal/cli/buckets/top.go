@@ -339,10 +339,10 @@ func (t *top) print(look *TopLook) error {
 func (t *top) cells(r *topRow) []string {
 	own, children := "-", "-"
 	if r.PerSecond != nil {
-		own, children = show.Decimal(*r.PerSecond), show.Decimal(r.ChildrenRate)
+		own, children = show.Rate(r.Limit, *r.PerSecond), show.Rate(r.Limit, r.ChildrenRate)
 	}
 	cells := []string{
-		r.Entity, r.Resource, r.Limit, show.Grouped(r.Available), show.Grouped(r.Capacity), show.Bar(r.left(), 10, "█", "░"), own,
+		r.Entity, r.Resource, r.Limit, show.Amount(r.Limit, r.Available), show.Amount(r.Limit, r.Capacity), show.Bar(r.left(), 10, "█", "░"), own,
 	}
 	if t.children {
 		cells = append(cells, children)

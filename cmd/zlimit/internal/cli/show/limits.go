@@ -73,6 +73,14 @@ func Amount(limit string, n int64) string {
 	return Grouped(n)
 }
 
+// Rate returns how much of a limit is taken a second, as [Amount] does.
+func Rate(limit string, perSecond float64) string {
+	if limit == grammar.Money {
+		return Amount(limit, int64(perSecond))
+	}
+	return Decimal(perSecond)
+}
+
 // Held returns how many slots of a limit are held, "" for one of tokens.
 func Held(s zlimit.Status) string {
 	if s.Limit.Term == 0 {

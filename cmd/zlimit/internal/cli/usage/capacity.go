@@ -92,22 +92,23 @@ func capacityRows(c zlimit.Capacity, parents bool) (rows []capacityRow) {
 
 func printCapacity(sh *shell.Shell, c zlimit.Capacity, parents bool) error {
 	used := func(l capacityRow) float64 { return l.Utilization() * 100 }
+	name := func(l capacityRow) string { return l.Name }
 	l := shell.Listing[capacityRow]{
 		Value: c, Rows: capacityRows(c, parents),
 		Title: fmt.Sprintf("resource %s: entities %s, items %s", c.Resource, show.Grouped(int64(c.Entities)), show.Grouped(int64(c.Items))),
 		None:  noBuckets(c.Resource),
 		Columns: []show.Column[capacityRow]{
-			show.Text("limit", func(l capacityRow) string { return l.Name }),
+			show.Text("limit", name),
 			show.Number("entities", func(l capacityRow) int64 { return int64(l.Entities) }),
-			show.Quantity("capacity", func(l capacityRow) zlimit.Quantity { return l.Capacity }),
-			show.Quantity("available", func(l capacityRow) zlimit.Quantity { return l.Available }),
+			show.Limited("capacity", name, func(l capacityRow) zlimit.Quantity { return l.Capacity }),
+			show.Limited("available", name, func(l capacityRow) zlimit.Quantity { return l.Available }),
 			{
 				Name: "used_percent", Right: true,
 				Plain: func(l capacityRow) string { return strconv.FormatFloat(used(l), 'f', 3, 64) },
 				Shown: func(l capacityRow) string { return show.Decimal(used(l)) },
 			},
 			show.Number("in_debt", func(l capacityRow) int64 { return int64(l.InDebt) }),
-			show.Quantity("debt", func(l capacityRow) zlimit.Quantity { return l.Debt }),
+			show.Limited("debt", name, func(l capacityRow) zlimit.Quantity { return l.Debt }),
 		},
 	}
 	if parents {
@@ -137,13 +138,14 @@ func printBuckets(sh *shell.Shell, resource string, buckets []zlimit.Bucket, cov
 		value.Buckets = append(value.Buckets, bucketJSON{b.Entity, b.Shards, b.Statuses})
 		rows = append(rows, b.Statuses...)
 	}
+	name := func(s zlimit.Status) string { return s.Limit.Name }
 	l := shell.Listing[zlimit.Status]{
 		Value: value, Rows: rows, None: noBuckets(resource),
 		Columns: []show.Column[zlimit.Status]{
 			show.Text("entity", func(s zlimit.Status) string { return s.Entity }),
-			show.Text("limit", func(s zlimit.Status) string { return s.Limit.Name }),
-			show.Number("available", func(s zlimit.Status) int64 { return s.Available }),
-			show.Number("capacity", func(s zlimit.Status) int64 { return s.Now().Capacity }),
+			show.Text("limit", name),
+			show.Limited("available", name, func(s zlimit.Status) zlimit.Quantity { return zlimit.Quantity(s.Available) * zlimit.Token }),
+			show.Limited("capacity", name, func(s zlimit.Status) zlimit.Quantity { return zlimit.Quantity(s.Now().Capacity) * zlimit.Token }),
 			show.Text("refill", func(s zlimit.Status) string { return show.Refill(s.Limit) }),
 		},
 	}
