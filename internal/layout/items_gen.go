@@ -279,6 +279,17 @@ func decodeBucketMember(d *decoder, it *Bucket, a *expr.Attribute) bool {
 		decodeBucketSlots(d, &it.Slots, a)
 }
 
+// completeBucket notes what a bucket item lacks.
+func completeBucket(d *decoder, item expr.Item, it *Bucket) {
+	d.needs(item, "rf")
+	for _, m := range it.Limits {
+		d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_rp")
+	}
+	for _, m := range it.Slots {
+		d.needsFields(item, "limit", "s_", m.Name, "_fr")
+	}
+}
+
 // DecodeBucket returns a bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeBucket(item expr.Item) (Bucket, error) {
 	var key store.Key
@@ -335,13 +346,7 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 		}
 	}
 	if d.found < 1+3*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+len(it.Slots) {
-		d.needs(item, "rf")
-		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_rp")
-		}
-		for _, m := range it.Slots {
-			d.needsFields(item, "limit", "s_", m.Name, "_fr")
-		}
+		completeBucket(&d, item, &it)
 	}
 	slices.SortFunc(it.Limits, func(a, b bucket.Limit) int {
 		return strings.Compare(a.Name, b.Name)
@@ -516,6 +521,16 @@ func decodeEntityConfigMember(d *decoder, it *EntityConfig, a *expr.Attribute) b
 		decodeConfigLimit(d, &it.Limits, a)
 }
 
+// completeEntityConfig notes what an entity config item lacks.
+func completeEntityConfig(d *decoder, item expr.Item, it *EntityConfig) {
+	for _, m := range it.Sessions {
+		d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
+	}
+	for _, m := range it.Limits {
+		d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
+	}
+}
+
 // DecodeEntityConfig returns an entity config item, key included. Its errors name the attribute or the member that is
 // wrong.
 func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
@@ -549,12 +564,7 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 		}
 	}
 	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
-		for _, m := range it.Sessions {
-			d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
-		}
-		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
-		}
+		completeEntityConfig(&d, item, &it)
 	}
 	slices.SortFunc(it.Sessions, func(a, b ConfigSession) int {
 		return strings.Compare(a.Name, b.Name)
@@ -645,6 +655,16 @@ func decodeResourceConfigMember(d *decoder, it *ResourceConfig, a *expr.Attribut
 		decodeConfigLimit(d, &it.Limits, a)
 }
 
+// completeResourceConfig notes what a resource config item lacks.
+func completeResourceConfig(d *decoder, item expr.Item, it *ResourceConfig) {
+	for _, m := range it.Sessions {
+		d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
+	}
+	for _, m := range it.Limits {
+		d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
+	}
+}
+
 // DecodeResourceConfig returns a resource config item, key included. Its errors name the attribute or the member that
 // is wrong.
 func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
@@ -682,12 +702,7 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 		}
 	}
 	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
-		for _, m := range it.Sessions {
-			d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
-		}
-		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
-		}
+		completeResourceConfig(&d, item, &it)
 	}
 	slices.SortFunc(it.Sessions, func(a, b ConfigSession) int {
 		return strings.Compare(a.Name, b.Name)
@@ -766,6 +781,16 @@ func decodeSystemConfigMember(d *decoder, it *SystemConfig, a *expr.Attribute) b
 		decodeConfigLimit(d, &it.Limits, a)
 }
 
+// completeSystemConfig notes what a system config item lacks.
+func completeSystemConfig(d *decoder, item expr.Item, it *SystemConfig) {
+	for _, m := range it.Sessions {
+		d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
+	}
+	for _, m := range it.Limits {
+		d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
+	}
+}
+
 // DecodeSystemConfig returns a system config item, key included. Its errors name the attribute or the member that is
 // wrong.
 func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
@@ -799,12 +824,7 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 		}
 	}
 	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
-		for _, m := range it.Sessions {
-			d.needsFields(item, "limit", "w_", m.Name, "_cp", "_rsa")
-		}
-		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "l_", m.Name, "_cp", "_ra", "_rp")
-		}
+		completeSystemConfig(&d, item, &it)
 	}
 	slices.SortFunc(it.Sessions, func(a, b ConfigSession) int {
 		return strings.Compare(a.Name, b.Name)

@@ -199,6 +199,14 @@ func (it *OldBucket) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// completeOldBucket notes what an old bucket item lacks.
+func completeOldBucket(d *decoder, item expr.Item, it *OldBucket) {
+	d.needs(item, "rf")
+	for _, m := range it.Limits {
+		d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_ra", "_rp")
+	}
+}
+
 // DecodeOldBucket returns an old bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeOldBucket(item expr.Item) (OldBucket, error) {
 	var key store.Key
@@ -231,10 +239,7 @@ func DecodeOldBucket(item expr.Item) (OldBucket, error) {
 		}
 	}
 	if d.found < 1+4*len(it.Limits) {
-		d.needs(item, "rf")
-		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_ra", "_rp")
-		}
+		completeOldBucket(&d, item, &it)
 	}
 	slices.SortFunc(it.Limits, func(a, b OldBucketLimit) int {
 		return strings.Compare(a.Name, b.Name)
@@ -279,6 +284,14 @@ func (it *OldNamespacedBucket) Encode() expr.Item {
 	return append(item, it.unknown...)
 }
 
+// completeOldNamespacedBucket notes what an old namespaced bucket item lacks.
+func completeOldNamespacedBucket(d *decoder, item expr.Item, it *OldNamespacedBucket) {
+	d.needs(item, "rf")
+	for _, m := range it.Limits {
+		d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_ra", "_rp")
+	}
+}
+
 // DecodeOldNamespacedBucket returns an old namespaced bucket item, key included. Its errors name the attribute or the
 // member that is wrong.
 func DecodeOldNamespacedBucket(item expr.Item) (OldNamespacedBucket, error) {
@@ -312,10 +325,7 @@ func DecodeOldNamespacedBucket(item expr.Item) (OldNamespacedBucket, error) {
 		}
 	}
 	if d.found < 1+4*len(it.Limits) {
-		d.needs(item, "rf")
-		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_ra", "_rp")
-		}
+		completeOldNamespacedBucket(&d, item, &it)
 	}
 	slices.SortFunc(it.Limits, func(a, b OldBucketLimit) int {
 		return strings.Compare(a.Name, b.Name)

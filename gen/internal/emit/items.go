@@ -396,6 +396,7 @@ func literals(texts []string) []Code {
 
 func decoder(f *file, r *schema.Record) {
 	itemMemberDecoder(f, r)
+	completeFunc(f, r)
 	f.doc(r.DecodeFunc() + " returns " + article(noun(r)) + " item, key included. Its errors name the attribute or the member that is wrong.")
 	f.Func().Id(r.DecodeFunc()).Params(Id("item").Qual(exprPkg, "Item")).Params(Id(r.ItemType()), Error()).BlockFunc(func(g *Group) {
 		g.Var().Id("key").Qual(storePkg, "Key")
@@ -534,7 +535,30 @@ func decodeMember(family *schema.Family) *Statement {
 
 // completeness writes the check for missing required attributes.
 func completeness(g *Group, r *schema.Record) {
-	var total *Statement
+	total, checks := requirements(r)
+	switch {
+	case len(checks) > 1:
+		checks = []Code{Id(r.CompleteFunc()).Call(Op("&").Id("d"), Id("item"), Op("&").Id("it"))}
+		fallthrough
+	case len(checks) == 1:
+		g.If(Id("d").Dot("found").Op("<").Add(total)).Block(checks...)
+	}
+}
+
+// completeFunc writes the function that finds what an item lacks, where several checks do.
+func completeFunc(f *file, r *schema.Record) {
+	_, checks := requirements(r)
+	if len(checks) < 2 {
+		return
+	}
+	f.doc(r.CompleteFunc() + " notes what " + article(noun(r)) + " item lacks.")
+	f.Func().Id(r.CompleteFunc()).Params(
+		Id("d").Op("*").Id("decoder"), Id("item").Qual(exprPkg, "Item"), Id("it").Op("*").Id(r.ItemType()),
+	).Block(checks...)
+}
+
+// requirements returns how many required attributes an item has, and the checks of them all.
+func requirements(r *schema.Record) (total *Statement, checks []Code) {
 	count := func(terms ...Code) {
 		if total == nil {
 			total = Add(terms...)
@@ -542,7 +566,6 @@ func completeness(g *Group, r *schema.Record) {
 			total.Op("+").Add(terms...)
 		}
 	}
-	var checks []Code
 	if names := required(own(r)); len(names) > 0 {
 		count(Lit(len(names)))
 		checks = append(checks, Id("d").Dot("needs").Call(append([]Code{Id("item")}, literals(names)...)...))
@@ -565,9 +588,7 @@ func completeness(g *Group, r *schema.Record) {
 			Id("d").Dot("needsFields").Call(args...),
 		))
 	}
-	if len(checks) > 0 {
-		g.If(Id("d").Dot("found").Op("<").Add(total)).Block(checks...)
-	}
+	return total, checks
 }
 
 // reserves writes the function that tells the reserved names of members.

@@ -64,6 +64,9 @@ func (r *Record) DecodeFunc() string { return "Decode" + Exported(r.Name) }
 // MemberFunc returns the name of the function that reads an attribute of any family of a record.
 func (r *Record) MemberFunc() string { return "decode" + Exported(r.Name) + "Member" }
 
+// CompleteFunc returns the name of the function that finds what an item of a record lacks.
+func (r *Record) CompleteFunc() string { return "complete" + Exported(r.Name) }
+
 // ReservesFunc returns the name of the function that reports reserved names of members of a family without a prefix; ""
 // where every name will do.
 func (r *Record) ReservesFunc() string {
