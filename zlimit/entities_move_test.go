@@ -58,6 +58,9 @@ func TestSetParent(t *testing.T) {
 		if err != nil || report.Buckets != 1 || !report.Everywhere.After(c.now()) {
 			t.Fatalf("SetParent() = %+v, %v", report, err)
 		}
+		if oldest := (versioned{t, store.Of(s)}).read()[1]; oldest != "0.17.0" {
+			t.Errorf("the table asks for clients from %s on", oldest)
+		}
 		acquire(t, other, ask(zlimit.Amounts{"rpd": 3}))
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 4}))
 		if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[17 10 7]"; got != want {

@@ -44,6 +44,9 @@ var kinds = []struct{ family, name, value, since string }{
 	{"", "disabled", Bypass, "0.17.0"},
 }
 
+// ObeysMoves is the version of the first client that charges the parent of the moment of an entity that was moved.
+const ObeysMoves = "0.17.0"
+
 // Bypass is the switch of a level whose requests are counted alone, as items have it.
 const Bypass = "bypass"
 

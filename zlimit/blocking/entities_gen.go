@@ -147,6 +147,9 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 // the list of the entity's children. Where there are some, each entity above the former parent is read as well. If the
 // entity comes to lie deeper, each entity below it costs such a list, too.
 //
+// The first move raises the version that the table asks of its programs to 0.17.0, see [LimitService]: clients before
+// charge the former parent.
+//
 // The move is one transaction. Two write units per KB each cost the records of the entity and of the parent, the items
 // that list the child under the keys of both parents, the audit event, and a check of each further entity above. The
 // indexes cost five. An index then lists the buckets, at half a read unit per 4 KB. Each bucket costs a write unit, and
