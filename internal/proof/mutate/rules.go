@@ -79,7 +79,7 @@ var rules = []rule{
 	},
 	{
 		"wait 9: admitted at once after an unknown outcome", "zlimit/wait.go",
-		"	l.engine.Waits.Delay(&lease.receipt, min(rest, r.Wait), r.Wait)", "	l.engine.Waits.Delay(&lease.receipt, either(«broken», 0, min(rest, r.Wait)), r.Wait)",
+		"	l.engine.Waits.Delay(&lease.receipt, rest, until)", "	l.engine.Waits.Delay(&lease.receipt, either(«broken», 0, rest), until)",
 		"./zlimit TestUnknownBookingsWait",
 	},
 	{
