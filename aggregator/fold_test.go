@@ -35,6 +35,11 @@ func TestConsumption(t *testing.T) {
 			[]bucket.Amount{{Limit: "b", Tokens: 4}},
 		},
 		"nothing of an item that is gone": {[]bucket.Limit{limit("a", 10)}, nil, nil},
+		"a limit with the parts that are guaranteed to priorities": {
+			[]bucket.Limit{limit("a", 10), limit("a/low", 5), limit("ab", 1)},
+			[]bucket.Limit{limit("a", 11), limit("a/low", 9), limit("a/lower", 2), limit("ab", 2)},
+			[]bucket.Amount{{Limit: "a", Tokens: 7}, {Limit: "ab", Tokens: 1}},
+		},
 		"no write units": {
 			[]bucket.Limit{limit("a", 10), limit("wcu", 1000)},
 			[]bucket.Limit{limit("a", 11), limit("wcu", 2000)},

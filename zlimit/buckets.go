@@ -91,7 +91,7 @@ func (b *spread) add(state *bucket.State) {
 // was refilled last hold.
 func (b *spread) levels(now time.Time) []bucket.Status {
 	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
-	config := bucket.Config{Params: last.Params()}
+	config := bucket.Config{Params: bucket.Rejoin(last.Params())}
 	for _, s := range b.shards {
 		for _, of := range s.Slots {
 			config.Slots = append(config.Slots, bucket.SlotParams{Name: of.Name, Slots: of.Capacity, Term: of.Term})
@@ -114,10 +114,10 @@ func (b *spread) bucket(now time.Time) Bucket {
 		found.Bypassed = found.Bypassed || s.Bypass != 0
 		for _, l := range s.Limits {
 			if l.Name != bucket.WriteUnits {
-				found.Consumed[l.Name] += Quantity(l.Consumed)
+				found.Consumed[bucket.LimitOf(l.Name)] += Quantity(l.Consumed)
 			}
-			addTo(&found.FromChildren, l.Name, l.FromChildren)
-			addTo(&found.FromNarrower, l.Name, l.FromNarrower())
+			addTo(&found.FromChildren, bucket.LimitOf(l.Name), l.FromChildren)
+			addTo(&found.FromNarrower, bucket.LimitOf(l.Name), l.FromNarrower())
 		}
 	}
 	return found

@@ -467,3 +467,9 @@ func ExampleLimit_Floor() {
 	fmt.Println(limit)
 	// Output: tpm=100000/min floors batch=20 crawl=50
 }
+
+func ExampleLimit_Share() {
+	limit := zlimit.PerMinute("tpm", 100_000).Floor("batch", 20).Share("batch", 5)
+	fmt.Println(limit)
+	// Output: tpm=100000/min floors batch=20+5
+}

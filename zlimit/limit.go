@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
@@ -36,7 +34,8 @@ type Limit struct {
 	Zone string
 	// Windows are the times in which other parameters hold, "" for none: see [Limit.When].
 	Windows string
-	// Floors are what requests leave to others by their priority, "" for nothing: see [Limit.Floor].
+	// Floors are what requests leave to others by their priority, and what is guaranteed to them, "" for nothing: see [Limit.Floor] and
+	// [Limit.Share].
 	Floors string
 	// Term decides when the slots of a process that ended are free: within two terms. It is 0 for a limit of tokens:
 	// see [Slots]. It is a whole number of seconds.
@@ -231,7 +230,25 @@ func (l Limit) In(zone string) Limit {
 // Choose a floor above the amounts that the others ask at once. A floor keeps present tokens, and promises no rate:
 // while others ask for the whole refill, requests below the floor get nothing.
 func (l Limit) Floor(priority string, percent int) Limit {
-	l.Floors = strings.TrimSpace(l.Floors + " " + priority + "=" + strconv.Itoa(percent))
+	return l.withFloor(priority, percent, 0)
+}
+
+// Share returns the limit with a further guaranteed share: so many percent of the limit, from 1 to 99, are for requests of a priority alone.
+// They are a part of its capacity and of its refill, so that all requests together get what the limit says. A request of the priority takes of
+// the share where it has all of the amount. Else it takes of the rest, beside the [Limit.Floor] of its priority, which is a part of the rest.
+// It takes of one of them.
+//
+// While such requests ask, they are admitted at least at that part of the rate. What they leave unused is lost to the others. The share has to
+// hold the largest request that it is for: one above its capacity takes of the rest. Corrections of a lease go to where its tokens are from.
+//
+// A share that is added to a limit begins empty. The first stored limit with a share raises the version that the table asks of its programs to
+// 0.17.1, see [LimitService]. Session quotas, soft and shadow limits have none, and windows of such a limit multiply it.
+func (l Limit) Share(priority string, percent int) Limit {
+	return l.withFloor(priority, 0, percent)
+}
+
+func (l Limit) withFloor(priority string, floor, share int) Limit {
+	l.Floors = grammar.AddFloor(l.Floors, priority, floor, share)
 	if sorted, err := grammar.ParseFloors(l.Floors); err == nil { // else the validation tells
 		l.Floors = sorted
 	}

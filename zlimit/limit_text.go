@@ -38,7 +38,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 // NAME=AMOUNT/session:LENGTH, see [Session].
 //
 // Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors
-// follow: floors PRIORITY=PERCENT, see [Limit.Floor]. At the end stands soft or shadow, see [Limit.Soft] and [Limit.Shadow].
+// follow: floors PRIORITY=PERCENT, see [Limit.Floor], or PRIORITY=PERCENT+SHARE, see [Limit.Share]. At the end stands soft or shadow, see
+// [Limit.Soft] and [Limit.Shadow].
 //
 // Slots are NAME=NUMBER slots/TERM, such as "workers=20 slots/30s", see [Slots].
 //

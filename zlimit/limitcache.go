@@ -483,7 +483,7 @@ func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 			c.Slots = append(c.Slots, bucket.SlotParams{Name: l.Name, Slots: l.Capacity, Term: l.Term.Milliseconds()})
 			continue
 		}
-		c.Params = append(c.Params, l.params())
+		c.Params = append(c.Params, l.params().Divide()...)
 	}
 	c.Freshness = o.freshnessOf(c.Params)
 	if source != SourceEntity && source != SourceEntityDefault {

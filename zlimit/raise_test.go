@@ -223,6 +223,8 @@ func TestKindsAskForClients(t *testing.T) {
 		"a soft limit":                   {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Soft()}}, "0.17.0"},
 		"a shadow limit":                 {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Shadow()}}, "0.17.0"},
 		"a soft session quota":           {zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 5, time.Hour).Soft()}}, "0.17.0"},
+		"guaranteed shares":              {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Floor("batch", 20).Share("batch", 5)}}, "0.17.1"},
+		"floors alone":                   {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Floor("batch", 20)}}, zlimit.ClientMinVersion},
 		"a wider resource":               {zlimit.Config{Limits: plain.Limits, Within: "models"}, "0.10.1"},
 	}
 	at := zlimit.Level{Resource: "gpt-4"}

@@ -132,11 +132,15 @@ func (s *LimitService) admitWider(ctx context.Context, resource, within string) 
 // A chain of requests is as long as one that may be stored.
 var _ [grammar.MaxWithin]struct{} = [protocol.MaxWidth]struct{}{}
 
-// checkSlots returns an error for slots in a table that zae-limiter shares.
+// checkSlots returns an error for slots, and for guaranteed shares, in a table that zae-limiter shares.
 func (s *LimitService) checkSlots(limits []Limit) error {
 	for i := range limits {
 		if l := &limits[i]; l.Term != 0 && s.l.options.mixedFleet {
 			reason := "is of slots, which zae-limiter does not know, and WithMixedFleet says that it shares the table"
+			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
+		}
+		if l := &limits[i]; s.l.options.mixedFleet && len(grammar.Shares(l.Floors)) > 0 {
+			reason := "guarantees shares, which zae-limiter does not know, and WithMixedFleet says that it shares the table"
 			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}

@@ -29,6 +29,9 @@ type Status struct {
 	// Kept is the part that the request's priority leaves to others, in tokens, rounded up. The request asks for this
 	// much beside its amount.
 	Kept int64
+	// Share is what is left of the part that is guaranteed to the request's priority, in tokens, rounded down: see
+	// [Limit.Share]. A request is admitted where that has its amount, or where the limit has it beside Kept.
+	Share int64
 	// Exceeded says that it asks for more than is available, or leaves less than Kept.
 	Exceeded bool
 	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills, and for a closed
@@ -111,6 +114,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Available         int64       `json:"available"`
 		Requested         int64       `json:"requested"`
 		Kept              int64       `json:"kept,omitempty"`
+		Share             int64       `json:"share,omitempty"`
 		Exceeded          bool        `json:"exceeded"`
 		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
 		Resets            string      `json:"resets,omitempty"`
@@ -130,7 +134,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(body{
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
-		s.Available, s.Requested, s.Kept, s.Exceeded, secondsJSON(s.RetryAfter),
+		s.Available, s.Requested, s.Kept, s.Share, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Held(), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
 		s.Granted, s.GrantEnds, s.Limit.Mode, s.Foreseen, s.Refusals,
 	})
@@ -180,6 +184,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			Available: thousands(l.Available),
 			Requested: l.Requested / millis,
 			Kept:      -thousands(-l.Kept),
+			Share:     thousands(l.Own),
 			Exceeded:  l.Wait > 0,
 			Queue:     min(duration(l.Queue), longestWait),
 			Granted:   l.Granted / millis,

@@ -93,6 +93,9 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 		if _, err := grammar.ParseFloors(l.Floors); err != nil {
 			return &ValidationError{Field: field + " floors", Value: l.Floors, Reason: err.Error()}
 		}
+		if err := l.validateShares(field); err != nil {
+			return err
+		}
 	}
 	if l.Session != 0 {
 		return l.validateSession(field)
@@ -127,6 +130,43 @@ func (l *Limit) validateWindows(field string) error {
 		case (l.Resets != "" || l.Session != 0) && (c.Refill > 0 || c.Period > 0):
 			reason := fmt.Sprintf("%v: a quota has no refill; write its amount as in to %d:", c, c.Capacity)
 			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
+		}
+	}
+	return nil
+}
+
+// validateShares checks that each guaranteed share, and the rest beside them, holds a token.
+func (l *Limit) validateShares(field string) error {
+	shares, rest := grammar.Shares(l.Floors), l.Capacity*millis
+	if len(shares) == 0 {
+		return nil
+	}
+	refuse := func(reason string) error {
+		return &ValidationError{Field: field + " floors", Value: l.Floors, Reason: reason}
+	}
+	for priority, percent := range shares {
+		share := l.Capacity * millis / 100 * percent // exact: a token has a thousand parts
+		if rest -= share; share < millis {
+			return refuse(fmt.Sprintf("the guaranteed share of %s, %d%% of the capacity %d, must hold a token", priority, percent, l.Capacity))
+		}
+	}
+	switch {
+	case rest < millis:
+		return refuse(fmt.Sprintf("the guaranteed shares leave no token of the capacity %d", l.Capacity))
+	case l.Session != 0:
+		return refuse("a session quota has no guaranteed shares")
+	case l.Mode != ModeEnforced:
+		return refuse("a " + string(l.Mode) + " limit refuses nothing, and has no guaranteed shares")
+	case l.Windows == "":
+		return nil
+	}
+	w, err := calendar.ParseWindows(l.Windows, l.Zone)
+	if err != nil {
+		return nil //nolint:nilerr // it is told before
+	}
+	for _, c := range w.Changes() {
+		if c.Scale == 0 {
+			return refuse(fmt.Sprintf("windows of a limit with guaranteed shares must multiply it, as x2, and not set it as %v", c))
 		}
 	}
 	return nil
@@ -217,9 +257,13 @@ func validateZone(field string, limits []Limit) error {
 
 // validateLimits checks limits that are configured together.
 func validateLimits(field string, limits []Limit, unit time.Duration) error {
-	if len(limits) > maxLimits {
-		reason := fmt.Sprintf("must be at most %d limits", maxLimits)
-		return &ValidationError{Field: field, Value: strconv.Itoa(len(limits)), Reason: reason}
+	all := len(limits)
+	for i := range limits {
+		all += len(grammar.Shares(limits[i].Floors))
+	}
+	if all > maxLimits {
+		reason := fmt.Sprintf("must be at most %d limits, with their guaranteed shares", maxLimits)
+		return &ValidationError{Field: field, Value: strconv.Itoa(all), Reason: reason}
 	}
 	for i := range limits {
 		if err := limits[i].validate(field, unit); err != nil {
@@ -291,8 +335,10 @@ func (r *Request) validateLimits() error {
 			reason = "is of slots, which must be stored"
 		case l.Mode != ModeEnforced:
 			reason = "is " + string(l.Mode) + ", and must be stored"
+		case l.Windows == "":
+			reason = "has guaranteed shares, and must be stored"
 		}
-		if isQuota || l.Windows != "" || l.Term != 0 || l.Mode != ModeEnforced {
+		if isQuota || l.Windows != "" || l.Term != 0 || l.Mode != ModeEnforced || len(grammar.Shares(l.Floors)) > 0 {
 			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}

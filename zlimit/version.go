@@ -12,8 +12,8 @@ import (
 )
 
 // Version is the version of this client. A table says which versions may use it. Versions of zae-limiter ask for it,
-// too: a client of version 0.17.0 obeys all limits stored up to that version.
-const Version = "0.17.0"
+// too: this client obeys all limits stored by those up to 0.17.0. Guaranteed shares ask for 0.17.1, see [Limit.Share].
+const Version = "0.17.1"
 
 // A VersionError reports a table that this client may not use. The major version of its layout is another one, it
 // asks for a later client, or a migration has closed it. Nothing was read from the table but its version.

@@ -343,7 +343,11 @@ func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) erro
 		if was == nil {
 			ideals[l.Name] = rational(l.Tokens)
 			w.enter(k.Entity, l.Name, l.Consumed)
-			if share := shareOf(k, next, &l); l.Tokens != min(share-l.Consumed, share) {
+			share := shareOf(k, next, &l)
+			if bucket.IsPart(l.Name) && find(old, bucket.LimitOf(l.Name)) != nil { // the limit had its tokens so far
+				share = 0
+			}
+			if l.Tokens != min(share-l.Consumed, share) {
 				return fmt.Errorf("%s starts with %d of %d", l.Name, l.Tokens, share)
 			}
 			continue

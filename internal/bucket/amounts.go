@@ -160,6 +160,7 @@ type beside struct {
 
 	slots  []Amount // that the write takes, in slots; an item of a divided bucket gives not both
 	takers int64    // among whom the slots are divided, each with a fencing number; 0 for one
+	asked  []Amount // of configured limits, where the amounts are of parts of them; nil where the caller asks for the amounts
 }
 
 // alone is the rest of a demand with amounts only.

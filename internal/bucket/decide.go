@@ -494,7 +494,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 			continue
 		}
 		amount, checked := d.asks(params.Name, params.Mode)
-		capacity := s.idle(params, p.Now)
+		capacity := s.starts(params, p.Now)
 		floor := d.floor(params, s, p.Now)
 		if checked && floor > capacity {
 			return false

@@ -1,43 +1,68 @@
 package bucket
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 )
 
 // Floors say which part of a limit requests leave to others, by their priority: "batch=20 crawl=50" are percents of the capacity. A
-// request of such a priority is admitted where the balance holds so much beside its amounts. Other requests leave nothing.
+// request of such a priority is admitted where the balance holds so much beside its amounts. Other requests leave nothing. A second number,
+// as in "batch=20+5", is the part of the limit that is guaranteed to the priority, see [Params.Divide].
 type Floors string
+
+// A share has what floors say of a priority, in percent.
+type share struct{ floor, guaranteed int64 }
 
 // kept returns what requests of a priority leave of a capacity.
 func (f Floors) kept(priority string, capacity int64) int64 {
 	if f == "" || priority == "" {
 		return 0
 	}
-	percent := f.Of(priority)
-	return capacity/100*percent + capacity%100*percent/100
+	return percentOf(capacity, f.Of(priority))
 }
 
 // Of returns the percents of the capacity that requests of a priority leave, 0 where it has no floor.
-func (f Floors) Of(priority string) int64 {
+func (f Floors) Of(priority string) int64 { return f.of(priority).floor }
+
+// of returns the share of a priority, zero where it has none.
+func (f Floors) of(priority string) share {
 	if f == "" || priority == "" {
-		return 0
+		return share{}
 	}
-	for rest := string(f); rest != ""; {
-		var one string
-		one, rest, _ = strings.Cut(rest, " ")
-		if name, percent, _ := strings.Cut(one, "="); name == priority {
-			n, _ := strconv.ParseInt(percent, 10, 64)
-			return n
+	for name, share := range f.all() {
+		if name == priority {
+			return share
 		}
 	}
-	return 0
+	return share{}
 }
 
-// HasFloor reports whether a limit has a floor for a priority.
+// all yields the priorities with their shares.
+func (f Floors) all() iter.Seq2[string, share] {
+	return func(yield func(string, share) bool) {
+		for rest := string(f); rest != ""; {
+			var one string
+			one, rest, _ = strings.Cut(rest, " ")
+			name, percents, _ := strings.Cut(one, "=")
+			floor, guaranteed, _ := strings.Cut(percents, "+")
+			var s share
+			s.floor, _ = strconv.ParseInt(floor, 10, 64)
+			s.guaranteed, _ = strconv.ParseInt(guaranteed, 10, 64)
+			if !yield(name, s) {
+				return
+			}
+		}
+	}
+}
+
+// percentOf returns so many percent of an amount, rounded down.
+func percentOf(amount, percent int64) int64 { return amount/100*percent + amount%100*percent/100 }
+
+// HasFloor reports whether a limit has a floor for a priority, or guarantees a part to it.
 func (c *Config) HasFloor(priority string) bool {
 	for i := range c.Params { // of which hardly any program has floors
-		if c.Params[i].Floors.Of(priority) > 0 {
+		if c.Params[i].Floors.of(priority) != (share{}) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package bucket
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // A Part is the share of one shard in a demand, with its write.
@@ -253,41 +254,46 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	return false
 }
 
-// Fitting reports which of several demands fit into the tokens of all shards of a bucket. It goes by their order: a
-// demand fits when it does so beside the fitting ones before it.
-func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
-	now = led(shards, now)
-	fits := make([]bool, len(demands))
+// Fitting returns those of several demands that fit into the tokens of all shards of a bucket, as they are taken, see [Demand.Through]; nil for
+// the others. It goes by their order: a demand fits when it does so beside the fitting ones before it.
+func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Demand {
+	whole := led(shards, now)
+	fitting := make([]*Demand, len(demands))
 	free := c.free(shards, demands)
-	available := make([]int64, len(c.Params))
+	available := make([]Amount, len(c.Params))
 	for i := range c.Params {
-		available[i] = nothingTaken.idle(&c.Params[i], now)
+		available[i] = Amount{Limit: c.Params[i].Name, Tokens: nothingTaken.idle(&c.Params[i], whole)}
 		if len(shards) > 0 {
-			available[i] = c.whole(shards, &c.Params[i], now).available()
+			available[i].Tokens = c.whole(shards, &c.Params[i], whole).available()
 		}
 	}
 	for at, d := range demands {
-		fits[at] = true
-		for i := range c.Params {
-			p := &c.Params[i]
-			_, checked := d.asks(p.Name, p.Mode)
-			fits[at] = fits[at] && (!checked || d.floor(c.granted(shards, p, now), only(shards), now) <= available[i])
+		d = d.through(c, func(p *Params, amount int64) bool { return Of(available, p.Name) >= amount })
+		if !c.fits(shards, d, available, free, whole) {
+			continue
 		}
-		for _, a := range d.Slots() {
-			fits[at] = fits[at] && a.Tokens <= Of(free, a.Limit)
-		}
+		fitting[at] = d
 		for i := range free {
-			if fits[at] {
-				free[i].Tokens -= Of(d.Slots(), free[i].Limit)
-			}
+			free[i].Tokens -= Of(d.Slots(), free[i].Limit)
 		}
-		for i := range c.Params {
-			if amount, checked := d.asks(c.Params[i].Name, c.Params[i].Mode); fits[at] && checked {
-				available[i] -= amount
+		for i := range available {
+			if amount, checked := d.asks(c.Params[i].Name, c.Params[i].Mode); checked {
+				available[i].Tokens -= amount
 			}
 		}
 	}
-	return fits
+	return fitting
+}
+
+// fits reports whether a demand fits into what is left of tokens and slots.
+func (c *Config) fits(shards []*State, d *Demand, available, free []Amount, now int64) bool {
+	for i := range c.Params {
+		p := &c.Params[i]
+		if _, checked := d.asks(p.Name, p.Mode); checked && d.floor(c.granted(shards, p, now), only(shards), now) > available[i].Tokens {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(d.Slots(), func(a Amount) bool { return a.Tokens > Of(free, a.Limit) })
 }
 
 // Portion moves amounts out of the takings of several shards to a new list. The list has the part of one of the callers

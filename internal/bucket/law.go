@@ -275,6 +275,15 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	return c
 }
 
+// starts returns the balance with which a limit begins that an item does not have yet. It is full, except for a part of a limit that the item
+// has: that limit had the tokens so far.
+func (s *State) starts(p *Params, at int64) int64 {
+	if IsPart(p.Name) && s.find(LimitOf(p.Name)) != nil {
+		return 0
+	}
+	return s.idle(p, at)
+}
+
 // idle returns the balance of a limit of the item at a time, if it was never taken from. That is the capacity, unless a
 // window has changed it a short time ago. So an expired bucket has the balance that it would have had.
 func (s *State) idle(p *Params, at int64) int64 {

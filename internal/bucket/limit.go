@@ -16,6 +16,7 @@ type Params struct {
 	Session int64             // length of the sessions of a session quota, seconds; 0 for another limit
 	Floors  Floors            // of requests by priority; no part of what items hold
 	Mode    Mode              // what it does with requests that it has no tokens for
+	Whole   Whole             // the configured limit, where this is the rest of it beside parts; no part of what items hold
 
 	grant Grant // of all shards together, see [Config.granted]; no part of what is configured
 }

@@ -146,7 +146,7 @@ func (c *Config) Equal(other *Config) bool {
 func (c *Config) Has(name string) bool {
 	for i := range c.Params {
 		if c.Params[i].Name == name {
-			return true
+			return !IsPart(name)
 		}
 	}
 	return false

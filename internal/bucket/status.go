@@ -15,6 +15,7 @@ type Status struct {
 	Requested int64            // of the demand, millitokens
 	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
 	Kept      int64            // left to others by the demand's priority, millitokens
+	Own       int64            // what is left of the part that is guaranteed to the demand's priority, millitokens
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
 	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
@@ -30,11 +31,15 @@ const Never = math.MaxInt64
 // bucket as an advance of all of them would leave it. Without shards the bucket does not exist, and is full therefore.
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
 	now = led(shards, now)
+	d = d.asked()
 	for i := range c.Params {
+		if IsPart(c.Params[i].Name) {
+			continue
+		}
 		p := c.granted(shards, &c.Params[i], now)
 		amount, checked := d.asks(p.Name, p.Mode)
 		available := c.available(shards, p, d, now)
-		status := Status{Params: c.Params[i], Grant: p.grant, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.floor(p, only(shards), now) > available}
+		status := Status{Params: c.Params[i].whole(), Grant: p.grant, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.floor(p, only(shards), now) > available}
 		if checked {
 			status.Kept = p.Floors.kept(d.Priority, p.rule().capacityAt(now))
 		}
@@ -54,6 +59,9 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 			status.Wait = Never
 		default:
 			status.Wait = c.until(shards, p, available, func(capacity int64) int64 { return d.needs(p, capacity) }, now)
+		}
+		if p.Whole != (Whole{}) {
+			c.combine(&status, shards, p, d, now)
 		}
 		to = append(to, status)
 	}
@@ -87,6 +95,7 @@ func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int
 
 // Covers reports whether the shards of a bucket together have the amounts of a demand.
 func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
+	d = d.Through(c, shards, now)
 	now = led(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -100,6 +109,7 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 // Room returns how many times shards together can admit a demand, by their balances and the inflow of a time in
 // milliseconds.
 func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64) {
+	d = d.Through(c, shards, now)
 	now = led(shards, now)
 	times = math.MaxInt64
 	for i := range c.Params {
@@ -192,7 +202,8 @@ var nobody = &Demand{}
 func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) standing {
 	l := s.find(p.Name)
 	if l == nil {
-		return standing{level: s.idle(p, now)}
+		level := s.starts(p, now)
+		return standing{level: level, room: sub(s.idle(p, now), level)}
 	}
 	from, changed := c.since(s, now), !l.has(p)
 	latest = min(latest, now)

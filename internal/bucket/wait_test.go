@@ -25,7 +25,7 @@ func drawQueueing(t *rapid.T) queueing {
 	q.state = State{Shards: rapid.SampledFrom([]int{1, 2, 3}).Draw(t, "shards"), RefilledAt: waitNow - rapid.Int64Range(0, 2000).Draw(t, "age")}
 	for _, name := range []string{"rpm", "tpm"}[:rapid.IntRange(1, 2).Draw(t, "limits")] {
 		capacity := rapid.Int64Range(1, 100).Draw(t, "capacity")
-		p := Params{name, capacity, rapid.Int64Range(1, 100).Draw(t, "refill"), rapid.SampledFrom([]int64{7, 1000}).Draw(t, "period"), nil, nil, 0, drawFloors(t), Enforced, Grant{}}
+		p := Params{name, capacity, rapid.Int64Range(1, 100).Draw(t, "refill"), rapid.SampledFrom([]int64{7, 1000}).Draw(t, "period"), nil, nil, 0, drawFloors(t), Enforced, Whole{}, Grant{}}
 		q.c.Params = append(q.c.Params, p)
 		tokens := rapid.Int64Range(-2*capacity, Share(capacity, 0, q.state.Shards)).Draw(t, "tokens")
 		q.state.Limits = append(q.state.Limits, Limit{Name: name, Tokens: tokens, Capacity: capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod})
@@ -76,7 +76,8 @@ func TestOneWriteAsOneAfterAnother(t *testing.T) {
 		q.c.Freshness = 0 // a spend leaves the refill to the next write, and the bucket may be full meanwhile
 		alone, admitted, due := q.writtenAlone(t)
 		var fitting []*Demand
-		for i, fits := range q.c.Fitting([]*State{&q.state}, q.demands, waitNow) {
+		for i, as := range q.c.Fitting([]*State{&q.state}, q.demands, waitNow) {
+			fits := as != nil
 			if fits {
 				fitting = append(fitting, q.demands[i])
 			}
@@ -170,7 +171,7 @@ func TestNoWaitIsLonger(t *testing.T) {
 // TestGatherWaits has shards give more than they have to a caller that waits: each of them a part, and no deeper than its share.
 func TestGatherWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Params{"rpm", 1000, 100, 1000, nil, nil, 0, "", Enforced, Grant{}}
+		p := Params{"rpm", 1000, 100, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}
 		c, wait := Config{Params: []Params{p}, Freshness: 500}, rapid.Int64Range(1, 5000).Draw(t, "wait")
 		n := rapid.SampledFrom([]int{2, 4}).Draw(t, "shards")
 		states, total := make([]*State, n), int64(0)
@@ -208,7 +209,7 @@ func TestGatherWaits(t *testing.T) {
 
 // TestStatusesTellTheQueue tells of a debt how long the queue is, and of a caller that waits whether that is too long.
 func TestStatusesTellTheQueue(t *testing.T) {
-	c := Config{Params: []Params{{"rpm", 10, 10, 1000, nil, nil, 0, "", Enforced, Grant{}}}}
+	c := Config{Params: []Params{{"rpm", 10, 10, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
 	state := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
 	for _, test := range []struct {
 		wait, amount int64

@@ -18,8 +18,8 @@ const MaxTokens = math.MaxInt64 / 1000
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
 // NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. One for sessions is
 // NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. Windows may follow, in which other parameters hold:
-// rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20. At the end stands soft or
-// shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are
+// rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20, or batch=20+5 with a
+// guaranteed share. At the end stands soft or shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are
 // NAME=NUMBER slots/TERM, such as workers=20 slots/30s. Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or
 // budget=$2.50/h for another name than [Money].
 type Limit struct {

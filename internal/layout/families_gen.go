@@ -393,8 +393,9 @@ type ConfigLimit struct {
 	// tm: term of slots, seconds, whose number is cp, whose refill is 0 and whose period is 1; absent for a limit of
 	// tokens
 	Term int64
-	// fl: floors of priorities, as in batch=20 crawl=50: percents of the capacity that their requests leave; absent
-	// without any
+	// fl: floors of priorities, as in batch=20+5 crawl=50: percents of the capacity that their requests leave, and
+	// behind + of the limit that are guaranteed to them; clients before 0.17.1 do not know such shares; absent without
+	// any
 	Floors string
 	// rsched: times at which a quota is full anew, whose refill is 0 and its period 1; absent for a limit that refills
 	Times string

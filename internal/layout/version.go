@@ -33,15 +33,20 @@ func Later(a, b string) string {
 }
 
 // kinds are the parts of levels that older clients do not obey. Each is an attribute, or a field of each limit of a
-// family, with the version of the first client that obeys it, or one value of it. A writer of one asks the table for that client before.
-var kinds = []struct{ family, name, value, since string }{
-	{"", "within", "", "0.10.1"},
-	{"l_", "sched", "", "0.10.1"},
-	{"l_", "tm", "", "0.10.1"},
-	{"w_", "rsa", "", "0.15.0"},
-	{"l_", "soft", "", "0.17.0"},
-	{"w_", "soft", "", "0.17.0"},
-	{"", "disabled", Bypass, "0.17.0"},
+// family, with the version of the first client that obeys it, or such values of it. A writer of one asks the table for that client before.
+var kinds = []struct {
+	family, name string
+	is           func(expr.Value) bool // nil for any value
+	since        string
+}{
+	{"", "within", nil, "0.10.1"},
+	{"l_", "sched", nil, "0.10.1"},
+	{"l_", "tm", nil, "0.10.1"},
+	{"w_", "rsa", nil, "0.15.0"},
+	{"l_", "soft", nil, "0.17.0"},
+	{"w_", "soft", nil, "0.17.0"},
+	{"", "disabled", func(v expr.Value) bool { return v.Kind() == expr.KindS && v.Text() == Bypass }, "0.17.0"},
+	{"l_", "fl", func(v expr.Value) bool { return v.Kind() == expr.KindS && strings.Contains(v.Text(), "+") }, "0.17.1"}, // guaranteed shares
 }
 
 // ObeysMoves is the version of the first client that charges the parent of the moment of an entity that was moved.
@@ -65,7 +70,7 @@ func OldestClient(key store.Key, item expr.Item) (oldest string) {
 			if k.family != "" {
 				_, rest = cutMember(rest)
 			}
-			if isOf && rest == k.name && (k.value == "" || a.Value.Kind() == expr.KindS && a.Value.Text() == k.value) {
+			if isOf && rest == k.name && (k.is == nil || k.is(a.Value)) {
 				oldest = Later(oldest, k.since)
 			}
 		}

@@ -339,13 +339,15 @@ func (ds *debts) giveBack(ctx context.Context, t *taking) {
 func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
 	now := ad.now()
 	writes, plans, parties := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels)), make([]party, len(levels))
+	demands := make([]*bucket.Demand, len(levels))
 	for i := range levels {
 		l := &levels[i]
 		first := l.bucket.shard(0)
 		if image := first.image.Load(); image == nil || image.exists || l.demand.Empty() {
 			return false, nil
 		}
-		plans[i].Decide(nil, &l.limits.Config, &l.demand, now)
+		demands[i] = l.demand.Through(&l.limits.Config, nil, now)
+		plans[i].Decide(nil, &l.limits.Config, demands[i], now)
 		if plans[i].Kind != bucket.Create || !ad.enrol(l, &plans[i], &parties[i]) {
 			return false, nil
 		}
@@ -370,7 +372,7 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []
 			lives: lives,
 		}, nil)
 		ad.lister.list(ctx, first, first.image.Load(), true)
-		takings[i].took(&levels[i], first, levels[i].demand.Amounts, lives)
+		takings[i].took(&levels[i], first, demands[i].Amounts, lives)
 		parties[i].to = &takings[i]
 		err = errors.Join(err, ad.slots.handOut(ctx, &parties[i]))
 	}

@@ -25,6 +25,7 @@ func TestBookingsOfOneWrite(t *testing.T) {
 			one := &level{bucket: b, limits: &Limits{}, demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 10_000}}
 			p.fit = append(p.fit, &waiter[*claim]{job: &claim{one, new(taking)}})
 		}
+		p.asks = demandsOf(p.fit)
 		p.demand = bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 3000}}, Wait: 10_000}
 		left := &image{exists: true, State: bucket.State{RefilledAt: now + test.ahead, Limits: []bucket.Limit{
 			{Name: "rpm", Tokens: -5000, Capacity: 1000, RefillAmount: 1000, RefillPeriod: 1000},

@@ -58,6 +58,7 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	if err != nil {
 		return false, err
 	}
+	changes = bucket.Rejoined(changes)
 	if parts == nil {
 		return false, &CrowdedError{b.Entity, b.Resource}
 	}
@@ -110,7 +111,7 @@ func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limi
 	if err != nil {
 		return false, err
 	}
-	with, err := r.With(changes, shards)
+	with, err := r.With(bucket.Rejoined(changes), shards)
 	if err != nil {
 		return false, err
 	}
@@ -141,7 +142,12 @@ func (r *Change) names(known []bucket.Params, limits *Limits) (names []string, e
 	}
 	for _, name := range asked {
 		if !slices.Contains(names, name) {
-			return nil, &UnknownLimitError{name, known}
+			return nil, &UnknownLimitError{name, slices.DeleteFunc(known, func(p bucket.Params) bool { return bucket.IsPart(p.Name) })}
+		}
+	}
+	for _, name := range names { // with its parts
+		if bucket.IsPart(name) && slices.Contains(asked, bucket.LimitOf(name)) {
+			asked = append(asked, name)
 		}
 	}
 	return asked, nil
@@ -160,7 +166,7 @@ func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	c := al.items.keep(v.states[0])
 	for _, s := range v.states {
 		for _, p := range s.Params() {
-			if !c.Has(p.Name) {
+			if !slices.ContainsFunc(c.Params, func(k bucket.Params) bool { return k.Name == p.Name }) {
 				c.Params = append(c.Params, p)
 			}
 		}

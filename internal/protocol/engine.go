@@ -187,7 +187,7 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 	if err != nil {
 		return nil, err
 	}
-	return limits.Config.Params, nil
+	return limits.Config.Limits(), nil
 }
 
 // Undo gives back the tokens of a request that is not admitted after all. It outlives the caller's context, and a

@@ -93,7 +93,7 @@ func checkKnown(r *Request, levels []level) error {
 func unknown(r *Request, levels []level, limit string) error {
 	var known []bucket.Params
 	for i := range levels {
-		known = appendMissing(known, levels[i].limits.Config.Params)
+		known = appendMissing(known, levels[i].limits.Config.Limits())
 		known = appendMissing(known, levels[i].limits.slotNames())
 	}
 	if len(known) == 0 {

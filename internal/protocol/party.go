@@ -17,6 +17,7 @@ type party struct {
 
 	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
 	fit     []*waiter[*claim] // those of them for whom the level asks
+	asks    []*bucket.Demand  // theirs, as the write takes them
 	last    *shard            // taken from last; nil for none
 	grant   *grant            // slots taken by the last write; nil for none
 }
@@ -24,22 +25,22 @@ type party struct {
 // partyOf returns the party of callers who share writes. The level asks for all of them at first.
 func partyOf(waiters []*waiter[*claim], to *taking) party {
 	p := party{to: to, waiters: waiters}
-	p.ask(waiters)
+	p.ask(waiters, demandsOf(waiters))
 	return p
 }
 
-// ask has the next write take for some of the callers.
-func (p *party) ask(fit []*waiter[*claim]) {
+// ask has the next write take the demands of some of the callers.
+func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	whole := *fit[0].job.level
-	demand, err := bucket.Join(demandsOf(fit))
+	demand, err := bucket.Join(asks)
 	if err != nil { // more than can be counted, and so more than there is
-		fit, demand = fit[:1], whole.demand
+		fit, asks, demand = fit[:1], asks[:1], whole.demand
 	}
 	whole.demand = demand
 	for _, w := range p.waiters { // who all hear when no demand fits
 		whole.began = max(whole.began, w.job.level.began)
 	}
-	p.level, p.fit = &whole, fit
+	p.level, p.fit, p.asks = &whole, fit, asks
 }
 
 // demandsOf returns the demands of callers, in their order.
@@ -51,23 +52,42 @@ func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
 	return demands
 }
 
+// mayChoose reports whether the next write depends on what shards have: for whom it is, or of which part of a limit it takes.
+func (p *party) mayChoose() bool {
+	switch len(p.waiters) {
+	case 0:
+		return p.demand.Priority != ""
+	case 1:
+		return p.waiters[0].job.level.demand.Priority != ""
+	default:
+		return true
+	}
+}
+
 // choose has the next write take for the callers whose demands fit into the shards, each beside the demands before it.
 // Where no demand fits, the write is for the first caller, who falls short.
 func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
-	if len(p.waiters) < 2 {
+	if len(p.waiters) == 0 {
+		if d := p.demand.Through(c, shards, now); d != &p.demand {
+			chosen := *p.level
+			chosen.demand = *d
+			p.level = &chosen
+		}
 		return
 	}
 	var fit []*waiter[*claim]
-	for i, fits := range c.Fitting(shards, demandsOf(p.waiters), now) {
-		if fits {
-			fit = append(fit, p.waiters[i])
+	var asks []*bucket.Demand
+	for i, as := range c.Fitting(shards, demandsOf(p.waiters), now) {
+		if as != nil {
+			fit, asks = append(fit, p.waiters[i]), append(asks, as)
 		}
 	}
 	if len(fit) == 0 {
 		fit = p.waiters[:1]
+		asks = demandsOf(fit)
 	}
-	if !slices.Equal(fit, p.fit) {
-		p.ask(fit)
+	if !slices.Equal(fit, p.fit) || !slices.Equal(asks, p.asks) {
+		p.ask(fit, asks)
 	}
 }
 
@@ -88,8 +108,8 @@ func (p *party) took(s *shard, left *image) {
 func (p *party) portion() {
 	defer p.book()
 	if len(p.to.parts) == 1 {
-		for _, w := range p.fit {
-			w.job.to.took(w.job.level, p.to.parts[0].shard, w.job.level.demand.Amounts, p.to.parts[0].lives)
+		for i, w := range p.fit {
+			w.job.to.took(w.job.level, p.to.parts[0].shard, p.asks[i].Amounts, p.to.parts[0].lives)
 		}
 		return
 	}
@@ -97,9 +117,9 @@ func (p *party) portion() {
 	for i, taken := range p.to.parts {
 		parts[i] = slices.Clone(taken.amounts)
 	}
-	for _, w := range p.fit {
+	for at, w := range p.fit {
 		w.job.to.took(w.job.level, nil, nil, nil)
-		for i, amounts := range bucket.Portion(parts, w.job.level.demand.Amounts) {
+		for i, amounts := range bucket.Portion(parts, p.asks[at].Amounts) {
 			if len(amounts) > 0 {
 				w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[i].shard, amounts, p.to.parts[i].lives})
 			}
@@ -114,11 +134,11 @@ func (p *party) portion() {
 // together, each of them waits for all of it.
 func (p *party) book() {
 	after := p.demand.Amounts
-	for _, w := range p.fit {
+	for i, w := range p.fit {
 		if !p.demand.Waits() {
 			return
 		}
-		after, _ = bucket.Sum(after, bucket.Negated(w.job.level.demand.Amounts)) // their sum was counted before
+		after, _ = bucket.Sum(after, bucket.Negated(p.asks[i].Amounts)) // their sum was counted before
 		to := w.job.to
 		to.bookings = slices.Clone(p.to.bookings)
 		if len(to.bookings) == 1 {
@@ -140,7 +160,7 @@ func (p *party) leave() (served []*waiter[*claim]) {
 	}
 	served, p.waiters = p.fit, rest
 	if len(p.waiters) > 0 {
-		p.ask(p.waiters)
+		p.ask(p.waiters, demandsOf(p.waiters))
 	}
 	return served
 }

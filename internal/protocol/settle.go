@@ -62,7 +62,7 @@ func (r *Receipt) Limits() []bucket.Params {
 	var all []bucket.Params
 	for i := range r.takings {
 		if r.takings[i].ancestor == 0 {
-			all = appendMissing(all, r.takings[i].limits.Config.Params)
+			all = appendMissing(all, r.takings[i].limits.Config.Limits())
 			all = appendMissing(all, r.takings[i].limits.slotNames())
 		}
 	}
@@ -296,7 +296,7 @@ func portionOf(round []taking, amounts []bucket.Amount) (part, rest []bucket.Amo
 		for i := range round {
 			if t := &round[i]; t.ancestor == 0 && t.limits.Config.Has(a.Limit) {
 				total, _ := t.total() // it was added up before
-				had, taken = true, max(taken, bucket.Of(total, a.Limit))
+				had, taken = true, max(taken, bucket.OfWhole(total, a.Limit))
 			}
 		}
 		switch {
@@ -327,12 +327,21 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
 			p := t.charged(a.Limit)
-			add(p, a)
+			more := a
+			for _, taken := range p.amounts { // of the same part of the limit
+				if bucket.LimitOf(taken.Limit) == a.Limit && taken.Tokens > 0 {
+					more.Limit = taken.Limit
+				}
+			}
+			add(p, more)
 		}
-		for at := len(t.parts) - 1; at >= 0 && a.Tokens < 0; at-- {
-			back := min(-a.Tokens, bucket.Of(t.parts[at].amounts, a.Limit))
-			if back > 0 {
-				add(&t.parts[at], a.Move(-back))
+		for at := len(t.parts) - 1; at >= 0; at-- {
+			for _, taken := range t.parts[at].amounts {
+				if back := min(-a.Tokens, taken.Tokens); back > 0 && bucket.LimitOf(taken.Limit) == a.Limit {
+					moved := a.Move(-back)
+					moved.Limit = taken.Limit
+					add(&t.parts[at], moved)
+				}
 			}
 		}
 	}
@@ -664,7 +673,7 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 			if space.statuses[j].Term > 0 {
 				continue
 			}
-			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
+			space.statuses[j].Requested = bucket.OfWhole(total, space.statuses[j].Name)
 			space.statuses[j].Foreseen = t.isForeseen(&space.statuses[j])
 		}
 		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})

@@ -167,7 +167,7 @@ func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
 	}
-	if len(t.waiters) > 1 {
+	if t.mayChoose() {
 		var shards []*bucket.State
 		if state != nil {
 			shards = []*bucket.State{state}

@@ -77,7 +77,8 @@ func (tk *taker) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 		return false, err
 	}
 	now := tk.now()
-	parts, ok := l.limits.Config.Gather(v.states, &l.demand, true, now)
+	c := &l.limits.Config
+	parts, ok := c.Gather(v.states, l.demand.Through(c, v.states, now), true, now)
 	if ok && len(parts) > 0 {
 		done, err = tk.aligner.writeParts(ctx, l, &v, parts, to)
 	}

@@ -118,7 +118,7 @@ the stack is deleted.`,
   zlimit stack deploy --name limits --reset memory --yes
   zlimit stack deploy --name limits --plan --out limits.plan
   zlimit stack deploy --apply limits.plan
-  zlimit stack deploy --name limits --version 0.17.0`,
+  zlimit stack deploy --name limits --version 0.17.1`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if apply != "" {

@@ -1,0 +1,204 @@
+package bucket
+
+import (
+	"slices"
+	"strings"
+)
+
+// A limit may guarantee a part of itself to the requests of a priority: a percentage of its capacity and of its refill. An item has a limit of
+// its own for that part, and the limit itself has the rest, so that all of them together never hold or get more. A request of the priority
+// takes of its part where that has all of an amount, and else of the rest, with the floor of the priority. One write does either: which one is
+// chosen by the image, and its condition asks for that one alone.
+
+// guarantees is between the name of a limit and the priority in the name of a part. No name of a limit has it.
+const guarantees = "/"
+
+// LimitOf returns the name of the configured limit that a limit of an item is a part of: its own for most.
+func LimitOf(name string) string {
+	of, _, _ := strings.Cut(name, guarantees)
+	return of
+}
+
+// IsPart reports whether a limit of an item is the part of a limit that is guaranteed to a priority.
+func IsPart(name string) bool { return strings.Contains(name, guarantees) }
+
+// isPartOf reports whether a limit of an item is a part of another one, that of a priority where one is given.
+func isPartOf(name, limit, priority string) bool {
+	of, rest, found := strings.Cut(name, guarantees)
+	return found && of == limit && (priority == "" || rest == priority)
+}
+
+// A Whole is a limit that is divided into parts, as it is configured. It is zero for a limit that is not.
+type Whole struct {
+	Capacity     int64 // millitokens
+	RefillAmount int64 // millitokens
+}
+
+// Divide returns the limits of an item that stand for a configured limit: itself, or the rest of it and its parts.
+func (p Params) Divide() []Params {
+	all := []Params{p}
+	for priority, share := range p.Floors.all() {
+		if share.guaranteed == 0 {
+			continue
+		}
+		part := p
+		part.Name, part.Floors = p.Name+guarantees+priority, ""
+		part.Capacity, part.RefillAmount = percentOf(p.Capacity, share.guaranteed), percentOf(p.RefillAmount, share.guaranteed)
+		all[0].Whole = Whole{p.Capacity, p.RefillAmount}
+		all[0].Capacity -= part.Capacity
+		all[0].RefillAmount -= part.RefillAmount
+		all = append(all, part)
+	}
+	return all
+}
+
+// whole returns a limit as it is configured.
+func (p *Params) whole() Params {
+	whole := *p
+	if p.Whole != (Whole{}) {
+		whole.Capacity, whole.RefillAmount, whole.Whole = p.Whole.Capacity, p.Whole.RefillAmount, Whole{}
+	}
+	return whole
+}
+
+// Limits returns the limits as they are configured, without parts.
+func (c *Config) Limits() []Params {
+	if !slices.ContainsFunc(c.Params, func(p Params) bool { return IsPart(p.Name) }) {
+		return c.Params
+	}
+	var limits []Params
+	for i := range c.Params {
+		if !IsPart(c.Params[i].Name) {
+			limits = append(limits, c.Params[i].whole())
+		}
+	}
+	return limits
+}
+
+// Rejoin has the limits of an item tell what they were divided from.
+func Rejoin(params []Params) []Params {
+	for i := range params {
+		at := slices.IndexFunc(params, func(p Params) bool { return isPartOf(params[i].Name, p.Name, "") })
+		if at < 0 {
+			continue
+		}
+		of := &params[at]
+		if of.Whole == (Whole{}) {
+			of.Whole = Whole{of.Capacity, of.RefillAmount}
+		}
+		of.Whole.Capacity, of.Whole.RefillAmount = add(of.Whole.Capacity, params[i].Capacity), add(of.Whole.RefillAmount, params[i].RefillAmount)
+	}
+	return params
+}
+
+// part returns the part of a limit that is guaranteed to a priority, nil for none.
+func (c *Config) part(limit, priority string) *Params {
+	for i := range c.Params {
+		if isPartOf(c.Params[i].Name, limit, priority) {
+			return &c.Params[i]
+		}
+	}
+	return nil
+}
+
+// asked returns the demand as its caller asks: of configured limits.
+func (d *Demand) asked() *Demand {
+	if d.rest().asked == nil {
+		return d
+	}
+	next, rest := *d, *d.rest()
+	next.Amounts, rest.asked = rest.asked, nil
+	next.beside = &rest
+	return &next
+}
+
+// Through returns the demand as it is taken from shards at a time. Amounts of limits with a part for the demand's priority are those of the
+// part where it has them. It is the demand itself where there are none. It chooses anew for a demand that it has returned.
+func (d *Demand) Through(c *Config, shards []*State, now int64) *Demand {
+	if d.Priority == "" {
+		return d
+	}
+	now = led(shards, now)
+	return d.through(c, func(p *Params, amount int64) bool { return c.available(shards, p, d, now) >= amount })
+}
+
+// through is Through by a function that says whether a part has an amount.
+func (d *Demand) through(c *Config, has func(p *Params, amount int64) bool) *Demand {
+	if d.Priority == "" || d.Unchecked || len(d.rest().line) > 0 {
+		return d
+	}
+	d = d.asked()
+	var amounts []Amount
+	for i, a := range d.Amounts {
+		if p := c.part(a.Limit, d.Priority); p != nil && a.Tokens > 0 && has(p, a.Tokens) {
+			if amounts == nil {
+				amounts = slices.Clone(d.Amounts)
+			}
+			amounts[i].Limit = p.Name
+		}
+	}
+	if amounts == nil {
+		return d
+	}
+	next, rest := *d, *d.rest()
+	rest.asked, next.Amounts = d.Amounts, amounts
+	next.beside = &rest
+	return &next
+}
+
+// combine makes the status of the rest of a divided limit that of the whole, with its parts. A demand is admitted where its own part has the
+// amount, or the rest beside the floor.
+func (c *Config) combine(status *Status, shards []*State, p *Params, d *Demand, now int64) {
+	amount, checked := d.of(p.Name)
+	all, usable := status.Available, sub(status.Available, status.Kept)
+	most := sub(p.capacityAt(now), status.Kept)
+	for i := range c.Params {
+		part := &c.Params[i]
+		if !isPartOf(part.Name, p.Name, "") {
+			continue
+		}
+		has := c.available(shards, part, d, now)
+		all = add(all, has)
+		if d.Priority == "" || !isPartOf(part.Name, p.Name, d.Priority) {
+			continue
+		}
+		status.Own, usable, most = has, max(usable, has), max(most, part.capacityAt(now))
+		switch {
+		case !checked:
+		case has >= amount:
+			status.Short, status.Wait = false, 0
+		case amount <= part.capacityAt(now):
+			status.Wait = min(status.Wait, c.until(shards, part, has, func(int64) int64 { return amount }, now))
+		}
+	}
+	switch status.Available = all; {
+	case !checked:
+	case status.Wait == Never: // it may have so much of a full limit
+		status.Kept = max(sub(status.Holds(), most), 0)
+	default:
+		status.Kept = max(sub(all, usable), 0)
+	}
+}
+
+// OfWhole returns the amounts of a configured limit and its parts in a list.
+func OfWhole(amounts []Amount, limit string) (tokens int64) {
+	for i := range amounts {
+		if LimitOf(amounts[i].Limit) == limit {
+			tokens = add(tokens, amounts[i].Tokens)
+		}
+	}
+	return tokens
+}
+
+// Rejoined returns changes of configured limits, each with those of its parts.
+func Rejoined(changes []LevelChange) (whole []LevelChange) {
+	for _, c := range changes {
+		at := slices.IndexFunc(whole, func(w LevelChange) bool { return isPartOf(c.Limit, w.Limit, "") })
+		if at < 0 {
+			whole = append(whole, c)
+			continue
+		}
+		whole[at].Before, whole[at].After = add(whole[at].Before, c.Before), add(whole[at].After, c.After)
+	}
+	return whole
+}
