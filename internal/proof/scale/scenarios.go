@@ -57,9 +57,7 @@ func fleets() Scenario {
 		Name: "fleet", Title: "What a request costs in a fleet",
 		Text: "Requests go to any process, as behind a load balancer. Rates are those of one bucket; a process serves so many " +
 			"buckets that it gets a request a second at least. Limits are read again once a minute: those of an entity by one process " +
-			"for all, and those of the resource and of the system by each. The price counts the reads. In the two minutes that are measured " +
-			"the processes of the larger fleets meet most buckets once, so that the code before has fewer old stamps to advance on than in " +
-			"a longer time.",
+			"for all, and those of the resource and of the system by each. The price counts the reads. In the two measured minutes, processes of the larger fleets meet most buckets once. The code before thus has fewer old stamps to advance on than in a longer time.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, failedPart, dollars, p99, over},
 		Plot:    plotFleets,
 	}
@@ -155,11 +153,10 @@ func rejections() Scenario {
 	s := Scenario{
 		Name: "rejections", Title: "Rejections of one bucket",
 		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `PolicyAllow`. What is degraded was " +
-			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled, " +
-			"which is the time that they take. In the first quarter of a second of 100,000 a second, a process does not know yet that the key " +
+			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled. Their times show that wait. In the first quarter of a second of 100,000 a second, a process does not know yet that the key " +
 			"is throttled. Some hundred requests wait for longer than the decision timeout then, and are admitted uncounted. Later there are " +
 			"none. The last limit is more than one key bears. While its bucket splits, requests wait for " +
-			"throttled writes. Some tokens flow in during each call, so that no view of all shards proves that they are exhausted: two " +
+			"throttled writes. Some tokens flow in during each call, so no view of all shards proves them exhausted: two " +
 			"shards that fall short reject a request. Requests that were answered after the end are in the admitted ones.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
@@ -240,10 +237,8 @@ func families() Scenario {
 func floods() Scenario {
 	s := Scenario{
 		Name: "flood", Title: "A flood of new keys",
-		Text: "1,000 known entities are asked for 1,000 times a second, and from the tenth second on 100,000 new ones come in a minute, " +
-			"with ids in ascending order, as from a caller who takes a new name for each request. Before, each creation wrote three indexes, " +
-			"two of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in " +
-			"variant B for a second all of the partition of the table that such a write went to.",
+		Text: "1,000 known entities are asked for 1,000 times a second. From the tenth second on, 100,000 new ones come in a minute, with ids in ascending order. A caller with a new name for each request causes that. Before, each creation wrote three indexes, " +
+			"two of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in variant B for a second all writes of a partition of the table. It is the partition of such a write.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, dollars, p99},
 	}
 	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
@@ -355,9 +350,7 @@ func millions() Scenario {
 		Name: "million", Title: "Up to a million requests a second",
 		Text: "5,000 processes and 200,000 known entities, each of which goes to the same process; the rate grows from nothing within ten " +
 			"seconds. What breaks first is the rate of the sixth of a second in which a hundredth of the requests failed. A table that " +
-			"nobody has warmed up has four partitions. One that is warm has 64, and the quota of an account, 40,000 writes a second. Where " +
-			"the quota was raised and the table was warmed up for it, to 2,048 partitions, a million requests a second come for ten " +
-			"seconds. Where each request is for an entity that is new, as in a flood, its creation writes an index.",
+			"nobody has warmed up has four partitions. One that is warm has 64, and the quota of an account, 40,000 writes a second. The quota was raised, and the table warmed up to 2,048 partitions. Then a million requests a second come for ten seconds. Where each request is for an entity that is new, as in a flood, its creation writes an index.",
 		Metrics: []Metric{offered, admitted, unavailable, breaksAt, brokenBy, writesPerRequest, p99},
 		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
 		Cases: []Case{
@@ -390,8 +383,7 @@ func restarts() Scenario {
 func outages() Scenario {
 	s := Scenario{
 		Name: "outage", Title: "A part of the table does not answer",
-		Text: "1,000 requests a second for 1,000 entities come to 100 processes, and for ten seconds a quarter of the table is silent; or " +
-			"10,000 come for 10,000 entities to 1,000 processes under the failure policy `PolicyAllow`. Then a quarter of the table is " +
+		Text: "1,000 requests a second for 1,000 entities come to 100 processes, and for ten seconds a quarter of the table is silent. Or 10,000 come for 10,000 entities to 1,000 processes under `PolicyAllow`. Then a quarter of the table is " +
 			"silent, or each call takes 1.5 s. In the last row all is silent for ten minutes, and 1,000 requests come a second. *The rest* are " +
 			"the requests for entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a brown-out no request is " +
 			"decided in time. The policy decides all of them at once then, except for two a second of each process, which are tried.",
