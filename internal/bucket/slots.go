@@ -216,14 +216,14 @@ func (s *Slots) counter(epoch int64) *int64 {
 
 // Opens returns the epoch that is to be begun at a time, false where the present one is known to the item. After a
 // pause of more than an epoch both counters are of lost holders. The older one is set to nothing first, and the other
-// one after that: a counter below zero has its part in the newer one. Where no slot is held, the present epoch begins at
-// once.
+// one after that: a counter below zero has its part in the newer one. So it is also where no slot is held as last seen: a
+// late beat may have moved one since.
 func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
 	own := now / s.Term
 	switch {
 	case own <= s.Epoch:
 		return 0, false
-	case own == s.Epoch+1, s.Even == 0 && s.Odd == 0:
+	case own == s.Epoch+1:
 		return own, true
 	default:
 		return own - 1 - (own-1-s.Epoch+1)%2, true

@@ -20,7 +20,7 @@ func TestOpens(t *testing.T) {
 		{"two later", 1, 1, 82, []int64{81, 82}},
 		{"three later", 1, -1, 83, []int64{81, 82, 83}},
 		{"four later", 1, -1, 84, []int64{83, 84}},
-		{"five later, nothing held", 0, 0, 85, []int64{85}},
+		{"five later, nothing held as last seen", 0, 0, 85, []int64{83, 84, 85}},
 	} {
 		s := Slots{Capacity: 1, Free: 1 - test.even - test.odd, Even: test.even, Odd: test.odd, Epoch: 80, Term: 1000}
 		var got []int64
