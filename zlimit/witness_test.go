@@ -516,6 +516,9 @@ func (f *flaky) clear() bool {
 	return !f.dead && !slices.ContainsFunc(f.faults, func(next fault) bool { return next != none })
 }
 
+// errEnded is the error of calls of a process that has ended. It does not pass, as an outage does: nobody waits for it.
+var errEnded = errors.New("the process has ended")
+
 // A fault is what happens to a write.
 type fault uint8
 
@@ -538,7 +541,7 @@ func (f *flaky) hit() (do bool, err func() error) {
 		next, f.faults = f.faults[0], f.faults[1:]
 	}
 	if f.dead {
-		next = endFirst
+		return false, func() error { return errEnded }
 	}
 	switch next {
 	case throttled:
@@ -584,7 +587,7 @@ func (f *flaky) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 // Read reads, unless the process has ended.
 func (f *flaky) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	if f.ended() {
-		return nil, &store.Error{Op: "read", Unavailable: true, Err: errLost}
+		return nil, errEnded
 	}
 	return f.Store.Read(ctx, keys, consistent)
 }
