@@ -100,24 +100,24 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 // check tells whether the database holds the schema. It returns [store.ErrTableNotFound] when the database is empty,
 // and another error when it is one of another program, or newer.
 func (c *conn) check(ctx context.Context) error {
+	// Another process may set the file up meanwhile, in one transaction. Tables are counted first: none of those that this finds is younger
+	// than the mark of their application.
+	tables, err := c.number(ctx, "SELECT count(*) FROM sqlite_schema")
+	if err != nil {
+		return err
+	}
 	application, err := c.number(ctx, "PRAGMA application_id")
 	if err != nil {
 		return err
 	}
 	version, err := c.number(ctx, "PRAGMA user_version")
-	if err != nil {
-		return err
-	}
 	switch {
+	case err != nil:
+		return err
 	case application == applicationID && version > schemaVersion:
 		return fmt.Errorf("schema version %d is newer than this program's, %d", version, schemaVersion)
 	case application == applicationID && version == schemaVersion:
 		return nil
-	}
-	tables, err := c.number(ctx, "SELECT count(*) FROM sqlite_schema")
-	switch {
-	case err != nil:
-		return err
 	case application != 0 || tables > 0:
 		return errors.New("the database belongs to another application")
 	default:
