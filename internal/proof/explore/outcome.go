@@ -222,20 +222,25 @@ func (w *witness) balance() {
 // owes reports whether a rejected or failed request has tokens still to give back: the store refused them for now, and
 // may take them later.
 func (r *running) owes(at account, gone int) bool {
-	return r.judged && r.Kind == Take && r.err != nil && r.returns > 0 && r.unknown == 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
+	return r.mayOwe(at, gone) && r.unknown == 0
 }
 
-// debtors reports whether some requests have still to give something back, and blames them where that is said to be over.
+// mayOwe is owes also for a request with a write that is unknown, which nobody gives back: its other writes may be due.
+func (r *running) mayOwe(at account, gone int) bool {
+	return r.judged && r.Kind == Take && r.err != nil && r.returns > 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
+}
+
+// debtors reports whether some requests may have still to give something back. Where that is said to be over, it blames those that do.
 func (w *witness) debtors(isOver bool) (some bool) {
 	if w.program.Initial.Coalescing {
 		return false
 	}
 	for _, r := range w.ops {
 		for at, n := range r.net {
-			if !r.owes(at, w.gone[at]) {
+			if !r.mayOwe(at, w.gone[at]) {
 				continue
 			}
-			if some = true; isOver {
+			if some = true; isOver && r.owes(at, w.gone[at]) {
 				w.blame("kept", "%s: %q is not admitted (%v), and keeps %d of %s of %s though the store would take it back", w.name(r), r.Op, r.err, n, at.limit, at.entity)
 			}
 		}
