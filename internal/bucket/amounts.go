@@ -218,6 +218,16 @@ func (d *Demand) asks(limit string, mode Mode) (tokens int64, checked bool) {
 	return tokens, checked && mode != Soft
 }
 
+// isOfOthers reports whether requests of children or of narrower resources may take parts of the write's amounts.
+func (d *Demand) isOfOthers() bool {
+	for i := range d.Amounts {
+		if d.Amounts[i].FromChildren != 0 || d.Amounts[i].FromNarrower != 0 {
+			return true
+		}
+	}
+	return d.beside != nil && len(d.beside.counted) > 0
+}
+
 // parts returns the parts of the write's amount for a limit taken by requests of children and of narrower resources.
 func (d *Demand) parts(limit string) (children, narrower int64) {
 	for i := range d.Amounts {

@@ -281,6 +281,9 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 
 // ascribe plans to count what of a demand requests of children and of narrower resources take of a limit.
 func (p *Plan) ascribe(limit string, d *Demand) {
+	if !d.isOfOthers() {
+		return
+	}
 	children, narrower := d.parts(limit)
 	if children != 0 {
 		p.step(Ascribe, limit, children)

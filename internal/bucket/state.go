@@ -244,6 +244,9 @@ func (l *Limit) has(p *Params) bool {
 	if l.Capacity != p.Capacity || l.RefillAmount != p.RefillAmount || l.RefillPeriod != p.RefillPeriod {
 		return false
 	}
-	rare := l.rare()
+	if l.Rare == nil {
+		return p.Session == 0 && p.Mode == Enforced && p.Times == nil && p.Windows == nil
+	}
+	rare := l.Rare
 	return l.Mode() == p.Mode && rare.Session == p.Session && rare.Times.Equal(p.Times) && rare.Windows.Equal(p.Windows)
 }

@@ -102,6 +102,10 @@ func (d *Demand) needs(p *Params, capacity int64) int64 {
 // take plans how a spend takes an amount that is checked. A caller that waits borrows missing tokens. The item then has
 // to last until the deepest debt that the caller may leave is paid and the limit is full.
 func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, now int64) (floor int64) {
+	if l.Rare == nil && d.rest().part == nil && !d.isFloored() && amount <= l.Capacity { // as most: the floor is the amount
+		p.step(Take, l.Name, amount)
+		return amount
+	}
 	params := l.params()
 	if d.isFloored() {
 		params.Floors = c.of(l.Name).Floors
