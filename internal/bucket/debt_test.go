@@ -1,6 +1,10 @@
 package bucket
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
 
 // TestDebtsKeepTheirItem asks what a write for a waiting caller needs of an item that expires. The item has to last until the deepest debt that
 // the write may leave is paid, and the limit is full.
@@ -23,5 +27,38 @@ func TestDebtsKeepTheirItem(t *testing.T) {
 	}
 	if c.Covers([]*State{&s}, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 3999}, waitNow) {
 		t.Error("a look finds a place for a caller that does not wait long enough")
+	}
+}
+
+// TestSpendOfMoreThanALimitHolds takes more than a limit can hold, of an item that has so much nonetheless: by hand, or from before a
+// window. No write without a refill takes that.
+func TestSpendOfMoreThanALimitHolds(t *testing.T) {
+	half, err := calendar.ParseWindows("* * * * * x0.5", "UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		windows        *calendar.Windows
+		tokens, amount int64
+		spends         bool
+	}{
+		"all that it holds":              {nil, 10_000, 10_000, true},
+		"more than it holds":             {nil, 20_000, 10_001, false},
+		"all that it holds in a window":  {half, 10_000, 5000, true},
+		"more than it holds in a window": {half, 10_000, 5001, false},
+	} {
+		limit := Limit{Name: "rpm", Tokens: test.tokens, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000}
+		if test.windows != nil {
+			limit.Change(func(r *Rare) { r.Windows = test.windows })
+		}
+		c := Config{Params: []Params{limit.params()}, Freshness: 500}
+		s := State{Shards: 1, RefilledAt: waitNow, Limits: []Limit{
+			limit, {Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
+		}}
+		var plan Plan
+		plan.Decide(&s, &c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: test.amount}}}, waitNow)
+		if (plan.Kind == Spend) != test.spends {
+			t.Errorf("%s: Decide() = %v", name, plan.Kind)
+		}
 	}
 }
