@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"reflect"
 	"slices"
+	"sort"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -116,19 +117,24 @@ func TestOneWriteAsOneAfterAnother(t *testing.T) {
 	})
 }
 
-// checkFloors checks that the write of a plan fails on an item that has less, where one of the demands would not be admitted then.
+// checkFloors checks that the write of a plan fails on an item that has as little less of a limit as it takes for one of the demands not to be
+// admitted.
 func checkFloors(t *rapid.T, q *queueing, plan *Plan, fitting []*Demand) {
-	less := *q
-	less.demands = fitting
-	less.state.Limits = slices.Clone(q.state.Limits)
 	for i := range q.c.Params {
-		less.state.Limits[i].Tokens -= rapid.Int64Range(0, 20).Draw(t, "less")
-	}
-	if _, admitted, _ := less.writtenAlone(t); len(admitted) == len(fitting) {
-		return
-	}
-	if (&item{&less.state}).apply(plan) {
-		t.Fatalf("written on an item that does not have it: %+v", less.state.Limits)
+		with := func(less int) *queueing {
+			next := queueing{q.c, q.state, fitting}
+			next.state.Limits = slices.Clone(q.state.Limits)
+			next.state.Limits[i].Tokens -= int64(less)
+			return &next
+		}
+		const most = 1 << 10
+		less := 1 + sort.Search(most, func(less int) bool {
+			_, admitted, _ := with(less + 1).writtenAlone(t)
+			return len(admitted) < len(fitting)
+		})
+		if state := with(less).state; less <= most && (&item{&state}).apply(plan) {
+			t.Fatalf("written on an item that does not have it: %+v", state.Limits)
+		}
 	}
 }
 
