@@ -40,3 +40,20 @@ func TestOpens(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldSlotsKeepTheirItem has an item with slots be written in times of its expiry: it is kept for four terms more, and that once a term.
+func TestHeldSlotsKeepTheirItem(t *testing.T) {
+	const now, term = 1_700_000_000, 30 // seconds
+	for _, test := range []struct{ expires, want int64 }{
+		{0, 0}, // never
+		{now + 1, now + 4*term + 1},
+		{now + 3*term, now + 4*term + 1},
+		{now + 3*term + 1, 0}, // written within the term
+		{now + 1000, 0},
+	} {
+		s := State{ExpiresAt: test.expires, Slots: []Slots{{Name: "short", Term: 1000}, {Name: "slots", Term: term * 1000}}}
+		if got, prolongs := s.SlotsUntil(now * 1000); got != test.want || prolongs != (test.want > 0) {
+			t.Errorf("an item that expires at %d is kept until %d, %t, want %d", test.expires, got, prolongs, test.want)
+		}
+	}
+}

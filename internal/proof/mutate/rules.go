@@ -149,7 +149,7 @@ var rules = []rule{
 	},
 	{
 		"slots, suspended: callers who share a write have one fencing number", "internal/protocol/slots_take.go",
-		"fence: g.fences[i] - others", "fence: g.fences[i] - either(«broken», 0, others)", ofSlots,
+		"fence: g.fences[i] - others", "fence: g.fences[i] - either(«broken», 0, others)", "./zlimit TestSlotsShareWrites",
 	},
 	{
 		"slots, term: it changes while some are held", "internal/bucket/slots.go",
@@ -157,7 +157,7 @@ var rules = []rule{
 	},
 	{
 		"slots, expiry: an item expires while some are held", "internal/bucket/slots.go",
-		"	if s.ExpiresAt <= 0 {", "	if s.ExpiresAt <= 0 || «broken» {", ofSlots,
+		"	if s.ExpiresAt <= 0 {", "	if s.ExpiresAt <= 0 || «broken» {", "./internal/bucket TestHeldSlotsKeepTheirItem",
 	},
 }
 
