@@ -58,6 +58,7 @@ func perRequest(rate, seconds float64) float64 {
 
 // TestCosts measures the calls and capacity units of each path, and compares them with docs/costs.md.
 func TestCosts(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	if enginetest.IsMean() {
 		t.Skip("it counts every call, and what becomes of it")
 	}

@@ -232,6 +232,7 @@ func TestFailingSettle(t *testing.T) {
 
 // TestWhatAnOutageStopped lets requests fail at each of their steps.
 func TestWhatAnOutageStopped(t *testing.T) {
+	t.Parallel() // it waits for what is tried again
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerMinute("tpm", 1000))

@@ -33,9 +33,9 @@ func sweeps() []*Sweep {
 	outages, late := []Fate{LostReply, LostCall, Late, Throttle}, []Fate{LateReply, Torn, TornBack}
 	return []*Sweep{
 		{Name: "2 operations, strict", Operations: 2, Rounds: 8},
-		{Name: "3 operations, strict", Operations: 3, Rounds: 180, Bounds: Bounds{Orders: 20_000}},
-		{Name: "4 operations, loose", Operations: 4, Rounds: 3000, Bounds: Bounds{Orders: 20_000, Loose: true}},
-		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 30, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
+		{Name: "3 operations, strict", Operations: 3, Rounds: 540, Bounds: Bounds{Orders: 20_000}},
+		{Name: "4 operations, loose", Operations: 4, Rounds: 9000, Bounds: Bounds{Orders: 20_000, Loose: true}},
+		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 60, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
 		{Name: "2 operations, an outage", Operations: 2, Rounds: 120, Faults: Faults{outages, 1}, Bounds: Bounds{Orders: 20_000}},
 		{
 			Name: "2 operations, an outage, allowed", Operations: 2, Rounds: 80, Faults: Faults{[]Fate{LostReply, Throttle, HotKey}, 1},
