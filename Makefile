@@ -131,10 +131,11 @@ mean: engine ## run the suites against a DynamoDB that conflicts, throttles and 
 mean-quick: engine ## run what of mean takes less than a minute, on the engine alone
 	ZLIMIT_MEAN='1,lag=20ms' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(MEAN_QUICK) ./zlimit ./aggregator
 
-soak: engine ## run random programs against the witness for long, interleavings of slots, the ledger of usage, and 10,000 chaotic answers of models; PROGRAMS says how many
+soak: engine ## run random programs against the witness for long, interleavings of slots, 10,000 callers that wait in four processes, the ledger of usage, and 10,000 chaotic answers of models; PROGRAMS says how many
 	$(GO) test ./aggregator -run Ledger -timeout 0 $(TESTFLAGS) -ledger.requests 100000
 	$(GO) test -C llm -race -run Chaos -timeout 0 $(TESTFLAGS) . -chaos.streams 10000
 	$(GO) test ./internal/protocol -run SlotsAgainstASet -timeout 0 $(TESTFLAGS) -slots.walks $(PROGRAMS)
+	$(WITH_ENGINE) $(GO) test ./zlimit -run ProcessesWaitInOneQueue -timeout 0 $(TESTFLAGS) -queue.sleeps
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
 
 explore: ## run small programs in every order of their calls, for BUDGET (10m), and say how far it is; 0 goes through all of them

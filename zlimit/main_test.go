@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(workerEnv); job != "" {
 		os.Exit(work(job))
 	}
+	if job := os.Getenv(queueEnv); job != "" {
+		os.Exit(runQueuers(job))
+	}
 	if dsn := os.Getenv(holderEnv); dsn != "" {
 		os.Exit(holdSlots(dsn))
 	}
