@@ -66,7 +66,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 			watcher.Opened(lease, r.Entity, r.Resource)
 		}
 	} else {
-		lease, err = l.admitOrFail(ctx, op, &r, err)
+		lease, err = l.admitOrFail(ctx, op, &r, 1, err)
 	}
 	if err == nil && lease.unknown && wait > 0 {
 		l.waitForUnknown(ctx, &request, lease, until)
@@ -119,13 +119,14 @@ func settled(err, settling error) error {
 	return errors.Join(err, settling)
 }
 
-// admitOrFail returns the lease or the error of a request that failed with err. An outage follows the failure policy.
-func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, err error) (*Lease, error) {
+// admitOrFail returns the lease or the error of a request that failed with err, which counts as a number of them. An outage follows the
+// failure policy.
+func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, requests int, err error) (*Lease, error) {
 	ended := ctx.Err()
 	err = publicError(op, err)
 	var exceeded *ExceededError
 	if errors.As(err, &exceeded) {
-		l.stats.rejected.Add(1)
+		l.stats.rejected.Add(uint64(requests))
 		return nil, err
 	}
 	var outage *UnavailableError
@@ -141,11 +142,11 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 		policy = l.policyOf(r.Entity, r.Resource)
 	}
 	if policy != PolicyAllow {
-		l.stats.unavailable.Add(1)
+		l.stats.unavailable.Add(uint64(requests))
 		l.outage.note(ctx, outageCounts{failed: 1, unknown: unknown}, err)
 		return nil, err
 	}
-	l.stats.degraded.Add(1)
+	l.stats.degraded.Add(uint64(requests))
 	l.outage.note(ctx, outageCounts{allowed: 1, unknown: unknown}, err)
 	return &Lease{limiter: l, degraded: true, unknown: outage.Unknown}, nil
 }

@@ -80,12 +80,13 @@ func quoted(value string) string {
 // [RateLimiter.Do] fails with OpAcquire when the request was not admitted and its function was not called. It fails
 // with OpCommit or OpRollback when the function has returned, and its corrections or its refund could not be written.
 const (
-	OpAcquire  = "acquire"
-	OpWait     = "wait"    // of a request that may wait for its tokens
-	OpReserve  = "reserve" // of one whose caller sleeps by itself
-	OpConsume  = "consume" // a lease asks for more; after a failure it keeps its tokens
-	OpCommit   = "commit"
-	OpRollback = "rollback"
+	OpAcquire    = "acquire"
+	OpAcquireAll = "acquire all" // of several requests
+	OpWait       = "wait"        // of a request that may wait for its tokens
+	OpReserve    = "reserve"     // of one whose caller sleeps by itself
+	OpConsume    = "consume"     // a lease asks for more; after a failure it keeps its tokens
+	OpCommit     = "commit"
+	OpRollback   = "rollback"
 )
 
 // An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.

@@ -135,7 +135,7 @@ func (s *Scoped) take(ctx context.Context, op string, n int, take func(context.C
 		watch := s.limiter.watch()
 		before, err := s.limiter.engine.Stored(ctx, s.entity, s.resource)
 		if err != nil { // an outage follows the failure policy
-			lease, err := s.limiter.admitOrFail(ctx, op, &r, err)
+			lease, err := s.limiter.admitOrFail(ctx, op, &r, 1, err)
 			s.limiter.tellDecision(ctx, watch, op, &protocol.Request{Entity: s.entity, Resource: s.resource}, lease, err)
 			return lease, err
 		}

@@ -158,9 +158,10 @@ type beside struct {
 	line    []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
 	part    *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
 
-	slots  []Amount // that the write takes, in slots; an item of a divided bucket gives not both
-	takers int64    // among whom the slots are divided, each with a fencing number; 0 for one
-	asked  []Amount // of configured limits, where the amounts are of parts of them; nil where the caller asks for the amounts
+	slots  []Amount   // that the write takes, in slots; an item of a divided bucket gives not both
+	takers int64      // among whom the slots are divided, each with a fencing number; 0 for one
+	each   [][]Amount // slots of each of several requests of one caller, in their order; nil for one request
+	asked  []Amount   // of configured limits, where the amounts are of parts of them; nil where the caller asks for the amounts
 }
 
 // alone is the rest of a demand with amounts only.

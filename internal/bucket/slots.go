@@ -127,6 +127,19 @@ func (d *Demand) TakingSlots(slots []Amount) Demand {
 	return next
 }
 
+// SlotsAlone returns the demand for the slots, and nothing else.
+func (d *Demand) SlotsAlone() Demand {
+	return Demand{Life: d.Life, beside: &beside{slots: d.Slots(), takers: d.rest().takers, each: d.rest().each}}
+}
+
+// SlotsOfEach returns the slots of each request of the caller, which have a fencing number each.
+func (d *Demand) SlotsOfEach() [][]Amount {
+	if each := d.rest().each; each != nil {
+		return each
+	}
+	return [][]Amount{d.Slots()}
+}
+
 // prolongs reports whether an item has to be kept for longer for the slots of a demand.
 func (d *Demand) prolongs(s *State, now int64) bool {
 	if len(d.Slots()) == 0 {

@@ -47,6 +47,25 @@ func Join(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
+// Together returns the demand of several requests of one caller as that of one request for their sums, or an [*OverflowError]. They have
+// one priority, and none of them waits.
+func Together(demands []*Demand) (whole Demand, err error) {
+	same, each := make([]*Demand, len(demands)), make([][]Amount, len(demands))
+	for i, d := range demands {
+		one := *d
+		one.Priority = ""
+		same[i], each[i] = &one, d.Slots()
+	}
+	if whole, err = Join(same); err != nil {
+		return Demand{}, err
+	}
+	if whole.Priority = demands[0].Priority; len(whole.Slots()) > 0 {
+		each = slices.DeleteFunc(each, func(slots []Amount) bool { return len(slots) == 0 })
+		whole.beside.each, whole.beside.takers = each, int64(len(each))
+	}
+	return whole, nil
+}
+
 // floor returns the lowest balance of a limit that admits the demand: in a shard, or in the whole bucket for a nil
 // one. It is the amount, less the depth of the debt that the refill pays within the caller's wait. The part that the
 // caller's priority leaves to others comes on top. Each of several demands asks for its tokens beside the demands

@@ -21,6 +21,8 @@ type Request struct {
 	Own              *Limits         // in place of the stored ones; nil for those
 	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
 	Priority         string          // by which limits may have a floor
+
+	together *together // in place of the entity, the resource and the amounts; nil for a request that stands alone
 }
 
 // demand returns the request's demand on one level.
@@ -276,7 +278,7 @@ func apart(levels []level) (alone, rest []level) {
 				alone[at].demand = bucket.Demand{}
 			}
 		}
-		alone[i].demand = (&bucket.Demand{Life: d.Life}).TakingSlots(d.Slots())
+		alone[i].demand = d.SlotsAlone()
 		rest[i].demand = d.TakingSlots(nil)
 	}
 	return alone, rest

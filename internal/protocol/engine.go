@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -232,6 +233,9 @@ func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
 // of a rejection, or to share a write. The store throttled the key of the bucket or of a parent of late, or the bucket
 // was nearly exhausted when last seen.
 func (e *Engine) IsStrained(r *Request) bool {
+	if r.together != nil {
+		return slices.ContainsFunc(r.together.requests, e.IsStrained)
+	}
 	entity := r.Entity
 	for range MaxDepth {
 		var owner layout.Owner

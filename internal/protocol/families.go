@@ -27,6 +27,9 @@ type families struct {
 // resource of the request, and one for each wider resource that it has limits for. All levels but the first go by their own stored limits.
 // A level is charged for those limits of the request that it has.
 func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
+	if r.together != nil {
+		return fs.levelsTogether(ctx, r.together, began)
+	}
 	first, err := fs.firstLevel(ctx, r, began)
 	if err != nil {
 		return nil, err

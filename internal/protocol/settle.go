@@ -150,7 +150,7 @@ func isSameLevel(a, b taking) bool { return a.isOf(b.bucket) && a.rung == b.rung
 
 // isOf reports whether a taking is of a bucket, which the engine may have forgotten and seen anew.
 func (t *taking) isOf(b *Bucket) bool {
-	return t.bucket.Entity == b.Entity && t.bucket.Resource == b.Resource
+	return t.bucket.is(b)
 }
 
 // totalOf returns the tokens of a bucket in several takings.

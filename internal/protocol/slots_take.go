@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -385,8 +386,10 @@ func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 		p.to.holds = sk.holdsOf(g, p.level, 0)
 		all = p.to.holds
 	}
-	for i, w := range p.fit {
-		w.job.to.holds = sk.holdsOf(g, w.job.level, int64(len(p.fit)-1-i))
+	others := int64(0)
+	for _, w := range slices.Backward(p.fit) {
+		w.job.to.holds = sk.holdsOf(g, w.job.level, others)
+		others += w.job.level.demand.Holders()
 		all = append(all, w.job.to.holds...)
 	}
 	return sk.tender.startTending(ctx, p.bucket, all)
@@ -395,18 +398,22 @@ func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 // holdsOf returns what a level has of a grant, before a number of others.
 func (sk *slotTaker) holdsOf(g *grant, l *level, others int64) []*Hold {
 	holds := make([]*Hold, 0, len(l.demand.Slots()))
-	for i := range g.of {
-		s := &g.of[i]
-		amount := bucket.Of(l.demand.Slots(), s.Name)
-		if amount == 0 {
-			continue
+	each := l.demand.SlotsOfEach()
+	for at, asked := range each {
+		behind := others + int64(len(each)-1-at)
+		for i := range g.of {
+			s := &g.of[i]
+			amount := bucket.Of(asked, s.Name)
+			if amount == 0 {
+				continue
+			}
+			h := &Hold{
+				bucket: l.bucket, limit: s.Name, amount: amount, term: s.Term, enrolled: s.Enrolled, fence: g.fences[i] - behind,
+				lost: make(chan struct{}), done: make(chan struct{}),
+			}
+			h.heard(sk.core, s.Epoch, g.now, g.sent)
+			holds = append(holds, h)
 		}
-		h := &Hold{
-			bucket: l.bucket, limit: s.Name, amount: amount, term: s.Term, enrolled: s.Enrolled, fence: g.fences[i] - others,
-			lost: make(chan struct{}), done: make(chan struct{}),
-		}
-		h.heard(sk.core, s.Epoch, g.now, g.sent)
-		holds = append(holds, h)
 	}
 	return holds
 }

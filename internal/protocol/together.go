@@ -1,0 +1,139 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// Several requests of one caller are admitted together, or none of them is. They are one request for the rest of the package: each bucket
+// that any of them is charged to is one level, with the sum of what all of them ask of it. Afterwards each has its part on a receipt of
+// its own.
+
+// MaxRequests bounds the requests that are admitted together, and MaxBuckets the buckets that those are charged to: a transaction that
+// creates all of them has to fit DynamoDB's 100 items.
+const (
+	MaxRequests = 16
+	MaxBuckets  = 64
+)
+
+// together has the requests that are admitted together.
+type together struct {
+	requests []*Request
+	levels   [][]level // of each request, as they were made last
+}
+
+// Together returns the request for all of several ones. They have one priority, go by stored limits, and none of them waits.
+func Together(requests []*Request) Request {
+	first := requests[0]
+	all := &together{requests, make([][]level, len(requests))}
+	return Request{Entity: first.Entity, Resource: first.Resource, Priority: first.Priority, together: all}
+}
+
+// A PartError says which of several requests cannot be decided, and why.
+type PartError struct {
+	At  int
+	Err error
+}
+
+// Error names the request.
+func (e *PartError) Error() string { return fmt.Sprintf("request %d: %v", e.At, e.Err) }
+
+// Unwrap returns the reason.
+func (e *PartError) Unwrap() error { return e.Err }
+
+// A BucketsError says that requests would be charged to too many buckets together.
+type BucketsError struct{ Buckets int }
+
+// Error has the number.
+func (e *BucketsError) Error() string {
+	return fmt.Sprintf("%d buckets of requests, parents and wider resources, more than %d", e.Buckets, MaxBuckets)
+}
+
+// levelsTogether returns the levels of requests that are admitted together, each bucket once: in the order of the requests, and of the
+// levels of each.
+func (fs *families) levelsTogether(ctx context.Context, t *together, began int64) (all []level, err error) {
+	var demands [][]*bucket.Demand // of each level of all
+	for i, r := range t.requests {
+		if t.levels[i], err = fs.levels(ctx, r, began, nil); err != nil {
+			return nil, &PartError{i, err}
+		}
+		for j := range t.levels[i] {
+			l := &t.levels[i][j]
+			at := slices.IndexFunc(all, func(known level) bool { return known.bucket.is(l.bucket) })
+			switch {
+			case at < 0:
+				all, demands = append(all, *l), append(demands, []*bucket.Demand{&l.demand})
+			case !all[at].limits.sameAs(l.limits): // they were read again in between
+				return nil, errOutdated
+			default:
+				demands[at] = append(demands[at], &l.demand)
+			}
+		}
+	}
+	if len(all) > MaxBuckets {
+		return nil, &BucketsError{len(all)}
+	}
+	for i := range all {
+		if len(demands[i]) == 1 {
+			continue
+		}
+		if all[i].demand, err = bucket.Together(demands[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// is reports whether a bucket is the same as another one, which the engine may have forgotten and seen anew.
+func (b *Bucket) is(other *Bucket) bool {
+	return b.Entity == other.Entity && b.Resource == other.Resource
+}
+
+// Portion notes what was taken for requests that were admitted together in empty receipts, one for each of them.
+func (r *Request) Portion(taken *Receipt, to []*Receipt) {
+	left := make([]taking, len(taken.takings))
+	for i := range taken.takings {
+		t := &taken.takings[i]
+		left[i].bucket, left[i].holds, left[i].parts = t.bucket, slices.Clone(t.holds), slices.Clone(t.parts)
+		for j := range left[i].parts {
+			left[i].parts[j].amounts = slices.Clone(t.parts[j].amounts)
+		}
+	}
+	for i, levels := range r.together.levels {
+		to[i].priority, to[i].takings = r.Priority, make([]taking, len(levels))
+		for j := range levels {
+			at := slices.IndexFunc(left, func(t taking) bool { return t.bucket.is(levels[j].bucket) })
+			left[at].portion(&levels[j], &to[i].takings[j])
+		}
+	}
+}
+
+// portion moves what one request has of a bucket out of what several have.
+func (t *taking) portion(l *level, to *taking) {
+	to.took(l, nil, nil, nil)
+	to.bucket = t.bucket
+	asked, _ := l.limits.Config.Entries(&l.demand, slices.Clone(l.demand.Amounts), nil)
+	left := make([][]bucket.Amount, len(t.parts))
+	for at := range t.parts {
+		left[at] = t.parts[at].amounts
+		for i := range asked { // all of a limit is taken of the same part of it
+			for _, a := range left[at] {
+				if bucket.LimitOf(a.Limit) == asked[i].Limit {
+					asked[i].Limit = a.Limit
+				}
+			}
+		}
+	}
+	for at, amounts := range bucket.Portion(left, asked) {
+		if len(amounts) > 0 {
+			to.parts = append(to.parts, shardAmounts{t.parts[at].shard, amounts, t.parts[at].lives})
+		}
+	}
+	for _, a := range l.demand.Slots() {
+		at := slices.IndexFunc(t.holds, func(h *Hold) bool { return h.limit == a.Limit && h.amount == a.Tokens })
+		to.holds, t.holds = append(to.holds, t.holds[at]), slices.Delete(t.holds, at, at+1)
+	}
+}

@@ -1,0 +1,161 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/protocol"
+)
+
+// AcquireAll consumes the amounts of several requests, of all of them or of none. It is for work that names several
+// resources itself, such as a step of an agent that asks two models and a tool, of one entity or of several. It returns
+// a lease for each request, in their order.
+//
+// Each bucket is charged once, with the sum of what the requests ask of it: also one of a parent or of a wider resource
+// that several of them share. Two requests may be of one entity and resource. A rejection is an [*ExceededError] with
+// the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
+//
+// At most 16 requests are admitted together, of at most 64 buckets. All of them have the same [Request.Priority]. They
+// go by stored limits, so [Request.Limits] is a [*ValidationError]. So is a list without requests. Soft limits, shadow
+// limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll does not wait for tokens. In an outage the
+// requests are admitted uncounted where the failure policy of each of them allows it.
+//
+// Its other errors are those of [RateLimiter.Acquire]; a [*ValidationError] names the request by its index. It costs
+// what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
+// [RateLimiter.Stats] count each request.
+func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leases, error) {
+	if l.closed.Load() {
+		return nil, ErrClosed
+	}
+	if n := len(requests); n == 0 || n > protocol.MaxRequests {
+		reason := fmt.Sprintf("must be from 1 to %d", protocol.MaxRequests)
+		return nil, &ValidationError{Field: "number of requests", Value: strconv.Itoa(n), Reason: reason}
+	}
+	leases, parts := &Leases{each: make([]*Lease, len(requests))}, make([]*protocol.Request, len(requests))
+	receipts := make([]*protocol.Receipt, len(requests))
+	for i, r := range requests {
+		lease := &Lease{limiter: l}
+		var err error
+		if lease.amounts, err = r.validate(lease.amountSpace[:0]); err == nil {
+			err = r.validateBeside(&requests[0])
+		}
+		if err != nil {
+			return nil, ofRequest(i, err)
+		}
+		part := l.request(&r)
+		part.Amounts = lease.amounts
+		leases.each[i], parts[i], receipts[i] = lease, &part, &lease.receipt
+	}
+	watch, all, joint := l.watch(), protocol.Together(parts), &Lease{limiter: l}
+	policy := l.policyOfAll(parts, requests)
+	err := l.takeInTime(ctx, &policy, &all, joint)
+	if err == nil {
+		all.Portion(&joint.receipt, receipts)
+		l.stats.admitted.Add(uint64(len(requests)))
+	} else {
+		policy = l.policyOfAll(parts, requests)
+		err = l.admitAllOrFail(ctx, &policy, leases, err)
+	}
+	for i, lease := range leases.each {
+		if watcher := l.options.hooks.Leases; watcher != nil && err == nil && !lease.degraded {
+			watcher.Opened(lease, parts[i].Entity, parts[i].Resource)
+		}
+		l.tellDecision(ctx, watch, OpAcquireAll, parts[i], lease, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return leases, nil
+}
+
+// validateBeside checks what a request may have beside another one.
+func (r *Request) validateBeside(first *Request) error {
+	switch {
+	case len(r.Limits) > 0:
+		return &ValidationError{Field: "limits", Value: r.Limits[0].String(), Reason: "must be stored: requests together go by stored limits"}
+	case r.Priority != first.Priority:
+		return &ValidationError{Field: "priority", Value: r.Priority, Reason: "must be that of the first request, " + strconv.Quote(first.Priority)}
+	default:
+		return nil
+	}
+}
+
+// ofRequest has an error about input name the request.
+func ofRequest(i int, err error) error {
+	var invalid *ValidationError
+	if errors.As(err, &invalid) {
+		return &ValidationError{Field: fmt.Sprintf("requests[%d] %s", i, invalid.Field), Value: invalid.Value, Reason: invalid.Reason}
+	}
+	return err
+}
+
+// policyOfAll returns a request with the failure policy of several: the strictest one.
+func (l *RateLimiter) policyOfAll(parts []*protocol.Request, requests []Request) Request {
+	all := Request{Entity: parts[0].Entity, Resource: parts[0].Resource, OnUnavailable: PolicyAllow}
+	for i, part := range parts {
+		if r := (Request{Entity: part.Entity, Resource: part.Resource, OnUnavailable: requests[i].OnUnavailable}); !l.allows(&r) {
+			all.OnUnavailable = PolicyBlock
+		}
+	}
+	return all
+}
+
+// admitAllOrFail is [RateLimiter.admitOrFail] for several requests, whose leases are degraded where they are admitted.
+func (l *RateLimiter) admitAllOrFail(ctx context.Context, policy *Request, leases *Leases, err error) error {
+	admitted, failure := l.admitOrFail(ctx, OpAcquireAll, policy, len(leases.each), err)
+	if failure == nil {
+		for _, lease := range leases.each {
+			lease.amounts, lease.degraded, lease.unknown = nil, true, admitted.unknown
+		}
+		return nil
+	}
+	for i := range leases.each {
+		leases.each[i] = nil
+	}
+	var part *protocol.PartError
+	if errors.As(err, &part) {
+		return ofRequest(part.At, failure)
+	}
+	return failure
+}
+
+// Leases are the leases of requests that [RateLimiter.AcquireAll] admitted together. They may be settled one by one, or
+// by the methods of Leases, which leave settled ones alone. It is safe for concurrent use.
+type Leases struct{ each []*Lease }
+
+// Of returns the lease of a request by its index among the requests. It panics where there is none.
+func (ls *Leases) Of(request int) *Lease { return ls.each[request] }
+
+// Commit is [Lease.Commit] for all leases that are still open, side by side. It costs what those cost. It returns
+// [ErrLeaseClosed] where none is open. After another error, a Commit writes the rest as for a lease.
+func (ls *Leases) Commit(ctx context.Context) error { return ls.settle(ctx, (*Lease).Commit) }
+
+// Rollback is [Lease.Rollback] for all leases that are still open, as Commit is.
+func (ls *Leases) Rollback(ctx context.Context) error { return ls.settle(ctx, (*Lease).Rollback) }
+
+func (ls *Leases) settle(ctx context.Context, settle func(*Lease, context.Context) error) error {
+	errs := make([]error, len(ls.each))
+	var group errgroup.Group
+	for i, lease := range ls.each {
+		group.Go(func() error {
+			errs[i] = settle(lease, ctx)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	closed := 0
+	for i, err := range errs {
+		if errors.Is(err, ErrLeaseClosed) {
+			errs[i] = nil
+			closed++
+		}
+	}
+	if closed == len(errs) {
+		return ErrLeaseClosed
+	}
+	return errors.Join(errs...)
+}
