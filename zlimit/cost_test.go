@@ -311,6 +311,48 @@ func TestCosts(t *testing.T) {
 	measure("the same again, within the time of `WithRejectionCache`", fresh, refuse(fresh, wide))
 
 	page.WriteString("\n")
+	section("Several requests together")
+	together := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("together"))
+	if err := together.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 110)}}); err != nil {
+		t.Fatal(err)
+	}
+	setSystem(t, together, zlimit.PerMinute("rpm", 100))
+	steps := make([]zlimit.Request, 3)
+	for i, resource := range []string{"gpt-4", "gpt-3", "search"} {
+		steps[i] = zlimit.Request{Entity: "key-1", Resource: resource, Consume: zlimit.Amounts{"rpm": 1}}
+		if i < 2 {
+			if err := together.Resources.Put(ctx, zlimit.Resource{ID: resource, Within: "models"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	enginetest.CatchUp()
+	var all *zlimit.Leases
+	takeAll := func() (err error) {
+		all, err = together.AcquireAll(ctx, steps)
+		return err
+	}
+	for range 2 {
+		if err := takeAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	together.Engine().Quiesce()
+	measure("`AcquireAll` of two resources within a third and of one more, all four buckets known: one round trip", together, takeAll)
+	measure("commit of what was taken", together, func() error { return all.Commit(ctx) })
+	if err := takeAll(); err != nil {
+		t.Fatal(err)
+	}
+	measure("roll back: the shared bucket by each of two leases", together, func() error { return all.Rollback(ctx) })
+	steps[0].Consume, steps[1].Consume = zlimit.Amounts{"rpm": 60}, zlimit.Amounts{"rpm": 60}
+	measure("the shared bucket refuses the sum, within the time of `WithRejectionCache`", together, func() error {
+		if err := takeAll(); !errors.As(err, new(*zlimit.ExceededError)) {
+			return fmt.Errorf("AcquireAll() = %w, want it rejected", err)
+		}
+		return nil
+	})
+
+	page.WriteString("\n")
 	section("A bucket of several shards")
 	sharded := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"))
 	setSystem(t, sharded, zlimit.PerDay("tpm", 1000))

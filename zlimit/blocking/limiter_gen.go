@@ -221,6 +221,33 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 	return &Scoped{l.core.For(entity, resource, limits...), l.timeout}
 }
 
+// AcquireAll consumes the amounts of several requests, of all of them or of none. It is for work that names several
+// resources itself, such as a step of an agent that asks two models and a tool, of one entity or of several. It returns
+// a lease for each request, in their order.
+//
+// Each bucket is charged once, with the sum of what the requests ask of it: also one of a parent or of a wider resource
+// that several of them share. Two requests may be of one entity and resource. A rejection is an [*zlimit.ExceededError]
+// with the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
+//
+// At most 16 requests are admitted together, of at most 64 buckets. All of them have the same
+// [zlimit.Request.Priority]. They go by stored limits, so [zlimit.Request.Limits] is a [*zlimit.ValidationError]. So is
+// a list without requests. Soft limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll
+// does not wait for tokens. In an outage the requests are admitted uncounted where the failure policy of each of them
+// allows it.
+//
+// Its other errors are those of [RateLimiter.Acquire]; a [*zlimit.ValidationError] names the request by its index. It
+// costs what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
+// [RateLimiter.Stats] count each request.
+func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
+	ctx, cancel := l.timeout.context()
+	defer cancel()
+	core, err := l.core.AcquireAll(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	return &Leases{core, l.timeout}, nil
+}
+
 // Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
 // Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
 // them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do
