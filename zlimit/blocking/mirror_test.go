@@ -21,6 +21,7 @@ func TestMirrorsEveryMethod(t *testing.T) {
 		reflect.TypeFor[*zlimit.RateLimiter](): reflect.TypeFor[*RateLimiter](),
 		reflect.TypeFor[*zlimit.Lease]():       reflect.TypeFor[*Lease](),
 		reflect.TypeFor[*zlimit.Reservation](): reflect.TypeFor[*Reservation](),
+		reflect.TypeFor[*zlimit.Leases]():      reflect.TypeFor[*Leases](),
 		reflect.TypeFor[*zlimit.Scoped]():      reflect.TypeFor[*Scoped](),
 		reflect.TypeFor[*zlimit.ManagedRun]():  reflect.TypeFor[*ManagedRun](),
 	}
