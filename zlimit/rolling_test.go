@@ -1,11 +1,15 @@
 package zlimit_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // earlier is the last commit before shards, parents and settlements moved to package protocol.
@@ -57,6 +61,7 @@ func TestRollingDeploy(t *testing.T) {
 		t.Skip("compiles another version and what it needs: make check sets ZLIMIT_EXHAUSTIVE=1")
 	}
 	binary := buildEarlier(t)
+	t.Run("waiters and slots", func(t *testing.T) { testWithoutWaits(t, binary) })
 	const rounds = 8
 	lanes := func(skews ...time.Duration) (lanes []lane) {
 		for i, skew := range skews {
@@ -73,5 +78,40 @@ func TestRollingDeploy(t *testing.T) {
 			testHistory(t, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), lanes)
 		})
 		t.Run(name+"/dynamodb", func(t *testing.T) { testHistory(t, newDSN(t), lanes) })
+	}
+}
+
+// testWithoutWaits has a process of a version that knows neither waits nor slots ask beside a queue: it takes nothing of what others wait for.
+// It refuses the table by name once slots are stored.
+func testWithoutWaits(t *testing.T, binary string) {
+	ctx, dsn := t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db")
+	l := openHistory(t, dsn)
+	r := zlimit.Request{Entity: "bursty", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 60}}
+	for range 400 { // a minute
+		if _, err := l.Reserve(ctx, r, zlimit.MaxWait(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr := &traffic{binary: binary, DSN: dsn, Rounds: 2, Goroutines: 12, Asks: 6}
+	acts, err := observe(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deeds := map[operation]int{}
+	for _, a := range acts {
+		if a.Entity == r.Entity {
+			deeds[a.Deed]++
+		}
+	}
+	if deeds[took] > 0 || deeds[refused] == 0 {
+		t.Errorf("beside a queue it took %d times, and was refused %d times", deeds[took], deeds[refused])
+	}
+	slots := zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 2, zlimit.Term(10*time.Second))}}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "other"}, slots); err != nil {
+		t.Fatal(err)
+	}
+	tr.complaint = new(bytes.Buffer)
+	if _, err := observe(tr); err == nil || !strings.Contains(tr.complaint.String(), "from version 0.17.1") {
+		t.Errorf("on a table with slots: %v: %s", err, tr.complaint)
 	}
 }

@@ -26,7 +26,8 @@ const trafficEnv = "ZLIMIT_TEST_TRAFFIC"
 
 // traffic is what one process does to the buckets of a history.
 type traffic struct {
-	binary string // of the tests of this package, in another version; "" for this one
+	binary    string        // of the tests of this package, in another version; "" for this one
+	complaint *bytes.Buffer // takes what the process complains of; nil for the standard error
 
 	DSN        string
 	Seed       uint64
@@ -331,6 +332,9 @@ func observe(tr *traffic) ([]act, error) {
 	process := exec.Command(cmp.Or(tr.binary, os.Args[0]), "-test.run=^$")
 	process.Env = append(os.Environ(), trafficEnv+"="+string(job))
 	process.Stderr = os.Stderr
+	if tr.complaint != nil {
+		process.Stderr = tr.complaint
+	}
 	var out bytes.Buffer
 	process.Stdout = &out
 	if err := process.Start(); err != nil {

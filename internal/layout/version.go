@@ -41,7 +41,7 @@ var kinds = []struct {
 }{
 	{"", "within", nil, "0.10.1"},
 	{"l_", "sched", nil, "0.10.1"},
-	{"l_", "tm", nil, "0.10.1"},
+	{"l_", "tm", nil, "0.17.1"}, // slots, which no version of zae-limiter up to 0.17.0 knows
 	{"w_", "rsa", nil, "0.15.0"},
 	{"l_", "soft", nil, "0.17.0"},
 	{"w_", "soft", nil, "0.17.0"},
