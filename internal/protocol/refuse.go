@@ -168,13 +168,23 @@ func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []v
 	return ju.rejectionOf(ctx, levels, told)
 }
 
+// slotStates returns the item that has the slots of a level, where it was seen since the request came or recently enough. A view may be
+// of a reading of all shards before that.
+func (ju *judge) slotStates(l *level, v *view) []*bucket.State {
+	s := l.bucket.shard(0)
+	if i := s.last(); i != nil && i.exists && (i.since(l.began) || ju.looks.items.isRecent(s, i, ju.now())) {
+		return []*bucket.State{&i.State}
+	}
+	return v.states
+}
+
 func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	now := ju.now()
 	told := make([]LevelStatus, len(levels))
 	for i := range levels {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
-		statuses = l.limits.Config.SlotStatuses(statuses, views[i].states, l.demand.Slots(), ju.slotNow())
+		statuses = l.limits.Config.SlotStatuses(statuses, ju.slotStates(l, &views[i]), l.demand.Slots(), ju.slotNow())
 		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
 	return told

@@ -361,7 +361,7 @@ type grant struct {
 // granted notes the slots of a write and the image that it left, nil for an unreadable one.
 func (p *party) granted(g *grant, left *image) error {
 	if left == nil {
-		return errLostSlots
+		return &store.ItemError{Key: p.bucket.shard(0).key, Err: errLostSlots}
 	}
 	for i := range g.of {
 		fence := g.of[i].Fence

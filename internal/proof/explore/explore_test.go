@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // sweeps are all that is explored. Every test run has the first round of each.
 func sweeps() []*Sweep {
 	outages, late := []Fate{LostReply, LostCall, Late, Throttle}, []Fate{LateReply, Torn, TornBack}
-	return []*Sweep{
+	return append([]*Sweep{
 		{Name: "2 operations, strict", Operations: 2, Rounds: 8},
 		{Name: "3 operations, strict", Operations: 3, Rounds: 540, Bounds: Bounds{Orders: 20_000}},
 		{Name: "4 operations, loose", Operations: 4, Rounds: 9000, Bounds: Bounds{Orders: 20_000, Loose: true}},
@@ -59,7 +59,7 @@ func sweeps() []*Sweep {
 			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
-	}
+	}, slotSweeps(outages)...)
 }
 
 // reportTime is the time after which a long run says how far it is, also within a round of all sweeps.

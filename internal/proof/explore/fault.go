@@ -11,6 +11,7 @@ func (w *witness) fault(c *call, f Fate) {
 	if c.op == nil || f == Conflict {
 		return
 	}
+	w.crowd.fault(c)
 	gives := w.gives(c)
 	for _, r := range w.ops {
 		if r.judged || r != c.op && (!w.program.Initial.Coalescing || r.port != c.port) {

@@ -16,13 +16,17 @@ func (o *order) finish() {
 		o.finishTimed()
 		return
 	}
+	o.finishSlots()
 	o.await()
 	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
-	if o.rest(clock, configTTL+time.Second) != nil {
+	if o.rest(clock) != nil {
 		return
 	}
 	for _, probe := range []func(*port, *zlimit.RateLimiter, string){o.ask, o.insist} {
 		for process, l := range o.limiters {
+			if o.ports[process].dead.Load() {
+				continue
+			}
 			for _, entity := range o.entities() {
 				if len(o.most(entity)) > 0 && o.witness.wrong == nil {
 					probe(o.ports[process], l, entity)
@@ -47,10 +51,17 @@ func (o *order) await() {
 }
 
 // rest lets time pass.
-func (o *order) rest(r *running, d time.Duration) error {
-	err := r.port.pause(context.WithValue(context.Background(), opKey{}, r), "rests for "+d.String(), d)
+func (o *order) rest(r *running) (err error) {
+	for range max(r.Steps, 1) {
+		err = r.port.pause(r.context(), "rests for "+r.step().String(), r.step())
+	}
 	o.ended(r, nil)
 	return err
+}
+
+// context returns a context of an operation.
+func (r *running) context() context.Context {
+	return context.WithValue(context.Background(), opKey{}, r)
 }
 
 // entities returns those that the program's actors take from.
@@ -86,8 +97,7 @@ func (o *order) most(entity string) zlimit.Amounts {
 func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, error) {
 	amounts := o.most(entity)
 	r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, 0, p)
-	ctx := context.WithValue(context.Background(), opKey{}, r)
-	le, err := o.acquire(ctx, r, l)
+	le, err := o.acquire(r.context(), r, l)
 	o.ended(r, err)
 	var exceeded *zlimit.ExceededError
 	switch {
@@ -150,7 +160,7 @@ func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 			wait = 0 // the next try is refused too, and blamed
 		}
 		r := o.begin(Op{Kind: Rest, For: wait}, -1, 0, p)
-		if o.rest(r, wait) != nil {
+		if o.rest(r) != nil {
 			return
 		}
 		if lease, err = o.try(p, l, entity); errors.As(err, &exceeded) {
@@ -167,8 +177,8 @@ func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 // giveBack rolls a lease back.
 func (o *order) giveBack(p *port, le *leased) {
 	r := o.begin(Op{Kind: Rollback}, -1, 0, p)
-	r.lease = le
-	o.ended(r, le.lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
+	r.lease, le.settles = le, r
+	o.ended(r, le.lease.Rollback(r.context()))
 }
 
 // blameWait is blame of the witness for a wait, for another goroutine than the scheduler's.
@@ -203,7 +213,7 @@ func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 // tells checks the balances that a limiter tells.
 func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
 	r := o.begin(Op{Kind: Rest}, -1, 4, p)
-	told, err := l.Available(context.WithValue(context.Background(), opKey{}, r), zlimit.AvailableQuery{Entity: entity, Resource: resource})
+	told, err := l.Available(r.context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
 	o.ended(r, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()

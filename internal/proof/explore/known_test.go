@@ -182,6 +182,13 @@ var known = []showing{
 			}},
 		},
 	}},
+	{"a request for slots of a divided bucket is refused by no slots that a reading shows, and tries again and again", "error", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10), slotsOf(2))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{holdAnd(1), {Kind: Split, Entity: "c"}}, Ops: []Op{holdAnd(2)}},
+			{Process: 1, Warm: []Op{take("c", 1)}, Ops: []Op{holdAnd(2)}},
+		},
+	}},
 	{"a conflict fails all requests that share a write", "error", Program{
 		Initial: Initial{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
 		Faults:  Faults{Fates: []Fate{Conflict}, Most: 1},

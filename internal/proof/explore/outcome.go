@@ -38,13 +38,18 @@ func (w *witness) excused(r *running) bool {
 	var exceeded *zlimit.ExceededError
 	var outage *zlimit.UnavailableError
 	var invalid *zlimit.ValidationError
+	var item *zlimit.ItemError
 	switch err := r.err; {
+	case r.port.dead.Load():
+		return true
 	case errors.As(err, &exceeded):
 		return r.Kind == Take
 	case errors.As(err, &outage):
 		return r.outages > 0 || w.isSilent(r) && outage.Unknown == r.unclear.Load()
 	case errors.Is(err, zlimit.ErrContended):
 		return r.Kind == Take && r.hot && r.unknown == 0
+	case errors.As(err, &item):
+		return r.Slots > 0 && r.outages > 0 // the fencing number is not known
 	case errors.Is(err, context.Canceled):
 		return r.canceled
 	case errors.As(err, &invalid), errors.Is(err, zlimit.ErrNoLimits):
@@ -56,7 +61,7 @@ func (w *witness) excused(r *running) bool {
 				return true
 			}
 		}
-		return false
+		return w.crowd.mayLack(r)
 	case errors.Is(err, zlimit.ErrEntityNotFound), errors.Is(err, zlimit.ErrEntityHasChildren):
 		return r.Kind == Delete
 	default:
@@ -255,7 +260,8 @@ type leased struct {
 	reservation *zlimit.Reservation
 	asked       *running // by which it was made
 	took        map[account]int64
-	doubt       bool // a write of it has an outcome that it cannot know
+	holder
+	doubt bool // a write of it has an outcome that it cannot know
 }
 
 // A holding is the amount that an operation, or its lease, has taken of a limit and not given back.

@@ -1,7 +1,6 @@
 package explore
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -544,7 +543,7 @@ func (k *timekeeper) digest() uint64 {
 func (o *order) finishTimed() {
 	const later = 400 * time.Second // of clocks ahead, too
 	clock := o.begin(Op{Kind: Rest, For: later}, -1, 0, o.ports[0])
-	if o.rest(clock, later) != nil {
+	if o.rest(clock) != nil {
 		return
 	}
 	for process, l := range o.limiters {
@@ -554,7 +553,7 @@ func (o *order) finishTimed() {
 			}
 			of := o.witness.timed.limit(entity)
 			r := o.begin(Op{Kind: Take, Entity: entity, Amounts: zlimit.Amounts{of.Name: of.Capacity}}, -1, 0, o.ports[process])
-			lease, err := o.acquire(context.WithValue(context.Background(), opKey{}, r), r, l)
+			lease, err := o.acquire(r.context(), r, l)
 			o.ended(r, err)
 			var exceeded *zlimit.ExceededError
 			if errors.As(err, &exceeded) {

@@ -20,6 +20,7 @@ type port struct {
 	history uint64            // digest of all replies
 	learned map[uint64]uint64 // how often each reply came, when their order does not count
 	away    atomic.Bool       // the store refuses pings
+	dead    atomic.Bool       // it was killed
 }
 
 // learn adds a reply to the history of a process.
@@ -135,7 +136,7 @@ func opOf(ctx context.Context) *running {
 
 // hold waits until the scheduler has decided about a call.
 func (p *port) hold(ctx context.Context, c *call) error {
-	if p.ending.Load() {
+	if p.ending.Load() || p.dead.Load() {
 		return &store.Error{Op: "call", Err: store.ErrClosed}
 	}
 	if err := ctx.Err(); err != nil {

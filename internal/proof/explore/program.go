@@ -67,6 +67,7 @@ const (
 	Look                 // asks for balances
 	Rest                 // lets time pass for all processes
 	Lose                 // has the store refuse calls of the process, until its breaker is open
+	Die                  // kills the process
 )
 
 // An Op is one operation of an actor.
@@ -74,6 +75,7 @@ type Op struct {
 	Kind    Kind
 	Entity  string
 	Amounts zlimit.Amounts // of Take and Adjust
+	Slots   int64          // of Take, besides
 	Own     []zlimit.Limit // of Take: the limits of the request
 	Allow   bool           // of Take: admitted during an outage
 	Cancel  bool           // of Take: the caller may give up at any call
@@ -82,6 +84,7 @@ type Op struct {
 	Books   bool           // of Take: it reserves, and waits or cancels by the operation that settles its lease
 	Limits  []zlimit.Limit // of Set
 	For     time.Duration  // of Rest; of TopUp: until the grant ends, from the start, 0 for the end of the period
+	Steps   int            // of Rest: the number of parts in which the time passes; 0 for one
 	ID      string         // of TopUp and Reset
 	Wide    bool           // of Disable and Enable: for every resource
 }
@@ -90,7 +93,7 @@ type Op struct {
 func (o Op) String() string {
 	switch o.Kind {
 	case Take:
-		text := "takes " + amountsText(o.Amounts) + " of " + o.Entity
+		text := "takes " + amountsText(o.request()) + " of " + o.Entity
 		if len(o.Own) > 0 {
 			text += " by limits of its own " + limitsText(o.Own)
 		}
@@ -125,10 +128,15 @@ func (o Op) String() string {
 		return "loses the store"
 	case TopUp, Reset, Disable, Enable:
 		return o.byHandText()
+	case Die:
+		return "is killed"
 	default:
 		return "rests for " + o.For.String()
 	}
 }
+
+// step is for how long a Rest lets time pass at once.
+func (o *Op) step() time.Duration { return o.For / time.Duration(max(o.Steps, 1)) }
 
 func nameOf(entity string) string {
 	if entity == "" {
@@ -283,7 +291,7 @@ func (p *Program) size() int {
 func (p *Program) gated() bool {
 	seen := map[int]bool{}
 	for _, a := range p.Actors {
-		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest || o.Kind == Lose }) {
+		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest || o.Kind == Lose || o.Kind == Die }) {
 			return true
 		}
 		seen[a.Process] = true

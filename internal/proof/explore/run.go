@@ -243,7 +243,7 @@ type actor struct {
 // work does operations.
 func (a *actor) work(ops []Op) {
 	for _, op := range ops {
-		if a.ending.Load() {
+		if a.ending.Load() || a.ports[a.program.Actors[a.index].Process].dead.Load() {
 			return
 		}
 		a.do(op)
@@ -259,8 +259,7 @@ func (a *actor) do(op Op) {
 	defer cancel()
 	r.cancel = cancel
 	if op.Kind == Rest {
-		_ = r.port.pause(ctx, "rests for "+op.For.String(), op.For)
-		a.ended(r, nil)
+		_ = a.rest(r)
 		return
 	}
 	if a.gated && a.exploring {
@@ -317,21 +316,7 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		}
 		return err
 	case Adjust, Rollback:
-		le := a.lease
-		if a.lease = nil; le == nil {
-			return nil
-		}
-		r.lease = le
-		if le.reservation != nil {
-			return le.attend(ctx, r)
-		}
-		if r.Kind == Rollback {
-			return le.lease.Rollback(ctx)
-		}
-		if err := le.lease.Adjust(r.Amounts); err != nil {
-			return err
-		}
-		return le.lease.Commit(ctx)
+		return a.settle(ctx, r)
 	case Set:
 		if r.Entity == "" {
 			return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: r.Limits})
@@ -350,14 +335,39 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		return err
 	case Lose:
 		return a.lose(ctx, r, l)
+	case Die:
+		r.port.kill()
+		return nil
 	case TopUp, Reset, Disable, Enable:
 		return a.byHand(ctx, r, l)
 	case Look:
 		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: resource})
 		return err
 	default:
+		if a.witness.crowd != nil { // slots that begin in the millisecond of others are not told from these
+			_ = r.port.pause(ctx, "waits for a millisecond", time.Millisecond)
+		}
 		return l.Entities.Delete(ctx, r.Entity)
 	}
+}
+
+// settle settles the last lease.
+func (a *actor) settle(ctx context.Context, r *running) error {
+	le := a.lease
+	if a.lease = nil; le == nil {
+		return nil
+	}
+	r.lease, le.settles = le, r
+	if le.reservation != nil {
+		return le.attend(ctx, r)
+	}
+	if r.Kind == Rollback {
+		return le.lease.Rollback(ctx)
+	}
+	if err := le.lease.Adjust(r.Amounts); err != nil {
+		return err
+	}
+	return le.lease.Commit(ctx)
 }
 
 // enoughPings open a breaker that is closed, when all of them are refused.
@@ -388,7 +398,7 @@ func (o *order) lose(ctx context.Context, r *running, l *zlimit.RateLimiter) err
 
 // acquire acquires the amounts of an operation.
 func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) (*leased, error) {
-	request := zlimit.Request{Entity: r.Entity, Resource: resource, Consume: r.Amounts, Limits: r.Own, OnUnavailable: zlimit.PolicyBlock}
+	request := zlimit.Request{Entity: r.Entity, Resource: resource, Consume: r.request(), Limits: r.Own, OnUnavailable: zlimit.PolicyBlock}
 	if r.Allow {
 		request.OnUnavailable = zlimit.PolicyAllow
 	}
@@ -401,11 +411,12 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 	}
 	r.degraded = lease.Degraded()
 	for _, s := range lease.Statuses() {
-		if s.Ancestor == 0 {
+		if s.Ancestor == 0 && s.Limit.Term == 0 {
 			r.by = append(r.by, s.Limit)
 		}
 	}
 	le := &leased{lease: lease, asked: r, took: maps.Clone(r.net), doubt: r.degraded}
+	o.admitted(le)
 	return le, nil
 }
 

@@ -98,7 +98,7 @@ func (s *sched) options(calls []*call, faults *Faults, to []option) []option {
 // rest returns for how long everything rests when the call is done.
 func (c *call) rest() time.Duration {
 	if c.kind == pauseCall && c.op != nil && c.op.Kind == Rest && c.apply != nil {
-		return c.op.For
+		return c.op.step()
 	}
 	return 0
 }
@@ -136,6 +136,9 @@ func (s *sched) decide(c *call, f Fate) {
 	s.events++
 	if !s.withdraw(c) {
 		return
+	}
+	if c.orphan {
+		s.witness.crowd.fault(c)
 	}
 	if f != Done && c.kind != drawCall {
 		s.left--

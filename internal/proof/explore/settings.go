@@ -39,8 +39,12 @@ func (w *witness) configure(r *running, key store.Key, there bool) {
 	if there && r != nil {
 		limits = r.Limits
 	}
+	slots, limits := split(limits)
 	w.settings++
 	w.configs[entity] = append(w.configs[entity], setting{time.Now().UnixMilli(), w.settings, limits})
+	if w.crowd != nil {
+		w.crowd.limits[entity] = append(w.crowd.limits[entity], setting{time.Now().UnixMilli(), w.settings, slots})
+	}
 }
 
 // history returns the limits that held for an entity one after another, by all settings of it and of the system.

@@ -14,8 +14,9 @@ import (
 type Sweep struct {
 	Name       string
 	Bounds     Bounds
-	Grammar    string // "" for all, or a part of the names of those that count
-	Operations int    // of each program
+	Grammar    string           // "" for all, or a part of the names of those that count
+	Grammars   func() []Grammar // nil for [Grammars]
+	Operations int              // of each program
 	Faults     Faults
 	Change     func(*Op) // changes each operation first; nil for no change
 	Rounds     int       // the number of rounds that the programs are spread over, each with some of all grammars
@@ -48,7 +49,11 @@ type Smallest struct {
 func (s *Sweep) Round(t *testing.T, round int, stop func() bool) {
 	t.Helper()
 	index := 0
-	for _, g := range Grammars() {
+	grammars := Grammars
+	if s.Grammars != nil {
+		grammars = s.Grammars
+	}
+	for _, g := range grammars() {
 		if !strings.Contains(g.Name, s.Grammar) {
 			continue
 		}

@@ -66,6 +66,7 @@ type witness struct {
 	ignored []string    // rules that may be broken
 	done    int         // operations that are over
 	timed   *timekeeper // judges limits that are full anew at times; nil for other programs
+	crowd   *crowd      // judges slots; nil for programs without
 
 	moments  int             // at which operations have begun or ended
 	writes   int             // that were the first to count for an operation
@@ -90,7 +91,14 @@ func newWitness(p *Program) *witness {
 		w.timed = newTimekeeper(w, p)
 	}
 	for entity, limits := range p.Initial.Limits {
-		w.configs[entity] = []setting{{0, 0, limits}}
+		slots, rates := split(limits)
+		w.configs[entity] = []setting{{0, 0, rates}}
+		if len(slots) > 0 && w.crowd == nil {
+			w.crowd = &crowd{witness: w, limits: map[string][]setting{}}
+		}
+		if len(slots) > 0 {
+			w.crowd.limits[entity] = []setting{{0, 0, slots}}
+		}
 	}
 	return w
 }
@@ -107,7 +115,7 @@ func (w *witness) digest() uint64 {
 	if w.timed != nil {
 		return w.timed.digest()
 	}
-	sum := uint64(0)
+	sum := w.crowd.digest()
 	for at, i := range w.ideals {
 		sum += digestOf(at, *i)
 	}
@@ -170,6 +178,7 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 		return
 	}
 	w.judge(r, changes)
+	w.crowd.judge(changes)
 }
 
 func (w *witness) changeOf(s layout.BucketKey, before, next expr.Item) change {
@@ -207,6 +216,7 @@ func (w *witness) step() {
 	now := time.Now().UnixMilli()
 	w.settled(now)
 	w.compare(now)
+	w.crowd.step()
 	for _, r := range w.ops {
 		if r.judged {
 			continue

@@ -1,0 +1,442 @@
+package explore
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A crowd judges programs that take slots, by the holders as they see themselves. It knows the leases, their channels of loss, and who was
+// killed. It knows neither epochs nor heartbeats. Its rules:
+//
+//   - A request is admitted only where all holders at work together have no more slots than the limit, or than one before it within
+//     the config TTL. A holder is at work until it is killed, is told of its loss, or begins to settle its lease.
+//   - A rejected request fell short at some time since it came. Slots count as taken while a request or a settlement is under way, and a
+//     fifth of a term after a loss. They also count for two terms after a kill, or a write of unknown outcome.
+//   - The free and the held slots of an item are together the slots that it has. A later holder has a greater fencing number.
+//   - Three terms later no slot is lost: each process gets all that the holders at work leave, and none more. Who was at work when all was
+//     over still is, unless there was a fault or the bucket was deleted.
+type crowd struct {
+	*witness
+	limits map[string][]setting
+	leases []*leased
+	doubts []doubt
+}
+
+// A doubt is slots that may count as held until a time though nobody holds them.
+type doubt struct {
+	entity string
+	slots  int64
+	over   int64 // epoch milliseconds
+}
+
+// term is that of all slots, and theSlots the name of their limit.
+const (
+	term     = 10 * time.Second
+	theSlots = "slots"
+)
+
+// holder is what a crowd knows of the holder of a lease.
+type holder struct {
+	lost    <-chan struct{}
+	fence   int64
+	settles *running // nil while nobody has begun to settle the lease
+	noted   bool     // it was judged when it came
+	over    bool     // its slots are held no more, or a doubt says for how long
+}
+
+// split parts limits into those of slots and the others.
+func split(limits []zlimit.Limit) (slots, rates []zlimit.Limit) {
+	for _, l := range limits {
+		if l.Term > 0 {
+			slots = append(slots, l)
+		} else {
+			rates = append(rates, l)
+		}
+	}
+	return slots, rates
+}
+
+// request returns what an operation asks for.
+func (o *Op) request() zlimit.Amounts {
+	if o.Slots == 0 {
+		return o.Amounts
+	}
+	all := zlimit.Amounts{theSlots: o.Slots}
+	maps.Copy(all, o.Amounts)
+	return all
+}
+
+// admitted notes a lease with slots.
+func (o *order) admitted(le *leased) {
+	if le.asked.Slots == 0 || le.lease.Degraded() {
+		return
+	}
+	le.lost, le.fence = le.lease.Lost(), le.lease.Fence()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.witness.crowd.leases = append(o.witness.crowd.leases, le)
+}
+
+// isLost reports whether the holder of a lease knows that it is lost.
+func (h *holder) isLost() bool {
+	select {
+	case <-h.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// isAtWork reports whether a holder believes that it holds its slots, and does work.
+func (le *leased) isAtWork() bool {
+	return !le.asked.port.dead.Load() && le.settles == nil && !le.isLost()
+}
+
+// charges reports whether a request of an entity takes slots of another one.
+func (k *crowd) charges(r *running, entity string) bool {
+	return slices.Contains(k.program.Initial.chain(r.Entity), entity)
+}
+
+// atWork returns the slots of all holders at work. Those of a bucket that was deleted since are left out.
+func (k *crowd) atWork(entity string) (slots int64) {
+	for _, le := range k.leases {
+		if k.charges(le.asked, entity) && le.isAtWork() && !k.isDeleted(le.asked) {
+			slots += le.asked.Slots
+		}
+	}
+	return slots
+}
+
+// isDeleted reports whether the bucket of a request was deleted since the request came, or may have been.
+func (k *crowd) isDeleted(r *running) bool {
+	return slices.ContainsFunc(k.ops, func(o *running) bool {
+		return o.Kind == Delete && k.charges(r, o.Entity) && (!o.ended || o.over > r.since)
+	})
+}
+
+// bounds returns the least and the most slots that there may have been since a time, by a process's knowledge.
+func (k *crowd) bounds(entity string, since int64) (least, most int64) {
+	all, least := k.limits[entity], int64(1<<40)
+	for i, s := range all {
+		if i+1 < len(all) && all[i+1].at < since-configTTL.Milliseconds() {
+			continue
+		}
+		if len(s.limits) == 0 {
+			least = 0
+		}
+		for _, l := range s.limits {
+			least, most = min(least, l.Capacity), max(most, l.Capacity)
+		}
+	}
+	return least, most
+}
+
+// mayLack reports whether a request may have met stored limits without slots.
+func (k *crowd) mayLack(r *running) bool {
+	if k == nil || r.Slots == 0 {
+		return false
+	}
+	return slices.ContainsFunc(k.program.Initial.chain(r.Entity), func(entity string) bool {
+		least, _ := k.bounds(entity, r.begun)
+		return least == 0
+	})
+}
+
+// stored returns the slots of the stored limits, 0 for none.
+func (k *crowd) stored(entity string) int64 {
+	last := k.limits[entity][len(k.limits[entity])-1]
+	if len(last.limits) == 0 {
+		return 0
+	}
+	return last.limits[0].Capacity
+}
+
+// taken returns the slots that may count as held, without those of one request.
+func (k *crowd) taken(entity string, but *running) (slots int64) {
+	now := time.Now().UnixMilli()
+	for _, le := range k.leases {
+		if !le.over && k.charges(le.asked, entity) {
+			slots += le.asked.Slots
+		}
+	}
+	for _, d := range k.doubts {
+		if d.entity == entity && now < d.over {
+			slots += d.slots
+		}
+	}
+	for _, r := range k.ops {
+		if r != but && r.Kind == Take && !r.judged && k.charges(r, entity) {
+			slots += r.Slots
+		}
+	}
+	return slots
+}
+
+// slack is how much longer slots may count as held where a clock is ahead.
+func (k *crowd) slack() time.Duration { return 2 * k.program.Initial.Ahead }
+
+// mayHold notes that slots may count as held for a time.
+func (k *crowd) mayHold(r *running, slots int64, d time.Duration) {
+	for _, entity := range k.program.Initial.chain(r.Entity) {
+		k.doubts = append(k.doubts, doubt{entity, slots, time.Now().Add(d + k.slack()).UnixMilli()})
+	}
+}
+
+// step judges what has changed about the holders.
+func (k *crowd) step() {
+	if k == nil {
+		return
+	}
+	for _, le := range k.leases {
+		if !le.noted {
+			le.noted = true
+			k.judgeHolder(le)
+		}
+		if le.over {
+			continue
+		}
+		s := le.settles
+		switch le.over = true; {
+		case le.asked.port.dead.Load():
+			k.mayHold(le.asked, le.asked.Slots, 2*term)
+		case le.isLost():
+			k.mayHold(le.asked, le.asked.Slots, term/5)
+		case s == nil || !s.judged:
+			le.over = false
+		case s.unknown > 0 || s.canceled:
+			k.mayHold(le.asked, le.asked.Slots, 2*term)
+		case s.err != nil:
+			le.over = false // it was not written, and is held on
+		}
+	}
+	for _, r := range k.ops {
+		if r.judged || r.short || r.Kind != Take || r.Slots == 0 {
+			continue
+		}
+		for _, entity := range k.program.Initial.chain(r.Entity) {
+			least, _ := k.bounds(entity, r.begun)
+			r.short = r.short || k.taken(entity, r)+r.Slots > least
+		}
+	}
+}
+
+// judgeHolder judges the holders when another one has come.
+func (k *crowd) judgeHolder(le *leased) {
+	for _, entity := range k.program.Initial.chain(le.asked.Entity) {
+		if _, most := k.bounds(entity, le.asked.begun); k.atWork(entity) > most {
+			k.blame("crowd", "%s: %q is admitted, and %d slots of %s are held by holders at work, of %d", k.name(le.asked), le.asked.Op,
+				k.atWork(entity), entity, most)
+		}
+	}
+	for _, other := range k.leases {
+		if other.asked.ended && other.asked.Entity == le.asked.Entity && other.asked.over < le.asked.since && other.fence >= le.fence {
+			k.blame("fence", "%s: %q has the fencing number %d, and %q before it %d", k.name(le.asked), le.asked.Op, le.fence, other.asked.Op, other.fence)
+		}
+	}
+}
+
+// fault notes that a write of slots may be done or not. It may move all slots of its process.
+func (k *crowd) fault(c *call) {
+	if k == nil || c.op == nil || c.kind != writeCall {
+		return
+	}
+	slots, known := int64(0), false
+	for _, le := range k.leases {
+		if le.asked.port == c.port {
+			slots += le.asked.Slots
+			known = known || le.asked == c.op
+		}
+	}
+	if !known {
+		slots += c.op.Slots
+	}
+	k.mayHold(c.op, slots, 2*term)
+}
+
+// judge judges the counters of an item.
+func (k *crowd) judge(changes []change) {
+	if k == nil {
+		return
+	}
+	for _, c := range changes {
+		if c.next == nil {
+			continue
+		}
+		for _, s := range c.next.Slots {
+			if s.Free+s.Even+s.Odd != s.Capacity {
+				k.blame("slots", "%s has %d free slots, and %d and %d held ones, of %d", c.entity, s.Free, s.Even, s.Odd, s.Capacity)
+			}
+		}
+	}
+}
+
+// digest returns a digest of the memory of a crowd.
+func (k *crowd) digest() (sum uint64) {
+	if k == nil {
+		return 0
+	}
+	for _, le := range k.leases {
+		sum += digestOf(le.asked.id(), le.isAtWork(), le.over, le.fence, le.settles.id(), k.isDeleted(le.asked))
+	}
+	now := time.Now().UnixMilli()
+	for _, d := range k.doubts {
+		if now < d.over {
+			sum += digestOf(d)
+		}
+	}
+	return sum
+}
+
+// kill ends a process at once. Its calls under way never reach the store, except those that the store has answered with a delay.
+func (p *port) kill() {
+	p.dead.Store(true)
+	p.learn(digestOf("dead", time.Now().UnixNano()))
+	for _, c := range p.waiting() {
+		if c.port == p && !c.orphan && p.withdraw(c) {
+			c.answer <- &store.Error{Op: "call", Err: store.ErrClosed}
+		}
+	}
+}
+
+// finishSlots asks each process for all slots, when nothing else has gone on for three terms. Calls of processes come before the clock.
+func (o *order) finishSlots() {
+	k := o.witness.crowd
+	if k == nil {
+		return
+	}
+	before := slices.DeleteFunc(slices.Clone(k.leases), func(le *leased) bool { return !le.isAtWork() || k.isDeleted(le.asked) })
+	const steps = 12
+	clock := o.begin(Op{Kind: Rest, For: 3 * term, Steps: steps}, -1, 0, o.ports[len(o.ports)-1])
+	if o.rest(clock) != nil {
+		return
+	}
+	for _, le := range k.leases {
+		switch s := le.settles; {
+		case s != nil && s.err != nil && s.unknown == 0 && !le.isLost() && !le.asked.port.dead.Load():
+			le.doubt = true
+			o.giveBack(le.asked.port, le)
+		case slices.Contains(before, le) && o.left == o.program.Faults.Most && !le.isAtWork():
+			o.blame("kept", "%q has lost its slots, and nothing else went on", le.asked.Op)
+		}
+	}
+	for process, l := range o.limiters {
+		for _, entity := range o.entities() {
+			if len(k.limits[entity]) > 0 && !o.ports[process].dead.Load() {
+				o.askSlots(o.ports[process], l, entity)
+			}
+		}
+	}
+}
+
+// blame is blame of the witness for another goroutine than the scheduler's.
+func (o *order) blame(rule, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.witness.blame(rule, "in the end, "+format, args...)
+}
+
+// askSlots asks a process for all slots that the holders at work leave, and for one more.
+func (o *order) askSlots(p *port, l *zlimit.RateLimiter, entity string) {
+	k, free := o.witness.crowd, int64(1<<40)
+	for _, e := range o.program.Initial.chain(entity) {
+		n := int64(0)
+		for _, le := range k.leases {
+			if k.charges(le.asked, e) && le.isAtWork() {
+				n += le.asked.Slots
+			}
+		}
+		if k.stored(e) == 0 {
+			return
+		}
+		free = min(free, k.stored(e)-n)
+	}
+	if free > 0 {
+		lease := o.askForSlots(p, l, entity, free)
+		if lease == nil {
+			return
+		}
+		defer o.giveBack(p, lease)
+	}
+	if lease := o.askForSlots(p, l, entity, 1); lease != nil {
+		o.blame("exact", "%c gets one more slot of %s than there are", 'A'+p.process, entity)
+		o.giveBack(p, lease)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.program.Initial.chain(entity) {
+		if s := o.witness.shards[e][0].FindSlots(theSlots); s == nil || s.Capacity != k.stored(e) {
+			k.blame("exact", "in the end, %s has %+v, and not %d slots", e, s, k.stored(e))
+		}
+	}
+}
+
+// askForSlots asks for so many slots. Those that there are have to be given.
+func (o *order) askForSlots(p *port, l *zlimit.RateLimiter, entity string, n int64) *leased {
+	r := o.begin(hold(entity, n), -1, 0, p)
+	le, err := o.acquire(r.context(), r, l)
+	o.ended(r, err)
+	var exceeded *zlimit.ExceededError
+	if err != nil && !errors.As(err, &exceeded) {
+		o.blame("exact", "%c asks for %d slots of %s: %v", 'A'+p.process, n, entity, err)
+	}
+	return le
+}
+
+// Vocabulary of slots.
+func hold(entity string, n int64) Op { return Op{Kind: Take, Entity: entity, Slots: n} }
+
+func holdAnd(amount int64) Op {
+	o := take("c", amount)
+	o.Slots = 1
+	return o
+}
+
+func slotsOf(n int64) zlimit.Limit { return zlimit.Slots(theSlots, n, zlimit.Term(term)) }
+
+// passing lets time pass in steps, between which calls may happen.
+func passing(d time.Duration, steps int) Op { return Op{Kind: Rest, For: d, Steps: steps} }
+
+// slotGrammars are those of requests that hold slots. A step of time is half a term, or a whole one: then beats are lost.
+func slotGrammars() []Grammar {
+	alone := Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}
+	beside := Initial{Limits: map[string][]zlimit.Limit{"c": {zlimit.PerDay("rpm", 10), slotsOf(2)}}}
+	family := Initial{Family: true, Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}, "d": {slotsOf(2)}, "p": {slotsOf(3)}}}
+	ahead, shared := alone, beside
+	ahead.Ahead, shared.Coalescing = term/5, true
+	nearly := passing(2*term-term/10, 1)
+	rollback, commit, die := Op{Kind: Rollback}, Op{Kind: Adjust}, Op{Kind: Die}
+	half, whole, both := rest(term/2), rest(term), passing(2*term, 4)
+
+	words := []Op{hold("c", 1), hold("c", 2), rollback, die, half, whole, both}
+	hasty := []Op{hold("c", 1), rollback, nearly, half}
+	mixed := []Op{holdAnd(2), hold("c", 2), take("c", 8), rollback, commit, die, both}
+	shards := []Op{
+		holdAnd(2), hold("c", 1), take("c", 8), rollback, {Kind: Split, Entity: "c"}, {Kind: Merge, Entity: "c"}, both,
+	}
+	operator := []Op{
+		hold("c", 1), rollback, both, set("c", slotsOf(1)), set("c", slotsOf(3)), {Kind: Delete, Entity: "c"},
+	}
+	children := []Op{hold("c", 1), hold("c", 2), hold("d", 2), rollback, die, both}
+	one, two := []Op{hold("c", 1)}, []Op{hold("c", 1), rollback}
+	return []Grammar{
+		{Name: "slots, cold", Initial: alone, Words: [2][]Op{words, words}},
+		{Name: "slots", Initial: alone, Warm: [2][]Op{one, two}, Words: [2][]Op{words, words}},
+		{Name: "slots, ahead", Initial: ahead, Warm: [2][]Op{nil, one}, Words: [2][]Op{hasty, hasty}},
+		{Name: "slots, rates", Initial: beside, Warm: [2][]Op{{holdAnd(1)}, {take("c", 1)}}, Words: [2][]Op{mixed, mixed}},
+		{
+			Name: "slots, split", Initial: beside,
+			Warm: [2][]Op{{holdAnd(1), {Kind: Split, Entity: "c"}}, {take("c", 1)}}, Words: [2][]Op{shards, shards},
+		},
+		{Name: "slots, operator", Initial: alone, Warm: [2][]Op{one, one}, Words: [2][]Op{operator, operator}},
+		{Name: "slots, family", Initial: family, Warm: [2][]Op{one, nil}, Words: [2][]Op{children, children}},
+		{
+			Name: "slots, one process", Initial: shared, Warm: [2][]Op{one, nil}, Words: [2][]Op{mixed, mixed}, Shared: true,
+			Others: []Op{hold("c", 1)},
+		},
+	}
+}
