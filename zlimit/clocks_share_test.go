@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,7 +14,8 @@ import (
 
 // TestClocksShareWhatFlowsIn has four processes whose clocks differ by up to half a second ask for one bucket all the time, some without a
 // wait and some in a queue that stays full. Once they have met, each gets a fifth to a third. All of them together get no more than flows in
-// by the clock that is furthest ahead. They follow that clock, and do not drive each other further.
+// by the clock that is furthest ahead. They follow that clock, and do not drive each other further. Nobody is passed by who came later, and no admission is
+// earlier than in one right bucket by more than that clock is ahead.
 func TestClocksShareWhatFlowsIn(t *testing.T) {
 	leads := []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}
 	const most = 500 * time.Millisecond
@@ -23,7 +25,8 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 			began := time.Now()
 			end := began.Add(80 * time.Second)
 			admitted := make([]atomic.Int64, len(leads)) // once they have met
-			var all atomic.Int64
+			var mu sync.Mutex
+			var all []stayed
 			var group sync.WaitGroup
 			for i, lead := range leads {
 				l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return time.Now().Add(lead) }))
@@ -31,8 +34,11 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 					random := rand.New(rand.NewPCG(uint64(i), uint64(caller)))
 					group.Go(func() {
 						for time.Now().Before(end) {
+							came := time.Since(began)
 							if _, err := l.Wait(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(wait)); err == nil {
-								all.Add(1)
+								mu.Lock()
+								all = append(all, stayed{came, time.Since(began)})
+								mu.Unlock()
 								if time.Since(began) > 20*time.Second {
 									admitted[i].Add(1)
 								}
@@ -52,9 +58,14 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 					t.Errorf("wait %v: the process that is %v ahead gets %d of %d", wait, leads[i], got, sum)
 				}
 			}
-			lasted := time.Since(began) + most + wait
-			if bound := 1 + int64(lasted/(50*time.Millisecond)) + 1; all.Load() > bound {
-				t.Errorf("wait %v: %d are admitted, want at most %d", wait, all.Load(), bound)
+			for k, v := range all { // in the order of admissions
+				if ideal := time.Duration(k-1) * 50 * time.Millisecond; v.admitted < ideal-most {
+					t.Fatalf("wait %v: admission %d is at %v, more than %v before that of one right clock", wait, k, v.admitted, most)
+				}
+			}
+			slices.SortStableFunc(all, func(a, b stayed) int { return int(a.came - b.came) })
+			if !slices.IsSortedFunc(all, func(a, b stayed) int { return int(a.admitted - b.admitted) }) {
+				t.Errorf("wait %v: a caller is passed by another one that came later", wait)
 			}
 			stamp := storedShards(t, newLimiter(t, s), "acme")
 			if ahead := time.Until(time.UnixMilli(stamp[0].RefilledAt)); ahead > most {
@@ -63,6 +74,9 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 		})
 	}
 }
+
+// A stayed is when a caller came, and when it was admitted.
+type stayed struct{ came, admitted time.Duration }
 
 // TestFollowingClockIsSetForward has a clock that is behind by a second be set right and wrong again, beside one that is right. What it
 // follows and what it is set forward add up. The stamps get two seconds ahead of the right clock at most, and no more flows in than by then.

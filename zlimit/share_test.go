@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -432,4 +435,51 @@ func TestBadShares(t *testing.T) {
 	if !errors.As(err, &invalid) || invalid.Field != "limits[rpm]" {
 		t.Errorf("shares in a mixed fleet: %v", err)
 	}
+}
+
+// TestShareWaits has callers of four processes wait for their share, a tenth of a limit of 20 a second, beside others who leave nothing of the
+// rest. They are admitted at the rate of the share.
+func TestShareWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const seconds, callers = 30, 5 // in each process
+		g := &gate{Store: store.Of(newMemory(t))}
+		var group sync.WaitGroup
+		var admitted atomic.Int64
+		start := time.Now()
+		end := start.Add(seconds * time.Second)
+		for process := range 4 {
+			others, l := newLimiter(t, zlimit.StoreOn(g)), newLimiter(t, zlimit.StoreOn(g))
+			if process == 0 {
+				setSystem(t, l, zlimit.PerSecond("rpm", 20).Floor("batch", 20).Share("batch", 10))
+			}
+			group.Go(func() {
+				for time.Now().Before(end) {
+					if _, err := others.Wait(t.Context(), as("", zlimit.Amounts{"rpm": 1}), zlimit.MaxWait(time.Minute)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			for range callers {
+				group.Go(func() {
+					for time.Now().Before(end) {
+						if _, err := l.Wait(t.Context(), as("batch", zlimit.Amounts{"rpm": 1}), zlimit.MaxWait(time.Minute)); err != nil {
+							t.Error(err)
+							return
+						}
+						if time.Now().Before(end) {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+		}
+		group.Wait()
+		if got, want := admitted.Load(), int64(2*seconds); got < want-2 || got > want+20 {
+			t.Errorf("%d of the share are admitted in %d seconds, want %d, and a burst", got, seconds, want)
+		}
+		if calls := g.writes.Load() + g.reads.Load(); calls > 3*20*seconds {
+			t.Errorf("%d calls of the store for %d tokens", calls, 20*seconds)
+		}
+	})
 }

@@ -162,6 +162,7 @@ func (c *Config) combine(status *Status, shards []*State, p *Params, d *Demand, 
 		if d.Priority == "" || !isPartOf(part.Name, p.Name, d.Priority) {
 			continue
 		}
+		status.Parted = true
 		status.Own, usable, most = has, max(usable, has), max(most, part.capacityAt(now))
 		switch {
 		case !checked:

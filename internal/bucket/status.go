@@ -16,6 +16,7 @@ type Status struct {
 	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
 	Kept      int64            // left to others by the demand's priority, millitokens
 	Own       int64            // what is left of the part that is guaranteed to the demand's priority, millitokens
+	Parted    bool             // the demand has a part of the limit of its own
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
 	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -158,7 +159,7 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		}
 		s := p.last
 		if p.last = nil; s == nil {
-			s = tk.items.draw(p.bucket)
+			s = tk.roomier(p, tk.items.draw(p.bucket))
 		}
 		if !tk.isStrained(p.bucket) && tk.isUneven(p.level, s) {
 			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
@@ -184,6 +185,26 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		}
 	}
 	return ErrContended
+}
+
+// freshTime is how old images are at most by which a shard is preferred to another one. By older ones, all processes would prefer the same.
+const freshTime = 100 * time.Millisecond
+
+// roomier returns a shard, or another drawn one that is left with more, for callers that wait. So the queues of shards stay alike, at no cost:
+// it goes by images alone.
+func (tk *taker) roomier(p *party, s *shard) *shard {
+	if !p.bucket.isSplit() || !p.demand.Waits() {
+		return s
+	}
+	other, now := tk.items.draw(p.bucket), tk.now()
+	i, j := s.image.Load(), other.image.Load()
+	if i == nil || j == nil || !i.exists || !j.exists || now-min(i.seenAt, j.seenAt) > freshTime.Milliseconds() {
+		return s
+	}
+	if at, ok := p.limits.Config.Roomiest([]*bucket.State{&i.State, &j.State}, &p.demand, now); ok && at == 1 {
+		return other
+	}
+	return s
 }
 
 // maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails,

@@ -121,7 +121,7 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 				continue
 			}
 			last = max(last, s.Wait)
-			yields = yields || s.Short && s.Kept > 0
+			yields = yields || s.Short && (s.Kept > 0 || s.Parted)
 			if s.ResetsAt == 0 {
 				continue
 			}

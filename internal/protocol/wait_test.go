@@ -24,6 +24,7 @@ func TestEdge(t *testing.T) {
 	}
 	rate := func(wait int64) bucket.Status { return bucket.Status{Short: wait > 0, Wait: wait} }
 	yields := func(wait int64) bucket.Status { return bucket.Status{Short: wait > 0, Wait: wait, Kept: 7} }
+	parted := func(wait int64) bucket.Status { return bucket.Status{Short: wait > 0, Wait: wait, Parted: true} }
 	for _, test := range []struct {
 		name     string
 		statuses []bucket.Status
@@ -39,6 +40,7 @@ func TestEdge(t *testing.T) {
 		{"no quota", []bucket.Status{rate(6000)}, 0},
 		{"a priority", []bucket.Status{yields(3000), rate(6000)}, 6 * time.Second},
 		{"a priority, at once nearly", []bucket.Status{yields(1), quota(5000, false)}, 100 * time.Millisecond},
+		{"a priority with a share, behind a queue", []bucket.Status{parted(3000)}, 3 * time.Second},
 		{"a priority too late", []bucket.Status{yields(10_001), quota(5000, true)}, 0},
 		{"never", []bucket.Status{rate(bucket.Never), quota(5000, true)}, 0},
 	} {
