@@ -305,6 +305,9 @@ func (i *configItem) change(action AuditAction) change {
 	if within := i.widerOf(); within != "" {
 		made.details.Set("within", expr.S(within))
 	}
+	if seen := i.seen(); seen.ruled.Kind() != expr.KindNone {
+		made.details.Set("cascade", seen.ruled)
+	}
 	if i.days != nil && *i.days != 0 {
 		made.details.Set("audit_retention_days", expr.N(*i.days))
 	}

@@ -43,6 +43,8 @@ type Resolved struct {
 	DisabledBy Source `json:"disabled_by,omitempty"`
 	// BypassedBy is the level that has requests counted alone, see [LimitService.Bypass]; "" where limits hold.
 	BypassedBy Source `json:"bypassed_by,omitempty"`
+	// Cascade is the policy stored for them, see [Config.Cascade]; CascadeInherit where [Entity.Cascade] says it.
+	Cascade CascadePolicy `json:"cascade,omitempty"`
 }
 
 // Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
@@ -55,9 +57,9 @@ func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	return found[0].Config, found[0].refused()
 }
 
-// Set replaces the whole config of a level, except [Config.Within]. A config without it keeps the stored one, so a
-// change of limits ends no budget over several resources. [LimitService.Update] changes a part, and
-// [ResourceService.Put] has a resource lie within none.
+// Set replaces the whole config of a level, except [Config.Within] and [Config.Cascade]. A config without one of them keeps
+// the stored one, so a change of limits ends no budget over several resources. [LimitService.Update] changes a part, and
+// [ResourceService.Put] takes both from a resource.
 func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -73,6 +75,7 @@ func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	}
 	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		next := config
+		next.Cascade = cmp.Or(config.Cascade, i.cascades())
 		if next.Within = cmp.Or(config.Within, i.widerOf()); next.Within != i.widerOf() {
 			if err := s.admitWider(ctx, at.Resource, next.Within); err != nil {
 				return nil, nil, err
@@ -121,14 +124,14 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 	return err
 }
 
-// Delete deletes the config of a level, if there is any. A resource within another one stays within it:
-// [ResourceService.Put] changes that.
+// Delete deletes the config of a level, if there is any. What [Config.Within] and [Config.Cascade] say of the level stays:
+// [LimitService.Update] changes that.
 func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	if err := at.validate(); err != nil {
 		return err
 	}
 	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
-		return i.become(Config{Within: i.widerOf()}, nil, by)
+		return i.become(Config{Within: i.widerOf(), Cascade: i.cascades()}, nil, by)
 	})
 	return err
 }
@@ -148,10 +151,11 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 		return Resolved{}, publicError("resolve limits", err)
 	}
 	found := limits.Detail.(*resolved)
-	if len(found.limits) == 0 {
-		return Resolved{OnUnavailable: found.policy, DisabledBy: found.disabledBy, BypassedBy: found.bypassedBy}, noLimits(entity, resource)
+	all := Resolved{slices.Clone(found.limits), found.source, found.policy, found.disabledBy, found.bypassedBy, found.cascade}
+	if len(all.Limits) == 0 {
+		return all, noLimits(entity, resource)
 	}
-	return Resolved{slices.Clone(found.limits), found.source, found.policy, found.disabledBy, found.bypassedBy}, nil
+	return all, nil
 }
 
 // Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the
@@ -193,6 +197,7 @@ type configItem struct {
 	policy   *string
 	zone     *string
 	said     *expr.Value // whether requests are served; nil where the level cannot say it
+	cascade  *expr.Value // whether parents are charged; nil where the level cannot say it
 	within   *string     // the wider resource; nil where the level is none of a resource
 	days     *int64      // that audit events are kept; nil where the level does not say
 	encode   func() expr.Item
@@ -221,7 +226,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		i.version, i.managed = &resource.ConfigVersion, &resource.ManagedVersion
 		i.within = &resource.Within
 		i.declared, i.policy, i.zone, i.encode = &resource.DeclaredVersion, &resource.OnUnavailable, &resource.Zone, resource.Encode
-		i.said = &resource.Switch
+		i.said, i.cascade = &resource.Switch, &resource.Cascade
 	default:
 		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.Entity, Resource: c.storedResource()}}
 		if item != nil {
@@ -229,7 +234,8 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		}
 		i.limits, i.sessions = &entity.Limits, &entity.Sessions
 		i.version, i.managed = &entity.ConfigVersion, &entity.ManagedVersion
-		i.policy, i.zone, i.said, i.encode = &entity.OnUnavailable, &entity.Zone, &entity.Switch, entity.Encode
+		i.policy, i.zone, i.encode = &entity.OnUnavailable, &entity.Zone, entity.Encode
+		i.said, i.cascade = &entity.Switch, &entity.Cascade
 	}
 	if layout.Readable(err) != nil {
 		return nil, err
@@ -240,7 +246,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 
 // config returns the config of the item. Its list of limits is not nil.
 func (i *configItem) config() (config Config, err error) {
-	config.Limits, config.AuditRetention, config.Within = []Limit{}, i.auditRetention(), i.widerOf()
+	config.Limits, config.AuditRetention, config.Within, config.Cascade = []Limit{}, i.auditRetention(), i.widerOf(), i.cascades()
 	if *i.policy != "" {
 		if config.OnUnavailable, err = ParseFailurePolicy(*i.policy); err != nil {
 			return Config{}, &store.ItemError{Key: i.key, Attribute: "on_unavailable", Err: err}
@@ -304,6 +310,14 @@ func (i *configItem) widerOf() string {
 		return ""
 	}
 	return *i.within
+}
+
+// cascades returns the item's policy.
+func (i *configItem) cascades() CascadePolicy {
+	if i.cascade == nil {
+		return CascadeInherit
+	}
+	return cascadePolicy(*i.cascade)
 }
 
 // limitOf returns a limit that is stored in an item with a zone.
@@ -416,7 +430,7 @@ func (i *configItem) fill(want Config) {
 	if want.OnUnavailable != PolicyInherit {
 		policy = want.OnUnavailable.String()
 	}
-	others := *i.policy != policy || i.widerOf() != want.Within
+	others := *i.policy != policy || i.widerOf() != want.Within || i.cascades() != want.Cascade
 	if i.declared != nil && *i.declared == *i.version && others && *i.zone == zone && sameLimits(i.stored(), limits) {
 		*i.declared++
 	}
@@ -424,6 +438,9 @@ func (i *configItem) fill(want Config) {
 	*i.policy, *i.zone = policy, zone
 	if i.within != nil {
 		*i.within = want.Within
+	}
+	if i.cascade != nil && i.cascades() != want.Cascade {
+		*i.cascade = want.Cascade.value()
 	}
 	if i.days != nil {
 		*i.days = int64(want.AuditRetention / day)
@@ -449,16 +466,15 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, 
 	w := store.Write{Kind: store.Put, Key: i.key}
 	difference, action := int64(0), ActionLimitsSet
 	var before expr.Item
-	seenSwitch, says := i.switchValue(), said.Kind() != expr.KindNone
+	seen, says := i.seen(), said.Kind() != expr.KindNone
 	switch {
 	case want.IsZero() && !says && i.item == nil:
 		return &cachedLevel{}, nil, nil
 	case want.IsZero() && !says:
 		w.Kind, difference, action = store.Delete, -1, ActionLimitsDeleted
-		w.Expr, err = i.removal(*i.version, seenSwitch)
+		w.Expr, err = i.unchanged(layout.RemoveLevel(seen.version), layout.RemoveConfig, seen)
 		next = &cachedLevel{}
 	default:
-		seen := *i.version
 		if i.item != nil {
 			before = i.change("").details
 		}
@@ -477,7 +493,7 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, 
 			difference = 1
 			w.Expr, err = layout.Insert()
 		} else {
-			w.Expr, err = i.replacement(seen, seenSwitch)
+			w.Expr, err = i.unchanged(layout.ReplaceLevel(seen.version), layout.ReplaceConfig, seen)
 		}
 		next = &cachedLevel{Config: want, said: i.switched(), version: *i.version}
 	}
@@ -529,6 +545,7 @@ func (s *LimitService) change(
 	if lock != nil {
 		keys = append(keys, s.l.Managed.lockKey())
 	}
+	var cascades CascadePolicy // before
 	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, by, err := s.l.readToChange(ctx, keys...)
 		if err == nil && lock != nil {
@@ -542,6 +559,7 @@ func (s *LimitService) change(
 			return false, err
 		}
 		var writes []store.Write
+		cascades = open.cascades()
 		if next, writes, err = plan(open, by); err != nil {
 			return false, err
 		}
@@ -567,6 +585,9 @@ func (s *LimitService) change(
 	})
 	if err = publicError("set limits", err); errors.Is(err, ErrContended) {
 		err = fmt.Errorf("%w: %v", err, at)
+	}
+	if err == nil && next.Cascade != cascades {
+		_, err = s.bind(ctx, at, nil) // other programs go by the copies in the buckets
 	}
 	return next, err
 }

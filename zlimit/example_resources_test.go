@@ -65,11 +65,11 @@ func ExampleResourceService_Get() {
 	}
 	fmt.Println(limiter.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4o", Within: "models"}))
 	r, err := limiter.Resources.Get(ctx, "gpt-4o")
-	fmt.Printf("%+v %v\n", r, err)
+	fmt.Println(r.ID, "within", r.Within, err)
 	fmt.Println(limiter.Resources.Put(ctx, zlimit.Resource{ID: "models", Within: "gpt-4o"}))
 	// Output:
 	// <nil>
-	// {ID:gpt-4o Within:models} <nil>
+	// gpt-4o within models <nil>
 	// zlimit: invalid within "gpt-4o": makes a circle, or a chain of more than three resources: gpt-4o within models within gpt-4o
 }
 

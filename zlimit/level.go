@@ -68,9 +68,9 @@ func (v Level) validate() error {
 	return nil
 }
 
-// A Config is the content of a level: limits, the failure policy, and the wider resource of a resource. Limits and
-// failure policy each come from the first level that has it, in the order of [Source]. So a level may have a failure
-// policy and leave its limits to the next one.
+// A Config is the content of a level: limits, the failure policy, whether parents are charged, and the wider resource of
+// a resource. Limits, failure policy and cascade policy each come from the first level that has it, in the order of
+// [Source]. So a level may have a failure policy and leave its limits to the next one.
 type Config struct {
 	Limits []Limit `json:"limits"`
 	// OnUnavailable is the failure policy of requests that do not set one. PolicyInherit leaves it to the next level, and that of
@@ -81,6 +81,9 @@ type Config struct {
 	// entity cascades to. Each limit of a request has to be one of the resource, or of one that it lies within. A chain has three
 	// resources at most.
 	Within string `json:"within,omitempty"`
+	// Cascade says whether requests charge the parent of their entity. CascadeInherit leaves it to the next level, and at
+	// last to [Entity.Cascade]. The system has none.
+	Cascade CascadePolicy `json:"cascade,omitempty"`
 	// AuditRetention is for the system alone, in whole days. Audit events of the namespace written from now on are kept
 	// so long. 0 stands for the table's [RateLimiter.SetAuditRetention], 90 days by default.
 	AuditRetention time.Duration `json:"-"`
@@ -88,13 +91,13 @@ type Config struct {
 
 // IsZero reports whether the config says nothing.
 func (c *Config) IsZero() bool {
-	return len(c.Limits) == 0 && c.OnUnavailable == PolicyInherit && c.AuditRetention == 0 && c.Within == ""
+	return len(c.Limits) == 0 && c.OnUnavailable == PolicyInherit && c.AuditRetention == 0 && c.Within == "" && c.Cascade == CascadeInherit
 }
 
 // Same reports whether two configs say the same. The order of their limits does not count.
 func (c *Config) Same(other *Config) bool {
 	return c.OnUnavailable == other.OnUnavailable && c.AuditRetention == other.AuditRetention && c.Within == other.Within &&
-		slices.Equal(inOrder(c.Limits), inOrder(other.Limits))
+		c.Cascade == other.Cascade && slices.Equal(inOrder(c.Limits), inOrder(other.Limits))
 }
 
 // check validates a config that is to be stored at a level, and puts its limits in order. A zero config passes.
@@ -108,7 +111,7 @@ func (c *Config) check(at Level, field string) error {
 	if c.AuditRetention != 0 && at != (Level{}) {
 		return &ValidationError{Field: "audit retention", Value: c.AuditRetention.String(), Reason: "is for the system alone"}
 	}
-	if err := c.checkWithin(at); err != nil {
+	if err := cmp.Or(c.checkWithin(at), c.Cascade.check(at)); err != nil {
 		return err
 	}
 	if err := validateLimits(field, c.Limits, time.Second); err != nil {

@@ -60,6 +60,7 @@ type resolved struct {
 	limits     []Limit
 	source     Source
 	policy     FailurePolicy // of the first level that has one
+	cascade    CascadePolicy // so, too
 	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
 	told       *atomic.Bool  // that they are stale
 	disabledBy Source        // the level that has requests refused; "" where they are served
@@ -422,9 +423,10 @@ func (rd *levelReading) keep(ctx context.Context, at int, next *cachedLevel) {
 func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generation uint64) *protocol.Limits {
 	found := resolved{readAt: levels[0].readAt, generation: generation, again: new(atomic.Int64), told: new(atomic.Bool)}
 	epoch, within := int64(math.MaxInt64), ""
-	owner := levels[len(levels)-1].owner
+	owner, cascade := charging(levels)
+	found.cascade = cascade
 	for i, level := range levels {
-		if found.refused == nil && level.refuses(found.source, owner) {
+		if found.refused == nil && level.refuses(found.source) {
 			found.refused = level.refused
 		}
 		epoch = min(epoch, level.epoch)

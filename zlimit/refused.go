@@ -80,16 +80,6 @@ func unsupported(refused *layout.RefusedError) *UnsupportedError {
 	return e
 }
 
-// refuses reports whether a request is refused for what other programs limit by at a level. A kill switch holds at
-// every level, and so does who says whether a parent is charged, where there is one. All else is about the limits of
+// refuses reports whether a request is refused for what other programs limit by at a level. That is about the limits of
 // the level. They do not hold where a level before it has some: its source is that of the limits so far.
-func (v *cachedLevel) refuses(source Source, owner layout.Owner) bool {
-	return v.refused != nil && slices.ContainsFunc(v.refused.Refused, func(r layout.Refusal) bool {
-		switch r.Feature {
-		case &layout.FeatureCascadePolicy:
-			return owner.Parent != ""
-		default:
-			return source == ""
-		}
-	})
-}
+func (v *cachedLevel) refuses(source Source) bool { return v.refused != nil && source == "" }

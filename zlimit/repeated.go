@@ -53,7 +53,7 @@ func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protoco
 
 // copied returns the level as items of buckets repeat it, nil for one that says nothing.
 func (v *cachedLevel) copied() *layout.LevelCopy {
-	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit && v.said == SwitchInherit {
+	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit && v.said == SwitchInherit && v.Cascade == CascadeInherit {
 		return nil
 	}
 	made := &layout.LevelCopy{Version: v.version}
@@ -63,6 +63,10 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 	if v.said != SwitchInherit {
 		disabled := v.said == SwitchDisabled
 		made.Disabled, made.Bypass = &disabled, v.said == SwitchBypassed
+	}
+	if v.Cascade != CascadeInherit {
+		charges := v.Cascade == CascadeAlways
+		made.Cascade = &charges
 	}
 	for _, l := range v.Limits {
 		stored, zone := storedLimit(l)
@@ -108,6 +112,9 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 		if made.Bypass {
 			*item.said = SwitchBypassed.value()
 		}
+	}
+	if made.Cascade != nil {
+		*item.cascade = expr.Bool(*made.Cascade)
 	}
 	config, err := item.config()
 	return &cachedLevel{Config: config, said: item.switched(), version: made.Version, learned: true}, err

@@ -385,9 +385,12 @@ func TestRestartedProcess(t *testing.T) {
 func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	c := newCrew(t, 0)
 	c.set("key-1", 77)
-	key := layout.EntityConfigKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
-	mark := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("cascade"), 0)}}
-	bound, err := mark.Call(expr.Bool(true)).Bind()
+	if err := c.admin.Limits.Set(t.Context(), zlimit.Level{Entity: "key-1"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
+		t.Fatal(err)
+	}
+	key := layout.EntityConfigKey{NS: c.admin.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key()
+	mark := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("l_rpm_rsa"), 0)}}
+	bound, err := mark.Call(expr.N(5)).Bind()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -10,21 +11,29 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// A Resource is something that requests consume, such as a model. The record of a resource is needed only where the resource lies within
-// a wider one, such as all models.
+// A Resource is something that requests consume, such as a model. The record of a resource is needed only where it says something.
 type Resource struct {
 	ID string `json:"id"`
 	// Within is the wider resource, "" for none. A request of the resource is charged to the buckets of both, for those limits that
 	// each of them has: see [Config.Within].
 	Within string `json:"within,omitempty"`
+	// Cascade says whether requests of the resource charge the parents of their entities, see [Config.Cascade]. A level of an entity that
+	// says it comes before. Of wider resources the word of the request's own resource holds.
+	Cascade CascadePolicy `json:"cascade,omitempty"`
 }
 
-// A ResourceService keeps which resources lie within wider ones. The level of a resource has it, beside the limits: see [Config.Within].
+// A ResourceService keeps which resources lie within wider ones, and which of them charge parents. The level of a resource has it, beside
+// the limits: see [Config.Within] and [Config.Cascade].
 // It is safe for concurrent use.
 type ResourceService struct{ l *RateLimiter }
 
-// Put stores the wider resource of a resource. With an empty Within, the resource lies within none. The limits of the
-// resource stay as they are. A change reaches other processes within their [WithConfigTTL], as a change of limits does.
+// Put stores the wider resource of a resource, and whether its requests charge parents. With an empty Within, the resource lies
+// within none. With an empty Cascade, [Entity.Cascade] says whether parents are charged. The limits of the resource stay as they
+// are. A change reaches other processes within their [WithConfigTTL], as a change of limits does.
+//
+// A changed Cascade is copied to the known buckets besides, and holds for them at once, in every process. That costs what the stamps of
+// [LimitService.Disable] cost. The same goes for [LimitService.Set] and [LimitService.Update] at any level. Leases give back
+// to the parents that they charged. The first policy raises the version asked of programs to 0.16.0.
 //
 // Put returns a [*ValidationError], and has written nothing, where
 //   - a resource would lie within itself, or a chain would have more than three resources, as far as the stored resources tell. Two
@@ -44,18 +53,18 @@ func (s *ResourceService) Put(ctx context.Context, r Resource) error {
 	if r.ID == "" {
 		return validateResource(r.ID)
 	}
-	config := Config{Within: r.Within}
+	config := Config{Within: r.Within, Cascade: r.Cascade}
 	if err := at.validate(); err != nil {
 		return err
 	}
-	if err := config.checkWithin(at); err != nil {
+	if err := cmp.Or(config.checkWithin(at), r.Cascade.check(at)); err != nil {
 		return err
 	}
 	if err := s.l.Limits.checkFleet(r.Within); err != nil {
 		return err
 	}
 	return s.l.Limits.Update(ctx, at, func(c *Config) error {
-		c.Within = r.Within
+		c.Within, c.Cascade = r.Within, r.Cascade
 		return nil
 	})
 }
@@ -66,7 +75,7 @@ func (s *ResourceService) Get(ctx context.Context, id string) (Resource, error) 
 		return Resource{}, validateResource(id)
 	}
 	config, err := s.l.Limits.Get(ctx, Level{Resource: id})
-	return Resource{id, config.Within}, err
+	return Resource{id, config.Within, config.Cascade}, err
 }
 
 // List yields the resources of which something is stored, in alphabetical order. It costs a read of their names, and a consistent read of
@@ -74,7 +83,7 @@ func (s *ResourceService) Get(ctx context.Context, id string) (Resource, error) 
 func (s *ResourceService) List(ctx context.Context) iter.Seq2[Resource, error] {
 	return func(yield func(Resource, error) bool) {
 		for stored, err := range s.l.Limits.List(ctx, LevelQuery{Source: SourceResource}) {
-			if !yield(Resource{stored.Level.Resource, stored.Config.Within}, err) || err != nil {
+			if !yield(Resource{stored.Level.Resource, stored.Config.Within, stored.Config.Cascade}, err) || err != nil {
 				return
 			}
 		}

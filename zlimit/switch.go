@@ -59,30 +59,43 @@ func (i *configItem) switched() Switch {
 	}
 }
 
-// replacement asks for the item as it was read, to put another one in its place.
-func (i *configItem) replacement(version int64, said expr.Value) (expr.Bound, error) {
-	if i.said == nil {
-		return layout.ReplaceConfig(version)
-	}
-	call := layout.ReplaceLevel(version)
-	if said.Kind() == expr.KindNone {
-		call.Unswitched()
-	} else {
-		call.Switched(said)
-	}
-	return call.Bind()
+// A seenLevel is what a level says besides its limits, as it was read.
+type seenLevel struct {
+	version     int64
+	said, ruled expr.Value
 }
 
-// removal asks for the item as it was read, to delete it.
-func (i *configItem) removal(version int64, said expr.Value) (expr.Bound, error) {
-	if i.said == nil {
-		return layout.RemoveConfig(version)
+// seen returns what the item says now.
+func (i *configItem) seen() (seen seenLevel) {
+	seen.version, seen.said = *i.version, i.switchValue()
+	if i.cascade != nil {
+		seen.ruled = *i.cascade
 	}
-	call := layout.RemoveLevel(version)
-	if said.Kind() == expr.KindNone {
+	return seen
+}
+
+// unchanged asks for the item as it was read, to put another one in its place or to delete it. The level of the system has a call of its
+// own. Other programs change what an item says besides limits, and leave its version.
+func (i *configItem) unchanged(call interface {
+	Unswitched()
+	Switched(said expr.Value)
+	Unruled()
+	Ruled(said expr.Value)
+	Bind() (expr.Bound, error)
+}, system func(version int64) (expr.Bound, error), seen seenLevel,
+) (expr.Bound, error) {
+	if i.said == nil {
+		return system(seen.version)
+	}
+	if seen.said.Kind() == expr.KindNone {
 		call.Unswitched()
 	} else {
-		call.Switched(said)
+		call.Switched(seen.said)
+	}
+	if seen.ruled.Kind() == expr.KindNone {
+		call.Unruled()
+	} else {
+		call.Ruled(seen.ruled)
 	}
 	return call.Bind()
 }
@@ -333,12 +346,15 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 	return shards, err
 }
 
-// own has a stamp copy the parent of an entity that was moved, for programs that go by the copy. A later move that the item, as last seen,
+// own has a stamp copy the parent of an entity, and whether it is charged, for programs that go by the copy. A later move that the item, as last seen,
 // tells of stays. So does nothing of a former entity.
 func own(call layout.StampCall, o layout.Owner, last *bucket.State, former string) {
 	switch {
 	case o.Generation == 0:
-		return
+		if o.Parent == "" || last.Moved != 0 {
+			return
+		}
+		call.Charge(o.Charges())
 	case last.Moved <= o.Generation:
 		call.Own(o.Charges(), o.Generation, o.Incarnation)
 	case former != o.Incarnation:
@@ -371,5 +387,6 @@ func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said S
 		}
 	}
 	_, said = deciding(levels)
-	return said, levels[len(levels)-1].owner, nil
+	owner, _ = charging(levels)
+	return said, owner, nil
 }

@@ -35,6 +35,7 @@ type Resource struct {
 	Doc           string // may be empty
 	Limits        []*Limit
 	OnUnavailable string // as a System has it
+	Cascade       string // "always", "never", "inherit", or "" where the document does not say it
 	Within        *Wider // nil where the document does not say it, and for the resource of an entity
 }
 
@@ -50,6 +51,7 @@ type Entity struct {
 	ID            string
 	Limits        []*Limit // for every resource that it has no limits for; none where the file has none
 	OnUnavailable string   // as a System has it, for every resource for which the entity does not say it
+	Cascade       string   // so, too
 	Resources     []*Resource
 }
 

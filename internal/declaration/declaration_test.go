@@ -38,7 +38,7 @@ func TestErrors(t *testing.T) {
 		{"system: {limit: {}}", "1:10: system has an unknown key limit"},
 		{"entities: {}", "1:11: entities is empty"},
 		{"entities: {'#': {limits: {rpm: {rate: 1/s}}}}", `1:12: entity "#" must hold only ASCII letters`},
-		{"entities: {a: {}}", "1:12: entity a has neither limits nor on_unavailable nor resources"},
+		{"entities: {a: {}}", "1:12: entity a has neither limits nor on_unavailable nor cascade nor resources"},
 		{"entities: {a: {resources: {}}}", "1:27: entity a: resources is empty"},
 		{"entities: {a: {resources: {gpt: {}}}}", "1:28: entity a: resource gpt has neither limits nor on_unavailable"},
 		{"resources: {gpt: {doc: x}}", "1:13: resource gpt has neither limits nor on_unavailable"},
@@ -51,6 +51,8 @@ func TestErrors(t *testing.T) {
 		{"entities: {a: {resources: {gpt: {within: b, on_unavailable: block}}}}", "entity a: resource gpt has an unknown key within"},
 		{"resources: {gpt: {on_unavailable: never}}", `1:35: resource gpt: on_unavailable is "never", want block or allow`},
 		{"resources: {gpt: {on_unavailable: [block]}}", "1:35: resource gpt: on_unavailable is not a text"},
+		{"resources: {gpt: {cascade: true}}", `1:28: resource gpt: cascade is "true", want always, never or inherit`},
+		{"system: {cascade: never}", "system has an unknown key cascade"},
 		{"entities: {a: {on_unavailable: Allow}}", `1:32: entity a: on_unavailable is "Allow", want block or allow`},
 		{"entities: {a: {resources: {gpt: {on_unavailable: ''}}}}", `1:50: entity a: resource gpt: on_unavailable is "", want block or allow`},
 		{"entities: {a: {audit_retention_days: 7}}", "1:16: entity a has an unknown key audit_retention_days"},
@@ -111,6 +113,9 @@ func draw(t *rapid.T) *declaration.Declaration {
 			if r.OnUnavailable = policy(label, "block", "allow"); len(r.Limits) > 0 {
 				r.OnUnavailable = policy(label, "", "block", "allow")
 			}
+			if len(r.Limits) > 0 {
+				r.Cascade = policy(label+" cascade", "", "always", "never", "inherit")
+			}
 			if within := rapid.SampledFrom([]string{"-", "", "", "y", "12", "~"}).Draw(t, label+" within"); label == "" && within != "-" {
 				r.Within = &declaration.Wider{Name: within}
 			}
@@ -130,8 +135,8 @@ func draw(t *rapid.T) *declaration.Declaration {
 	}
 	d.Resources = resources("")
 	for i, id := range []string{"acme", "1:30", "0x1F", "12", "~"}[:rapid.IntRange(0, 4).Draw(t, "entities")] {
-		e := &declaration.Entity{ID: id, Limits: limits(id, 0), OnUnavailable: policy(id, "", "block", "allow"), Resources: resources(id)}
-		if len(e.Limits)+len(e.Resources)+len(e.OnUnavailable) > 0 && i < 4 {
+		e := &declaration.Entity{ID: id, Limits: limits(id, 0), OnUnavailable: policy(id, "", "block", "allow"), Cascade: policy(id+" cascade", "", "", "always", "never"), Resources: resources(id)}
+		if len(e.Limits)+len(e.Resources)+len(e.OnUnavailable)+len(e.Cascade) > 0 && i < 4 {
 			d.Entities = append(d.Entities, e)
 		}
 	}

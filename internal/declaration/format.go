@@ -17,7 +17,7 @@ func Format(d *Declaration) ([]byte, error) {
 	}
 	if d.System != nil {
 		system := mapping()
-		addLevel(system, d.System.Limits, d.System.OnUnavailable)
+		addLevel(system, d.System.Limits, d.System.OnUnavailable, "")
 		if d.System.RetentionDays > 0 {
 			add(system, "audit_retention_days", number(d.System.RetentionDays))
 		}
@@ -30,7 +30,7 @@ func Format(d *Declaration) ([]byte, error) {
 		entities := mapping()
 		for _, e := range d.Entities {
 			entity := mapping()
-			addLevel(entity, e.Limits, e.OnUnavailable)
+			addLevel(entity, e.Limits, e.OnUnavailable, e.Cascade)
 			if len(e.Resources) > 0 {
 				add(entity, "resources", resourcesNode(e.Resources))
 			}
@@ -54,12 +54,15 @@ func add(to *yaml.Node, key string, value *yaml.Node) {
 }
 
 // addLevel adds the content of a level: limits, and a failure policy.
-func addLevel(to *yaml.Node, limits []*Limit, policy string) {
+func addLevel(to *yaml.Node, limits []*Limit, policy, cascade string) {
 	if len(limits) > 0 {
 		add(to, "limits", limitsNode(limits))
 	}
 	if policy != "" {
 		add(to, "on_unavailable", scalar(policy))
+	}
+	if cascade != "" {
+		add(to, "cascade", scalar(cascade))
 	}
 }
 
@@ -78,7 +81,7 @@ func resourcesNode(resources []*Resource) *yaml.Node {
 	all := mapping()
 	for _, r := range resources {
 		resource := mapping()
-		addLevel(resource, r.Limits, r.OnUnavailable)
+		addLevel(resource, r.Limits, r.OnUnavailable, r.Cascade)
 		if r.Within != nil {
 			add(resource, "within", scalar(r.Within.Name))
 		}

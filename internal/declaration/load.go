@@ -122,14 +122,15 @@ func (l *loader) entity(p document.Pair) *Entity {
 	l.Object(p.Value, p.Pos, what, document.Keys{
 		"limits":         func(n *yaml.Node) { e.Limits = l.limits(n, what) },
 		"on_unavailable": func(n *yaml.Node) { e.OnUnavailable = l.policy(n, what) },
+		"cascade":        func(n *yaml.Node) { e.Cascade = l.cascade(n, what) },
 		"resources": func(n *yaml.Node) {
 			for _, p := range l.entries(n, what+": resources") {
 				e.Resources = append(e.Resources, l.entityResource(what, p))
 			}
 		},
 	})
-	if l.Failed() == failed && e.Limits == nil && e.OnUnavailable == "" && e.Resources == nil {
-		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable nor resources", what)
+	if l.Failed() == failed && e.Limits == nil && e.OnUnavailable == "" && e.Cascade == "" && e.Resources == nil {
+		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable nor cascade nor resources", what)
 	}
 	return e
 }
@@ -188,20 +189,25 @@ func (l *loader) checkWithin(d *Declaration) {
 func (l *loader) resourceLevel(p document.Pair, what string, r *Resource, keys document.Keys, required ...string) {
 	keys["limits"] = func(n *yaml.Node) { r.Limits = l.limits(n, what) }
 	keys["on_unavailable"] = func(n *yaml.Node) { r.OnUnavailable = l.policy(n, what) }
+	keys["cascade"] = func(n *yaml.Node) { r.Cascade = l.cascade(n, what) }
 	failed := l.Failed()
 	l.Object(p.Value, p.Pos, what, keys, required...)
-	if l.Failed() == failed && r.Limits == nil && r.OnUnavailable == "" && r.Within == nil {
+	if l.Failed() == failed && r.Limits == nil && r.OnUnavailable == "" && r.Cascade == "" && r.Within == nil {
 		rest := ""
 		if keys["within"] != nil {
 			rest = " nor within"
 		}
-		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable%s", what, rest)
+		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable nor cascade%s", what, rest)
 	}
 }
 
 // policy reads what happens to requests while the store is unavailable.
 func (l *loader) policy(n *yaml.Node, what string) string {
 	return l.Choice(n, what+": on_unavailable", "block", "allow")
+}
+
+func (l *loader) cascade(n *yaml.Node, what string) string {
+	return l.Choice(n, what+": cascade", "always", "never", "inherit")
 }
 
 // limits reads the limits of a level.

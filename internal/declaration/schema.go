@@ -70,6 +70,10 @@ func JSONSchema() ([]byte, error) {
 			"doc":   text("one line for the comment of a Go field"),
 			"go":    object{"type": "string", "pattern": goName.String(), "description": "name of the Go field"},
 		}, "rate")}},
+		"cascade": object{
+			"enum":        []string{"always", "never", "inherit"},
+			"description": "whether requests charge the parent of their entity; inherit leaves it to the next level and to the entity, and without it what is stored stays",
+		},
 		"on_unavailable": object{
 			"enum":        []string{"block", "allow"},
 			"description": "what happens to requests while the store is unavailable; without it, what the next level says",
@@ -82,19 +86,22 @@ func JSONSchema() ([]byte, error) {
 		"resource": says(closed("what an application consumes", object{
 			"limits":         ref("limits"),
 			"on_unavailable": ref("on_unavailable"),
+			"cascade":        ref("cascade"),
 			"within": object{
 				"type": []string{"string", "null"}, "maxLength": grammar.MaxName, "pattern": `^[A-Za-z0-9_.\-:@/+|=~%]*$`,
 				"description": "the wider resource that requests of this one are charged to as well, such as models; empty for none, and without it what is stored stays",
 			},
 			"doc": text("one line for the comment of the Go type"),
 			"go":  object{"type": "string", "pattern": goName.String(), "description": "name of the Go type"},
-		}), "limits", "on_unavailable", "within"),
+		}), "limits", "on_unavailable", "cascade", "within"),
 		"entity": closed("somebody with limits of its own", object{
 			"limits":         ref("limits"),
 			"on_unavailable": ref("on_unavailable"),
+			"cascade":        ref("cascade"),
 			"resources": named("limits for single resources", nameForm, grammar.MaxName, closed("the limits for one resource", object{
 				"limits":         ref("limits"),
 				"on_unavailable": ref("on_unavailable"),
+				"cascade":        ref("cascade"),
 			})),
 		}),
 	}

@@ -716,6 +716,12 @@ func (c StampCall) Inherit(cascade bool, moved int64, incarnation, former string
 	c.Pick(stampInherit, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation), expr.S(former))
 }
 
+// Charge copies whether the parent of an entity that was never moved is charged.
+//   - cascade: whether it is charged
+func (c StampCall) Charge(cascade bool) {
+	c.Pick(stampCharge, "", expr.Bool(cascade))
+}
+
 // Under names the parent.
 //   - parent: entity id of the parent
 func (c StampCall) Under(parent string) {
@@ -780,6 +786,17 @@ func (c ReplaceLevelCall) Unswitched() {
 	c.Pick(replaceLevelUnswitched, "")
 }
 
+// Unruled asks that the level does not say whether parents are charged.
+func (c ReplaceLevelCall) Unruled() {
+	c.Pick(replaceLevelUnruled, "")
+}
+
+// Ruled asks that the level still has this value. Other programs change it alone, as the one of switched.
+//   - said: its former value
+func (c ReplaceLevelCall) Ruled(said expr.Value) {
+	c.Pick(replaceLevelRuled, "", said)
+}
+
 // Switched asks that the level still has this value. Other programs change it alone, and leave the number of writes as
 // it is.
 //   - said: its former value
@@ -801,6 +818,17 @@ func RemoveLevel(version int64) RemoveLevelCall {
 // Unswitched asks that the level does not say whether requests are refused.
 func (c RemoveLevelCall) Unswitched() {
 	c.Pick(removeLevelUnswitched, "")
+}
+
+// Unruled asks that the level does not say whether parents are charged.
+func (c RemoveLevelCall) Unruled() {
+	c.Pick(removeLevelUnruled, "")
+}
+
+// Ruled asks that the level still has this value. Other programs change it alone, as the one of switched.
+//   - said: its former value
+func (c RemoveLevelCall) Ruled(said expr.Value) {
+	c.Pick(removeLevelRuled, "", said)
 }
 
 // Switched asks that the level still has this value. Other programs change it alone, and leave the number of writes as

@@ -731,6 +731,7 @@ const (
 	stampExcuse
 	stampOwn
 	stampInherit
+	stampCharge
 	stampUnder
 	stampAlone
 )
@@ -784,6 +785,12 @@ var stampOperation = expr.Operation{
 				expr.Set(expr.Attr("pinc"), 2),
 			},
 		},
+		stampCharge: {
+			Name:   "charge",
+			Slots:  1,
+			Where:  []expr.Condition{expr.Absent(expr.Attr("pgen"))},
+			Update: []expr.Action{expr.Set(expr.Attr("cascade"), 0)},
+		},
 		stampUnder: {
 			Name:   "under",
 			Slots:  1,
@@ -833,6 +840,8 @@ var removeConfigOperation = expr.Operation{
 // The clauses of ReplaceLevel.
 const (
 	replaceLevelUnswitched = iota
+	replaceLevelUnruled
+	replaceLevelRuled
 	replaceLevelSwitched
 )
 
@@ -847,6 +856,15 @@ var replaceLevelOperation = expr.Operation{
 			Name:  "unswitched",
 			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
 		},
+		replaceLevelUnruled: {
+			Name:  "unruled",
+			Where: []expr.Condition{expr.Absent(expr.Attr("cascade"))},
+		},
+		replaceLevelRuled: {
+			Name:  "ruled",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("cascade"), 0)},
+		},
 		replaceLevelSwitched: {
 			Name:  "switched",
 			Slots: 1,
@@ -858,6 +876,8 @@ var replaceLevelOperation = expr.Operation{
 // The clauses of RemoveLevel.
 const (
 	removeLevelUnswitched = iota
+	removeLevelUnruled
+	removeLevelRuled
 	removeLevelSwitched
 )
 
@@ -871,6 +891,15 @@ var removeLevelOperation = expr.Operation{
 		removeLevelUnswitched: {
 			Name:  "unswitched",
 			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
+		},
+		removeLevelUnruled: {
+			Name:  "unruled",
+			Where: []expr.Condition{expr.Absent(expr.Attr("cascade"))},
+		},
+		removeLevelRuled: {
+			Name:  "ruled",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("cascade"), 0)},
 		},
 		removeLevelSwitched: {
 			Name:  "switched",

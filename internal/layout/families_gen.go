@@ -13,8 +13,6 @@ import (
 var (
 	// a limit that is not stored as a session quota has the length of a session
 	FeatureSessionQuota = Feature{Name: "session quota", Since: "0.15.0"}
-	// a level, and not the entity, says whether the parent is charged
-	FeatureCascadePolicy = Feature{Name: "cascade policy", Since: "0.16.0"}
 )
 
 // appendBucketLimit appends the attributes of a limit to an item.

@@ -472,7 +472,10 @@ type EntityConfig struct {
 	// false
 	Switch expr.Value
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
-	Zone     string
+	Zone string
+	// cascade: whether requests charge the parent of their entity; absent where the next level decides, and at last the
+	// record of the entity. Clients before 0.16.0 do not obey it
+	Cascade  expr.Value
 	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
 	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
 
@@ -483,7 +486,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 11+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 12+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -504,6 +507,9 @@ func (it *EntityConfig) Encode() expr.Item {
 	}
 	if it.Zone != "" {
 		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
+	}
+	if it.Cascade.Kind() != expr.KindNone {
+		item = append(item, expr.Attribute{Name: "cascade", Value: it.Cascade})
 	}
 	for i := range it.Sessions {
 		item = appendConfigSession(item, &it.Sessions[i])
@@ -557,6 +563,8 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 			it.Switch = d.value(a)
 		case "sched_tz":
 			it.Zone = d.text(a)
+		case "cascade":
+			it.Cascade = d.value(a)
 		case "entity_id", "resource", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			d.refuse(refusedInEntityConfig, a)
@@ -581,7 +589,6 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 
 // refusedInEntityConfig has the attributes of other programs by which an entity config item is refused.
 var refusedInEntityConfig = refusals{
-	{name: "cascade", feature: &FeatureCascadePolicy},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
@@ -604,7 +611,10 @@ type ResourceConfig struct {
 	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
 	// next level decides. The text bypass where requests are counted, and no limit refuses them; another text counts as
 	// false
-	Switch   expr.Value
+	Switch expr.Value
+	// cascade: whether requests charge the parent of their entity; absent where the next level decides, and at last the
+	// record of the entity. Clients before 0.16.0 do not obey it
+	Cascade  expr.Value
 	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
 	Limits   []ConfigLimit   // l_{limit}_{field}, sorted by name
 
@@ -614,7 +624,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -638,6 +648,9 @@ func (it *ResourceConfig) Encode() expr.Item {
 	}
 	if it.Switch.Kind() != expr.KindNone {
 		item = append(item, expr.Attribute{Name: "disabled", Value: it.Switch})
+	}
+	if it.Cascade.Kind() != expr.KindNone {
+		item = append(item, expr.Attribute{Name: "cascade", Value: it.Cascade})
 	}
 	for i := range it.Sessions {
 		item = appendConfigSession(item, &it.Sessions[i])
@@ -695,6 +708,8 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			it.Zone = d.text(a)
 		case "disabled":
 			it.Switch = d.value(a)
+		case "cascade":
+			it.Cascade = d.value(a)
 		case "resource", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			d.refuse(refusedInResourceConfig, a)
@@ -719,7 +734,6 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 
 // refusedInResourceConfig has the attributes of other programs by which a resource config item is refused.
 var refusedInResourceConfig = refusals{
-	{name: "cascade", feature: &FeatureCascadePolicy},
 	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 

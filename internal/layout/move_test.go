@@ -33,6 +33,8 @@ func TestMoveAsks(t *testing.T) {
 	own.Own(true, 4, "a")
 	inherit := Stamp(now)
 	inherit.Inherit(true, 4, "a", "b")
+	charge := Stamp(now)
+	charge.Charge(true)
 	hold, err := HoldEntity(3)
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +67,8 @@ func TestMoveAsks(t *testing.T) {
 		{"stamp after a later move", bind(own.Bind()), bucket(pgen(5), pinc("a")), false},
 		{"stamp of a bucket of a former entity", bind(inherit.Bind()), bucket(pgen(5), pinc("b")), true},
 		{"stamp of a bucket that another one has stamped", bind(inherit.Bind()), bucket(pgen(5), pinc("a")), false},
+		{"stamp of a bucket of an entity that was never moved", bind(charge.Bind()), bucket(), true},
+		{"stamp of a bucket that tells of a move", bind(charge.Bind()), bucket(pgen(1), pinc("a")), false},
 	} {
 		if got := test.write.Holds(test.item); got != test.holds {
 			t.Errorf("%s: the write holds: %t, want %t", test.name, got, test.holds)

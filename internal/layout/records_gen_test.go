@@ -571,6 +571,11 @@ var calls = []operationCall{
 		c.Inherit(true, 1, "x", "x")
 		return c.Bind()
 	}},
+	{"Stamp Charge", func() (expr.Bound, error) {
+		c := Stamp(1)
+		c.Charge(true)
+		return c.Bind()
+	}},
 	{"Stamp Under", func() (expr.Bound, error) {
 		c := Stamp(1)
 		c.Under("x")
@@ -603,6 +608,16 @@ var calls = []operationCall{
 		c.Unswitched()
 		return c.Bind()
 	}},
+	{"ReplaceLevel Unruled", func() (expr.Bound, error) {
+		c := ReplaceLevel(1)
+		c.Unruled()
+		return c.Bind()
+	}},
+	{"ReplaceLevel Ruled", func() (expr.Bound, error) {
+		c := ReplaceLevel(1)
+		c.Ruled(expr.Bool(true))
+		return c.Bind()
+	}},
 	{"ReplaceLevel Switched", func() (expr.Bound, error) {
 		c := ReplaceLevel(1)
 		c.Switched(expr.Bool(true))
@@ -614,6 +629,16 @@ var calls = []operationCall{
 	{"RemoveLevel Unswitched", func() (expr.Bound, error) {
 		c := RemoveLevel(1)
 		c.Unswitched()
+		return c.Bind()
+	}},
+	{"RemoveLevel Unruled", func() (expr.Bound, error) {
+		c := RemoveLevel(1)
+		c.Unruled()
+		return c.Bind()
+	}},
+	{"RemoveLevel Ruled", func() (expr.Bound, error) {
+		c := RemoveLevel(1)
+		c.Ruled(expr.Bool(true))
 		return c.Bind()
 	}},
 	{"RemoveLevel Switched", func() (expr.Bound, error) {

@@ -46,13 +46,12 @@ func TestRefusedIsWhole(t *testing.T) {
 		{Name: "l_rpm_cp", Value: expr.N(1)},
 		{Name: "l_rpm_ra", Value: expr.N(2)},
 		{Name: "l_rpm_rp", Value: expr.N(3)},
-		{Name: "cascade", Value: expr.Bool(true)},
 		{Name: "l_rpm_rsa", Value: expr.N(5)},
 		{Name: "l_rpm_soft", Value: expr.Bool(true)},
 	})
 	it, err := DecodeResourceConfig(item)
 	var refused *RefusedError
-	if !errors.As(err, &refused) || len(refused.Refused) != 2 || refused.Key != key || Readable(err) != nil || len(it.Limits) != 1 || it.Limits[0].RefillAmount != 2 {
+	if !errors.As(err, &refused) || len(refused.Refused) != 1 || refused.Key != key || Readable(err) != nil || len(it.Limits) != 1 || it.Limits[0].RefillAmount != 2 {
 		t.Errorf("DecodeResourceConfig() = %+v, %v", it, err)
 	}
 	_, err = DecodeResourceConfig(append(item, expr.Attribute{Name: "l_tpm_cp", Value: expr.N(1)}))

@@ -33,6 +33,7 @@ type LevelCopy struct {
 	Limits        []RepeatedLimit `json:"limits,omitempty"`
 	Disabled      *bool           `json:"disabled,omitempty"` // nil where the next level says it
 	Bypass        bool            `json:"bypass,omitempty"`   // requests are counted alone, and not disabled
+	Cascade       *bool           `json:"cascade,omitempty"`  // whether parents are charged; nil where the next level says it
 }
 
 // A RepeatedLimit is a limit of a [LevelCopy].

@@ -45,6 +45,7 @@ var kinds = []struct {
 	{"w_", "rsa", nil, "0.15.0"},
 	{"l_", "soft", nil, "0.17.0"},
 	{"w_", "soft", nil, "0.17.0"},
+	{"", "cascade", nil, "0.16.0"},
 	{"", "disabled", func(v expr.Value) bool { return v.Kind() == expr.KindS && v.Text() == Bypass }, "0.17.0"},
 	{"l_", "fl", func(v expr.Value) bool { return v.Kind() == expr.KindS && strings.Contains(v.Text(), "+") }, "0.17.1"}, // guaranteed shares
 }

@@ -63,12 +63,14 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	return levels, nil
 }
 
-// ownerBy returns the owner of an entity by the levels of it, the first of which is for the resource of a request. A move binds where
-// one of its buckets tells of it. The other levels may know the former parent.
+// ownerBy returns the owner of an entity by the levels of it, the first of which is for the resource of a request: whether the parent is
+// charged is said for that resource, and holds for the wider ones. A move binds where one of the entity's buckets tells of it. The other
+// levels may know the former parent.
 func ownerBy(levels []level) layout.Owner {
 	owner := levels[0].limits.Owner
 	for i := range levels[1:] {
 		if later := levels[1+i].limits.Owner; later.Generation > owner.Generation {
+			later.Cascade = owner.Cascade
 			owner = later
 		}
 	}

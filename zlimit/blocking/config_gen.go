@@ -36,9 +36,9 @@ func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 	return s.core.Get(ctx, at)
 }
 
-// Set replaces the whole config of a level, except [zlimit.Config.Within]. A config without it keeps the stored one, so
-// a change of limits ends no budget over several resources. [LimitService.Update] changes a part, and
-// [ResourceService.Put] has a resource lie within none.
+// Set replaces the whole config of a level, except [zlimit.Config.Within] and [zlimit.Config.Cascade]. A config without
+// one of them keeps the stored one, so a change of limits ends no budget over several resources. [LimitService.Update]
+// changes a part, and [ResourceService.Put] takes both from a resource.
 func (s *LimitService) Set(at zlimit.Level, config zlimit.Config) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -57,8 +57,8 @@ func (s *LimitService) Update(at zlimit.Level, change func(*zlimit.Config) error
 	return s.core.Update(ctx, at, change)
 }
 
-// Delete deletes the config of a level, if there is any. A resource within another one stays within it:
-// [ResourceService.Put] changes that.
+// Delete deletes the config of a level, if there is any. What [zlimit.Config.Within] and [zlimit.Config.Cascade] say of
+// the level stays: [LimitService.Update] changes that.
 func (s *LimitService) Delete(at zlimit.Level) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

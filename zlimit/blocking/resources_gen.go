@@ -9,16 +9,23 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A ResourceService keeps which resources lie within wider ones. The level of a resource has it, beside the limits: see
-// [zlimit.Config.Within]. It is safe for concurrent use.
+// A ResourceService keeps which resources lie within wider ones, and which of them charge parents. The level of a
+// resource has it, beside the limits: see [zlimit.Config.Within] and [zlimit.Config.Cascade]. It is safe for concurrent
+// use.
 type ResourceService struct {
 	core    *zlimit.ResourceService
 	timeout callTimeout
 }
 
-// Put stores the wider resource of a resource. With an empty Within, the resource lies within none. The limits of the
-// resource stay as they are. A change reaches other processes within their [zlimit.WithConfigTTL], as a change of
-// limits does.
+// Put stores the wider resource of a resource, and whether its requests charge parents. With an empty Within, the
+// resource lies within none. With an empty Cascade, [zlimit.Entity.Cascade] says whether parents are charged. The
+// limits of the resource stay as they are. A change reaches other processes within their [zlimit.WithConfigTTL], as a
+// change of limits does.
+//
+// A changed Cascade is copied to the known buckets besides, and holds for them at once, in every process. That costs
+// what the stamps of [LimitService.Disable] cost. The same goes for [LimitService.Set] and [LimitService.Update] at any
+// level. Leases give back to the parents that they charged. The first policy raises the version asked of programs to
+// 0.16.0.
 //
 // Put returns a [*zlimit.ValidationError], and has written nothing, where
 //   - a resource would lie within itself, or a chain would have more than three resources, as far as the stored

@@ -21,8 +21,8 @@ const day = 24 * time.Hour
 // decides about the wider resource of one that declares none.
 func Declared(d *declaration.Declaration) []zlimit.Stored {
 	var levels []zlimit.Stored
-	add := func(at zlimit.Level, limits []*declaration.Limit, policy string, days int64) *zlimit.Config {
-		config := zlimit.Config{Limits: limitsOf(limits), AuditRetention: time.Duration(days) * day}
+	add := func(at zlimit.Level, limits []*declaration.Limit, policy, cascade string, days int64) *zlimit.Config {
+		config := zlimit.Config{Limits: limitsOf(limits), AuditRetention: time.Duration(days) * day, Cascade: zlimit.CascadePolicy(cascade)}
 		switch policy {
 		case zlimit.PolicyBlock.String():
 			config.OnUnavailable = zlimit.PolicyBlock
@@ -33,20 +33,20 @@ func Declared(d *declaration.Declaration) []zlimit.Stored {
 		return &levels[len(levels)-1].Config
 	}
 	if s := d.System; s != nil {
-		add(zlimit.Level{}, s.Limits, s.OnUnavailable, s.RetentionDays)
+		add(zlimit.Level{}, s.Limits, s.OnUnavailable, "", s.RetentionDays)
 	}
 	for _, r := range d.Resources {
-		config := add(zlimit.Level{Resource: r.Name}, r.Limits, r.OnUnavailable, 0)
+		config := add(zlimit.Level{Resource: r.Name}, r.Limits, r.OnUnavailable, r.Cascade, 0)
 		if r.Within != nil {
 			config.Within = cmp.Or(r.Within.Name, nowhere)
 		}
 	}
 	for _, e := range d.Entities {
-		if len(e.Limits) > 0 || e.OnUnavailable != "" {
-			add(zlimit.Level{Entity: e.ID}, e.Limits, e.OnUnavailable, 0)
+		if len(e.Limits) > 0 || e.OnUnavailable != "" || e.Cascade != "" {
+			add(zlimit.Level{Entity: e.ID}, e.Limits, e.OnUnavailable, e.Cascade, 0)
 		}
 		for _, r := range e.Resources {
-			add(zlimit.Level{Entity: e.ID, Resource: r.Name}, r.Limits, r.OnUnavailable, 0)
+			add(zlimit.Level{Entity: e.ID, Resource: r.Name}, r.Limits, r.OnUnavailable, r.Cascade, 0)
 		}
 	}
 	slices.SortFunc(levels, func(a, b zlimit.Stored) int { return a.Level.Compare(b.Level) })

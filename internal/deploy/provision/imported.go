@@ -41,11 +41,12 @@ func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration
 		if l.Config.OnUnavailable != zlimit.PolicyInherit {
 			policy = l.Config.OnUnavailable.String()
 		}
+		cascade := string(l.Config.Cascade)
 		switch at := l.Level; at.Source() {
 		case zlimit.SourceSystem:
 			d.System = &declaration.System{Limits: limits, OnUnavailable: policy, RetentionDays: int64(l.Config.AuditRetention / day)}
 		case zlimit.SourceResource:
-			r := &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: policy}
+			r := &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: policy, Cascade: cascade}
 			if l.Config.Within != "" {
 				r.Within = &declaration.Wider{Name: l.Config.Within}
 			}
@@ -58,9 +59,9 @@ func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration
 				d.Entities = append(d.Entities, e)
 			}
 			if at.Resource == "" {
-				e.Limits, e.OnUnavailable = limits, policy
+				e.Limits, e.OnUnavailable, e.Cascade = limits, policy, cascade
 			} else {
-				e.Resources = append(e.Resources, &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: policy})
+				e.Resources = append(e.Resources, &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: policy, Cascade: cascade})
 			}
 		}
 	}

@@ -12,8 +12,18 @@ import (
 // file does not say it stays within the stored one: operators put resources within others by hand, too.
 const nowhere = "#"
 
+// inherited marks, in a declared level, that wider levels say whether parents are charged. A level of which the file does not say it keeps
+// what is stored, for the same reason.
+const inherited zlimit.CascadePolicy = "inherit"
+
 // resolve returns a declared level as it is to be stored, where another one is stored.
 func resolve(declared, stored zlimit.Stored) zlimit.Stored {
+	switch declared.Config.Cascade {
+	case zlimit.CascadeInherit:
+		declared.Config.Cascade = stored.Config.Cascade
+	case inherited:
+		declared.Config.Cascade = zlimit.CascadeInherit
+	}
 	switch declared.Config.Within {
 	case "":
 		declared.Config.Within = stored.Config.Within

@@ -13,7 +13,7 @@ import (
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"
 )
 
-// TestListingsOfUnsupportedLevels has zae-limiter make the limit of a resource a session, and set a cascade policy of another one. Listings go on past
+// TestListingsOfUnsupportedLevels has zae-limiter make the limits of two resources sessions, in a form that no version knows. Listings go on past
 // both, and name them; what is about them alone fails with their names, and nothing is written.
 func TestListingsOfUnsupportedLevels(t *testing.T) {
 	dsn := "sqlite:" + t.TempDir() + "/limits.db"
@@ -27,7 +27,7 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 		}
 	}
 	mark(t, dsn, "RESOURCE#off", expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(5)})
-	mark(t, dsn, "RESOURCE#cal", expr.Attribute{Name: "cascade", Value: expr.Bool(true)})
+	mark(t, dsn, "RESOURCE#cal", expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(6)})
 	has := func(what string, r run, code int, stdout, stderr []string) {
 		t.Helper()
 		if r.code != code {
@@ -44,9 +44,9 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 			}
 		}
 	}
-	has("list", do("limits", "list", "--details"), 0, []string{"cascade policy (cascade)", "session quota (l_rpm_rsa)", "gpt", "60"}, nil)
+	has("list", do("limits", "list", "--details"), 0, []string{"session quota (l_rpm_rsa)", "gpt", "60"}, nil)
 	has("list as JSON", do("limits", "list", "--details", "-o", "json"), 0, []string{`"unsupported":[{"name":"session quota","attribute":"l_rpm_rsa","since":"0.15.0"}]`}, nil)
-	has("import", do("limits", "import"), 0, []string{"gpt:"}, []string{"left out: resource cal: cascade policy", "left out: resource off: session quota"})
+	has("import", do("limits", "import"), 0, []string{"gpt:"}, []string{"left out: resource cal: session quota", "left out: resource off: session quota"})
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte("resources:\n  \"off\":\n    limits:\n      rpm: 1/min\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 	has("plan", do("limits", "plan", "-f", file), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
 	has("apply", do("limits", "apply", "-f", file, "--yes"), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
 	has("get", do("limits", "get", "--resource", "off"), 1, nil, []string{"session quota"})
-	has("set", do("limits", "set", "--resource", "cal", "--limit", "rpm=1/min"), 1, nil, []string{"cascade policy"})
+	has("set", do("limits", "set", "--resource", "cal", "--limit", "rpm=1/min"), 1, nil, []string{"session quota"})
 	has("acquire", do("acquire", "alice", "off", "--consume", "rpm=1"), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
 	has("acquire of another", do("acquire", "alice", "gpt", "--consume", "rpm=1"), 0, nil, nil)
 }

@@ -16,7 +16,6 @@ import (
 // TestRefusedSources has sources that zae-limiter limits in other ways than the target would. Their plan tells so, with
 // numbers, and a run ends before it writes anything.
 func TestRefusedSources(t *testing.T) {
-	yes := func(name string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.Bool(true)} }
 	number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
 	resource := func(name string) store.Key { return layout.ResourceConfigKey{NS: "ns", Resource: name}.Key() }
 	limits := expr.Item{number("l_rpm_cp", 10), number("l_rpm_ra", 10), number("l_rpm_rp", 60)}
@@ -30,8 +29,7 @@ func TestRefusedSources(t *testing.T) {
 		items []expr.Item
 		want  []string
 	}{
-		{"cascade", []expr.Item{resource("a").Join(expr.Item{yes("cascade")}), resource("b").Join(append(limits, yes("cascade")))}, []string{"2 items with a cascade policy", "attribute cascade"}},
-		{"session", []expr.Item{resource("a").Join(expr.Item{number("l_m_rsa", 5)})}, []string{"1 items with a session quota"}},
+		{"session", []expr.Item{resource("a").Join(expr.Item{number("l_m_rsa", 5)}), resource("b").Join(append(limits, number("l_rpm_rsa", 5)))}, []string{"2 items with a session quota", "attribute l_"}},
 		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, expr.Attribute{Name: "b_rpm_sched", Value: expr.S("2h9x500")}))}, []string{"1 items with a later schedule"}},
 		{"version", []expr.Item{layout.VersionKey{}.Key().Join(version("0.10.0", "0.17.0"))}, []string{"for clients from version 0.17.0"}},
 	} {
@@ -72,7 +70,7 @@ func TestRefusedSources(t *testing.T) {
 	}
 }
 
-// TestRefusedWhileCopied has zae-limiter set the cascade policy of a resource after the start: the run ends, and the target stays closed.
+// TestRefusedWhileCopied has a program make the limit of a resource a session, in a form that no version knows, after the start: the run ends, and the target stays closed.
 func TestRefusedWhileCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.10.0")
@@ -81,7 +79,7 @@ func TestRefusedWhileCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.put(layout.ResourceConfigKey{NS: "ns", Resource: "late"}.Key(), func(item *expr.Item) {
-			*item = append(*item, expr.Attribute{Name: "cascade", Value: expr.Bool(true)})
+			*item = append(*item, expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(5)})
 		})
 		if _, err := m.Finish(t.Context()); !errors.As(err, new(*RefusedError)) {
 			t.Errorf("Finish() = %v, want a RefusedError", err)

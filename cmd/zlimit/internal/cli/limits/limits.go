@@ -95,11 +95,13 @@ func (l level) MarshalJSON() ([]byte, error) {
 		Within        string         `json:"within,omitempty"`
 		Switch        zlimit.Switch  `json:"switch,omitempty"`
 
+		Cascade zlimit.CascadePolicy `json:"cascade,omitempty"`
+
 		Unsupported []zlimit.UnsupportedFeature `json:"unsupported,omitempty"`
 	}
 	b := body{
 		Level: l.Source(), Resource: l.Resource, Entity: l.Entity,
-		Limits: l.config.Limits, Within: l.config.Within, Switch: l.said, Unsupported: l.unsupported,
+		Limits: l.config.Limits, Within: l.config.Within, Cascade: l.config.Cascade, Switch: l.said, Unsupported: l.unsupported,
 	}
 	if b.Limits != nil {
 		b.OnUnavailable = l.config.OnUnavailable.String()
@@ -119,6 +121,9 @@ func printLevel(sh *shell.Shell, l level) error {
 		if l.config.Within != "" {
 			p.Linef("within: %s", l.config.Within)
 		}
+		if l.config.Cascade != zlimit.CascadeInherit {
+			p.Linef("cascade: %s", l.config.Cascade)
+		}
 		if len(l.config.Limits) == 0 {
 			p.Linef("no limits")
 			return
@@ -130,25 +135,28 @@ func printLevel(sh *shell.Shell, l level) error {
 func setCommand(sh *shell.Shell) *cobra.Command {
 	var at levelFlag
 	var limits []string
-	var policy string
+	var policy, cascade string
 	cmd := &cobra.Command{
 		Use:   "set LEVEL --limit LIMIT ...",
 		Short: "Replace the limits of a level",
 		Long: `Set replaces all limits of a level. What is not given stays as it is: the limits
-without --limit, what happens in outages without --on-unavailable.
+without --limit, what happens in outages without --on-unavailable, and whether
+parents are charged without --cascade.
 Processes that use the limits take the change up within their config TTL, which
 is a minute by default. Levels and limits are explained by zlimit limits --help.`,
 		Example: `  zlimit limits set --resource gpt --limit rpm=300/min --limit tpm=400000/min
   zlimit limits set --entity acme --resource gpt --limit tpm=2000000:1000000/min
   zlimit limits set --system --limit rpm=60/min --on-unavailable allow
-  zlimit limits set --entity acme --on-unavailable block`,
+  zlimit limits set --entity acme --on-unavailable block
+  zlimit limits set --entity acme --resource local-llm --cascade never`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := at.check(cmd); err != nil {
 				return err
 			}
 			withPolicy := cmd.Flags().Changed("on-unavailable")
-			if len(limits) == 0 && !withPolicy {
+			withCascade := cmd.Flags().Changed("cascade")
+			if len(limits) == 0 && !withPolicy && !withCascade {
 				return shell.Usagef("limits set: --limit is missing; see %s --help", cmd.CommandPath())
 			}
 			var want, stored zlimit.Config
@@ -161,6 +169,9 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 					return err
 				}
 			}
+			if want.Cascade, err = shell.ParseCascade(cascade); withCascade && err != nil {
+				return err
+			}
 			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				return struct{}{}, l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
 					if len(limits) > 0 {
@@ -168,6 +179,9 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 					}
 					if withPolicy {
 						config.OnUnavailable = want.OnUnavailable
+					}
+					if withCascade {
+						config.Cascade = want.Cascade
 					}
 					stored = *config
 					return nil
@@ -183,6 +197,7 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` to set; repeatable")
 	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.PolicyInherit.String(),
 		"outage `policy`: block, allow")
+	cmd.Flags().StringVar(&cascade, "cascade", "", "charge parents: always, never, `inherit`")
 	return cmd
 }
 
@@ -363,8 +378,10 @@ looks at no parent, and asks no bucket; zlimit available does both.`,
 				BypassedBy    zlimit.Source  `json:"bypassed_by,omitempty"`
 				OnUnavailable string         `json:"on_unavailable"`
 				Limits        []zlimit.Limit `json:"limits"`
+
+				Cascade zlimit.CascadePolicy `json:"cascade,omitempty"`
 			}
-			r := result{args[0], args[1], found.Source, found.DisabledBy, found.BypassedBy, found.OnUnavailable.String(), found.Limits}
+			r := result{args[0], args[1], found.Source, found.DisabledBy, found.BypassedBy, found.OnUnavailable.String(), found.Limits, found.Cascade}
 			return sh.Print(r, func(p *show.Page) {
 				from := "no limits"
 				if len(r.Limits) > 0 {
@@ -378,6 +395,9 @@ looks at no parent, and asks no bucket; zlimit available does both.`,
 					p.Linef("bypassed by the level %s, requests are counted and no limit refuses them", r.BypassedBy)
 				}
 				p.Linef("on unavailable: %s", r.OnUnavailable)
+				if r.Cascade != zlimit.CascadeInherit {
+					p.Linef("cascade: %s", r.Cascade)
+				}
 				if len(r.Limits) > 0 {
 					p.Limits(r.Limits)
 				}

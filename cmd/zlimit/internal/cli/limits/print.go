@@ -104,6 +104,9 @@ func settings(c *zlimit.Config) []setting {
 	if c.Within != "" {
 		all = append(all, setting{"within", c.Within})
 	}
+	if c.Cascade != zlimit.CascadeInherit {
+		all = append(all, setting{"cascade", string(c.Cascade)})
+	}
 	if c.AuditRetention != 0 {
 		all = append(all, setting{"audit_retention_days", strconv.FormatInt(int64(c.AuditRetention/(24*time.Hour)), 10)})
 	}

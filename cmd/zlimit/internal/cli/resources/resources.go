@@ -15,11 +15,14 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resource",
-		Short: "Keep which resources lie within wider ones: put, get, list",
+		Short: "Keep which resources lie within others: put, get, list",
 		Long: `A request of a resource that lies within a wider one, such as gpt-4o within
-models, is charged to both: to each for the limits that the entity has there.`,
-		Example: `  zlimit resource put gpt-4o --within models`,
-		Args:    shell.NoSuchCommand,
+models, is charged to both: to each for the limits that the entity has there.
+It is charged to the parents of the entity, too, where the entity cascades. A
+resource can say otherwise, for all entities.`,
+		Example: `  zlimit resource put gpt-4o --within models
+  zlimit resource put local-llm --cascade never`,
+		Args: shell.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return shell.Usagef("resource: put, get or list is missing; see %s --help", cmd.CommandPath())
 		},
@@ -35,38 +38,63 @@ func printResource(sh *shell.Shell, r zlimit.Resource) error {
 		} else {
 			p.Linef("resource %s, within %s", r.ID, r.Within)
 		}
+		if r.Cascade != zlimit.CascadeInherit {
+			p.Linef("cascade: %s", r.Cascade)
+		}
 	})
 }
 
 func putCommand(sh *shell.Shell) *cobra.Command {
-	var within string
+	var within, cascade string
 	var alone bool
 	cmd := &cobra.Command{
-		Use:   "put RESOURCE --within WIDER",
-		Short: "Have a resource lie within a wider one",
+		Use:   "put RESOURCE [--within WIDER] [--cascade POLICY]",
+		Short: "Have a resource lie within a wider one, or spare parents",
 		Long: `Put has a resource lie within a wider one, or with --alone within none. The
 wider one has limits already, its own or those of an entity for it. Three
-resources at most are within one another. The limits of the resource stay as
-they are.
+resources at most are within one another.
 
-Programs before 0.10.1 do not charge wider resources: the table refuses them
-when they start, from the first wider resource on.`,
+With --cascade never, requests of the resource do not charge the parents of
+their entities. With always they do, also of entities that do not cascade. With
+inherit, the entity says it again. The buckets of the resource are stamped, so
+that the policy holds at once. On DynamoDB that reads the whole table.
+
+What is not given stays as it is, as do the limits of the resource.
+
+Programs before 0.10.1 do not charge wider resources, and those before 0.16.0 do
+not obey policies. The table refuses them when they start, from the first wider
+resource and the first policy on.`,
 		Example: `  zlimit resource put gpt-4o --within models
-  zlimit resource put gpt-4o --alone`,
+  zlimit resource put gpt-4o --alone
+  zlimit resource put local-llm --cascade never`,
 		Args: shell.Takes("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if alone == cmd.Flags().Changed("within") {
-				return shell.Usagef("resource put: either --within or --alone must be given")
-			}
-			if within == "" && !alone {
+			wider, policy := cmd.Flags().Changed("within"), cmd.Flags().Changed("cascade")
+			switch {
+			case alone && wider, !alone && !wider && !policy:
+				return shell.Usagef("resource put: either --within or --alone must be given, or --cascade")
+			case wider && within == "":
 				return shell.Usagef("resource put: --within must not be empty")
+			}
+			charges, err := shell.ParseCascade(cascade)
+			if policy && err != nil {
+				return err
 			}
 			dsn, err := sh.Lasting() // no rehearsal: the stored resources decide whether the input is valid
 			if err != nil {
 				return err
 			}
 			r, err := shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Resource, error) {
-				r := zlimit.Resource{ID: args[0], Within: within}
+				r, err := l.Resources.Get(ctx, args[0])
+				if err != nil {
+					return r, err
+				}
+				if wider || alone {
+					r.Within = within
+				}
+				if policy {
+					r.Cascade = charges
+				}
 				return r, l.Resources.Put(ctx, r)
 			})
 			if err != nil {
@@ -77,13 +105,14 @@ when they start, from the first wider resource on.`,
 	}
 	cmd.Flags().StringVar(&within, "within", "", "the wider `resource`")
 	cmd.Flags().BoolVar(&alone, "alone", false, "within none")
+	cmd.Flags().StringVar(&cascade, "cascade", "", "charge parents: always, never, `inherit`")
 	return cmd
 }
 
 func getCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:     "get RESOURCE",
-		Short:   "Show which resource a resource lies within",
+		Short:   "Show what a resource lies within, and whom it charges",
 		Example: `  zlimit resource get gpt-4o`,
 		Args:    shell.Takes("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,6 +152,7 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 				Columns: []show.Column[zlimit.Resource]{
 					show.Text("resource", func(r zlimit.Resource) string { return r.ID }),
 					show.Text("within", func(r zlimit.Resource) string { return r.Within }),
+					show.Text("cascade", func(r zlimit.Resource) string { return string(r.Cascade) }),
 				},
 			}
 			return l.Print(sh)

@@ -33,6 +33,18 @@ func ParseLimits(texts []string) ([]zlimit.Limit, error) {
 	return limits, nil
 }
 
+// ParseCascade parses the cascade policy of a flag.
+func ParseCascade(text string) (zlimit.CascadePolicy, error) {
+	switch p := zlimit.CascadePolicy(text); {
+	case text == "inherit":
+		return zlimit.CascadeInherit, nil
+	case p == zlimit.CascadeAlways, p == zlimit.CascadeNever:
+		return p, nil
+	default:
+		return p, Usagef("--cascade %q must be always, never or inherit", text)
+	}
+}
+
 // ParseAmounts parses values of the form NAME=N, each name once.
 func ParseAmounts(texts []string) (zlimit.Amounts, error) {
 	amounts := zlimit.Amounts{}

@@ -1,0 +1,60 @@
+package zlimit
+
+import (
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+)
+
+// A CascadePolicy says whether requests charge the parent of their entity, see [Config.Cascade].
+type CascadePolicy string
+
+// The values of a [CascadePolicy].
+const (
+	CascadeInherit CascadePolicy = ""       // the next level says it, and at last [Entity.Cascade]
+	CascadeAlways  CascadePolicy = "always" // the parent is charged, also of an entity that does not cascade
+	CascadeNever   CascadePolicy = "never"  // the parent is not charged
+)
+
+// check validates the policy of a level.
+func (p CascadePolicy) check(at Level) error {
+	switch {
+	case p != CascadeInherit && p != CascadeAlways && p != CascadeNever:
+		return &ValidationError{Field: "cascade", Value: string(p), Reason: `must be "", "always" or "never"`}
+	case p != CascadeInherit && at == Level{}:
+		return &ValidationError{Field: "cascade", Value: string(p), Reason: "is not for the system"}
+	default:
+		return nil
+	}
+}
+
+// value returns the policy as items have it.
+func (p CascadePolicy) value() expr.Value {
+	if p == CascadeInherit {
+		return expr.Value{}
+	}
+	return expr.Bool(p == CascadeAlways)
+}
+
+// cascadePolicy returns the policy that an item has. A value of another type says nothing.
+func cascadePolicy(v expr.Value) CascadePolicy {
+	switch {
+	case v.Kind() != expr.KindBool:
+		return CascadeInherit
+	case v.True():
+		return CascadeAlways
+	default:
+		return CascadeNever
+	}
+}
+
+// charging returns the owner by the levels of a bucket, the last of which is the entity's record, and the policy that decides.
+func charging(levels []*cachedLevel) (owner layout.Owner, policy CascadePolicy) {
+	owner = levels[len(levels)-1].owner
+	for _, v := range levels {
+		if policy = v.Cascade; policy != CascadeInherit {
+			owner.Cascade = policy == CascadeAlways && owner.Parent != ""
+			break
+		}
+	}
+	return owner, policy
+}
