@@ -354,7 +354,7 @@ func own(call layout.StampCall, o layout.Owner, last *bucket.State, former strin
 		if o.Parent == "" || last.Moved != 0 {
 			return
 		}
-		call.Charge(o.Charges())
+		call.Charge(o.Charges(), 0)
 	case last.Moved <= o.Generation:
 		call.Own(o.Charges(), o.Generation, o.Incarnation)
 	case former != o.Incarnation:

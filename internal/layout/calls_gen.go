@@ -718,8 +718,9 @@ func (c StampCall) Inherit(cascade bool, moved int64, incarnation, former string
 
 // Charge copies whether the parent of an entity that was never moved is charged.
 //   - cascade: whether it is charged
-func (c StampCall) Charge(cascade bool) {
-	c.Pick(stampCharge, "", expr.Bool(cascade))
+//   - unmoved: generation of its parent, 0
+func (c StampCall) Charge(cascade bool, unmoved int64) {
+	c.Pick(stampCharge, "", expr.Bool(cascade), expr.N(unmoved))
 }
 
 // Under names the parent.

@@ -787,8 +787,8 @@ var stampOperation = expr.Operation{
 		},
 		stampCharge: {
 			Name:   "charge",
-			Slots:  1,
-			Where:  []expr.Condition{expr.Absent(expr.Attr("pgen"))},
+			Slots:  2,
+			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
 			Update: []expr.Action{expr.Set(expr.Attr("cascade"), 0)},
 		},
 		stampUnder: {

@@ -34,7 +34,7 @@ func TestMoveAsks(t *testing.T) {
 	inherit := Stamp(now)
 	inherit.Inherit(true, 4, "a", "b")
 	charge := Stamp(now)
-	charge.Charge(true)
+	charge.Charge(true, 0)
 	hold, err := HoldEntity(3)
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +68,7 @@ func TestMoveAsks(t *testing.T) {
 		{"stamp of a bucket of a former entity", bind(inherit.Bind()), bucket(pgen(5), pinc("b")), true},
 		{"stamp of a bucket that another one has stamped", bind(inherit.Bind()), bucket(pgen(5), pinc("a")), false},
 		{"stamp of a bucket of an entity that was never moved", bind(charge.Bind()), bucket(), true},
+		{"stamp of a bucket that another program has stamped before any move", bind(charge.Bind()), bucket(pgen(0), pinc("a")), true},
 		{"stamp of a bucket that tells of a move", bind(charge.Bind()), bucket(pgen(1), pinc("a")), false},
 	} {
 		if got := test.write.Holds(test.item); got != test.holds {

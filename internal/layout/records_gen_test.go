@@ -573,7 +573,7 @@ var calls = []operationCall{
 	}},
 	{"Stamp Charge", func() (expr.Bound, error) {
 		c := Stamp(1)
-		c.Charge(true)
+		c.Charge(true, 1)
 		return c.Bind()
 	}},
 	{"Stamp Under", func() (expr.Bound, error) {

@@ -22,7 +22,7 @@ def limit_of(l):
         return Limit.per_minute(l["name"], l["amount"]).with_schedule((entry,))
     if "cron" in l:
         return Limit.quota(l["name"], l["amount"], cron=l["cron"], tz=l["zone"])
-    return Limit.per_minute(l["name"], l["amount"])
+    return Limit.per_minute(l["name"], l["amount"], soft=l.get("soft", False))
 
 
 def main(endpoint, table, namespace):
@@ -37,22 +37,42 @@ def main(endpoint, table, namespace):
         answer = "done"
         match ask["do"]:
             case "set":
-                limiter.set_resource_defaults("gpt-4", [limit_of(l) for l in ask["limits"]])
+                limiter.set_resource_defaults(ask.get("resource", "gpt-4"), [limit_of(l) for l in ask["limits"]])
             case "switch":
                 how, entity, resource = ask["how"], ask.get("entity"), ask.get("resource")
                 if entity is None:
-                    ways = {"disable": repository.disable_resource, "enable": repository.enable_resource, "leave": repository.clear_resource_disabled}
+                    ways = {
+                        "disable": repository.disable_resource, "enable": repository.enable_resource,
+                        "bypass": repository.bypass_resource, "leave": repository.clear_resource_disabled,
+                    }
                     ways[how](resource)
                 else:
-                    ways = {"disable": repository.disable_entity, "enable": repository.enable_entity, "leave": repository.clear_entity_disabled}
+                    ways = {
+                        "disable": repository.disable_entity, "enable": repository.enable_entity,
+                        "bypass": repository.bypass_entity, "leave": repository.clear_entity_disabled,
+                    }
                     ways[how](entity, resource)
+            case "cascade":
+                policy, entity, resource = ask["policy"], ask.get("entity"), ask.get("resource")
+                if entity is None and policy is None:
+                    repository.clear_resource_cascade(resource)
+                elif entity is None:
+                    repository.set_resource_cascade(resource, policy)
+                elif policy is None:
+                    repository.clear_entity_cascade(entity, resource)
+                else:
+                    repository.set_entity_cascade(entity, policy, resource)
+            case "create":
+                repository.create_entity(ask["entity"], parent_id=ask.get("parent"), cascade=ask.get("cascade", False))
+            case "move":
+                repository.set_parent(ask["entity"], ask["parent"])
             case "reset":
-                repository.reset_bucket("key-1", "gpt-4", ask["limits"], idempotency_key=ask["id"])
+                repository.reset_bucket("key-1", ask.get("resource", "gpt-4"), ask["limits"], idempotency_key=ask["id"])
             case "top up":
-                repository.top_up("key-1", "gpt-4", ask["amounts"], idempotency_key=ask["id"])
+                repository.top_up("key-1", ask.get("resource", "gpt-4"), ask["amounts"], idempotency_key=ask["id"])
             case _:
                 try:
-                    with limiter.acquire("key-1", "gpt-4", ask["consume"]) as lease:
+                    with limiter.acquire(ask.get("entity", "key-1"), ask.get("resource", "gpt-4"), ask["consume"]) as lease:
                         if ask.get("back"):
                             lease.adjust(**{name: -n for name, n in ask["back"].items()})
                     answer = "admitted"
