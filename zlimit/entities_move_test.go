@@ -259,3 +259,38 @@ func TestMovesMeetRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestMovesMeetNewBuckets has a process with the former record in memory make a bucket after a move, which no stamp could reach. It charges the
+// former parent until the move holds everywhere, as the report told, and not later. A process that meets the bucket in between goes by the
+// record. The same move again mends the copy in the bucket.
+func TestMovesMeetNewBuckets(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx, c := context.Background(), newClock()
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		newChains(t, l, []string{"one", "key-1"}, []string{"two"})
+		acquire(t, other, zlimit.Request{Entity: "key-1", Resource: "whisper", Consume: zlimit.Amounts{"rpd": 1}}) // reads the record
+		report, err := l.Entities.SetParent(ctx, "key-1", "two")
+		if err != nil || report.Buckets != 1 {
+			t.Fatalf("SetParent() = %+v, %v", report, err)
+		}
+		acquire(t, other, ask(zlimit.Amounts{"rpd": 10}))
+		stale := used(t, l, "one")[0]
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 3}))
+		if got := used(t, l, "one"); got[0] != stale {
+			t.Errorf("a process that knows the move has charged the former parent")
+		}
+		c.sleep(report.Everywhere.Sub(c.now()))
+		before := used(t, l, "one", "two")
+		acquire(t, other, ask(zlimit.Amounts{"rpd": 5}))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 7}))
+		if got := used(t, l, "one", "two"); got[0] != before[0] || got[1] != before[1]+12 {
+			t.Errorf("parents have consumed %v after %v, want 12 more of the new one", got, before)
+		}
+		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil { // stamps what came into being meanwhile
+			t.Fatal(err)
+		}
+		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "two" || found.Moved != 1 {
+			t.Errorf("the bucket copies %+v, %v", found.Owner(), err)
+		}
+	})
+}

@@ -207,7 +207,7 @@ func snapshotOf(it *layout.Usage) (Snapshot, bool) {
 		Consumed: make(map[string]Quantity, len(it.Limits)), Events: it.TotalEvents,
 	}
 	for _, l := range it.Limits {
-		if l.Name != bucket.WriteUnits {
+		if l.Name != bucket.WriteUnits && !strings.Contains(l.Name, "#") { // zae-limiter counts overdrafts of soft limits as NAME#od
 			snapshot.Consumed[l.Name] = Quantity(l.Consumed)
 		}
 	}

@@ -193,7 +193,7 @@ func TestUsageOfOneWindowLengthAlone(t *testing.T) {
 }
 
 // TestUsageLeavesOut stores what no program shows: snapshots past their time, of windows that are none or are called
-// otherwise, and write units.
+// otherwise, write units, and overdrafts that zae-limiter counts.
 func TestUsageLeavesOut(t *testing.T) {
 	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
@@ -208,7 +208,7 @@ func TestUsageLeavesOut(t *testing.T) {
 			case 2:
 				item.Window = string(zlimit.WindowHourly)
 			case 3:
-				item.Limits = append(item.Limits, layout.UsageCount{Name: bucket.WriteUnits, Consumed: 9})
+				item.Limits = append(item.Limits, layout.UsageCount{Name: bucket.WriteUnits, Consumed: 9}, layout.UsageCount{Name: "rpm#od", Consumed: 1})
 			}
 			recordItem(t, l, &item)
 		}

@@ -18,10 +18,9 @@ const inherited zlimit.CascadePolicy = "inherit"
 
 // resolve returns a declared level as it is to be stored, where another one is stored.
 func resolve(declared, stored zlimit.Stored) zlimit.Stored {
-	switch declared.Config.Cascade {
-	case zlimit.CascadeInherit:
+	if declared.Config.Cascade == zlimit.CascadeInherit {
 		declared.Config.Cascade = stored.Config.Cascade
-	case inherited:
+	} else if declared.Config.Cascade == inherited {
 		declared.Config.Cascade = zlimit.CascadeInherit
 	}
 	switch declared.Config.Within {
