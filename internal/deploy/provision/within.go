@@ -18,10 +18,12 @@ const inherited zlimit.CascadePolicy = "inherit"
 
 // resolve returns a declared level as it is to be stored, where another one is stored.
 func resolve(declared, stored zlimit.Stored) zlimit.Stored {
-	if declared.Config.Cascade == zlimit.CascadeInherit {
+	switch declared.Config.Cascade {
+	case zlimit.CascadeInherit:
 		declared.Config.Cascade = stored.Config.Cascade
-	} else if declared.Config.Cascade == inherited {
+	case inherited:
 		declared.Config.Cascade = zlimit.CascadeInherit
+	case zlimit.CascadeAlways, zlimit.CascadeNever:
 	}
 	switch declared.Config.Within {
 	case "":
