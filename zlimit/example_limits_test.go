@@ -241,6 +241,38 @@ func ExampleLimitService_Update() {
 
 // An application that declares its limits applies them when it starts, and leaves those alone that an operator has
 // changed.
+func ExampleLimitService_Patch() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	system := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerDay("rpd", 500)}}
+	if err := limiter.Limits.Set(ctx, zlimit.Level{}, system); err != nil {
+		panic(err)
+	}
+	gpt4 := zlimit.Level{Resource: "gpt-4"}
+	for _, change := range []func() error{
+		func() error { return limiter.Limits.Patch(ctx, gpt4, zlimit.PerMinute("rpm", 90)) },
+		func() error { return limiter.Limits.Exclude(ctx, gpt4, "rpd") },
+		func() error { return limiter.Limits.Inherit(ctx, gpt4, "rpm") },
+		func() error { return limiter.Limits.Inherit(ctx, gpt4, "rpd") },
+	} {
+		if err := change(); err != nil {
+			panic(err)
+		}
+		stored, err := limiter.Limits.Get(ctx, gpt4)
+		fmt.Println(stored.Limits, err)
+	}
+	// Output:
+	// [rpd=500/d rpm=90/min] <nil>
+	// [rpm=90/min] <nil>
+	// [rpm=60/min] <nil>
+	// [] <nil>
+}
+
 func ExampleLimitService_Apply() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

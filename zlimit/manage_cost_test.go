@@ -84,6 +84,10 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Set of an entity", 2, 1, 4, 1, func() error {
 		return l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "b"}, zlimit.Config{Limits: limits})
 	})
+	of := zlimit.Level{Entity: "q", Resource: "b"}
+	measure("Patch of an entity and a resource, without limits", 3, 1+3, 6, 3, func() error { return l.Limits.Patch(ctx, of, limits[0]) })
+	measure("Exclude", 2, 1, 4, 1, func() error { return l.Limits.Exclude(ctx, of, "tpm") })
+	measure("Inherit, all of it", 3, 1+3, 6, 3, func() error { return l.Limits.Inherit(ctx, of, "tpm", "rpm") })
 	measure("DeleteEntity", 2, 1, 6, 3, func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "p", Resource: "b"}) })
 	measure("DeleteEntity of nothing", 1, 1, 0, 0, func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "p", Resource: "b"}) })
 	measure("DeleteResource", 2, 1, 6, 2, func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "b"}) })

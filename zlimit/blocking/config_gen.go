@@ -172,6 +172,52 @@ func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, err
 	})
 }
 
+// Patch sets single limits of a level, and leaves the others that hold there as they are. Limits of those names are
+// replaced, and other ones are added.
+//
+// A level has either limits of its own, or those of the next wider one, as a whole. So a level without limits gets a
+// copy of the others of the wider one. From then on it does not follow changes of those: [LimitService.Inherit] copies
+// them again. The wider level of an entity and a resource is the entity's default, the resource or the system: the
+// first with limits. That of a resource is the system. The copy is stored as limits of the level, so other programs
+// read it as they do.
+//
+// An entity's default stands before the limits of every resource, so it has no wider level. Patch and
+// [LimitService.Exclude] change one that has limits, and return [zlimit.ErrNoLimits] otherwise.
+//
+// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels where the level has no
+// limits.
+func (s *LimitService) Patch(at zlimit.Level, limits ...zlimit.Limit) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Patch(ctx, at, limits...)
+}
+
+// Inherit makes limits of a level those of the next wider one again: each gets the value that it has there, or goes
+// where the wider one has none of the name. Where all limits are those of the wider level then, the level has none of
+// its own any more, and follows the wider one. Otherwise it has copies, see [LimitService.Patch].
+//
+// An entity's default and the system have no wider level: Inherit is a [*zlimit.ValidationError] there. It returns
+// [zlimit.ErrNoLimits] for a name that neither level has. It costs what [LimitService.Update] costs, and a consistent
+// read of up to three levels.
+func (s *LimitService) Inherit(at zlimit.Level, names ...string) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Inherit(ctx, at, names...)
+}
+
+// Exclude leaves limits out that hold at a level, whether they are its own or those of the next wider one. The others
+// stay, as [LimitService.Patch] says. A request that names such a limit is a [*zlimit.ValidationError] then, unless a
+// wider resource has it.
+//
+// Exclude returns [zlimit.ErrNoLimits] for a name that does not hold at the level. It is a [*zlimit.ValidationError]
+// where no limit would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits
+// requests without limits. Exclude costs what Patch costs.
+func (s *LimitService) Exclude(at zlimit.Level, names ...string) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Exclude(ctx, at, names...)
+}
+
 // ResetAll makes all buckets of a resource full again, of an entity, or of both, one by one, each as
 // [LimitService.Reset] does. The request names the resource, the entity, or both. With [zlimit.ResetRequest.Limits] it
 // resets these, and skips the buckets that lack one of them.

@@ -41,7 +41,7 @@ and enable suspend an entity or a resource, whatever its limits.`,
 			return shell.Usagef("limits: a command such as set, get or plan is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(setCommand(sh), getCommand(sh), deleteCommand(sh), listCommand(sh), resolveCommand(sh),
+	cmd.AddCommand(setCommand(sh), patchCommand(sh), inheritCommand(sh), excludeCommand(sh), getCommand(sh), deleteCommand(sh), listCommand(sh), resolveCommand(sh),
 		planCommand(sh), applyCommand(sh), diffCommand(sh), importCommand(sh), schemaCommand(sh))
 	cmd.AddCommand(switchCommands(sh)...)
 	return cmd

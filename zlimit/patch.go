@@ -1,0 +1,174 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Patch sets single limits of a level, and leaves the others that hold there as they are. Limits of those names are
+// replaced, and other ones are added.
+//
+// A level has either limits of its own, or those of the next wider one, as a whole. So a level without limits gets a
+// copy of the others of the wider one. From then on it does not follow changes of those: [LimitService.Inherit] copies
+// them again. The wider level of an entity and a resource is the entity's default, the resource or the system: the first
+// with limits. That of a resource is the system. The copy is stored as limits of the level, so other programs read it
+// as they do.
+//
+// An entity's default stands before the limits of every resource, so it has no wider level. Patch and
+// [LimitService.Exclude] change one that has limits, and return [ErrNoLimits] otherwise.
+//
+// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels where the level has no
+// limits.
+func (s *LimitService) Patch(ctx context.Context, at Level, limits ...Limit) error {
+	if len(limits) == 0 {
+		return nothingGiven("limits")
+	}
+	if err := validateLimits("limits", limits, time.Second); err != nil {
+		return err
+	}
+	return s.edit(ctx, at, false, func(now, _ []Limit) ([]Limit, error) {
+		for _, l := range limits {
+			now = append(withoutLimit(now, l.Name), l)
+		}
+		return now, nil
+	})
+}
+
+// Inherit makes limits of a level those of the next wider one again: each gets the value that it has there, or goes
+// where the wider one has none of the name. Where all limits are those of the wider level then, the level has none of
+// its own any more, and follows the wider one. Otherwise it has copies, see [LimitService.Patch].
+//
+// An entity's default and the system have no wider level: Inherit is a [*ValidationError] there. It returns
+// [ErrNoLimits] for a name that neither level has. It costs what [LimitService.Update] costs, and a consistent read of up to three levels.
+func (s *LimitService) Inherit(ctx context.Context, at Level, names ...string) error {
+	if err := checkLimitNames(names); err != nil {
+		return err
+	}
+	if source := at.Source(); source == SourceEntityDefault || source == SourceSystem {
+		return &ValidationError{Field: "level", Value: at.String(), Reason: "has no wider level to inherit limits from"}
+	}
+	return s.edit(ctx, at, true, func(now, wider []Limit) ([]Limit, error) {
+		for _, name := range names {
+			i := slices.IndexFunc(wider, func(l Limit) bool { return l.Name == name })
+			if i < 0 && !hasLimit(now, name) {
+				return nil, unknownAt(at, name, append(now, wider...))
+			}
+			if now = withoutLimit(now, name); i >= 0 {
+				now = append(now, wider[i])
+			}
+		}
+		if len(now) == 0 || slices.Equal(inOrder(now), inOrder(wider)) {
+			return nil, nil
+		}
+		return now, nil
+	})
+}
+
+// Exclude leaves limits out that hold at a level, whether they are its own or those of the next wider one. The others
+// stay, as [LimitService.Patch] says. A request that names such a limit is a [*ValidationError] then, unless a wider
+// resource has it.
+//
+// Exclude returns [ErrNoLimits] for a name that does not hold at the level. It is a [*ValidationError] where no limit
+// would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits requests without
+// limits. Exclude costs what Patch costs.
+func (s *LimitService) Exclude(ctx context.Context, at Level, names ...string) error {
+	if err := checkLimitNames(names); err != nil {
+		return err
+	}
+	return s.edit(ctx, at, false, func(now, _ []Limit) ([]Limit, error) {
+		known := now
+		for _, name := range names {
+			if !hasLimit(known, name) {
+				return nil, unknownAt(at, name, known)
+			}
+			now = withoutLimit(now, name)
+		}
+		if len(now) == 0 {
+			return nil, &ValidationError{
+				Field: "limits", Value: strings.Join(names, ", "),
+				Reason: "would leave " + at.String() + " without limits of its own, so that those of the wider level hold; see Bypass",
+			}
+		}
+		return now, nil
+	})
+}
+
+// edit changes the limits that hold at a level, its own or those of the next wider one, which it may need beside its own.
+func (s *LimitService) edit(ctx context.Context, at Level, needsWider bool, change func(now, wider []Limit) ([]Limit, error)) error {
+	return s.Update(ctx, at, func(c *Config) (err error) {
+		var wider []Limit
+		if needsWider || len(c.Limits) == 0 {
+			if wider, err = s.widerLimits(ctx, at); err != nil {
+				return err
+			}
+		}
+		if len(c.Limits) == 0 {
+			c.Limits = slices.Clone(wider)
+		}
+		c.Limits, err = change(c.Limits, wider)
+		return err
+	})
+}
+
+// widerLimits returns the limits that hold at a level without limits.
+func (s *LimitService) widerLimits(ctx context.Context, at Level) ([]Limit, error) {
+	var levels []Level
+	switch at.Source() {
+	case SourceEntityDefault:
+		return nil, fmt.Errorf("%w: %v stands before the limits of every resource: name one, or set all limits of the entity", ErrNoLimits, at)
+	case SourceEntity:
+		levels = []Level{{Entity: at.Entity}, {Resource: at.Resource}, {}}
+	case SourceResource:
+		levels = []Level{{}}
+	}
+	found, err := s.read(ctx, levels...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		if err := found[i].refused(); err != nil {
+			return nil, err
+		}
+		if len(found[i].Config.Limits) > 0 {
+			return found[i].Config.Limits, nil
+		}
+	}
+	return nil, nil
+}
+
+// hasLimit reports whether limits have one of a name.
+func hasLimit(limits []Limit, name string) bool {
+	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Name == name })
+}
+
+// withoutLimit returns new limits without the one of a name.
+func withoutLimit(limits []Limit, name string) []Limit {
+	return slices.DeleteFunc(slices.Clone(limits), func(l Limit) bool { return l.Name == name })
+}
+
+// checkLimitNames checks names of limits to change.
+func checkLimitNames(names []string) error {
+	if len(names) == 0 {
+		return &ValidationError{Field: "limits", Value: "", Reason: "must name at least one limit"}
+	}
+	for _, name := range names {
+		if err := validateLimitName("limit", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unknownAt returns the error for a limit that neither a level nor the wider one has.
+func unknownAt(at Level, name string, known []Limit) error {
+	var names []string
+	for _, l := range known {
+		if !slices.Contains(names, l.Name) {
+			names = append(names, l.Name)
+		}
+	}
+	return fmt.Errorf("%w: %q at %v, which has [%s]", ErrNoLimits, name, at, strings.Join(names, ", "))
+}
