@@ -115,14 +115,16 @@ func (s *LimitService) edit(ctx context.Context, at Level, needsWider bool, chan
 
 // widerLimits returns the limits that hold at a level without limits.
 func (s *LimitService) widerLimits(ctx context.Context, at Level) ([]Limit, error) {
-	var levels []Level
-	switch at.Source() {
-	case SourceEntityDefault:
+	source := at.Source()
+	if source == SourceEntityDefault {
 		return nil, fmt.Errorf("%w: %v stands before the limits of every resource: name one, or set all limits of the entity", ErrNoLimits, at)
-	case SourceEntity:
-		levels = []Level{{Entity: at.Entity}, {Resource: at.Resource}, {}}
-	case SourceResource:
-		levels = []Level{{}}
+	}
+	var levels []Level
+	if source == SourceEntity {
+		levels = append(levels, Level{Entity: at.Entity}, Level{Resource: at.Resource})
+	}
+	if source != SourceSystem {
+		levels = append(levels, Level{})
 	}
 	found, err := s.read(ctx, levels...)
 	if err != nil {
