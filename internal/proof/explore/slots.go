@@ -319,7 +319,7 @@ func (o *order) finishSlots() {
 		switch s := le.settles; {
 		case s != nil && s.err != nil && s.unknown == 0 && !le.isLost() && !le.asked.port.dead.Load():
 			le.doubt = true
-			o.giveBack(le.asked.port, le)
+			o.settleAgain(s, le)
 		case slices.Contains(before, le) && o.left == o.program.Faults.Most && !le.isAtWork():
 			o.blame("kept", "%q has lost its slots, and nothing else went on", le.asked.Op)
 		}
@@ -331,6 +331,17 @@ func (o *order) finishSlots() {
 			}
 		}
 	}
+}
+
+// settleAgain settles a lease as before: one whose commit was not written is open for another commit.
+func (o *order) settleAgain(before *running, le *leased) {
+	if before.Kind == Rollback {
+		o.giveBack(le.asked.port, le)
+		return
+	}
+	r := o.begin(before.Op, -1, 0, le.asked.port)
+	r.lease, le.settles = le, r
+	o.ended(r, le.lease.Commit(r.context()))
 }
 
 // blame is blame of the witness for another goroutine than the scheduler's.
