@@ -65,7 +65,7 @@ func statusOf(err error) *status.Status {
 	}
 	details := []protoadapt.MessageV1{quota}
 	if exceeded.Possible() {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(exceeded.RetryAfter())})
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(exceeded.SpreadRetryAfter())})
 	}
 	if detailed, failed := s.WithDetails(details...); failed == nil {
 		return detailed

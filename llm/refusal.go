@@ -42,7 +42,7 @@ func problemOf(err error) problem {
 			p.header.Set("X-Should-Retry", "false")
 			break
 		}
-		p.retry = exceeded.RetryAfter()
+		p.retry = exceeded.SpreadRetryAfter()
 		p.header.Set("Retry-After", exceeded.RetryAfterHeader())
 		p.header.Set("Retry-After-Ms", strconv.FormatInt(int64((p.retry+time.Millisecond-1)/time.Millisecond), 10))
 	default:

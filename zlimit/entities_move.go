@@ -52,7 +52,7 @@ func (s *EntityService) SetParent(ctx context.Context, entity, parent string) (S
 	if err != nil {
 		return SwitchReport{}, publicError("move the entity", err)
 	}
-	return s.l.Limits.bind(ctx, Level{Entity: entity}, nil)
+	return s.l.Limits.bind(ctx, Level{Entity: entity}, false, nil)
 }
 
 // move is one try of SetParent, without the stamps. It returns false when others came first.

@@ -179,10 +179,35 @@ func (e *ExceededError) RetryAfter() time.Duration {
 	return e.Statuses.retryAfter()
 }
 
-// RetryAfterHeader returns the value of an HTTP Retry-After header: whole seconds, rounded up, and "" when the request
-// is not [ExceededError.Possible].
-func (e *ExceededError) RetryAfterHeader() string {
+// SpreadRetryAfter returns [ExceededError.RetryAfter], and a time on top where the request waits until a quota is full
+// anew. All callers that the quotas of a time zone refuse are told that same moment. Where they all come then, the store
+// throttles their writes. The time on top is at most a minute, and at most a hundredth of the period that begins. It
+// depends on the entity and on RetryAfter, so that callers of one entity come apart, too. The error always tells the
+// same. A caller that comes at RetryAfter is served as well. Use it for callers who do not sleep by
+// [Status.ResetsAt] themselves.
+func (e *ExceededError) SpreadRetryAfter() time.Duration {
 	wait := e.RetryAfter()
+	if wait == Never {
+		return wait
+	}
+	for _, s := range e.Violations() {
+		if within := min(s.nextPeriod()/spreadPart, longestSpread); s.RetryAfter == wait && within > 0 && wait < longestWait-within {
+			return wait + turnOf(s.Entity, int64(wait), within)
+		}
+	}
+	return wait
+}
+
+// Callers are spread over this part of a period, and over no longer than this time.
+const (
+	spreadPart    = 100
+	longestSpread = time.Minute
+)
+
+// RetryAfterHeader returns the value of an HTTP Retry-After header: [ExceededError.SpreadRetryAfter] in whole seconds,
+// rounded up, and "" when the request is not [ExceededError.Possible].
+func (e *ExceededError) RetryAfterHeader() string {
+	wait := e.SpreadRetryAfter()
 	if wait == Never {
 		return ""
 	}

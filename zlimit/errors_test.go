@@ -3,6 +3,8 @@ package zlimit_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -93,5 +95,53 @@ func TestStatsAsJSON(t *testing.T) {
 		`"config":{"hits":9,"misses":10,"stale":11,"entries":12,"stale_seconds":14.5}}`
 	if err != nil || string(got) != want {
 		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)
+	}
+}
+
+// TestSpreadRetryAfter has callers told times at a quota's edge, each its own one, always the same, never before the edge, and no later
+// than a minute or a hundredth of the period. Other limits are told as they are.
+func TestSpreadRetryAfter(t *testing.T) {
+	edge := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	of := func(entity string, l zlimit.Limit, resets time.Time, wait time.Duration) *zlimit.ExceededError {
+		return &zlimit.ExceededError{Statuses: zlimit.Statuses{
+			{Entity: entity, Limit: zlimit.PerMinute("rpm", 10), Requested: 1, Exceeded: true, RetryAfter: time.Second},
+			{Entity: entity, Limit: l, Requested: 1, Exceeded: true, ResetsAt: resets, RetryAfter: wait},
+		}}
+	}
+	for _, test := range []struct {
+		limit  zlimit.Limit
+		within time.Duration
+	}{
+		{zlimit.Monthly("m", 10, "UTC"), time.Minute},
+		{zlimit.Cron("c", 10, "*/10 * * * *", "UTC"), 6 * time.Second},
+		{zlimit.Session("s", 10, 5*time.Hour), time.Minute},
+	} {
+		told, late := map[time.Duration]bool{}, time.Duration(0)
+		for i := range 1000 {
+			wait := time.Hour + time.Duration(i/10)*time.Millisecond
+			e := of(fmt.Sprint("e", i%10), test.limit, edge, wait)
+			spread := e.SpreadRetryAfter() - wait
+			if spread < 0 || spread >= test.within || e.SpreadRetryAfter()-wait != spread || e.RetryAfter() != wait {
+				t.Fatalf("%s: told %v later than %v, then %v", test.limit.Name, spread, wait, e.SpreadRetryAfter()-wait)
+			}
+			told[spread], late = true, max(late, spread)
+			seconds, _ := strconv.Atoi(e.RetryAfterHeader())
+			if least := wait + spread; time.Duration(seconds)*time.Second < least || time.Duration(seconds-1)*time.Second >= least {
+				t.Fatalf("RetryAfterHeader() = %q for %v", e.RetryAfterHeader(), least)
+			}
+		}
+		if len(told) < 500 || late < test.within*9/10 {
+			t.Errorf("%s: 1000 callers come at %d times, the last one %v late", test.limit.Name, len(told), late)
+		}
+	}
+	for _, e := range []*zlimit.ExceededError{
+		of("e", zlimit.PerHour("rph", 10), time.Time{}, time.Hour),
+		of("e", zlimit.Monthly("m", 10, "UTC"), edge, time.Millisecond), // the other limit waits longer
+		of("e", zlimit.Monthly("m", 10, "UTC"), edge, zlimit.Never),
+		{},
+	} {
+		if e.SpreadRetryAfter() != e.RetryAfter() {
+			t.Errorf("%v: SpreadRetryAfter() = %v, RetryAfter() = %v", e, e.SpreadRetryAfter(), e.RetryAfter())
+		}
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
@@ -40,15 +39,11 @@ func (s *LimitService) ResetAll(ctx context.Context, r ResetRequest, progress fu
 		r.OperationID = s.l.eventIDs.next(s.l.now())
 	}
 	walk := resetWalk{s: s, asked: r, progress: progress, report: ResetReport{OperationID: r.OperationID}}
-	err := s.bucketPages(ctx, Level{Entity: r.Entity, Resource: r.Resource}, func(keys []layout.BucketKey) error {
-		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(stampsAtOnce)
-		for _, k := range keys {
-			if k.Shard == 0 { // of which each bucket has one
-				group.Go(func() error { return walk.reset(ctx, k.Entity, k.Resource) })
-			}
+	err := s.walk(ctx, Level{Entity: r.Entity, Resource: r.Resource}, func(ctx context.Context, k layout.BucketKey, _ expr.Item) error {
+		if k.Shard > 0 { // each bucket has one first item
+			return nil
 		}
-		return group.Wait()
+		return walk.reset(ctx, k.Entity, k.Resource)
 	})
 	if err == nil && walk.report.Buckets == 0 && walk.lacking != nil {
 		err = walk.lacking

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
@@ -152,6 +153,20 @@ func (s Statuses) Limit(name string) (Status, bool) {
 		}
 	}
 	return Status{}, false
+}
+
+// nextPeriod returns how long the period of a quota is that begins when it is full anew; 0 for a limit that refills, and for a time that is
+// not known.
+func (s *Status) nextPeriod() time.Duration {
+	if s.ResetsAt.IsZero() || s.Limit.Session > 0 {
+		return s.Limit.Session
+	}
+	times, err := calendar.Parse(s.Limit.Resets, s.Limit.Zone)
+	if err != nil {
+		return 0
+	}
+	at := s.ResetsAt.UnixMilli()
+	return min(duration(times.Next(at)-at), longestWait)
 }
 
 // retryAfter returns the longest wait.

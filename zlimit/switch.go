@@ -1,8 +1,10 @@
 package zlimit
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -112,7 +114,8 @@ func deciding(levels []*cachedLevel) (at int, said Switch) {
 
 // A SwitchReport tells how far a change has come that holds at once: a switch, or a move of an entity.
 type SwitchReport struct {
-	// Buckets is the number of items of buckets that were stamped. For them the change holds by now, in every process.
+	// Buckets is the number of items of buckets for which the change holds by now, in every process: this call or one
+	// before has stamped them.
 	Buckets int `json:"buckets"`
 	// Everywhere is when the change holds for all buckets, also for those that a process with the former config makes meanwhile.
 	Everywhere time.Time `json:"everywhere"`
@@ -125,8 +128,8 @@ type SwitchReport struct {
 // fails, and no process waits for its [WithConfigTTL]. A process writes nothing for requests that it knows to be refused. It looks once a
 // second whether they still are.
 //
-// The call may be repeated, and goes on where it was interrupted: it stamps the remaining items. After each bucket it
-// calls progress, unless that is nil. An audit event tells who disabled the level, see [AuditService].
+// The call may be repeated, and goes on where it was interrupted: it stamps the items that are not stamped yet. [LimitService.Enable] and
+// [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a time, unless that is nil. An audit event tells who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
 // of the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
@@ -176,14 +179,14 @@ func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress f
 	if err != nil {
 		return SwitchReport{}, err
 	}
-	return s.bind(ctx, at, progress)
+	return s.bind(ctx, at, to == SwitchDisabled, progress)
 }
 
 // bind has what is stored for a level by now hold at once, by a stamp on each of its buckets.
-func (s *LimitService) bind(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
+func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progress func(SwitchReport)) (SwitchReport, error) {
 	o := s.l.options
 	report := SwitchReport{Everywhere: s.l.now().Add(o.configTTL + o.callTimeout + o.maxLead())}
-	err := s.stampAll(ctx, at, func() {
+	err := s.stampAll(ctx, at, disables, func() {
 		report.Buckets++
 		if progress != nil {
 			progress(report)
@@ -192,73 +195,81 @@ func (s *LimitService) bind(ctx context.Context, at Level, progress func(SwitchR
 	return report, publicError("stamp buckets", err)
 }
 
-// stampsAtOnce is the number of buckets that are stamped side by side.
-const stampsAtOnce = 16
+// stampsAtOnce is the number of buckets that are stamped side by side. A scan of one segment would go through the partitions of a table one
+// after another, and a partition bears a thousand stamps a second. So the segments are scanned side by side, with more stamps.
+const (
+	stampsAtOnce      = 16
+	segments          = 16
+	stampsPerSegments = 64
+)
 
-// stampAll stamps the buckets of a level, and calls a function after each item.
-func (s *LimitService) stampAll(ctx context.Context, at Level, stamped func()) error {
+// stampAll stamps the buckets of a level, and calls a function after each item, one call at a time. Items whose requests are refused need no
+// stamp where that is what it is for.
+func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, stamped func()) error {
 	if at.Source() == SourceEntity {
 		return s.stampShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, stamped)
 	}
-	return s.bucketPages(ctx, at, func(keys []layout.BucketKey) error {
-		done := make([]bool, len(keys))
-		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(stampsAtOnce)
-		for i, k := range keys {
-			group.Go(func() error {
-				shards, err := s.stamp(ctx, k, false)
-				done[i] = shards > 0
-				return err
-			})
+	var turn sync.Mutex
+	return s.walk(ctx, at, func(ctx context.Context, k layout.BucketKey, item expr.Item) error {
+		shards, err := 1, error(nil)
+		if !disables || !item.Get("disabled").True() {
+			shards, err = s.stamp(ctx, k, false)
 		}
-		err := group.Wait()
-		for _, is := range done {
-			if is {
-				stamped()
-			}
+		if err == nil && shards > 0 {
+			turn.Lock()
+			defer turn.Unlock()
+			stamped()
 		}
 		return err
 	})
 }
 
-// bucketPages calls a function for each page of the keys of a level's buckets.
-func (s *LimitService) bucketPages(ctx context.Context, at Level, each func([]layout.BucketKey) error) error {
+// walk calls a function for each item of a level's buckets, several at once. The item may be moments old, or have its keys alone.
+func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Context, layout.BucketKey, expr.Item) error) error {
 	ns := s.l.ns.id()
-	pages := func(page store.Page) error {
-		var keys []layout.BucketKey
-		for _, item := range page.Items {
-			k, ok := layout.ParseBucketKey(store.KeyOf(item))
-			if ok && k.NS == ns && (at.Entity == "" || k.Entity == at.Entity) && (at.Resource == "" || k.Resource == at.Resource) {
-				keys = append(keys, k)
-			}
-		}
-		return each(keys)
-	}
-	scanner, ok := s.l.store.(store.Scanner)
-	if at.Entity == "" && ok && s.l.table.Partitioned() {
-		for q := (store.Scan{Prefix: ns + "/"}); ; {
-			page, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) { return scanner.Scan(ctx, q) })
-			if err == nil {
-				err = pages(page)
-			}
-			if q.Continue = page.Next; err != nil || page.Next == nil {
+	calls, ctx := errgroup.WithContext(ctx)
+	reads, reading := errgroup.WithContext(ctx)
+	pages := func(read func(context.Context, store.Cursor) (store.Page, error)) error {
+		for from := store.Cursor(nil); ; {
+			page, err := patiently(reading, s.l, func(ctx context.Context) (store.Page, error) { return read(ctx, from) })
+			if err != nil {
 				return err
 			}
+			for _, item := range page.Items {
+				k, ok := layout.ParseBucketKey(store.KeyOf(item))
+				if ok && k.NS == ns && (at.Entity == "" || k.Entity == at.Entity) && (at.Resource == "" || k.Resource == at.Resource) {
+					calls.Go(func() error { return each(ctx, k, item) })
+				}
+			}
+			if from = page.Next; from == nil {
+				return nil
+			}
 		}
 	}
-	q := layout.QueryBucketsOfEntity(ns, at.Entity, "")
-	if at.Entity == "" {
-		q = layout.QueryBucketsOfResource(ns, at.Resource, "")
-	}
-	for {
-		page, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) { return s.l.store.Query(ctx, q) })
-		if err == nil {
-			err = pages(page)
+	calls.SetLimit(stampsAtOnce)
+	if scanner, ok := s.l.store.(store.Scanner); ok && at.Entity == "" && s.l.table.Partitioned() {
+		calls.SetLimit(stampsPerSegments)
+		for i := range segments {
+			reads.Go(func() error {
+				return pages(func(ctx context.Context, from store.Cursor) (store.Page, error) {
+					return scanner.Scan(ctx, store.Scan{Prefix: ns + "/", Segment: i, Segments: segments, Continue: from})
+				})
+			})
 		}
-		if q.Continue = page.Next; err != nil || page.Next == nil {
-			return err
+	} else {
+		q := layout.QueryBucketsOfEntity(ns, at.Entity, "")
+		if at.Entity == "" {
+			q = layout.QueryBucketsOfResource(ns, at.Resource, "")
 		}
+		reads.Go(func() error {
+			return pages(func(ctx context.Context, from store.Cursor) (store.Page, error) {
+				q.Continue = from
+				return s.l.store.Query(ctx, q)
+			})
+		})
 	}
+	err := reads.Wait()
+	return cmp.Or(calls.Wait(), err)
 }
 
 // patiently makes a call that reads a page, again while the store is away for a moment.

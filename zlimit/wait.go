@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"hash/fnv"
 	"time"
@@ -69,7 +70,7 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // which little flows in beside it.
 //
 // A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
-// longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
+// longer, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
 // order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it. No
 // request takes tokens of one period and is admitted in the next. Reserve fails at once in both cases.
 //
@@ -137,7 +138,7 @@ func (l *RateLimiter) takeAtEdges(
 			}
 			err = place.Await(ctx, rest)
 		} else {
-			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, chance.Within), rest))
+			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Within), rest))
 		}
 		l.stats.waiting.Add(-1)
 		if err != nil {
@@ -154,12 +155,12 @@ func (l *RateLimiter) takeAtEdges(
 	return slept, err
 }
 
-// turnOf returns how long after a chance requests of an entity ask again. Each entity has its own part of a time, since quotas of all of
-// them are full anew at once.
-func turnOf(entity string, within time.Duration) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(entity))
-	return within * time.Duration(h.Sum32()%1000) / 1000
+// turnOf returns how long after a chance a request of an entity comes that was refused at a time. Each has its own part of a time, since
+// quotas of all entities are full anew at once, and many may wait for one of them.
+func turnOf(entity string, refused int64, within time.Duration) time.Duration {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.LittleEndian.AppendUint64([]byte(entity), uint64(refused))) // never fails
+	return within / 1000 * time.Duration(h.Sum64()%1000)
 }
 
 // waitForUnknown has a request wait that is admitted after an unknown outcome: until none of its buckets is in debt, or

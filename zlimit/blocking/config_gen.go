@@ -244,8 +244,9 @@ func (s *LimitService) ResetAll(r zlimit.ResetRequest, progress func(zlimit.Rese
 // of any process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that
 // it knows to be refused. It looks once a second whether they still are.
 //
-// The call may be repeated, and goes on where it was interrupted: it stamps the remaining items. After each bucket it
-// calls progress, unless that is nil. An audit event tells who disabled the level, see [AuditService].
+// The call may be repeated, and goes on where it was interrupted: it stamps the items that are not stamped yet.
+// [LimitService.Enable] and [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a
+// time, unless that is nil. An audit event tells who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
 // of the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which

@@ -267,9 +267,9 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
 // MaxWait in which little flows in beside it.
 //
 // A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
-// longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
-// order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it. No
-// request takes tokens of one period and is admitted in the next. Reserve fails at once in both cases.
+// longer, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no order. A wait for
+// limits that refill ends before a quota of the same request is full anew, or begins after it. No request takes tokens
+// of one period and is admitted in the next. Reserve fails at once in both cases.
 //
 // Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
 // on. It gives its tokens back and fails if that would take longer than it waits.

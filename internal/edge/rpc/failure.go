@@ -79,5 +79,5 @@ func Pushback(err *zlimit.ExceededError) string {
 	if !err.Possible() {
 		return "-1"
 	}
-	return strconv.FormatInt(int64((err.RetryAfter()+time.Millisecond-1)/time.Millisecond), 10)
+	return strconv.FormatInt(int64((err.SpreadRetryAfter()+time.Millisecond-1)/time.Millisecond), 10)
 }

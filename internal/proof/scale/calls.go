@@ -91,7 +91,7 @@ func (t *Table) apply(ctx context.Context, w *store.Write, op string) (store.Res
 		}
 		return store.Result{Item: old}, nil
 	}
-	t.remember(w.Key, old, now)
+	t.remember(w.Key, old, plan.Next, now)
 	if old == nil && isSnapshot(w.Key) {
 		t.used.Snapshots.Begun++
 	}
@@ -194,13 +194,13 @@ func (t *Table) pay(writes []store.Write) {
 func (t *Table) commit(ctx context.Context, writes []store.Write) ([]store.Result, error) {
 	results := make([]store.Result, len(writes))
 	all := true
-	olds, changed := make([]expr.Item, len(writes)), make([][]entry, len(writes))
+	olds, nexts, changed := make([]expr.Item, len(writes)), make([]expr.Item, len(writes)), make([][]entry, len(writes))
 	for i := range writes {
 		old, plan, entries, err := t.plan(ctx, &writes[i])
 		if err != nil {
 			return nil, err
 		}
-		olds[i], changed[i] = old, entries
+		olds[i], nexts[i], changed[i] = old, plan.Next, entries
 		if results[i].Applied = plan.Applied; !plan.Applied {
 			all, results[i].Item = false, old
 		}
@@ -214,7 +214,7 @@ func (t *Table) commit(ctx context.Context, writes []store.Write) ([]store.Resul
 	for i := range writes {
 		t.used.Writes++
 		t.charge(writes[i].Key, 2*unitsOf(olds[i]), changed[i])
-		t.remember(writes[i].Key, olds[i], now)
+		t.remember(writes[i].Key, olds[i], nexts[i], now)
 	}
 	return t.items.Transact(context.WithoutCancel(ctx), writes)
 }

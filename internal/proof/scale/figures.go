@@ -37,6 +37,10 @@ type Figure struct {
 	Groups      map[string]*Tally `json:"groups,omitempty"` // where no group is shown by itself
 	Usage       *Usage            `json:"usage,omitempty"`
 	Away        *Away             `json:"away,omitempty"`
+	Spans       []*Spent          `json:"spans,omitempty"`
+	Queue       *Queue            `json:"queue,omitempty"`
+	Walk        *Walk             `json:"walk,omitempty"`
+	Crossed     []int             `json:"crossed,omitempty"` // items that one write has brought into their next period, and several
 }
 
 // Away is what came of an outage.
@@ -66,6 +70,9 @@ func figureOf(o *Outcome, group string, series bool) *Figure {
 	}
 	if f.Usage = o.Usage; group == "" {
 		f.Groups = o.Groups
+	}
+	if f.Spans, f.Queue, f.Walk = o.Spans, o.Queue, o.Walk; o.Crossed[0] > 0 {
+		f.Crossed = o.Crossed[:]
 	}
 	if o.Used.Usual > 0 {
 		f.Away = &Away{Return: rounded(float64(o.Used.Return)/float64(o.Used.Usual), 2), Back: rounded(o.Back.Seconds(), 2)}

@@ -34,6 +34,21 @@ type Load struct {
 	// Sticky sends all requests of an entity to the same process; otherwise they go to any.
 	Sticky bool
 	Amount int64 // of a request; 0 for 1
+	// Midnight has the load begin so long before the first midnight of a month in UTC; 0 for any time.
+	Midnight time.Duration
+	// Spent is what each known bucket has used of its limits before; 0 for 1.
+	Spent int64
+	// Wait is how long a request waits at the most; 0 for requests that do not.
+	Wait time.Duration
+	// Returns has a refused request come again when it was told to, and up to Spread later, or [asTold].
+	Returns bool
+	Spread  time.Duration
+	// Spans are parts of the time that are measured by themselves.
+	Spans []Span
+	// Switch is when an operator has all requests of the resource refused; 0 for never.
+	Switch time.Duration
+	// Halfway has the operator's first call end when half of the known buckets are stamped.
+	Halfway bool
 
 	Limits   []zlimit.Limit // of the system
 	Ceilings map[string]Ceiling
@@ -55,6 +70,7 @@ type Tally struct {
 	Offered     int `json:"offered"`
 	Admitted    int `json:"admitted"`
 	Rejected    int `json:"rejected"`
+	Refused     int `json:"refused,omitempty"`   // by an operator
 	Unavailable int `json:"unavailable"`         // failed in an outage, or by a throttle
 	Degraded    int `json:"degraded,omitempty"`  // admitted uncounted
 	Contended   int `json:"contended,omitempty"` // gave up after lost races
@@ -81,6 +97,10 @@ type Outcome struct {
 	Starts   time.Duration
 	Series   []Tally // of each tenth of the time
 	Usage    *Usage  // where there is an Hour
+	Spans    []*Spent
+	Queue    *Queue
+	Walk     *Walk
+	Crossed  [2]int // items whose period ended, that one write has brought into the next, or several
 	Errors   map[string]int
 }
 
@@ -95,7 +115,10 @@ type fleet struct {
 	mu        sync.Mutex
 	outcome   Outcome
 	witness   *witness
-	latencies [512]int // by latencyClass
+	latencies latencies
+	line      *line
+	spans     []spanOf
+	turnedOff time.Time
 	requests  sync.WaitGroup
 }
 
@@ -107,6 +130,25 @@ func latencyClass(d time.Duration) int {
 	return max(0, min(511, int(math.Log(max(float64(d.Microseconds()), 1))/math.Log(1.05))))
 }
 
+// latencies are counts of latencies, by latencyClass.
+type latencies [512]int
+
+func (l *latencies) add(d time.Duration) { l[latencyClass(d)]++ }
+
+// percentile returns the latency that a part of them did not exceed.
+func (l *latencies) percentile(part float64) time.Duration {
+	all, seen := 0, 0
+	for _, n := range l {
+		all += n
+	}
+	for class, n := range l {
+		if seen += n; n > 0 && float64(seen) >= part*float64(all) {
+			return latencyOf(class)
+		}
+	}
+	return 0
+}
+
 func latencyOf(class int) time.Duration {
 	return time.Duration(math.Pow(1.05, float64(class)+0.5)) * time.Microsecond
 }
@@ -114,11 +156,22 @@ func latencyOf(class int) time.Duration {
 // Run runs a load against a table. It has to be called inside a synctest bubble.
 func (l *Load) Run(p Params) (*Outcome, error) {
 	ctx := context.Background()
+	edge := midnight(time.Now())
+	if l.Midnight > 0 {
+		time.Sleep(time.Until(edge.Add(-l.Midnight - time.Minute))) // in which the processes start
+	}
 	table, err := NewTable(p)
 	if err != nil {
 		return nil, err
 	}
 	f := &fleet{Load: l, table: table, random: rand.New(rand.NewPCG(p.Seed, 2)), witness: newWitness(l.Ceilings)}
+	for _, s := range l.Spans {
+		f.spans = append(f.spans, spanOf{Span: s})
+	}
+	if l.Wait > 0 {
+		c := ceilingOf(l.Limits[0])
+		f.line = &line{Ceiling: c, level: c.Capacity}
+	}
 	f.outcome.Groups, f.outcome.Errors = map[string]*Tally{}, map[string]int{}
 	if err := f.prepare(ctx); err != nil {
 		return nil, err
@@ -134,9 +187,24 @@ func (l *Load) Run(p Params) (*Outcome, error) {
 			return nil, fmt.Errorf("begin the hour: %w", err)
 		}
 	}
+	if l.Midnight > 0 {
+		time.Sleep(time.Until(edge.Add(-l.Midnight)))
+	}
 	f.began = time.Now()
+	f.watch(&f.requests)
+	if l.Switch > 0 {
+		f.requests.Go(func() { err = f.turnOff(ctx) })
+	}
 	before := f.offer(ctx)
 	f.requests.Wait()
+	if err != nil {
+		return nil, fmt.Errorf("turn off: %w", err)
+	}
+	if f.outcome.Walk != nil {
+		if f.outcome.Walk.Missed, err = f.missed(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if beside != nil {
 		if f.outcome.Usage, err = beside.finish(); err != nil {
 			return nil, fmt.Errorf("aggregate: %w", err)
@@ -195,7 +263,7 @@ func entityOf(n int) string { return "entity-" + strconv.Itoa(n) }
 
 // know gives entities buckets like that of the first of them, at no charge.
 func (f *fleet) know(ctx context.Context, l *zlimit.RateLimiter) error {
-	request := zlimit.Request{Entity: entityOf(0), Resource: resource, Consume: zlimit.Amounts{f.Limits[0].Name: 1}}
+	request := f.ask(entityOf(0), max(f.Spent, 1))
 	if _, err := l.Acquire(ctx, request); err != nil {
 		return err
 	}
@@ -204,6 +272,7 @@ func (f *fleet) know(ctx context.Context, l *zlimit.RateLimiter) error {
 		k.Entity = entityOf(i)
 		item := k.Item(&state, layout.Owner{})
 		_, err = f.table.items.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
+		f.table.keys = append(f.table.keys, item.Key.Key())
 	}
 	return err
 }
@@ -285,7 +354,19 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 			process = int(h.Sum32() % uint32(len(f.limiters)))
 		}
 		counts := measured
-		f.requests.Go(func() { f.request(ctx, f.limiters[process], entity, counts) })
+		var w *waiter
+		if f.line != nil {
+			w = f.line.come(time.Since(f.began), float64(max(f.Amount, 1)))
+		}
+		f.requests.Go(func() {
+			for again := true; again; {
+				err := f.request(ctx, f.limiters[process], entity, counts, w)
+				var rest time.Duration
+				if rest, again = f.again(err); again {
+					time.Sleep(rest)
+				}
+			}
+		})
 	}
 	return before
 }
@@ -299,13 +380,25 @@ func (f *fleet) next(since float64) float64 {
 	return since + gap
 }
 
-// request makes one request, and notes what became of it.
-func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity string, measured bool) {
+// ask returns a request for so many tokens of each limit.
+func (f *fleet) ask(entity string, amount int64) zlimit.Request {
+	amounts := zlimit.Amounts{}
+	for i := range f.Limits {
+		amounts[f.Limits[i].Name] = amount
+	}
+	return zlimit.Request{Entity: entity, Resource: resource, Consume: amounts}
+}
+
+// request makes one request, and notes what became of it. It returns its error.
+func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity string, measured bool, w *waiter) (err error) {
 	began := time.Now()
 	amount := max(f.Amount, 1)
-	lease, err := l.Acquire(ctx, zlimit.Request{
-		Entity: entity, Resource: resource, Consume: zlimit.Amounts{f.Limits[0].Name: amount},
-	})
+	var lease *zlimit.Lease
+	if f.Wait > 0 {
+		lease, err = l.Wait(ctx, f.ask(entity, amount), zlimit.MaxWait(f.Wait))
+	} else {
+		lease, err = l.Acquire(ctx, f.ask(entity, amount))
+	}
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -314,9 +407,15 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 			f.witness.admitted(at, float64(amount), now)
 		}
 	}
+	if err == nil && w != nil {
+		w.served = now.Sub(f.began)
+	}
+	if err == nil && !f.turnedOff.IsZero() && f.outcome.Walk != nil {
+		f.outcome.Walk.Last = rounded(now.Sub(f.turnedOff).Seconds(), 1)
+	}
 	f.outcome.Longest = max(f.outcome.Longest, now.Sub(began))
 	if !measured {
-		return
+		return err
 	}
 	if f.outcome.Series == nil {
 		f.outcome.Series = make([]Tally, parts)
@@ -341,11 +440,18 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 	}
 	if err != nil {
 		var exceeded *zlimit.ExceededError
-		if !errors.As(err, &exceeded) {
+		if !errors.As(err, &exceeded) && !errors.Is(err, zlimit.ErrDisabled) {
 			f.outcome.Errors[err.Error()]++
 		}
 	}
-	f.latencies[latencyClass(now.Sub(began))]++
+	f.latencies.add(now.Sub(began))
+	for i := range f.spans {
+		if s, since := &f.spans[i], began.Sub(f.began); since >= s.From && since < s.To {
+			s.count(lease, err)
+			s.latencies.add(now.Sub(began))
+		}
+	}
+	return err
 }
 
 // isUncounted reports whether the failure policy decided about a request.
@@ -367,6 +473,8 @@ func (t *Tally) count(lease *zlimit.Lease, err error) {
 		t.Rejected++
 	case errors.As(err, &outage):
 		t.Unavailable++
+	case errors.Is(err, zlimit.ErrDisabled):
+		t.Refused++
 	case errors.Is(err, zlimit.ErrContended):
 		t.Contended++
 	default:
@@ -381,18 +489,16 @@ func (f *fleet) finish(ctx context.Context, before Used) {
 	o.Used = f.table.Used().since(before)
 	o.Over, o.Left = f.witness.over(), f.witness.left()
 	o.Shards = f.shards(ctx, "hot")
-	o.P50, o.P99 = f.percentile(0.5), f.percentile(0.99)
-}
-
-// percentile returns the latency that a part of the requests did not exceed.
-func (f *fleet) percentile(part float64) time.Duration {
-	seen := 0
-	for class, n := range f.latencies {
-		if seen += n; float64(seen) >= part*float64(f.outcome.Offered) {
-			return latencyOf(class)
-		}
+	for i := range f.spans {
+		s := &f.spans[i]
+		s.P99 = rounded(s.latencies.percentile(0.99).Seconds()*1000, 1)
+		o.Spans = append(o.Spans, &s.Spent)
 	}
-	return 0
+	if f.line != nil {
+		o.Queue = f.line.sum()
+	}
+	o.Crossed = f.table.crossings()
+	o.P50, o.P99 = f.latencies.percentile(0.5), f.latencies.percentile(0.99)
 }
 
 // since returns the usage since another look.

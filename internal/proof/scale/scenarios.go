@@ -43,7 +43,10 @@ func ceilingOf(l zlimit.Limit) Ceiling {
 
 // Scenarios returns what `make scale` runs.
 func Scenarios() []Scenario {
-	return []Scenario{fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), fullHours(), millions(), restarts(), outages()}
+	return []Scenario{
+		fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), fullHours(), millions(), restarts(), outages(),
+		midnights(), herds(), switches(), queues(),
+	}
 }
 
 // anyOf returns a function that draws one of so many entities.

@@ -32,6 +32,9 @@ type Table struct {
 	indexes []*space                // by the place of the index in the schema; nil for local ones
 	held    map[store.Key]int       // items that transactions hold
 	past    map[store.Key][]version // former items, for reads that lag
+	keys    []store.Key             // of all items that there ever were
+	scanned []placedKey             // in the order of a scan
+	crossed map[store.Key]int       // writes of an item that have brought it into its next period
 	peak    peak
 	used    Used
 }
@@ -74,10 +77,11 @@ func NewTable(p Params) (*Table, error) {
 	}
 	t := &Table{
 		Params: p, items: items, schema: schema, made: time.Now(),
-		random: rand.New(rand.NewPCG(p.Seed, 1)),
-		base:   newSpace("Table", p.Partitions),
-		held:   map[store.Key]int{},
-		past:   map[store.Key][]version{},
+		random:  rand.New(rand.NewPCG(p.Seed, 1)),
+		base:    newSpace("Table", p.Partitions),
+		held:    map[store.Key]int{},
+		past:    map[store.Key][]version{},
+		crossed: map[store.Key]int{},
 	}
 	t.used.Throttled = map[string]uint64{}
 	for i := range schema.Indexes {
@@ -310,8 +314,17 @@ func (t *Table) entries(old, next expr.Item) (all []entry) {
 }
 
 // remember keeps the former version of an item, for lagging reads. Snapshots are not kept, since nothing reads them
-// soon after a write. mu is held.
-func (t *Table) remember(key store.Key, old expr.Item, now time.Time) {
+// soon after a write. It counts a write that brings a bucket into its next period. mu is held.
+func (t *Table) remember(key store.Key, old, next expr.Item, now time.Time) {
+	if old == nil {
+		t.keys = append(t.keys, key)
+	}
+	const edge = "vu"
+	if until, timed := old.Get(edge).Int(); timed && until > 0 && until <= now.UnixMilli() {
+		if later, _ := next.Get(edge).Int(); later > until {
+			t.crossed[key]++
+		}
+	}
 	if t.Lag <= 0 || isSnapshot(key) {
 		return
 	}
