@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -29,6 +30,29 @@ func ExampleMonthly() {
 		fmt.Println(budget, "has", tokens.Available)
 	}
 	// Output: tokens=1000000/month@Europe/Berlin has 400000
+}
+
+func ExampleExceededError_SpreadRetryAfter() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	daily := zlimit.Daily("requests", 1000, "UTC")
+	if err := limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{daily}}); err != nil {
+		panic(err)
+	}
+	request := zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"requests": 600}}
+	for range 2 {
+		_, err = limiter.Acquire(ctx, request)
+	}
+	var exceeded *zlimit.ExceededError
+	if errors.As(err, &exceeded) {
+		later := exceeded.SpreadRetryAfter() - exceeded.RetryAfter()
+		fmt.Println(later >= 0 && later < time.Minute)
+	}
+	// Output: true
 }
 
 func ExampleWeekly() {

@@ -195,12 +195,12 @@ func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progre
 	return report, publicError("stamp buckets", err)
 }
 
-// stampsAtOnce is the number of buckets that are stamped side by side. A scan of one segment would go through the partitions of a table one
-// after another, and a partition bears a thousand stamps a second. So the segments are scanned side by side, with more stamps.
+// stampsAtOnce is the number of buckets that are stamped side by side. Each stamp reads the level anew, whose key bears 3,000 reads a second.
+// A scan of one segment would go through the partitions of a table one after another, and a partition bears 1,000 stamps a second. So the
+// segments are scanned side by side.
 const (
-	stampsAtOnce      = 16
-	segments          = 16
-	stampsPerSegments = 64
+	stampsAtOnce = 16
+	segments     = 16
 )
 
 // stampAll stamps the buckets of a level, and calls a function after each item, one call at a time. Items whose requests are refused need no
@@ -248,7 +248,6 @@ func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Con
 	}
 	calls.SetLimit(stampsAtOnce)
 	if scanner, ok := s.l.store.(store.Scanner); ok && at.Entity == "" && s.l.table.Partitioned() {
-		calls.SetLimit(stampsPerSegments)
 		for i := range segments {
 			reads.Go(func() error {
 				return pages(func(ctx context.Context, from store.Cursor) (store.Page, error) {
@@ -387,7 +386,11 @@ func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said S
 	for i := range refs {
 		keys[i] = refs[i].key
 	}
-	items, err := s.l.table.Read(ctx, keys...)
+	var items []expr.Item
+	err = s.l.table.Patiently(ctx, func(ctx context.Context) (err error) {
+		items, err = s.l.table.Read(ctx, keys...)
+		return err
+	})
 	if err != nil {
 		return SwitchInherit, owner, err
 	}
