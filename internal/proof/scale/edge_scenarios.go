@@ -88,7 +88,10 @@ func midnightCase(label string, buckets, processes int, rate float64, d time.Dur
 func herds() Scenario {
 	s := Scenario{
 		Name: "herd", Title: "Callers come back at the told time",
-		Text: "",
+		Text: "A budget of a day is used up, and in the last minute before midnight all callers are refused. They come back when they are told to. " +
+			"Either each has a bucket of its own, or all have the same. Those of many buckets are a fifth of 200,000 callers, at a fifth of a " +
+			"warm table and of the quota of an account: of 200,000 as many failed. Writes and throttles are those of the first second. " +
+			"`RetryAfter` tells midnight, and callers may add a time that is drawn. `SpreadRetryAfter` adds up to a minute.",
 		Metrics: []Metric{
 			inSpan(0, "offered in the first second", offeredIn), inSpan(0, "writes", writesIn), inSpan(0, "throttled calls", throttledIn),
 			inSpan(1, "failed", failedIn), inSpan(1, "failed conditions", lostIn), inSpan(1, "99th percentile, ms", p99In), over,
