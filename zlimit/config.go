@@ -587,7 +587,7 @@ func (s *LimitService) change(
 		err = fmt.Errorf("%w: %v", err, at)
 	}
 	if err == nil && next.Cascade != cascades {
-		_, err = s.bind(ctx, at, nil) // other programs go by the copies in the buckets
+		_, err = s.bind(ctx, at, false, nil) // other programs go by the copies in the buckets
 	}
 	return next, err
 }
