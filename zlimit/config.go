@@ -418,9 +418,13 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 	return &cachedLevel{Config: config, said: open.switched(), version: *open.version, refused: open.refused}, err
 }
 
-// fill makes the item say a config, as its next version. Limits that Apply wrote last remain those of Apply where the
-// failure policy or the wider resource alone changes.
+// fill makes the item say a config, as its next version. Limits that Apply wrote last remain those of Apply where
+// something else alone changes.
 func (i *configItem) fill(want Config) {
+	before, err := i.config()
+	if err == nil && i.declared != nil && *i.declared == *i.version && slices.Equal(inOrder(before.Limits), want.Limits) && !before.Same(&want) {
+		*i.declared++
+	}
 	limits, zone := make([]configLimit, 0, len(want.Limits)), ""
 	for _, l := range want.Limits {
 		stored, of := storedLimit(l)
@@ -429,10 +433,6 @@ func (i *configItem) fill(want Config) {
 	policy := ""
 	if want.OnUnavailable != PolicyInherit {
 		policy = want.OnUnavailable.String()
-	}
-	others := *i.policy != policy || i.widerOf() != want.Within || i.cascades() != want.Cascade
-	if i.declared != nil && *i.declared == *i.version && others && *i.zone == zone && sameLimits(i.stored(), limits) {
-		*i.declared++
 	}
 	i.store(limits)
 	*i.policy, *i.zone = policy, zone
@@ -446,12 +446,6 @@ func (i *configItem) fill(want Config) {
 		*i.days = int64(want.AuditRetention / day)
 	}
 	*i.version++
-}
-
-// sameLimits reports whether two lists have the same limits, in any order.
-func sameLimits(a, b []configLimit) bool {
-	byName := func(a, b configLimit) int { return strings.Compare(a.Name, b.Name) }
-	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
 }
 
 // become returns the writes that give a level a config, which was checked, and the level after them. An empty config

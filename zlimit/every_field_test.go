@@ -6,8 +6,54 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
+
+// TestEveryFieldOfAConfig has configs written and read again, as JSON and by the store, one field at a time. A field that a way leaves out
+// is lost without a word.
+func TestEveryFieldOfAConfig(t *testing.T) {
+	none, ctx := zlimit.Config{}, t.Context()
+	fields.Each(t, func(t *testing.T, field string, at zlimit.Level, alone zlimit.Config) {
+		if alone.IsZero() || alone.Same(&none) || none.Same(&alone) || !alone.Same(&alone) {
+			t.Errorf("%+v is taken for an empty config", alone)
+		}
+		body, err := json.Marshal(alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got zlimit.Config
+		if err := json.Unmarshal(body, &got); err != nil || !got.Same(&alone) {
+			t.Errorf("by the JSON %s it is %+v, %v, want %+v", body, got, err, alone)
+		}
+		s := newMemory(t)
+		l := newLimiter(t, s)
+		if err := l.Limits.Set(ctx, fields.Wider.Level, fields.Wider.Config); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Limits.Set(ctx, at, alone); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !got.Same(&alone) {
+			t.Errorf("%v: stored is %+v, %v, want %+v", at, got, err, alone)
+		}
+		about := zlimit.AuditSystem
+		switch at.Source() {
+		case zlimit.SourceResource:
+			about = zlimit.AuditResource(at.Resource)
+		case zlimit.SourceEntity, zlimit.SourceEntityDefault:
+			about = at.Entity
+		}
+		details := collect(t, "Events", l.Audit.Events(ctx, about, zlimit.AuditQuery{}))[0].Details
+		delete(details, "config_version")
+		if limits := details["limits"].([]any); len(limits) == 0 {
+			delete(details, "limits")
+		}
+		if len(details) != 1 {
+			t.Errorf("the event of %s has the details %v, want the field alone", field, details)
+		}
+	})
+}
 
 // everyLimit are limits that together have each field of a limit.
 func everyLimit() []zlimit.Limit {

@@ -2,7 +2,7 @@ package zlimit
 
 import (
 	"cmp"
-	"slices"
+	"reflect"
 	"strings"
 	"time"
 
@@ -90,14 +90,13 @@ type Config struct {
 }
 
 // IsZero reports whether the config says nothing.
-func (c *Config) IsZero() bool {
-	return len(c.Limits) == 0 && c.OnUnavailable == PolicyInherit && c.AuditRetention == 0 && c.Within == "" && c.Cascade == CascadeInherit
-}
+func (c *Config) IsZero() bool { return c.Same(&Config{}) }
 
 // Same reports whether two configs say the same. The order of their limits does not count.
 func (c *Config) Same(other *Config) bool {
-	return c.OnUnavailable == other.OnUnavailable && c.AuditRetention == other.AuditRetention && c.Within == other.Within &&
-		c.Cascade == other.Cascade && slices.Equal(inOrder(c.Limits), inOrder(other.Limits))
+	a, b := *c, *other
+	a.Limits, b.Limits = inOrder(c.Limits), inOrder(other.Limits)
+	return reflect.DeepEqual(a, b)
 }
 
 // check validates a config that is to be stored at a level, and puts its limits in order. A zero config passes.

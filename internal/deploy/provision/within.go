@@ -16,21 +16,25 @@ const nowhere = "#"
 // what is stored, for the same reason.
 const inherited zlimit.CascadePolicy = "inherit"
 
-// resolve returns a declared level as it is to be stored, where another one is stored.
+// resolve returns a declared level as it is to be stored, where another one is stored. What a file cannot say stays.
 func resolve(declared, stored zlimit.Stored) zlimit.Stored {
-	switch declared.Config.Cascade {
+	want, said := stored.Config, declared.Config
+	want.Limits, want.OnUnavailable, want.AuditRetention = said.Limits, said.OnUnavailable, said.AuditRetention
+	switch said.Cascade {
 	case zlimit.CascadeInherit:
-		declared.Config.Cascade = stored.Config.Cascade
 	case inherited:
-		declared.Config.Cascade = zlimit.CascadeInherit
+		want.Cascade = zlimit.CascadeInherit
 	case zlimit.CascadeAlways, zlimit.CascadeNever:
+		want.Cascade = said.Cascade
 	}
-	switch declared.Config.Within {
+	switch said.Within {
 	case "":
-		declared.Config.Within = stored.Config.Within
 	case nowhere:
-		declared.Config.Within = ""
+		want.Within = ""
+	default:
+		want.Within = said.Within
 	}
+	declared.Config = want
 	return declared
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -86,25 +87,22 @@ type level struct {
 
 // MarshalJSON returns the level as an object. Fields that were not read are left out.
 func (l level) MarshalJSON() ([]byte, error) {
-	type body struct {
-		Level         zlimit.Source  `json:"level"`
-		Resource      string         `json:"resource,omitempty"`
-		Entity        string         `json:"entity,omitempty"`
-		Limits        []zlimit.Limit `json:"limits,omitzero"`
-		OnUnavailable string         `json:"on_unavailable,omitempty"`
-		Within        string         `json:"within,omitempty"`
-		Switch        zlimit.Switch  `json:"switch,omitempty"`
-
-		Cascade zlimit.CascadePolicy `json:"cascade,omitempty"`
+	type Config zlimit.Config // its fields alone
+	b := struct {
+		Level    zlimit.Source `json:"level"`
+		Resource string        `json:"resource,omitempty"`
+		Entity   string        `json:"entity,omitempty"`
+		*Config
+		AuditRetention int64         `json:"audit_retention_seconds,omitempty"`
+		Switch         zlimit.Switch `json:"switch,omitempty"`
 
 		Unsupported []zlimit.UnsupportedFeature `json:"unsupported,omitempty"`
-	}
-	b := body{
+	}{
 		Level: l.Source(), Resource: l.Resource, Entity: l.Entity,
-		Limits: l.config.Limits, Within: l.config.Within, Cascade: l.config.Cascade, Switch: l.said, Unsupported: l.unsupported,
+		AuditRetention: int64(l.config.AuditRetention / time.Second), Switch: l.said, Unsupported: l.unsupported,
 	}
-	if b.Limits != nil {
-		b.OnUnavailable = l.config.OnUnavailable.String()
+	if l.config.Limits != nil {
+		b.Config = (*Config)(&l.config)
 	}
 	return json.Marshal(b)
 }
@@ -115,14 +113,11 @@ func printLevel(sh *shell.Shell, l level) error {
 		if l.said != zlimit.SwitchInherit {
 			p.Linef("%s", says(l.said))
 		}
-		if l.Source() == zlimit.SourceSystem || l.config.OnUnavailable != zlimit.PolicyInherit {
+		if l.Source() == zlimit.SourceSystem && l.config.OnUnavailable == zlimit.PolicyInherit {
 			p.Linef("on unavailable: %v", l.config.OnUnavailable)
 		}
-		if l.config.Within != "" {
-			p.Linef("within: %s", l.config.Within)
-		}
-		if l.config.Cascade != zlimit.CascadeInherit {
-			p.Linef("cascade: %s", l.config.Cascade)
+		for _, s := range besideLimits(&l.config) {
+			p.Linef("%s: %s", strings.ReplaceAll(s.name, "_", " "), s.value)
 		}
 		if len(l.config.Limits) == 0 {
 			p.Linef("no limits")

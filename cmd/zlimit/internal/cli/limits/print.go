@@ -98,6 +98,12 @@ func settings(c *zlimit.Config) []setting {
 		}
 		all = append(all, setting{limit.Name, value})
 	}
+	return append(all, besideLimits(c)...)
+}
+
+// besideLimits returns what a level says beside its limits.
+func besideLimits(c *zlimit.Config) []setting {
+	var all []setting
 	if c.OnUnavailable != zlimit.PolicyInherit {
 		all = append(all, setting{"on_unavailable", c.OnUnavailable.String()})
 	}
