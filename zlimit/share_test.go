@@ -161,6 +161,88 @@ func TestShareChanges(t *testing.T) {
 	acquire(t, l, as("batch", zlimit.Amounts{"rpm": 100}))
 }
 
+// TestDebtOfShares takes away a share in debt, before or after the lease that owes is corrected. The rest takes the debt over.
+func TestDebtOfShares(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		limit   func(zlimit.Limit) zlimit.Limit
+		before  bool // the correction is
+		changes int
+	}{
+		{"taken away", func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }, true, 1},
+		{"taken away and given", func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }, true, 2},
+		{"smaller", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("batch", 5) }, true, 1},
+		{"another priority's", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("bulk", 10) }, true, 1},
+		{"taken away under a lease", func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }, false, 1},
+		{"another priority's under a lease", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("bulk", 10) }, false, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newClock()
+			l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
+			limit := zlimit.PerDay("rpd", 100).Share("batch", 10)
+			setSystem(t, l, limit)
+			lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 10}))
+			correct := func() {
+				t.Helper()
+				if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 30}), lease.Commit(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.before {
+				correct()
+			}
+			for i := range test.changes {
+				if setSystem(t, l, test.limit(limit)); i == 1 {
+					setSystem(t, l, limit)
+				}
+				acquire(t, l, as("", zlimit.Amounts{"rpd": 1})).Rollback(t.Context())
+			}
+			if !test.before {
+				correct()
+			}
+			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+			if err != nil || statuses[0].Available != 60 {
+				t.Errorf("%+v, %v; want 60 available of 100, since 40 are used", statuses, err)
+			}
+		})
+	}
+}
+
+// TestSharesThatFill has a process know a share as empty to which another one gives back. Its next requests take of the share all the same,
+// alone and together, by an old stamp and by a new one, so that the others have their part.
+func TestSharesThatFill(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		for _, limit := range []zlimit.Limit{zlimit.PerDay("rpd", 100), zlimit.PerHour("rpd", 100)} {
+			for _, pause := range []time.Duration{0, 10 * time.Second} {
+				c := newClock()
+				entity := fmt.Sprint(limit.RefillPeriod, "-", pause.Seconds())
+				request := func(priority string, n int64) zlimit.Request {
+					r := as(priority, zlimit.Amounts{"rpd": n})
+					r.Entity = entity
+					return r
+				}
+				l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+				setSystem(t, l, limit.Share("batch", 10))
+				other.Limits.InvalidateAll()
+				acquire(t, other, request("batch", 1))
+				before := acquire(t, other, request("batch", 8))
+				acquire(t, l, request("", 1))
+				if err := before.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.sleep(pause)
+				acquire(t, l, request("batch", 4))
+				if _, err := l.AcquireAll(t.Context(), []zlimit.Request{request("batch", 2), request("batch", 3)}); err != nil {
+					t.Errorf("%s: %v", entity, err)
+				}
+				if _, err := l.Acquire(t.Context(), request("", 89)); err != nil {
+					t.Errorf("%s: %v; want the rest untouched", entity, err)
+				}
+			}
+		}
+	})
+}
+
 // TestShareCosts counts the writes of requests of a share: one each, and another where another process has taken meanwhile what the last image
 // shows.
 func TestShareCosts(t *testing.T) {

@@ -162,6 +162,7 @@ type beside struct {
 	takers int64      // among whom the slots are divided, each with a fencing number; 0 for one
 	each   [][]Amount // slots of each of several requests of one caller, in their order; nil for one request
 	asked  []Amount   // of configured limits, where the amounts are of parts of them; nil where the caller asks for the amounts
+	passed []Amount   // parts of limits that have too little for the demand, with the most that is too little
 }
 
 // alone is the rest of a demand with amounts only.
@@ -258,8 +259,10 @@ func (d *Demand) lifeOf(limit string) int64 {
 // GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the
 // limits when the amounts were taken. An amount given back to a limit that was started anew is part of the new, full
 // one, and left out. An amount given back to a quota of a later period, or to a limit that was reset by hand, is only
-// counted. So is every correction of an amount that was taken of no balance.
+// counted. So is every correction of an amount that was taken of no balance. What is taken of a part that the item has lost is taken of the
+// rest of the limit.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
+	amounts = s.ofRest(amounts)
 	d.Amounts, d.beside = amounts, nil
 	is := func(a Amount) identity {
 		if is := s.isFormer(a.Limit, lives); a.Tokens < 0 || is == unowned {

@@ -269,7 +269,7 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 		case checked:
 			p.take(s, l, c, d, amount, now)
 		case amount == 0:
-			p.regard(l.Name, d, now)
+			p.regard(l, d, now)
 		case l.Name == WriteUnits:
 			p.step(Charge, l.Name, amount)
 		default:
@@ -320,7 +320,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 		amount, checked := d.asks(l.Name, l.Mode())
 		switch {
 		case amount == 0:
-			p.regard(l.Name, d, now)
+			p.regard(l, d, now)
 		case checked:
 			if l.Tokens < p.take(s, l, c, d, amount, now) {
 				return false
@@ -413,7 +413,11 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if c.mixed(s) && l.Name != WriteUnits {
 			balance = p.settled
 		}
-		level, ok := balance(s, l, params, d, from, now)
+		owed := int64(0)
+		if params.Floors != "" || !l.has(params) { // it may lose parts
+			owed = p.owed(s, c, l.Name, from, now)
+		}
+		level, ok := balance(s, l, params, d, owed, from, now)
 		if !ok {
 			p.reset(Reject, s, s.RefilledAt, now)
 			return
@@ -533,16 +537,18 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 	return true
 }
 
-// balance plans the steps of one limit in an advance that refills from one time to another. It returns the balance
-// afterwards, going by the image, and false when the balance does not cover the demand.
-func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
+// balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It returns
+// the balance afterwards, going by the image, and false when the balance does not cover the demand.
+func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
+	amount = add(amount, owed)
 	changed := !l.has(params)
 	ch := s.chain(l, from, now, 0)
 	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.anew
 	refill := signed(inflow)
-	moves := amount != 0 || changed
 	refilled := raised(l.Tokens, inflow)
+	most, passed := d.passes(l.Name, refilled)
+	moves := amount != 0 || changed || passed
 	level, given := d.level(l.Name)
 	floor := d.floor(params, s, now)
 	if checked && !given && min(refilled, capacity) < floor {
@@ -568,7 +574,11 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		p.step(Fill, l.Name, sub(capacity, refill), level)
 	case refill > 0 || moves:
 		level = sub(refilled, amount)
-		p.step(Credit, l.Name, add(sub(capacity, refill), min(amount, 0)), sub(level, l.Tokens)) // the deepest debt saturates
+		room := add(sub(capacity, refill), min(amount, 0))
+		if passed {
+			room = min(room, sub(most, refill))
+		}
+		p.step(Credit, l.Name, room, sub(level, l.Tokens)) // the deepest debt saturates
 		if checked {
 			p.step(Cover, l.Name, sub(floor, refill))
 		}

@@ -107,7 +107,7 @@ func (d *Demand) asked() *Demand {
 		return d
 	}
 	next, rest := *d, *d.rest()
-	next.Amounts, rest.asked = rest.asked, nil
+	next.Amounts, rest.asked, rest.passed = rest.asked, nil, nil
 	next.beside = &rest
 	return &next
 }
@@ -128,22 +128,96 @@ func (d *Demand) through(c *Config, has func(p *Params, amount int64) bool) *Dem
 		return d
 	}
 	d = d.asked()
-	var amounts []Amount
+	next, rest := *d, *d.rest()
 	for i, a := range d.Amounts {
-		if p := c.part(a.Limit, d.Priority); p != nil && a.Tokens > 0 && has(p, a.Tokens) {
-			if amounts == nil {
-				amounts = slices.Clone(d.Amounts)
-			}
-			amounts[i].Limit = p.Name
+		p := c.part(a.Limit, d.Priority)
+		switch {
+		case p == nil || a.Tokens <= 0:
+			continue
+		case rest.asked == nil:
+			rest.asked, next.Amounts = d.Amounts, slices.Clone(d.Amounts)
+		}
+		if has(p, a.Tokens) {
+			next.Amounts[i].Limit = p.Name
+		} else {
+			rest.passed = append(rest.passed, Amount{Limit: p.Name, Tokens: a.Tokens - 1})
 		}
 	}
-	if amounts == nil {
+	if rest.asked == nil {
 		return d
 	}
-	next, rest := *d, *d.rest()
-	rest.asked, next.Amounts = d.Amounts, amounts
 	next.beside = &rest
 	return &next
+}
+
+// passes returns the highest balance of a part at which the demand takes of the rest of the limit instead, and false where it does not, or
+// where the image has more: no balance of the part admits the demand then.
+func (d *Demand) passes(part string, has int64) (most int64, ok bool) {
+	for _, a := range d.rest().passed {
+		if a.Limit == part {
+			return a.Tokens, has <= a.Tokens
+		}
+	}
+	return 0, false
+}
+
+// passedTogether returns what several demands pass, each beside the demands before it.
+func passedTogether(demands []*Demand) (all []Amount) {
+	for i, d := range demands {
+		for _, a := range d.rest().passed {
+			for _, before := range demands[:i] {
+				a.Tokens = add(a.Tokens, Of(before.Amounts, a.Limit))
+			}
+			if at := slices.IndexFunc(all, func(b Amount) bool { return b.Limit == a.Limit }); at >= 0 {
+				all[at].Tokens = min(all[at].Tokens, a.Tokens)
+			} else {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// ofRest returns amounts where those taken of a part that the item does not have are of the limit that the part was of.
+func (s *State) ofRest(amounts []Amount) []Amount {
+	lost := func(a Amount) bool {
+		return a.Tokens > 0 && IsPart(a.Limit) && s.find(a.Limit) == nil && s.find(LimitOf(a.Limit)) != nil
+	}
+	if !slices.ContainsFunc(amounts, lost) {
+		return amounts
+	}
+	var all []Amount
+	for _, a := range amounts {
+		if lost(a) {
+			a.Limit = LimitOf(a.Limit)
+		}
+		at := slices.IndexFunc(all, func(b Amount) bool { return b.Limit == a.Limit })
+		if at < 0 {
+			all = append(all, a)
+		} else if sum, fits := all[at].Plus(a); fits {
+			all[at] = sum
+		}
+	}
+	return all
+}
+
+// owed returns the debt of the parts of a limit that an advance takes from an item, and asks that it is no deeper. The limit takes it over, so
+// that a change of shares makes no tokens.
+func (p *Plan) owed(s *State, c *Config, limit string, from, now int64) (debt int64) {
+	dropped := 0
+	for i := range s.Limits {
+		part := &s.Limits[i]
+		if c.Partial || c.of(part.Name) != nil || dropped == maxDrops {
+			continue
+		}
+		dropped++
+		ch := s.chain(part, from, now, 0)
+		if left := raised(part.Tokens, ch.inflow); isPartOf(part.Name, limit, "") && !ch.anew && left < 0 {
+			debt = add(debt, -left)
+			p.step(Cover, part.Name, part.Tokens)
+		}
+	}
+	return debt
 }
 
 // combine makes the status of the rest of a divided limit that of the whole, with its parts. A demand is admitted where its own part has the

@@ -66,6 +66,7 @@ func TestGuarantees(t *testing.T) {
 				t.Fatalf("%d of %q with %d and %d: %v", amount, asked.Priority, own, rest, plan.Kind)
 			}
 			if fits {
+				checkPassed(t, stored, &plan, &c, &asked, own, now)
 				if !stored.apply(&plan) {
 					t.Fatalf("the %v made from the item itself fails on it: %+v", plan.Kind, plan.Steps)
 				}
@@ -87,6 +88,58 @@ func TestGuarantees(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPassedTogether has callers of one write pass a part, each beside those before it, of whom some take of the part.
+func TestPassedTogether(t *testing.T) {
+	of := func(limit string, amount, passed int64) *Demand {
+		d := Demand{Amounts: []Amount{{Limit: limit, Tokens: amount}}, Priority: "low"}
+		if passed > 0 {
+			d.beside = &beside{passed: []Amount{{Limit: "rpm/low", Tokens: passed}}}
+		}
+		return &d
+	}
+	for _, test := range []struct {
+		line []*Demand
+		want int64
+	}{
+		{[]*Demand{of("rpm", 5, 4), of("rpm", 3, 2)}, 2},
+		{[]*Demand{of("rpm", 3, 2), of("rpm", 5, 4)}, 2},
+		{[]*Demand{of("rpm/low", 4, 0), of("rpm", 3, 2)}, 6},
+		{[]*Demand{of("rpm", 9, 8), of("rpm/low", 4, 0), of("rpm", 3, 2)}, 6},
+	} {
+		whole, err := Join(test.line)
+		if most, ok := whole.passes("rpm/low", 0); err != nil || !ok || most != test.want {
+			t.Errorf("%d callers pass a part with up to %d, %v, %v; want %d", len(test.line), most, ok, err, test.want)
+		}
+	}
+}
+
+// checkPassed gives tokens back to the part of a demand after a plan that takes of the rest was made. The write holds just where the part still
+// has too little: by its tokens alone for a spend, and with the refill for an advance.
+func checkPassed(t *rapid.T, stored *item, plan *Plan, c *Config, asked *Demand, own, now int64) {
+	amount := asked.Amounts[0].Tokens
+	if plan.Kind == Create || own < 0 || own >= amount {
+		return
+	}
+	later := &item{state: stored.image()}
+	part := later.state.find(c.part("rpm", asked.Priority).Name)
+	back := rapid.Int64Range(0, amount).Draw(t, "back")
+	most := c.part("rpm", asked.Priority).Capacity
+	if has := own + back; plan.Kind == Spend {
+		part.Tokens += back
+		if has > most {
+			return
+		}
+		if applies := later.apply(plan); applies != (part.Tokens < amount) {
+			t.Fatalf("%d are taken of the rest: %v, with %d of the part; %+v", amount, applies, part.Tokens, plan.Steps)
+		}
+	} else if has < most { // a full part fails by what an advance asks anyway
+		part.Tokens += back
+		if applies := later.apply(plan); applies != (has < amount) {
+			t.Fatalf("%d are taken of the rest: %v, with %d of the part at %d; %+v", amount, applies, has, now, plan.Steps)
+		}
+	}
 }
 
 // TestPartsBeginEmpty divides a limit that is in use, and puts it together again: neither makes tokens.

@@ -137,13 +137,16 @@ func (p *Plan) pass(c *Config, d *Demand, now int64) {
 	}
 }
 
-// regard plans what a write without a refill counts alone of a limit, at a time.
-func (p *Plan) regard(limit string, d *Demand, now int64) {
-	if counted := Of(d.rest().counted, limit); counted != 0 {
-		p.step(Regard, limit, counted)
+// regard plans what a write without a refill counts alone of a limit, at a time, and what it asks of a part that it passes.
+func (p *Plan) regard(l *Limit, d *Demand, now int64) {
+	if counted := Of(d.rest().counted, l.Name); counted != 0 {
+		p.step(Regard, l.Name, counted)
 	}
-	if refused := refusalsOf(d, limit); refused != 0 {
-		p.step(Foresee, limit, refused, now)
+	if refused := refusalsOf(d, l.Name); refused != 0 {
+		p.step(Foresee, l.Name, refused, now)
+	}
+	if most, passed := d.passes(l.Name, l.Tokens); passed {
+		p.step(Below, l.Name, most)
 	}
 }
 

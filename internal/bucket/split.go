@@ -19,7 +19,7 @@ func (p *Plan) Split(s *State) {
 	for i := range s.Limits {
 		l := s.Limits[i]
 		if l.Name == WriteUnits {
-			p.balance(s, &l, &writeUnits, &d, s.RefilledAt, at)
+			p.balance(s, &l, &writeUnits, &d, 0, s.RefilledAt, at)
 			l.Tokens, l.Consumed = l.Capacity-oneWrite, oneWrite
 		} else {
 			others := int64(0)
@@ -108,7 +108,7 @@ func (p *Plan) Merge(s, other *State) {
 		}
 		if l.Name == WriteUnits || theirs == nil {
 			params := l.params()
-			p.balance(s, l, &params, &d, s.RefilledAt, at)
+			p.balance(s, l, &params, &d, 0, s.RefilledAt, at)
 			next.grants(p.granted(l, l.Name, s.chain(l, s.RefilledAt, at, 0).grant, &d))
 			continue
 		}

@@ -39,7 +39,7 @@ func Join(demands []*Demand) (whole Demand, err error) {
 		floored = floored || d.isFloored()
 	}
 	if whole.Wait, whole.Priority = 0, ""; floored {
-		rest.line = demands
+		rest.line, rest.passed = demands, passedTogether(demands)
 	}
 	if floored || len(rest.slots) > 0 || len(rest.counted) > 0 {
 		whole.beside = &rest
