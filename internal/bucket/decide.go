@@ -569,15 +569,12 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, owed, from
 		level = capacity
 		p.Overflows = true
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
-	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && (s.Changed || l.Windows() != nil || l.Granted() != 0)):
+	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && s.mayExceed(l)):
 		level = sub(capacity, amount)
 		p.step(Fill, l.Name, sub(capacity, refill), level)
 	case refill > 0 || moves:
 		level = sub(refilled, amount)
-		room := add(sub(capacity, refill), min(amount, 0))
-		if passed {
-			room = min(room, sub(most, refill))
-		}
+		room := min(add(sub(capacity, refill), min(amount, 0)), sub(most, refill))
 		p.step(Credit, l.Name, room, sub(level, l.Tokens)) // the deepest debt saturates
 		if checked {
 			p.step(Cover, l.Name, sub(floor, refill))
@@ -591,6 +588,9 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, owed, from
 	p.count(l.Name, d)
 	return level, true
 }
+
+// mayExceed reports whether a limit of the item may hold more than its capacity by now.
+func (s *State) mayExceed(l *Limit) bool { return s.Changed || l.Windows() != nil || l.Granted() != 0 }
 
 // renew plans that a quota is full anew. What goes along of a grant depends on the very balance.
 func (p *Plan) renew(l *Limit, level int64, ch chain) {

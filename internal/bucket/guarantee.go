@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -150,15 +151,15 @@ func (d *Demand) through(c *Config, has func(p *Params, amount int64) bool) *Dem
 	return &next
 }
 
-// passes returns the highest balance of a part at which the demand takes of the rest of the limit instead, and false where it does not, or
-// where the image has more: no balance of the part admits the demand then.
+// passes returns the highest balance of a part at which the demand takes of the rest of the limit instead. It returns the largest number and
+// false where the demand does not, and where the image has more: no balance of the part admits the demand then.
 func (d *Demand) passes(part string, has int64) (most int64, ok bool) {
 	for _, a := range d.rest().passed {
-		if a.Limit == part {
-			return a.Tokens, has <= a.Tokens
+		if a.Limit == part && has <= a.Tokens {
+			return a.Tokens, true
 		}
 	}
-	return 0, false
+	return math.MaxInt64, false
 }
 
 // passedTogether returns what several demands pass, each beside the demands before it.
