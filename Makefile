@@ -71,7 +71,7 @@ help: ## print this list
 demo: ## show a fleet of replicas that shares limits, and prove that none was exceeded
 	$(GO) run ./cmd/zlimit demo
 
-quick: ## test what a change touches, in half a minute: short tests, on the store in memory
+quick: ## test what a change touches, in about a minute: short tests, on the store in memory
 	GOGC=400 ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # most wait more than they compute
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down

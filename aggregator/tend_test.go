@@ -465,7 +465,8 @@ func TestTendingFails(t *testing.T) {
 }
 
 // TestSplitBusy splits a shard that is busy, before its write units run short. The
-// stream tells whole seconds, so that only the seconds between the first and the last one count.
+// stream tells whole seconds, so that only the seconds between the first and the last one count. busyUnits = 600 of
+// package bucket is what the numbers of writes are below or above.
 func TestSplitBusy(t *testing.T) {
 	for _, test := range []struct {
 		name      string

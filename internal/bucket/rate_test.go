@@ -37,7 +37,7 @@ func TestThePageSaysBusyUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("more than %d write units a second", busyUnits); !bytes.Contains(page, []byte(want)) {
-		t.Errorf("DESIGN.md does not say %q, of which a shard splits", want)
+		t.Errorf("DESIGN.md must say: a shard splits when it takes %s", want)
 	}
 }
 

@@ -173,7 +173,7 @@ func TestHelp(t *testing.T) {
 		}
 		for line := range strings.Lines(got.stdout) {
 			if width := len([]rune(strings.TrimSuffix(line, "\n"))); width > 80 {
-				t.Errorf("zlimit %s: %d columns: %s", strings.Join(args, " "), width, line)
+				t.Errorf("zlimit %s: %d columns, at most 80: shorten the text of the flag, or of the command: %s", strings.Join(args, " "), width, line)
 			}
 		}
 		if cmd.Runnable() && cmd.Name() != "version" && cmd.Name() != "limits" && cmd.Name() != "usage" && cmd.Name() != "audit" && !strings.Contains(got.stdout, "Examples:\n  zlimit ") {
