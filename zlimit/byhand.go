@@ -46,7 +46,7 @@ type LimitChange struct {
 	// Before is the balance when the bucket was read, just before. Requests may have taken some of it before the write.
 	Before Quantity `json:"before"`
 	After  Quantity `json:"after"`
-	// Until is when what was added ends, as asked for; the zero time for a top-up without an end.
+	// Until is when what was added ends, as the call asked that did it; the zero time for a top-up without an end.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -85,7 +85,8 @@ type TopUpRequest struct {
 	// Until is when the tokens end that the capacity does not hold, to the millisecond. It must be later than now, and before the year
 	// 10000. At the zero time, those of a quota end with its period, and a limit that refills gets at most its capacity.
 	Until time.Time `json:"until,omitzero"`
-	// OperationID is as in a [ResetRequest]: of several calls with one ID, one adds tokens.
+	// OperationID is as in a [ResetRequest]: of several calls with one ID, one adds tokens. The end of the first one holds: a repeated call may
+	// have another Until, such as one reckoned from its own time, or one that is past by then.
 	OperationID string `json:"operation_id,omitempty"`
 }
 
@@ -108,10 +109,6 @@ func (s *LimitService) TopUp(ctx context.Context, r TopUpRequest) (BucketChange,
 	op := operation{kind: operationTopUp, field: "amounts", action: ActionBucketToppedUp, entity: r.Entity, resource: r.Resource, id: r.OperationID}
 	if !r.Until.IsZero() {
 		op.until = r.Until.UnixMilli()
-		op.asked = append(op.asked, expr.S("until"), expr.N(op.until))
-		if now := s.l.now(); op.until <= now.UnixMilli() {
-			return BucketChange{}, &ValidationError{Field: "until", Value: r.Until.Format(time.RFC3339), Reason: "must be later than now, " + now.UTC().Format(time.RFC3339)}
-		}
 	}
 	var gifts []bucket.Amount
 	for _, a := range r.Amounts.AppendAmounts(nil) {
@@ -182,9 +179,9 @@ type operation struct {
 	action           AuditAction
 	entity, resource string
 	id               string
-	asked            []expr.Value
-	field            string // of the request that names limits
-	until            int64  // when a grant ends, epoch milliseconds; 0 for none
+	asked            []expr.Value // without the end
+	field            string       // of the request that names limits
+	until            int64        // when a grant ends, epoch milliseconds; 0 for none
 }
 
 // byHand does an operation once.
@@ -194,6 +191,9 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	}
 	watch := s.l.watch()
 	if op.id == "" {
+		if err := op.ended(s.l.now()); err != nil {
+			return BucketChange{}, err
+		}
 		op.id = s.l.eventIDs.next(s.l.now())
 	}
 	var by author
@@ -215,8 +215,11 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 			return false, err
 		}
 		by = now
-		if incarnation, err = incarnationOf(items[1]); err != nil || items[0] == nil {
+		if incarnation, err = incarnationOf(items[1]); err != nil {
 			return false, err
+		}
+		if items[0] == nil {
+			return false, op.ended(s.l.now())
 		}
 		change, err = op.done(items[0], incarnation)
 		return err == nil, err
@@ -225,7 +228,9 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	var end *bucket.EndError
 	var overflow *bucket.OverflowError
 	if errors.As(err, &unknown) {
-		err = unknownLimit(op.field, unknown.Limit, unknown.Known)
+		if err = unknownLimit(op.field, unknown.Limit, unknown.Known); unknown.Slots {
+			err = &ValidationError{Field: op.field, Value: unknown.Limit, Reason: "is a limit of slots, which are neither reset nor topped up: leases give them back"}
+		}
 	} else if errors.As(err, &end) {
 		err = op.wrongEnd(end)
 	} else if errors.As(err, &overflow) {
@@ -249,6 +254,14 @@ func (op *operation) end() time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(op.until).UTC()
+}
+
+// ended returns the error of a grant that would have ended.
+func (op *operation) ended(now time.Time) error {
+	if op.until == 0 || op.until > now.UnixMilli() {
+		return nil
+	}
+	return &ValidationError{Field: "until", Value: op.end().Format(time.RFC3339), Reason: "must be later than now, " + now.UTC().Format(time.RFC3339)}
 }
 
 // wrongEnd returns the error of a grant that cannot end as it is to.
@@ -292,7 +305,10 @@ func (op *operation) writes(made *BucketChange, incarnation string, by author) (
 	_, _ = rand.Read(nonce) // which never fails
 	record := layout.Operation{
 		Key: op.key(by.l.ns.id()), Kind: op.kind, Writer: hex.EncodeToString(nonce), Incarnation: incarnation, Shards: int64(made.Shards),
-		Asked: op.asked, ExpiresAt: by.l.now().Add(operationTime).Unix(),
+		Asked: slices.Clone(op.asked), ExpiresAt: by.l.now().Add(operationTime).Unix(),
+	}
+	if op.until != 0 {
+		record.Asked = slices.Insert(record.Asked, 0, expr.S("until"), expr.N(op.until))
 	}
 	after := expr.Item{}
 	for _, c := range made.Limits {
@@ -318,11 +334,16 @@ func (op *operation) writes(made *BucketChange, incarnation string, by author) (
 	return by.with(change{action: op.action, entity: op.entity, resource: op.resource, details: details}, put)
 }
 
-// done returns the result of an operation on a bucket from an item, the record of the operation.
+// done returns the result of an operation on a bucket from an item, the record of the operation. The end of a repeated grant is the recorded
+// one: calls that reckon it from their own time are one operation.
 func (op *operation) done(item expr.Item, incarnation string) (made BucketChange, err error) {
 	record, err := layout.DecodeOperation(item)
 	if err != nil {
 		return made, err
+	}
+	if op.until = 0; record.Kind == operationTopUp && len(record.Asked) > 2*len(record.Amounts) { // an end stands before the amounts
+		op.until, _ = record.Asked[1].Int()
+		record.Asked = record.Asked[2:]
 	}
 	same := record.Kind == op.kind && slices.EqualFunc(record.Asked, op.asked, expr.Value.Equal)
 	switch {

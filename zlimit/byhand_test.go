@@ -179,7 +179,7 @@ func TestResetOnce(t *testing.T) {
 func TestResetRefuses(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
-	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.Slots("slots", 2))
 	for _, test := range []struct {
 		field string
 		r     zlimit.ResetRequest
@@ -195,6 +195,14 @@ func TestResetRefuses(t *testing.T) {
 		var invalid *zlimit.ValidationError
 		if !errors.As(err, &invalid) || invalid.Field != test.field {
 			t.Errorf("Reset(%+v) = %v, want an error of %s", test.r, err, test.field)
+		}
+	}
+	_, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"slots"}})
+	_, of := grant(t, l, "slots", 1, time.Time{})
+	for field, err := range map[string]error{"limits": err, "amounts": of} {
+		var invalid *zlimit.ValidationError
+		if !errors.As(err, &invalid) || invalid.Field != field || !strings.Contains(invalid.Reason, "neither reset nor topped up") {
+			t.Errorf("of slots: %v", err)
 		}
 	}
 	got := reset(t, l, zlimit.ResetRequest{OperationID: "early"})

@@ -1,6 +1,7 @@
 package zlimit_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -89,6 +90,69 @@ func TestGrant(t *testing.T) {
 		}
 		if has := available(t, l, "rpd"); has != 864 {
 			t.Errorf("%d are available after a lease of the grant was rolled back, want 864", has)
+		}
+	})
+}
+
+// TestGrantRepeated repeats a grant with other ends, and when it is over. It is one operation, with the end of the first call. Another one with
+// the ID is refused, as is a first call whose end is past, which writes nothing.
+func TestGrantRepeated(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("until", 10), zlimit.PerDay("v", 10))
+		topUp := func(id string, until time.Time, amounts zlimit.Amounts) (zlimit.BucketChange, error) {
+			return l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: amounts, Until: until, OperationID: id})
+		}
+		refused := func(id string, until time.Time, amounts zlimit.Amounts) {
+			t.Helper()
+			var invalid *zlimit.ValidationError
+			if made, err := topUp(id, until, amounts); !errors.As(err, &invalid) || invalid.Field != "operation id" {
+				t.Errorf("TopUp() of %v until %v = %+v, %v, want an error of the ID", amounts, until, made, err)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, id := range []string{"weekend", ""} { // the latter without a call
+			r := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"v": 5}, Until: c.now(), OperationID: id}
+			var invalid *zlimit.ValidationError
+			if _, err := l.Limits.TopUp(ended, r); !errors.As(err, &invalid) || !strings.Contains(invalid.Reason, "later than now") {
+				t.Errorf("TopUp() until now, under %q: %v", id, err)
+			}
+			cancel()
+		}
+		amounts, end := zlimit.Amounts{"until": 5, "v": 6}, c.now().Add(24*time.Hour)
+		for i, until := range []time.Time{end, end.Add(time.Hour), {}, c.now().Add(-time.Hour), end} {
+			if i == 4 {
+				c.sleep(25 * time.Hour)
+			}
+			got, err := topUp("weekend", until, amounts)
+			if err != nil || got.Repeated != (i > 0) || len(got.Limits) != 2 || !got.Limits[1].Until.Equal(end) || got.Limits[1].After != 16*zlimit.Token {
+				t.Errorf("call %d: TopUp() = %+v, %v", i, got, err)
+			}
+		}
+		if has := available(t, l, "v"); has != 10 {
+			t.Errorf("%d are available after the grant, want 10", has)
+		}
+		refused("weekend", end, zlimit.Amounts{"v": 6})
+		refused("weekend", end, zlimit.Amounts{"until": 5, "v": 7})
+		for _, until := range []time.Time{{}, c.now().Add(time.Hour)} {
+			if got, err := topUp("filled", until, amounts); err != nil || got.Repeated == until.IsZero() || !got.Limits[0].Until.IsZero() {
+				t.Errorf("without an end, then until %v, TopUp() = %+v, %v", until, got, err)
+			}
+		}
+		refused("filled", time.Time{}, zlimit.Amounts{"v": 6}) // where "until" is a limit, and no end
+		if _, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: "weekend"}); err == nil {
+			t.Error("a reset with the ID of a grant is done")
+		}
+		told := 0
+		for _, e := range events(t, l, "key-1", zlimit.AuditQuery{}) {
+			if e.Action == zlimit.ActionBucketToppedUp {
+				told++
+			}
+		}
+		if told != 2 {
+			t.Errorf("%d events tell of top-ups, want two", told)
 		}
 	})
 }

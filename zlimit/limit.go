@@ -229,6 +229,11 @@ func (l Limit) In(zone string) Limit {
 //
 // Choose a floor above the amounts that the others ask at once. A floor keeps present tokens, and promises no rate:
 // while others ask for the whole refill, requests below the floor get nothing.
+//
+// Of a limit with guaranteed shares, a floor is so many percent of the rest beside them, see [Limit.Share]:
+//
+//	PerMinute("calls", 1000).Floor("batch", 10)                    // leaves 100 to others
+//	PerMinute("calls", 1000).Floor("batch", 10).Share("batch", 40) // leaves 60 of the rest, which has 600
 func (l Limit) Floor(priority string, percent int) Limit {
 	return l.withFloor(priority, percent, 0)
 }

@@ -191,6 +191,9 @@ func TestSessionInput(t *testing.T) {
 	}{
 		{zlimit.Session("a", 5, 1500*time.Millisecond), "limits[a] session"},
 		{zlimit.Session("a", 5, -time.Hour), "limits[a] session"},
+		{zlimit.Session("a", 5, 0), "limits[a] session"},
+		{zlimit.PerMinute("a", 5, zlimit.Term(time.Second)), "limits[a] term"},
+		{zlimit.Limit{Name: "a", Capacity: 5, Session: time.Hour, Term: time.Second}, "limits[a] term"},
 		{zlimit.Session("a", 5, 1_000_000_001*time.Second), "limits[a] session"},
 		{zlimit.Session("a", 0, time.Hour), "limits[a] capacity"},
 		{zlimit.Limit{Name: "a", Capacity: 5, Session: time.Hour, RefillAmount: 1}, "limits[a] refill amount"},

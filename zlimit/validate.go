@@ -103,6 +103,9 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if l.Resets != "" || l.Zone != "" && l.Windows == "" {
 		return l.validateTimes(field)
 	}
+	if l.RefillAmount == 0 && l.RefillPeriod == 0 {
+		return &ValidationError{Field: field + " session", Value: l.Session.String(), Reason: grammar.CheckSession(l.Session) + ", where the limit has no refill"}
+	}
 	if err := validateTokens(field+" refill amount", l.RefillAmount, 1); err != nil {
 		return err
 	}
@@ -115,6 +118,9 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 
 // validateWindows checks the windows of a limit.
 func (l *Limit) validateWindows(field string) error {
+	if err := invalid(field+" zone", l.Zone, calendar.CheckZone(l.Zone)); err != nil {
+		return err
+	}
 	w, err := calendar.ParseWindows(l.Windows, l.Zone)
 	if err != nil {
 		return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: err.Error()}
@@ -180,18 +186,17 @@ const (
 
 // validateSlots checks what slots have besides their name and number.
 func (l *Limit) validateSlots(field string) error {
+	if l.RefillAmount != 0 || l.RefillPeriod != 0 || l.Resets != "" || l.Session != 0 {
+		return &ValidationError{Field: field + " term", Value: l.Term.String(), Reason: "is for slots alone, which have neither a refill nor resets nor a session"}
+	}
 	for _, other := range []struct{ field, value string }{
-		{"resets", l.Resets}, {"zone", l.Zone}, {"windows", l.Windows}, {"floors", l.Floors}, {"mode", string(l.Mode)},
+		{"zone", l.Zone}, {"windows", l.Windows}, {"floors", l.Floors}, {"mode", string(l.Mode)},
 	} {
 		if other.value != "" {
 			return &ValidationError{Field: field + " " + other.field, Value: other.value, Reason: "must be empty for slots, which have Term"}
 		}
 	}
 	switch {
-	case l.RefillAmount != 0:
-		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for slots, which have Term"}
-	case l.RefillPeriod != 0:
-		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for slots, which have Term"}
 	case l.Term < minTerm || l.Term > maxTerm || l.Term%time.Second != 0:
 		reason := fmt.Sprintf("must be whole seconds, from %v to %v", minTerm, maxTerm)
 		return &ValidationError{Field: field + " term", Value: l.Term.String(), Reason: reason}
@@ -208,6 +213,7 @@ const maxSlots = 1_000_000_000
 
 // validateTimes checks a quota except its name and amount.
 func (l *Limit) validateTimes(field string) error {
+	rule := calendar.CheckZone(l.Zone)
 	switch _, err := calendar.Parse(l.Resets, l.Zone); {
 	case l.Resets == "":
 		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
@@ -215,6 +221,8 @@ func (l *Limit) validateTimes(field string) error {
 		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
 	case l.RefillPeriod != 0:
 		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
+	case rule != "":
+		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: rule}
 	case err != nil:
 		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: err.Error()}
 	default:

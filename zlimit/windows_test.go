@@ -136,18 +136,18 @@ func TestStatusInWindows(t *testing.T) {
 func TestWindowsRefused(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	for _, test := range []struct {
-		limit  zlimit.Limit
-		reason string
+		limit         zlimit.Limit
+		field, reason string
 	}{
-		{zlimit.PerMinute("rpm", 60).When("0 * 9-17 * * 1-5", "x2"), "must have the five fields"},
-		{zlimit.PerMinute("rpm", 60).When("* * * * *", "x2").In("Europe/Bonn"), `time zone "Europe/Bonn" is not known`},
-		{zlimit.PerMinute("rpm", 60).When("* * 30 2 *", "x2"), "is of no minute"},
-		{zlimit.PerMinute("rpm", math.MaxInt64/1000).When("* * * * *", "x2"), "the multiplier x2 makes more than"},
-		{zlimit.Daily("rpd", 60, "UTC").When("* * * * *", "to 5"), "a quota has no refill"},
+		{zlimit.PerMinute("rpm", 60).When("0 * 9-17 * * 1-5", "x2"), "windows", "must have the five fields"},
+		{zlimit.PerMinute("rpm", 60).When("* * * * *", "x2").In("Europe/Bonn"), "zone", "is not known"},
+		{zlimit.PerMinute("rpm", 60).When("* * 30 2 *", "x2"), "windows", "is of no minute"},
+		{zlimit.PerMinute("rpm", math.MaxInt64/1000).When("* * * * *", "x2"), "windows", "the multiplier x2 makes more than"},
+		{zlimit.Daily("rpd", 60, "UTC").When("* * * * *", "to 5"), "windows", "a quota has no refill"},
 	} {
 		err := l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}})
 		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, "["+test.limit.Name+"] windows") || !strings.Contains(invalid.Reason, test.reason) {
+		if !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, "["+test.limit.Name+"] "+test.field) || !strings.Contains(invalid.Reason, test.reason) {
 			t.Errorf("%v: %v", test.limit, err)
 		}
 	}

@@ -9,20 +9,29 @@ import (
 // zones are the zones that were loaded, by name. There are some hundreds.
 var zones sync.Map
 
-// load returns the zone of a name of the IANA database.
-func load(name string) (*time.Location, error) {
-	if z, ok := zones.Load(name); ok {
-		return z.(*time.Location), nil
+// CheckZone returns the rule that the name of a time zone breaks, "" for none.
+func CheckZone(name string) (rule string) {
+	if _, found := zones.Load(name); found {
+		return ""
 	}
 	if name == "" || name == "Local" {
-		return nil, fmt.Errorf("time zone %q must be a name of the IANA database, such as UTC or Europe/Berlin", name)
+		return "must be a name of the IANA database, such as UTC or Europe/Berlin"
 	}
 	z, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("time zone %q is not known to this machine; programs can bring all zones along by importing time/tzdata", name)
+		return "is not known to this machine; programs can bring all zones along by importing time/tzdata"
 	}
 	zones.Store(name, z)
-	return z, nil
+	return ""
+}
+
+// load returns the zone of a name of the IANA database.
+func load(name string) (*time.Location, error) {
+	if rule := CheckZone(name); rule != "" {
+		return nil, fmt.Errorf("time zone %q %s", name, rule)
+	}
+	z, _ := zones.Load(name)
+	return z.(*time.Location), nil
 }
 
 // longestOffset is more than any zone ever differed from UTC.

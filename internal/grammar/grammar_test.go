@@ -137,13 +137,16 @@ func TestFloors(t *testing.T) {
 		}
 	}
 	for text, rule := range map[string]string{
-		"a=1/s floors batch":              "a whole percent of the capacity from 1 to 99",
-		"a=1/s floors batch=0":            "from 1 to 99",
-		"a=1/s floors batch=100":          "from 1 to 99",
-		"a=1/s floors batch=2.5":          "from 1 to 99",
-		"a=1/s floors =20":                "must be PRIORITY=PERCENT",
-		"a=1/s floors 1st=20":             "must start with a letter",
-		"a=1/s floors batch=20 batch=30%": "has another floor before",
+		"a=5/day@UTC shadow floors b=10":   "stands last",
+		"a=5/min soft shadow":              "one of soft and shadow",
+		`a=5/min soft when "* * * * *" x2`: "stands last",
+		"a=1/s floors batch":               "a whole percent of the capacity from 1 to 99",
+		"a=1/s floors batch=0":             "from 1 to 99",
+		"a=1/s floors batch=100":           "from 1 to 99",
+		"a=1/s floors batch=2.5":           "from 1 to 99",
+		"a=1/s floors =20":                 "must be PRIORITY=PERCENT",
+		"a=1/s floors 1st=20":              "must start with a letter",
+		"a=1/s floors batch=20 batch=30%":  "has another floor before",
 	} {
 		if l, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), rule) {
 			t.Errorf("ParseLimit(%q) = %+v, %v, want an error that says %q", text, l, err, rule)

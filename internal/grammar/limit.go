@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +60,9 @@ func ParseRate(name, text string) (Limit, error) {
 
 func parseRateOf(name, text string) (Limit, error) {
 	text, mode := cutMode(text)
+	if words := strings.Fields(text); slices.Contains(words, Soft) || slices.Contains(words, Shadow) {
+		return Limit{}, errors.New("one of soft and shadow stands last, behind windows and floors")
+	}
 	text, floors, floored := cutFloors(text)
 	text, windows := cutWindows(text)
 	if l, err, ok := parseSlots(text); ok {

@@ -142,7 +142,8 @@ func (r *Change) names(known []bucket.Params, limits *Limits) (names []string, e
 	}
 	for _, name := range asked {
 		if !slices.Contains(names, name) {
-			return nil, &UnknownLimitError{name, slices.DeleteFunc(known, func(p bucket.Params) bool { return bucket.IsPart(p.Name) })}
+			known = slices.DeleteFunc(known, func(p bucket.Params) bool { return bucket.IsPart(p.Name) })
+			return nil, &UnknownLimitError{Limit: name, Known: known, Slots: limits.Config.FindSlots(name) != nil}
 		}
 	}
 	for _, name := range names { // with its parts

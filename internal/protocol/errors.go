@@ -45,6 +45,7 @@ func (e *NoLimitsError) Error() string {
 type UnknownLimitError struct {
 	Limit string
 	Known []bucket.Params
+	Slots bool // it is one of slots, which an operation on tokens does not know
 }
 
 // Error names the limit.

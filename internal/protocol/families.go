@@ -104,7 +104,7 @@ func unknown(r *Request, levels []level, limit string) error {
 	if len(known) == 0 {
 		return &NoLimitsError{r.Entity, r.Resource}
 	}
-	return &UnknownLimitError{limit, known}
+	return &UnknownLimitError{Limit: limit, Known: known}
 }
 
 // appendMissing appends those limits to others that they lack.

@@ -54,7 +54,7 @@ type Clock struct {
 }
 
 // NewClock returns a clock that stands at the beginning of 2026. It is for limiters with other options than those of
-// [New], by [zlimit.WithClock].
+// [New], by [zlimit.WithClock]. Callers that wait for tokens of such a limiter sleep by the clock of the machine.
 func NewClock() *Clock {
 	return &Clock{now: time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)}
 }

@@ -157,7 +157,8 @@ is in UTC, or 2026-03-01T15:04:05+01:00, or a while from now on, such as 36h or
 refills gets no more than its capacity.
 
 With --operation, of several top-ups with one ID one is done: a top-up that may
-have failed can be repeated. An audit event tells who did it.`,
+have failed can be repeated, and ends when the first one said. An audit event
+tells who did it.`,
 		Example: `  zlimit bucket top-up acme gpt --add tpd=50k --operation ticket-18
   zlimit bucket top-up acme gpt --add tpd=1M --until 2d`,
 		Args: shell.Takes("ENTITY", "RESOURCE"),
@@ -180,7 +181,7 @@ have failed can be repeated. An audit event tells who did it.`,
 			check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
 				made, err := l.Limits.TopUp(ctx, r)
 				var invalid *zlimit.ValidationError
-				if errors.As(err, &invalid) && invalid.Field == "amounts" { // an empty store has none
+				if errors.As(err, &invalid) && (invalid.Field == "amounts" || invalid.Field == "until" && r.OperationID != "") { // an empty store has neither
 					return made, nil
 				}
 				return made, err
