@@ -149,7 +149,7 @@ var rules = []rule{
 	},
 	{
 		"slots, suspended: callers who share a write have one fencing number", "internal/protocol/slots_take.go",
-		"fence: g.fences[i] - others", "fence: g.fences[i] - either(«broken», 0, others)", "./zlimit TestSlotsShareWrites",
+		"fence: g.fences[i] - behind", "fence: g.fences[i] - either(«broken», 0, behind)", "./zlimit TestSlotsShareWrites",
 	},
 	{
 		"slots, term: it changes while some are held", "internal/bucket/slots.go",
