@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -187,21 +186,19 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// freshTime is how old images are at most by which a shard is preferred to another one. By older ones, all processes would prefer the same.
-const freshTime = 100 * time.Millisecond
-
-// roomier returns a shard, or another drawn one that is left with more, for callers that wait. So the queues of shards stay alike, at no cost:
-// it goes by images alone.
+// roomier returns a shard, or another drawn one that is left with more, for callers that wait. So the queues of shards stay alike, at no cost: it
+// goes by images alone. The older one of them is, the more another shard has to have, or all processes would prefer the same one.
 func (tk *taker) roomier(p *party, s *shard) *shard {
 	if !p.bucket.isSplit() || !p.demand.Waits() {
 		return s
 	}
 	other, now := tk.items.draw(p.bucket), tk.now()
 	i, j := s.image.Load(), other.image.Load()
-	if i == nil || j == nil || !i.exists || !j.exists || now-min(i.seenAt, j.seenAt) > freshTime.Milliseconds() {
+	if i == nil || j == nil || !i.exists || !j.exists {
 		return s
 	}
-	if at, ok := p.limits.Config.Roomiest([]*bucket.State{&i.State, &j.State}, &p.demand, now); ok && at == 1 {
+	age := max(now-min(i.seenAt, j.seenAt), 0)
+	if p.limits.Config.IsRoomier(&j.State, &i.State, &p.demand, age, now) {
 		return other
 	}
 	return s
