@@ -197,7 +197,7 @@ func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progre
 
 // stampsAtOnce is the number of buckets that are stamped side by side. Each stamp reads the level anew, whose key bears 3,000 reads a second.
 // A scan of one segment would go through the partitions of a table one after another, and a partition bears 1,000 stamps a second. So the
-// segments are scanned side by side.
+// segments are scanned side by side, once the first page has not shown all of them.
 const (
 	stampsAtOnce = 16
 	segments     = 16
@@ -248,9 +248,22 @@ func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Con
 	}
 	calls.SetLimit(stampsAtOnce)
 	if scanner, ok := s.l.store.(store.Scanner); ok && at.Entity == "" && s.l.table.Partitioned() {
-		for i := range segments {
+		all, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) {
+			return scanner.Scan(ctx, store.Scan{Prefix: ns + "/"})
+		})
+		if err != nil {
+			return err
+		}
+		parts := segments
+		if all.Next == nil { // a table of one page has no use for segments, each of which costs a read
+			parts = 1
+		}
+		for i := range parts {
 			reads.Go(func() error {
 				return pages(func(ctx context.Context, from store.Cursor) (store.Page, error) {
+					if parts == 1 {
+						return all, nil
+					}
 					return scanner.Scan(ctx, store.Scan{Prefix: ns + "/", Segment: i, Segments: segments, Continue: from})
 				})
 			})
