@@ -20,10 +20,12 @@ import (
 // whatever became of the call.
 func TestSlotsOfACall(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.Slots("calls", 2), zlimit.PerMinute("rpm", 100))
-	goOn := make(chan struct{})
+	waiting := make(chan chan struct{}, 1) // of the call that goes on
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		faulttest.CheckSlots(t, limiter, 1, limiter.Stats().SlotsTaken)
 		_, _ = io.WriteString(w, "first ")
+		goOn := make(chan struct{})
+		waiting <- goOn
 		w.(http.Flusher).Flush()
 		select {
 		case <-goOn:
@@ -44,15 +46,15 @@ func TestSlotsOfACall(t *testing.T) {
 		return (&http.Client{Transport: transport}).Do(r)
 	}
 	taken := uint64(0)
-	for name, end := range map[string]func(cancel func(), body io.ReadCloser){
-		"read to the end": func(_ func(), body io.ReadCloser) {
-			goOn <- struct{}{}
+	for name, end := range map[string]func(cancel func(), body io.ReadCloser, goOn chan struct{}){
+		"read to the end": func(_ func(), body io.ReadCloser, goOn chan struct{}) {
+			close(goOn)
 			if rest, err := io.ReadAll(body); string(rest) != "last" || err != nil {
 				t.Errorf("the rest is %q, %v", rest, err)
 			}
 		},
-		"closed": func(_ func(), body io.ReadCloser) { _ = body.Close() },
-		"left": func(cancel func(), body io.ReadCloser) {
+		"closed": func(_ func(), body io.ReadCloser, _ chan struct{}) { _ = body.Close() },
+		"left": func(cancel func(), body io.ReadCloser, _ chan struct{}) {
 			cancel()
 			if _, err := io.ReadAll(body); !errors.Is(err, context.Canceled) {
 				t.Errorf("an answer that was left ends with %v", err)
@@ -69,7 +71,7 @@ func TestSlotsOfACall(t *testing.T) {
 			t.Fatalf("%s: %q, %v", name, first, err)
 		}
 		faulttest.CheckSlots(t, limiter, 1, taken)
-		end(cancel, response.Body)
+		end(cancel, response.Body, <-waiting)
 		_ = response.Body.Close()
 		cancel()
 		faulttest.CheckSlots(t, limiter, 0, taken)
