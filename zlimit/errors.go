@@ -297,6 +297,7 @@ func decisionError(op string, err error) error {
 	var none *protocol.NoLimitsError
 	var unknown *protocol.UnknownLimitError
 	var crowded *protocol.CrowdedError
+	var many *protocol.BucketsError
 	var disabled *protocol.DisabledError
 	var overflow *bucket.OverflowError
 	var projects *store.ProjectionError
@@ -313,6 +314,8 @@ func decisionError(op string, err error) error {
 		return noLimits(none.Entity, none.Resource)
 	case errors.As(err, &unknown):
 		return unknownLimit("consume", unknown.Limit, unknown.Known)
+	case errors.As(err, &many):
+		return &ValidationError{Field: "requests", Value: strconv.Itoa(many.Buckets) + " buckets", Reason: many.Rule()}
 	case errors.As(err, &crowded):
 		reason := fmt.Sprintf("the bucket has too many limits in use that other requests brought; at most %d at once", bucket.MaxLimits)
 		return &ValidationError{Field: "limits", Value: crowded.Entity + "/" + crowded.Resource, Reason: reason}

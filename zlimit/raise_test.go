@@ -217,8 +217,8 @@ func TestKindsAskForClients(t *testing.T) {
 		client string
 	}{
 		"limits that older clients know": {plain, zlimit.ClientMinVersion},
-		"windows":                        {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("* 9-17 * * *", "x2")}}, "0.10.1"},
-		"windows of a quota":             {zlimit.Config{Limits: []zlimit.Limit{zlimit.Daily("rpd", 500, "UTC").When("* * * * 6,7", "x2")}}, "0.10.1"},
+		"windows":                        {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("* 9-17 * * *", "x2")}}, "0.14.0"},
+		"windows of a quota":             {zlimit.Config{Limits: []zlimit.Limit{zlimit.Daily("rpd", 500, "UTC").When("* * * * 6,7", "x2")}}, "0.14.0"},
 		"a session quota":                {zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 5, time.Hour), zlimit.PerMinute("rpm", 60).When("* 9-17 * * *", "x2")}}, "0.15.0"},
 		"a soft limit":                   {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Soft()}}, "0.17.0"},
 		"a shadow limit":                 {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Shadow()}}, "0.17.0"},
@@ -226,7 +226,7 @@ func TestKindsAskForClients(t *testing.T) {
 		"guaranteed shares":              {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Floor("batch", 20).Share("batch", 5)}}, "0.17.1"},
 		"slots":                          {zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 20, zlimit.Term(30*time.Second))}}, "0.17.1"},
 		"floors alone":                   {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Floor("batch", 20)}}, zlimit.ClientMinVersion},
-		"a wider resource":               {zlimit.Config{Limits: plain.Limits, Within: "models"}, "0.10.1"},
+		"a wider resource":               {zlimit.Config{Limits: plain.Limits, Within: "models"}, "0.17.1"},
 	}
 	at := zlimit.Level{Resource: "gpt-4"}
 	writers := map[string]func(context.Context, *zlimit.RateLimiter, zlimit.Config) error{

@@ -26,8 +26,8 @@ type ResetReport struct {
 // start full. progress is called after each bucket, one call at a time, unless it is nil.
 //
 // Limits that no bucket has are a [*ValidationError]. Each bucket costs what Reset does: eight write units for one of a single item, and
-// some four reads. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which [NamespaceService.PurgeCost]
-// tells the cost. Those of an entity are found in an index. It is safe for concurrent use.
+// some four reads. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table: twice the reads that
+// [NamespaceService.PurgeCost] tells. Those of an entity are found in an index. It is safe for concurrent use.
 func (s *LimitService) ResetAll(ctx context.Context, r ResetRequest, progress func(ResetReport)) (ResetReport, error) {
 	if err := r.validateWalk(); err != nil {
 		return ResetReport{}, err

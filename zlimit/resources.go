@@ -32,7 +32,8 @@ type ResourceService struct{ l *RateLimiter }
 // are. A change reaches other processes within their [WithConfigTTL], as a change of limits does.
 //
 // A changed Cascade is copied to the known buckets besides, and holds for them at once, in every process. That costs what the stamps of
-// [LimitService.Disable] cost. The same goes for [LimitService.Set] and [LimitService.Update] at any level. Leases give back
+// [LimitService.Disable] cost. The same goes for [LimitService.Set] and [LimitService.Update] at any level. Where the copying fails, the
+// policy is stored, and other programs go by the former copies: [LimitService.LeaveSwitch] of the level copies anew. Leases give back
 // to the parents that they charged. The first policy raises the version asked of programs to 0.16.0.
 //
 // Put returns a [*ValidationError], and has written nothing, where
@@ -41,7 +42,7 @@ type ResourceService struct{ l *RateLimiter }
 //   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
 //
 // Older programs would not charge the wider resource. So the first write of a wider resource, by Put or otherwise,
-// raises the version asked of programs to 0.10.1; see [LimitService]. Older ones are refused when they start, with
+// raises the version asked of programs to 0.17.1; see [LimitService]. Older ones are refused when they start, with
 // a [*VersionError]. Those that run go on until they are started again. A limiter with [WithMixedFleet] refuses
 // wider resources, since zae-limiter knows none.
 //

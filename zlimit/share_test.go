@@ -161,27 +161,36 @@ func TestShareChanges(t *testing.T) {
 	acquire(t, l, as("batch", zlimit.Amounts{"rpm": 100}))
 }
 
-// TestDebtOfShares takes away a share in debt, before or after the lease that owes is corrected. The rest takes the debt over.
+// TestDebtOfShares takes away a share in debt, before or after the lease that owes is corrected. The rest takes the debt over, at once for those
+// who look, and for the request whose write brings the bucket in line.
 func TestDebtOfShares(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		limit   func(zlimit.Limit) zlimit.Limit
-		before  bool // the correction is
-		changes int
-	}{
-		{"taken away", func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }, true, 1},
-		{"taken away and given", func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }, true, 2},
-		{"smaller", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("batch", 5) }, true, 1},
-		{"another priority's", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("bulk", 10) }, true, 1},
-		{"taken away under a lease", func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }, false, 1},
-		{"another priority's under a lease", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("bulk", 10) }, false, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	none := func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }
+	bulk := func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("bulk", 10) }
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		for _, test := range []struct {
+			name    string
+			limit   func(zlimit.Limit) zlimit.Limit
+			before  bool  // the correction is
+			changes int   // of the limit
+			spare   int64 // of a share, which others cannot have
+		}{
+			{"gone", none, true, 1, 0},
+			{"gone-and-back", none, true, 2, 0},
+			{"smaller", func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("batch", 5) }, true, 1, -30},
+			{"of-another", bulk, true, 1, 0},
+			{"gone-under-a-lease", none, false, 1, 0},
+			{"of-another-under-a-lease", bulk, false, 1, 0},
+		} {
 			c := newClock()
-			l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
+			l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
 			limit := zlimit.PerDay("rpd", 100).Share("batch", 10)
 			setSystem(t, l, limit)
-			lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 10}))
+			request := func(priority string, n int64) zlimit.Request {
+				r := as(priority, zlimit.Amounts{"rpd": n})
+				r.Entity = test.name
+				return r
+			}
+			lease := acquire(t, l, request("batch", 10))
 			correct := func() {
 				t.Helper()
 				if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 30}), lease.Commit(t.Context())); err != nil {
@@ -195,17 +204,28 @@ func TestDebtOfShares(t *testing.T) {
 				if setSystem(t, l, test.limit(limit)); i == 1 {
 					setSystem(t, l, limit)
 				}
-				acquire(t, l, as("", zlimit.Amounts{"rpd": 1})).Rollback(t.Context())
+				if test.before {
+					statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: test.name, Resource: "gpt-4"})
+					if err != nil || statuses[0].Available != 60 {
+						t.Errorf("%s: %+v, %v; want 60 available of 100, since 40 are used", test.name, statuses, err)
+					}
+					if _, err := l.Acquire(t.Context(), request("", 61-test.spare)); !errors.As(err, new(*zlimit.ExceededError)) {
+						t.Errorf("%s: Acquire() of too much = %v", test.name, err)
+					}
+				}
+				if err := acquire(t, l, request("", 1)).Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if !test.before {
 				correct()
 			}
-			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-			if err != nil || statuses[0].Available != 60 {
-				t.Errorf("%+v, %v; want 60 available of 100, since 40 are used", statuses, err)
+			acquire(t, l, request("", 60-test.spare))
+			if _, err := l.Acquire(t.Context(), request("", 1)); !errors.As(err, new(*zlimit.ExceededError)) {
+				t.Errorf("%s: Acquire() of what is used = %v", test.name, err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestSharesThatFill has a process know a share as empty to which another one gives back. Its next requests take of the share all the same,

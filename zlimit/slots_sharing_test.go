@@ -39,13 +39,7 @@ func TestSlotsShareWrites(t *testing.T) {
 				if writes := s.writes.Load() - before; len(leases) != 40 || writes > 15 {
 					t.Errorf("%d of 60 callers have one of 40 slots, by %d writes", len(leases), writes)
 				}
-				fences := map[int64]bool{}
-				for _, lease := range leases {
-					fences[lease.Fence()] = true
-				}
-				if len(fences) != len(leases) {
-					t.Errorf("%d leases have %d fencing numbers", len(leases), len(fences))
-				}
+				checkFences(t, leases)
 				before = s.writes.Load()
 				var group sync.WaitGroup
 				for _, lease := range leases {
@@ -71,6 +65,62 @@ func TestSlotsShareWrites(t *testing.T) {
 			})
 		})
 	}
+}
+
+// checkFences asks that leases have a fencing number each.
+func checkFences(t *testing.T, leases []*zlimit.Lease) {
+	t.Helper()
+	fences := map[int64]bool{}
+	for _, lease := range leases {
+		fences[lease.Fence()] = true
+	}
+	if len(fences) != len(leases) {
+		t.Errorf("%d leases have %d fencing numbers", len(leases), len(fences))
+	}
+}
+
+// TestSlotsOfRequestsTogether has callers of one slot, of two requests each for slots, and of one request, share writes.
+func TestSlotsOfRequestsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &distantStore{countedStore{Store: store.Of(newMemory(t))}}
+		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
+		slots(t, l, 100)
+		one := ask(zlimit.Amounts{"slots": 1})
+		if err := acquire(t, l, one).Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		before := s.writes.Load()
+		var mu sync.Mutex
+		var group sync.WaitGroup
+		var leases []*zlimit.Lease
+		for i := range 40 {
+			group.Go(func() {
+				requests := []zlimit.Request{one, one}[:1+i%2]
+				all, err := l.AcquireAll(context.Background(), requests)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range requests {
+					leases = append(leases, all.Of(i))
+				}
+			})
+		}
+		group.Wait()
+		if writes := s.writes.Load() - before; len(leases) != 60 || writes > 15 {
+			t.Errorf("%d leases by %d writes, want 60 by few", len(leases), writes)
+		}
+		checkFences(t, leases)
+		for _, lease := range leases {
+			if err := lease.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		closeLimiters(t, l)
+	})
 }
 
 // askAtOnce has a number of callers ask at once, and returns what they have. The others are rejected.

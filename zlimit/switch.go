@@ -129,11 +129,12 @@ type SwitchReport struct {
 // second whether they still are.
 //
 // The call may be repeated, and goes on where it was interrupted: it stamps the items that are not stamped yet. [LimitService.Enable] and
-// [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a time, unless that is nil. An audit event tells who disabled the level, see [AuditService].
+// [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a time, unless that is nil. An audit event tells who
+// disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
-// of the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
-// [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index.
+// of the levels of its entity. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table: twice
+// the reads that [NamespaceService.PurgeCost] tells. Those of an entity are found in an index.
 func (s *LimitService) Disable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchDisabled, progress)
 }
@@ -224,7 +225,7 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 	})
 }
 
-// walk calls a function for each item of a level's buckets, several at once. The item may be moments old, or have its keys alone.
+// walk calls a function for each item of a level's buckets, several at once. The item is as it was after the call of walk, or has its keys alone.
 func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Context, layout.BucketKey, expr.Item) error) error {
 	ns := s.l.ns.id()
 	calls, ctx := errgroup.WithContext(ctx)
@@ -249,10 +250,10 @@ func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Con
 	calls.SetLimit(stampsAtOnce)
 	if scanner, ok := s.l.store.(store.Scanner); ok && at.Entity == "" && s.l.table.Partitioned() {
 		all, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) {
-			return scanner.Scan(ctx, store.Scan{Prefix: ns + "/"})
+			return scanner.Scan(ctx, store.Scan{Prefix: ns + "/", Consistent: true})
 		})
 		if err != nil {
-			return err
+			return cmp.Or(calls.Wait(), err)
 		}
 		parts := segments
 		if all.Next == nil { // a table of one page has no use for segments, each of which costs a read
@@ -264,7 +265,7 @@ func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Con
 					if parts == 1 {
 						return all, nil
 					}
-					return scanner.Scan(ctx, store.Scan{Prefix: ns + "/", Segment: i, Segments: segments, Continue: from})
+					return scanner.Scan(ctx, store.Scan{Prefix: ns + "/", Segment: i, Segments: segments, Consistent: true, Continue: from})
 				})
 			})
 		}

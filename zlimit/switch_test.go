@@ -303,3 +303,43 @@ func TestDisableOfSome(t *testing.T) {
 		}
 	})
 }
+
+// late is a store whose scans show what the one before should have shown, unless they are consistent.
+type late struct {
+	partitioned
+	store.Scanner
+	seen map[string]store.Page
+}
+
+func (s late) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
+	page, err := s.Scanner.Scan(ctx, q)
+	was, found := s.seen[q.Prefix]
+	if s.seen[q.Prefix] = page; found && !q.Consistent {
+		return was, nil
+	}
+	return page, err
+}
+
+// TestDisabledAgain disables a resource, serves it again, and disables it at once, when a scan may still show the buckets as they were at
+// first. None is left open.
+func TestDisabledAgain(t *testing.T) {
+	memory := store.Of(newMemory(t))
+	s := late{partitioned{memory}, memory.(store.Scanner), map[string]store.Page{}}
+	l, other := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
+	setSystem(t, l, zlimit.PerMinute("rpm", 100))
+	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+	at := zlimit.Level{Resource: "gpt-4"}
+	turn := func(turn func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error)) {
+		t.Helper()
+		if report, err := turn(t.Context(), at, nil); err != nil || report.Buckets != 1 {
+			t.Fatalf("%+v, %v", report, err)
+		}
+	}
+	turn(l.Limits.Disable)
+	turn(l.Limits.Enable)
+	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+	turn(l.Limits.Disable)
+	if _, err := other.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrDisabled) {
+		t.Errorf("Acquire() of a disabled resource = %v", err)
+	}
+}

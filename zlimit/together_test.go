@@ -106,7 +106,8 @@ func TestAcquireAllInput(t *testing.T) {
 		}
 		many[i] = zlimit.Request{Entity: parent, Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}}
 	}
-	if _, err := l.AcquireAll(context.Background(), many); err == nil || !strings.Contains(err.Error(), "160 buckets of requests, parents and wider resources, more than 64") {
+	_, err = l.AcquireAll(context.Background(), many)
+	if invalid := new(zlimit.ValidationError); !errors.As(err, &invalid) || invalid.Value != "160 buckets" || !strings.Contains(invalid.Reason, "at most 64") {
 		t.Errorf("AcquireAll() of 160 buckets = %v", err)
 	}
 	checkStands(t, l, "key-1 gpt-4 tpd: none", "e-0-4 gpt-4 tpd: none")

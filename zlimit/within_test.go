@@ -401,12 +401,12 @@ func TestWithinAsksForClients(t *testing.T) {
 	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4"}); err != nil || asked() != zlimit.ClientMinVersion {
 		t.Errorf("Put() without a wider resource = %v; the table asks for %s", err, asked())
 	}
-	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}); err != nil || asked() != "0.10.1" {
+	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}); err != nil || asked() != "0.17.1" {
 		t.Errorf("Put() = %v; the table asks for %s", err, asked())
 	}
-	record := layout.Version{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: "0.10.1"}
-	if record.Admits(zlimit.SchemaVersion, "0.10.0") || !record.Admits(zlimit.SchemaVersion, zlimit.Version) {
-		t.Errorf("a table for 0.10.1 admits 0.10.0, or not %s", zlimit.Version)
+	record := layout.Version{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: "0.17.1"}
+	if record.Admits(zlimit.SchemaVersion, "0.17.0") || !record.Admits(zlimit.SchemaVersion, zlimit.Version) {
+		t.Errorf("a table for 0.17.1 admits 0.17.0, or not %s", zlimit.Version)
 	}
 	newLimiter(t, s)
 }

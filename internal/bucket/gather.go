@@ -206,13 +206,6 @@ func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok boo
 	return at, most >= 0
 }
 
-// IsRoomier reports whether a shard is left with a larger part of its share than another one beside a demand, also without the refill of a
-// time. An image as old as that does not show what others took since, which is about as much.
-func (c *Config) IsRoomier(s, than *State, d *Demand, age, now int64) bool {
-	now = led([]*State{s, than}, now)
-	return c.left(s, d, sub(now, age)) > c.left(than, d, now)
-}
-
 // left returns the smallest part of its share, in units of wholeShare, that a limit of the demand is left with. It
 // returns -1 when a limit falls short.
 func (c *Config) left(s *State, d *Demand, now int64) int64 {

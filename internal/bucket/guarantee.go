@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -202,23 +203,34 @@ func (s *State) ofRest(amounts []Amount) []Amount {
 	return all
 }
 
-// owed returns the debt of the parts of a limit that an advance takes from an item, and asks that it is no deeper. The limit takes it over, so
-// that a change of shares makes no tokens.
-func (p *Plan) owed(s *State, c *Config, limit string, from, now int64) (debt int64) {
-	dropped := 0
-	for i := range s.Limits {
-		part := &s.Limits[i]
-		if c.Partial || c.of(part.Name) != nil || dropped == maxDrops {
-			continue
-		}
-		dropped++
-		ch := s.chain(part, from, now, 0)
-		if left := raised(part.Tokens, ch.inflow); isPartOf(part.Name, limit, "") && !ch.anew && left < 0 {
-			debt = add(debt, -left)
-			p.step(Cover, part.Name, part.Tokens)
+// owed returns the debt of the parts of a limit that an item loses when it is brought in line with a config. The limit takes it over, so that
+// a change of shares makes no tokens.
+func (c *Config) owed(s *State, l *Limit, p *Params, from, now int64) (debt int64) {
+	if c.Partial || p.Floors == "" && l.has(p) { // it loses none
+		return 0
+	}
+	for part := range c.lost(s, p.Name) {
+		if ch := s.chain(part, from, now, 0); !ch.anew {
+			debt = sub(debt, min(raised(part.Tokens, ch.inflow), 0))
 		}
 	}
 	return debt
+}
+
+// lost yields the parts of a limit that one write takes from an item.
+func (c *Config) lost(s *State, limit string) iter.Seq[*Limit] {
+	return func(yield func(*Limit) bool) {
+		dropped := 0
+		for i := range s.Limits {
+			l := &s.Limits[i]
+			if c.of(l.Name) != nil || dropped == maxDrops {
+				continue
+			}
+			if dropped++; isPartOf(l.Name, limit, "") && !yield(l) {
+				return
+			}
+		}
+	}
 }
 
 // combine makes the status of the rest of a divided limit that of the whole, with its parts. A demand is admitted where its own part has the

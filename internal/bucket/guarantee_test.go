@@ -115,6 +115,32 @@ func TestPassedTogether(t *testing.T) {
 	}
 }
 
+// TestLostPartsKeepTheirDebt has a part fall further into debt after the write was planned that takes it from the item: the write fails, so that
+// none of the debt is forgotten. What came back meanwhile is no reason to fail.
+func TestLostPartsKeepTheirDebt(t *testing.T) {
+	divided := Params{Name: "rpm", Capacity: 100, RefillAmount: 1, RefillPeriod: 1_000_000, Floors: "low=0+10"}
+	plain := divided
+	plain.Floors = ""
+	for _, test := range []struct {
+		seen, later int64
+		applies     bool
+	}{{-5, -5, true}, {-5, -6, false}, {-5, 3, true}, {10, 0, true}, {10, -1, false}} {
+		var plan Plan
+		it := &item{}
+		plan.Create(&Config{Params: divided.Divide()}, nobody, 0, 1, waitNow)
+		it.apply(&plan)
+		it.state.find("rpm/low").Tokens = test.seen
+		plan.Decide(it.image(), &Config{Params: []Params{plain}}, nobody, waitNow)
+		it.state.find("rpm/low").Tokens = test.later
+		if applies := it.apply(&plan); applies != test.applies {
+			t.Errorf("a part with %d, seen with %d: the write that takes it away applies: %v", test.later, test.seen, applies)
+		}
+		if l := it.state.find("rpm"); test.applies && l.Tokens != 90+min(test.seen, 0) {
+			t.Errorf("a part with %d: the rest has %d, want %d", test.seen, l.Tokens, 90+min(test.seen, 0))
+		}
+	}
+}
+
 // checkPassed gives tokens back to the part of a demand after a plan that takes of the rest was made. The write holds just where the part still
 // has too little: by its tokens alone for a spend, and with the refill for an advance.
 func checkPassed(t *rapid.T, stored *item, plan *Plan, c *Config, asked *Demand, own, now int64) {

@@ -224,8 +224,9 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	first := s.chain(l, from, latest, 0)
 	held := min(first.of(l.Tokens), s.ceiling(first, p, nobody, changed, latest))
 	refilled := raised(held, last.inflow)
-	level := min(refilled, capacity)
-	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, level)}
+	held = min(refilled, capacity)
+	level := sub(held, c.owed(s, l, p, from, now))
+	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, held)}
 }
 
 // inflow returns what flows into a limit of all shards from one time to another, at the configured rate. The shares of

@@ -604,7 +604,7 @@ type ResourceConfig struct {
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
 	// within: the wider resource: a request of this one is charged to the buckets of both; absent for none. Read by
-	// clients from 0.10.1 on
+	// clients from 0.17.1 on
 	Within string
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string

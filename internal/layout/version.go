@@ -39,9 +39,9 @@ var kinds = []struct {
 	is           func(expr.Value) bool // nil for any value
 	since        string
 }{
-	{"", "within", nil, "0.10.1"},
-	{"l_", "sched", nil, "0.10.1"},
-	{"l_", "tm", nil, "0.17.1"}, // slots, which no version of zae-limiter up to 0.17.0 knows
+	{"", "within", nil, "0.17.1"},
+	{"l_", "sched", nil, "0.14.0"},
+	{"l_", "tm", nil, "0.17.1"}, // slots
 	{"w_", "rsa", nil, "0.15.0"},
 	{"l_", "soft", nil, "0.17.0"},
 	{"w_", "soft", nil, "0.17.0"},

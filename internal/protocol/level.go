@@ -187,7 +187,7 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 }
 
 // roomier returns a shard, or another drawn one that is left with more, for callers that wait. So the queues of shards stay alike, at no cost: it
-// goes by images alone. The older one of them is, the more another shard has to have, or all processes would prefer the same one.
+// goes by images alone, of any age. A queue is longer than images are old where it matters.
 func (tk *taker) roomier(p *party, s *shard) *shard {
 	if !p.bucket.isSplit() || !p.demand.Waits() {
 		return s
@@ -197,8 +197,7 @@ func (tk *taker) roomier(p *party, s *shard) *shard {
 	if i == nil || j == nil || !i.exists || !j.exists {
 		return s
 	}
-	age := max(now-min(i.seenAt, j.seenAt), 0)
-	if p.limits.Config.IsRoomier(&j.State, &i.State, &p.demand, age, now) {
+	if at, ok := p.limits.Config.Roomiest([]*bucket.State{&i.State, &j.State}, &p.demand, now); ok && at == 1 {
 		return other
 	}
 	return s

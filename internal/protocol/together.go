@@ -48,8 +48,11 @@ func (e *PartError) Unwrap() error { return e.Err }
 type BucketsError struct{ Buckets int }
 
 // Error has the number.
-func (e *BucketsError) Error() string {
-	return fmt.Sprintf("%d buckets of requests, parents and wider resources, more than %d", e.Buckets, MaxBuckets)
+func (e *BucketsError) Error() string { return fmt.Sprintf("%d buckets: %s", e.Buckets, e.Rule()) }
+
+// Rule is what the requests break.
+func (*BucketsError) Rule() string {
+	return fmt.Sprintf("must be at most %d together, with those of parents and wider resources", MaxBuckets)
 }
 
 // levelsTogether returns the levels of requests that are admitted together, each bucket once: in the order of the requests, and of the
@@ -133,7 +136,7 @@ func (t *taking) portion(l *level, to *taking) {
 		}
 	}
 	for _, a := range l.demand.Slots() {
-		at := slices.IndexFunc(t.holds, func(h *Hold) bool { return h.limit == a.Limit && h.amount == a.Tokens })
+		at := slices.IndexFunc(t.holds, func(h *Hold) bool { return h.limit == a.Limit })
 		to.holds, t.holds = append(to.holds, t.holds[at]), slices.Delete(t.holds, at, at+1)
 	}
 }

@@ -227,9 +227,9 @@ func (s *LimitService) Exclude(at zlimit.Level, names ...string) error {
 // made while it runs: they start full. progress is called after each bucket, one call at a time, unless it is nil.
 //
 // Limits that no bucket has are a [*zlimit.ValidationError]. Each bucket costs what Reset does: eight write units for
-// one of a single item, and some four reads. On DynamoDB the buckets of a resource are found by a scan of the whole
-// table, of which [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index. It is safe for
-// concurrent use.
+// one of a single item, and some four reads. On DynamoDB the buckets of a resource are found by a consistent scan of
+// the whole table: twice the reads that [NamespaceService.PurgeCost] tells. Those of an entity are found in an index.
+// It is safe for concurrent use.
 func (s *LimitService) ResetAll(r zlimit.ResetRequest, progress func(zlimit.ResetReport)) (zlimit.ResetReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -249,8 +249,8 @@ func (s *LimitService) ResetAll(r zlimit.ResetRequest, progress func(zlimit.Rese
 // time, unless that is nil. An audit event tells who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
-// of the levels of its entity. On DynamoDB the buckets of a resource are found by a scan of the whole table, of which
-// [NamespaceService.PurgeCost] tells the cost. Those of an entity are found in an index.
+// of the levels of its entity. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table:
+// twice the reads that [NamespaceService.PurgeCost] tells. Those of an entity are found in an index.
 func (s *LimitService) Disable(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -501,9 +501,9 @@ func TestMigratedKinds(t *testing.T) {
 			attribute expr.Attribute
 			client    string
 		}{
-			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.10.1"},
+			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.14.0"},
 			"a session quota":             {expr.Attribute{Name: "w_tokens_rsa", Value: expr.N(18000)}, "0.15.0"},
-			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.10.1"},
+			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.17.1"},
 			"limits that older ones know": {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.10.0"},
 		} {
 			t.Run(way+"/"+name, func(t *testing.T) {

@@ -61,7 +61,7 @@ that the policy holds at once. On DynamoDB that reads the whole table.
 
 What is not given stays as it is, as do the limits of the resource.
 
-Programs before 0.10.1 do not charge wider resources, and those before 0.16.0 do
+Programs before 0.17.1 do not charge wider resources, and those before 0.16.0 do
 not obey policies. The table refuses them when they start, from the first wider
 resource and the first policy on.`,
 		Example: `  zlimit resource put gpt-4o --within models

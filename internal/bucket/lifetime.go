@@ -1,0 +1,59 @@
+package bucket
+
+import "math"
+
+// A lifetime works out when an unused item may go. A new item starts full, so the old one stays until each of its
+// limits is full again, debts included.
+type lifetime struct {
+	config *Config
+	now    int64 // epoch milliseconds
+	fill   int64 // longest time in which a limit fills up, milliseconds
+	until  int64 // when the last of the quotas is full anew, epoch milliseconds
+}
+
+// cover considers a limit at a level that may be left with a debt, as deep as its last caller could leave. The next
+// callers then spend, and need not prolong the life of the item each.
+func (life *lifetime) cover(p *Params, level, deepest, since int64) {
+	switch {
+	case life.config.Lifetime <= 0 || p.Name == WriteUnits:
+	case p.Session > 0:
+		life.until = max(life.until, sessionEnd(since, p.Session))
+	case p.Times != nil:
+		life.until = max(life.until, p.Times.Next(life.now))
+	default:
+		r := p.rule()
+		if p.Mode == Soft { // its debt holds nobody back, and may be forgotten
+			level = max(level, 0)
+		}
+		least := min(level, -deepest)
+		if r.windows != nil { // one may cut off the level
+			least = min(least, r.least())
+		}
+		life.fill = max(life.fill, r.slowest(sub(r.most(), least)))
+	}
+}
+
+// keep takes slots into account, those of the item and those that are configured: the item stays while any holder may be at work.
+func (life *lifetime) keep(slots []Slots) {
+	for i := range slots {
+		life.until = max(life.until, add(life.now, slots[i].outlives()))
+	}
+	for i := range life.config.Slots {
+		life.until = max(life.until, add(life.now, life.config.Slots[i].outlives()))
+	}
+}
+
+// maxExpiry is the end of the year 9999, in epoch seconds.
+const maxExpiry = 253402300799
+
+// end returns the time of expiry in epoch seconds, 0 for never.
+func (life *lifetime) end(now int64) int64 {
+	if life.config.Lifetime <= 0 {
+		return 0
+	}
+	milliseconds := int64(math.MaxInt64)
+	if life.fill <= math.MaxInt64/life.config.Lifetime {
+		milliseconds = life.fill * life.config.Lifetime
+	}
+	return min(seconds(max(add(now, milliseconds), add(life.until, life.config.Lead)))+1, maxExpiry)
+}
