@@ -159,7 +159,7 @@ size: ## print the size of programs on DynamoDB and SQLite beside one with the b
 
 # What draws at random, and may find something on any day, runs every night instead: mean, race, fuzz, soak.
 check: ## everything a change must pass, as CI runs it
-	scripts/check.sh tidy check-generate test infra+lint mutate
+	scripts/check.sh tidy check-generate test infra lint mutate
 
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit

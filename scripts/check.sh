@@ -2,7 +2,7 @@
 # Runs make targets one after another, and says how long each took. The first that
 # fails ends it.
 #
-# Usage: scripts/check.sh TARGET...   each with variables behind it, in one argument; two with + between run at once
+# Usage: scripts/check.sh TARGET...   each with variables behind it, in one argument
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,38 +16,22 @@ export GOFLAGS="${GOFLAGS:-} -vet=off"
 export GOGC="${GOGC:-400}"
 
 # What make infra installs comes over the network, while processors do other things.
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-case "$*" in
-*infra*) "${MAKE:-make}" --no-print-directory infra-tools >"$work/installed" 2>&1 & ;;
+installed=$(mktemp)
+trap 'rm -f "$installed"' EXIT
+case " $* " in
+*" infra "*) "${MAKE:-make}" --no-print-directory infra-tools >"$installed" 2>&1 & ;;
 esac
 
-# run NAME: one target, and how long it took.
-run() {
-	from=$(date +%s)
-	# shellcheck disable=SC2086 # a target and its variables are words
-	"${MAKE:-make}" --no-print-directory $1 || return
-	echo "check: $1 took $(($(date +%s) - from))s"
-}
-
 began=$(date +%s)
-for targets; do
-	echo "check: $targets"
-	if [ "${targets#*infra}" != "$targets" ]; then
+for target; do
+	from=$(date +%s)
+	echo "check: $target"
+	if [ "$target" = infra ]; then
 		wait || true # make infra installs again what is missing, and says why it cannot
-		cat "$work/installed"
+		cat "$installed"
 	fi
-	first=${targets%%+*}
-	second=${targets#"$first"}
-	if [ -n "$second" ]; then
-		run "${second#+}" >"$work/second" 2>&1 &
-	fi
-	run "$first"
-	if [ -n "$second" ]; then
-		code=0
-		wait $! || code=$?
-		cat "$work/second"
-		[ "$code" = 0 ] || exit "$code"
-	fi
+	# shellcheck disable=SC2086 # a target and its variables are words
+	"${MAKE:-make}" --no-print-directory $target
+	echo "check: $target took $(($(date +%s) - from))s"
 done
 echo "check: passed in $(($(date +%s) - began))s"
