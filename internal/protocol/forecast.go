@@ -12,11 +12,14 @@ import (
 // limit costs what it costs with any other limit.
 
 // A forecast has the shadow limits that would refuse a request, each of a level.
-type forecast []struct {
+type forecast []shadowLimit
+
+type shadowLimit struct {
 	entity, resource, limit string
 }
 
-// add adds the shadow limits that alone have refused a request. It returns false for another failure.
+// add adds the shadow limits that alone have refused a request. It returns false for another failure, and if the forecast
+// has them all.
 func (f *forecast) add(failure error) bool {
 	var rejected *RejectedError
 	if !errors.As(failure, &rejected) {
@@ -30,7 +33,9 @@ func (f *forecast) add(failure error) bool {
 			case s.Mode != bucket.Shadow:
 				return false
 			default:
-				more = append(more, struct{ entity, resource, limit string }{l.Entity, l.Resource, s.Name})
+				if limit := (shadowLimit{l.Entity, l.Resource, s.Name}); !slices.Contains(more, limit) {
+					more = append(more, limit)
+				}
 			}
 		}
 	}
