@@ -86,17 +86,16 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	var foreseen forecast
 	for attempt := 0; attempt < maxRestarts; {
 		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
-		if err != nil {
-			return err
-		}
 		foreseen.apply(levels)
 		takings := to.takingSpace[:]
 		if len(levels) > 1 {
 			takings = make([]taking, len(levels))
 		}
-		if asksSlots(levels) {
+		switch {
+		case err != nil:
+		case asksSlots(levels):
 			err = ad.takeWithSlots(ctx, r, levels, takings)
-		} else {
+		default:
 			err = ad.takeLevels(ctx, levels, takings)
 		}
 		if err == nil {

@@ -69,8 +69,10 @@ func (o *order) entities() []string {
 	var list []string
 	for _, a := range o.program.Actors {
 		for _, op := range append(slices.Clone(a.Warm), a.Ops...) {
-			if op.Kind == Take && !slices.Contains(list, op.Entity) {
-				list = append(list, op.Entity)
+			for _, r := range op.requests() {
+				if op.Kind == Take && !slices.Contains(list, r.Entity) {
+					list = append(list, r.Entity)
+				}
 			}
 		}
 	}

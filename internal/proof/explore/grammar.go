@@ -96,7 +96,7 @@ func phrases(words []Op, length int, warm []Op) (all [][]Op) {
 		lease := open(slices.Concat(warm, before))
 		for _, w := range words {
 			switch last := len(before) - 1; {
-			case w.settles() && (lease == nil || !w.gives(lease)):
+			case w.settles() && (lease == nil || w.Of > len(lease.With) || !w.gives(lease)):
 			case last >= 0 && before[last].Kind == Die:
 			case w.Kind == Rest && (last < 0 && w.Steps != 1 || last >= 0 && before[last].Kind == Rest): // the other one rests as well
 			case last >= 0 && w.Kind == Set && before[last].Kind == Set && w.Entity == before[last].Entity:

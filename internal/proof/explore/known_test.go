@@ -189,6 +189,15 @@ var known = []showing{
 			{Process: 1, Warm: []Op{take("c", 1)}, Ops: []Op{holdAnd(2)}},
 		},
 	}},
+	{"the limits of a bucket are read again between two requests that are admitted together, which fail", "error", Program{
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{
+			"": limits(zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 100)), "p": limits(zlimit.PerDay("rpm", 12), zlimit.PerDay("tpm", 100)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{asking(takeBoth("c"), takeBoth("d"))}},
+			{Process: 0, Ops: []Op{set("p", zlimit.PerDay("rpm", 12))}},
+		},
+	}},
 	{"a conflict fails all requests that share a write", "error", Program{
 		Initial: Initial{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
 		Faults:  Faults{Fates: []Fate{Conflict}, Most: 1},

@@ -3,7 +3,6 @@ package explore
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -56,9 +55,11 @@ func (w *witness) excused(r *running) bool {
 		if r.Kind != Take {
 			return false
 		}
-		for limit := range r.Amounts {
-			if always, _ := w.has(r.Entity, limit, r.begun); !always {
-				return true
+		for _, of := range r.requests() {
+			for limit := range of.Amounts {
+				if always, _ := w.has(of.Entity, limit, r.begun); !always {
+					return true
+				}
 			}
 		}
 		return w.crowd.mayLack(r)
@@ -94,8 +95,9 @@ func (w *witness) judgeTake(r *running) {
 		w.owe(r, admitted)
 		return
 	}
+	asks := w.program.Initial.asks(&r.Op)
 	for at, n := range r.net {
-		if asked, ok := r.Amounts[at.limit]; !ok || n < 0 || n > asked*1000 || !slices.Contains(w.program.Initial.chain(r.Entity), at.entity) {
+		if asked, ok := asks[at.entity][at.limit]; !ok || n < 0 || n > asked*1000 {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
 		}
 		if gone := w.gone[at] != r.held[at].born; n != 0 && !admitted && !doubt && !gone {
@@ -111,11 +113,12 @@ func (w *witness) judgeTake(r *running) {
 // judgeAdmission judges the amounts counted for an admitted request. All of it counts at the entity, and all or nothing
 // at a parent whose limits came or went meanwhile.
 func (w *witness) judgeAdmission(r *running) {
-	for level, entity := range w.program.Initial.chain(r.Entity) {
-		for limit, asked := range r.Amounts {
+	asks := w.program.Initial.asks(&r.Op)
+	for _, entity := range w.program.Initial.entitiesOf(&r.Op) {
+		for limit, asked := range asks[entity] {
 			n := r.net[account{entity, limit}]
 			always, sometimes := w.has(entity, limit, r.begun)
-			own := level == 0
+			own := r.own(entity, limit) > 0
 			switch {
 			case n == asked*1000 && (own || sometimes):
 			case n == 0 && !own && !always:
@@ -166,14 +169,15 @@ func (w *witness) judgeSettle(r *running) {
 	for at := range le.took {
 		accounts[at] = true
 	}
+	wants := w.program.Initial.settled(r)
 	for at := range accounts {
 		if at.limit == bucket.WriteUnits {
 			continue
 		}
 		n, took := r.net[at], le.took[at]
-		want := r.Amounts[at.limit] * 1000
+		want := wants[at.entity][at.limit] * 1000
 		if r.Kind == Rollback {
-			want = -took
+			want = max(want, -took)
 		}
 		gone := w.gone[at] != le.asked.held[at].born
 		switch {
@@ -189,17 +193,16 @@ func (w *witness) judgeSettle(r *running) {
 // owe notes the amount that an operation claims to have counted, where several share a write.
 func (w *witness) owe(r *running, done bool) {
 	w.doubt = w.doubt || r.outages > 0 || r.canceled
-	for _, entity := range w.program.Initial.chain(r.owner()) {
-		switch {
-		case !done:
-		case r.Kind == Rollback:
-			for limit, n := range r.lease.asked.Amounts {
-				w.owed[account{entity, limit}] -= n * 1000
-			}
-		default:
-			for limit, n := range r.Amounts {
-				w.owed[account{entity, limit}] += n * 1000
-			}
+	if !done {
+		return
+	}
+	owed := w.program.Initial.asks(&r.Op)
+	if r.lease != nil {
+		owed = w.program.Initial.settled(r)
+	}
+	for entity, amounts := range owed {
+		for limit, n := range amounts {
+			w.owed[account{entity, limit}] += n * 1000
 		}
 	}
 }
@@ -255,7 +258,8 @@ func (w *witness) debtors(isOver bool) (some bool) {
 
 // leased is a lease and its holdings as the witness saw them.
 type leased struct {
-	lease *zlimit.Lease // nil for a reservation that was not waited for
+	lease *zlimit.Lease  // of the first request; nil for a reservation that was not waited for
+	all   *zlimit.Leases // of several requests; nil for one
 
 	reservation *zlimit.Reservation
 	asked       *running // by which it was made
@@ -273,14 +277,15 @@ type holding struct {
 // look notes whether some limit cannot admit a request now, or whether that cannot be told.
 func (w *witness) look(r *running, now int64) {
 	r.short = len(r.Own) > 0
-	for _, entity := range w.program.Initial.chain(r.Entity) {
+	asks := w.program.Initial.asks(&r.Op)
+	for _, entity := range w.program.Initial.entitiesOf(&r.Op) {
 		held := w.window(entity, r.begun)
 		if len(held) != 1 {
 			r.short = true
 			return
 		}
 		for _, l := range held[0] {
-			asked, ok := r.Amounts[l.Name]
+			asked, ok := asks[entity][l.Name]
 			if !ok {
 				continue
 			}

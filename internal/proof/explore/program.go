@@ -76,6 +76,8 @@ type Op struct {
 	Entity  string
 	Amounts zlimit.Amounts // of Take and Adjust
 	Slots   int64          // of Take, besides
+	With    []Op           // of Take: requests that are admitted together with it, or not at all
+	Of      int            // of Rollback: the one request whose lease is rolled back, 0 for all
 	Own     []zlimit.Limit // of Take: the limits of the request
 	Allow   bool           // of Take: admitted during an outage
 	Cancel  bool           // of Take: the caller may give up at any call
@@ -93,7 +95,7 @@ type Op struct {
 func (o Op) String() string {
 	switch o.Kind {
 	case Take:
-		text := "takes " + amountsText(o.request()) + " of " + o.Entity
+		text := "takes " + o.requestsText()
 		if len(o.Own) > 0 {
 			text += " by limits of its own " + limitsText(o.Own)
 		}
@@ -111,6 +113,9 @@ func (o Op) String() string {
 	case Adjust:
 		return "adjusts its lease by " + amountsText(o.Amounts) + " and commits"
 	case Rollback:
+		if o.Of > 0 {
+			return fmt.Sprintf("rolls the lease of request %d back, and commits the others", o.Of+1)
+		}
 		return "rolls its lease back"
 	case Set:
 		return "sets the limits of " + nameOf(o.Entity) + " to " + limitsText(o.Limits)

@@ -361,13 +361,7 @@ func (a *actor) settle(ctx context.Context, r *running) error {
 	if le.reservation != nil {
 		return le.attend(ctx, r)
 	}
-	if r.Kind == Rollback {
-		return le.lease.Rollback(ctx)
-	}
-	if err := le.lease.Adjust(r.Amounts); err != nil {
-		return err
-	}
-	return le.lease.Commit(ctx)
+	return le.settle(ctx, r)
 }
 
 // enoughPings open a breaker that is closed, when all of them are refused.
@@ -398,26 +392,37 @@ func (o *order) lose(ctx context.Context, r *running, l *zlimit.RateLimiter) err
 
 // acquire acquires the amounts of an operation.
 func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) (*leased, error) {
-	request := zlimit.Request{Entity: r.Entity, Resource: resource, Consume: r.request(), Limits: r.Own, OnUnavailable: zlimit.PolicyBlock}
-	if r.Allow {
-		request.OnUnavailable = zlimit.PolicyAllow
-	}
 	if r.Books {
-		return o.book(ctx, r, l, request)
+		return o.book(ctx, r, l, r.ask(&r.Op))
 	}
-	lease, err := acquireOrWait(ctx, r, l, request)
+	var le *leased
+	var err error
+	if len(r.With) > 0 {
+		le, err = o.together(ctx, r, l)
+	} else {
+		le, err = acquireOrWait(ctx, r, l)
+	}
 	if err != nil {
 		return nil, err
 	}
-	r.degraded = lease.Degraded()
-	for _, s := range lease.Statuses() {
+	r.degraded = le.lease.Degraded()
+	for _, s := range le.lease.Statuses() {
 		if s.Ancestor == 0 && s.Limit.Term == 0 {
 			r.by = append(r.by, s.Limit)
 		}
 	}
-	le := &leased{lease: lease, asked: r, took: maps.Clone(r.net), doubt: r.degraded}
+	le.took, le.doubt = maps.Clone(r.net), r.degraded
 	o.admitted(le)
 	return le, nil
+}
+
+// ask returns one of the requests of an operation.
+func (r *running) ask(o *Op) zlimit.Request {
+	request := zlimit.Request{Entity: o.Entity, Resource: resource, Consume: o.request(), Limits: o.Own, OnUnavailable: zlimit.PolicyBlock}
+	if r.Allow {
+		request.OnUnavailable = zlimit.PolicyAllow
+	}
+	return request
 }
 
 // resize splits a bucket, or merges its shards, in one try.

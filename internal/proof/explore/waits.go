@@ -40,11 +40,13 @@ func (o *Op) waitText() string {
 }
 
 // acquireOrWait acquires, or waits.
-func acquireOrWait(ctx context.Context, r *running, l *zlimit.RateLimiter, request zlimit.Request) (*zlimit.Lease, error) {
+func acquireOrWait(ctx context.Context, r *running, l *zlimit.RateLimiter) (*leased, error) {
+	take := func() (*zlimit.Lease, error) { return l.Acquire(ctx, r.ask(&r.Op)) }
 	if r.Wait > 0 {
-		return l.Wait(ctx, request, zlimit.MaxWait(r.Wait))
+		take = func() (*zlimit.Lease, error) { return l.Wait(ctx, r.ask(&r.Op), zlimit.MaxWait(r.Wait)) }
 	}
-	return l.Acquire(ctx, request)
+	lease, err := take()
+	return &leased{lease: lease, asked: r}, err
 }
 
 // book reserves the amounts of an operation.
@@ -126,7 +128,7 @@ func (w *witness) isLenient() bool {
 	return w.program.Initial.Family || slices.ContainsFunc(w.ops, func(r *running) bool {
 		switch r.Kind {
 		case Take:
-			return len(r.Amounts) > 1 || r.unknown > 0 || r.Wait > 0 && r.err != nil // what it took is given back
+			return len(r.Amounts) > 1 || len(r.With) > 0 || r.unknown > 0 || r.Wait > 0 && r.err != nil // what it took is given back
 		case Rollback, Set, Unset, Split, Merge, Delete:
 			return r.actor >= 0
 		case Adjust:
@@ -193,11 +195,12 @@ func (w *witness) admissions(entity, name string) (all []admission) {
 		}
 		n := r.Amounts[name] * 1000
 		switch {
-		case r.Kind == Take && r.Entity == entity && !r.degraded && (!r.Books || r.attended):
-			all = append(all, admission{r.at, n, cmp.Or(attended[r], r.over)})
-		case !r.settles() || r.lease == nil || r.lease.asked.Entity != entity:
+		case r.Kind == Take && !r.degraded && (!r.Books || r.attended):
+			all = append(all, admission{r.at, r.own(entity, name) * 1000, cmp.Or(attended[r], r.over)})
+		case !r.settles() || r.lease == nil:
 		case r.Kind == Rollback && r.lease.reservation == nil: // a cancelled reservation was never admitted
-			all = append(all, admission{r.begun, -r.lease.asked.Amounts[name] * 1000, r.since})
+			all = append(all, admission{r.begun, -r.lease.asked.requests()[r.Of].own(entity, name) * 1000, r.since})
+		case r.lease.asked.Entity != entity:
 		case r.Kind == Adjust && n < 0:
 			all = append(all, admission{r.begun, n, r.since})
 		case r.Kind == Adjust:
