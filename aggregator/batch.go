@@ -45,7 +45,6 @@ func (b *batch) note(add func(*Batch)) {
 	add(&b.Batch)
 }
 
-// fail notes an error of a change.
 func (b *batch) fail(index int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +84,6 @@ func (b *batch) tended(what string) {
 	})
 }
 
-// hasFailed reports whether there is an error of a change.
 func (b *batch) hasFailed(index int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

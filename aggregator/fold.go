@@ -30,7 +30,6 @@ type snapshot struct {
 	begins bool    // as far as the first event tells: the bucket was not refilled in the window before
 }
 
-// key returns the key of the item.
 func (s *snapshot) key() store.Key {
 	return layout.UsageKey{
 		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, WindowKey: layout.WindowKey(string(s.window), s.start),

@@ -60,7 +60,6 @@ func (hr *hourly) countHours(ctx context.Context, snapshots []*snapshot, b *batc
 	hr.follow(ctx, hours, b)
 }
 
-// fail notes an error of events.
 func (h *hour) fail(b *batch, events []event, err error) {
 	for _, e := range events {
 		b.fail(e.index, err)
@@ -252,7 +251,6 @@ func (hr *hourly) parents(hours []*hour, b *batch) []*snapshot {
 	return f.finish()
 }
 
-// shard returns the shard that an event is of.
 func (h *hour) shard(e *event) layout.BucketKey {
 	s := h.bucket
 	s.Shard = e.shard

@@ -15,7 +15,6 @@ import (
 // An Option changes how an aggregator works. Options are checked by [New].
 type Option func(*options)
 
-// options is the configuration of an aggregator.
 type options struct {
 	clock       func() time.Time
 	sleep       func(context.Context, time.Duration) error // between tries

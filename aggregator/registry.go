@@ -108,7 +108,6 @@ func (rg *registry) purged(ctx context.Context, ids map[string]bool) (map[string
 	return purged, nil
 }
 
-// delete deletes the items of snapshots.
 func (rg *registry) delete(ctx context.Context, snapshots []*snapshot) error {
 	keys := make([]store.Key, len(snapshots))
 	for i, s := range snapshots {

@@ -75,7 +75,6 @@ func (ro *roller) rollDue(ctx, working context.Context) {
 	}
 }
 
-// rollSlot rolls up the due hours of one slot.
 func (ro *roller) rollSlot(ctx, working context.Context, slot int) error {
 	q := layout.QueryDueHours(slot)
 	last := ro.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
@@ -174,7 +173,6 @@ func (ro *roller) rollResource(ctx, working context.Context, record *layout.DueH
 	return true, nil
 }
 
-// lastOf returns the last of the keys of snapshots.
 func lastOf(keys []store.Key) layout.UsageKey {
 	k, _ := layout.ParseUsageKey(keys[len(keys)-1])
 	return k

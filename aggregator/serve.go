@@ -42,7 +42,6 @@ func Serve(ctx context.Context, env func(string) string, logger *slog.Logger) er
 	return nil
 }
 
-// fromEnv returns the aggregator that the environment asks for.
 func fromEnv(ctx context.Context, env func(string) string, logger *slog.Logger) (*Aggregator, error) {
 	table := env(envTable)
 	if table == "" {
@@ -87,7 +86,6 @@ func fromEnv(ctx context.Context, env func(string) string, logger *slog.Logger) 
 	return New(zlimit.DynamoDB(client, table), opts...)
 }
 
-// openSink returns the sink that a URL stands for.
 func openSink(ctx context.Context, text string) (Sink, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {

@@ -53,7 +53,6 @@ func Inspect(r *http.Request) (Call, error) {
 	return q.call, err
 }
 
-// inspect reads the body of a call.
 func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *spool, error) {
 	q := newQuestion(Call{API: p.format.API, Model: model, Stream: p.stream})
 	q.polled = p.format.stage != nil
@@ -232,7 +231,6 @@ func (q *question) text(bytes int) {
 	q.bytes += int64(bytes)
 }
 
-// inside returns the object or array that is open.
 func (q *question) inside() *source {
 	depth := len(q.scanner.open)
 	for len(q.sources) <= depth {

@@ -277,7 +277,6 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l }
 // WithClock sets the time by which [WithLearning] goes; the default is [time.Now].
 func WithClock(now func() time.Time) Option { return func(c *config) { c.clock = now } }
 
-// resource returns the limited resource for a model.
 func (c *config) resource(model string) (string, error) {
 	if model == "" {
 		return "", invalid("model", "", "the request must name it")

@@ -72,7 +72,6 @@ func (s *scanner) reset() {
 	s.state, s.open, s.marks, s.path, s.key = scanValue, s.open[:0], s.marks[:0], s.path[:0], s.key[:0]
 }
 
-// write scans a piece.
 func (s *scanner) write(p []byte) {
 	for len(p) > 0 {
 		switch s.state {
@@ -247,7 +246,6 @@ func (s *scanner) token(b byte) {
 	}
 }
 
-// enter opens an object or an array.
 func (s *scanner) enter(b byte) {
 	if len(s.open) == scanDepth {
 		s.state = scanBroken
@@ -318,7 +316,6 @@ func (s *scanner) unescape() []byte {
 // noName stands for a name that is not asked for.
 var noName = []byte{'"'}
 
-// begin starts a scalar.
 func (s *scanner) begin(b byte) {
 	s.want, s.tooLong, s.key = s.interest(s.path), false, s.key[:0]
 	s.state = scanLiteral

@@ -53,7 +53,6 @@ func (r *eventReader) write(p []byte) {
 	}
 }
 
-// rest takes the rest of a line.
 func (r *eventReader) rest(p []byte) []byte {
 	n := bytes.IndexAny(p, "\r\n")
 	piece := p

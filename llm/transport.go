@@ -240,7 +240,6 @@ func (t *Transport) take(ctx context.Context, r zlimit.Request) (*zlimit.Lease, 
 	return t.limiter.Wait(ctx, r, zlimit.MaxWait(t.config.maxWait))
 }
 
-// amounts returns the amounts of a usage for each limit.
 func (x *exchange) amounts(u Usage) (zlimit.Amounts, error) {
 	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
 	for _, c := range x.transport.config.charges {

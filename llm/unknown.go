@@ -66,7 +66,6 @@ func (t table) classify(r *http.Request) (p *pattern, model string, unknown bool
 	}
 }
 
-// An unknownError is the refusal of an unknown request.
 type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }

@@ -26,7 +26,6 @@ func WithEntities(entities ...string) Option {
 	}
 }
 
-// observer holds the instruments.
 type observer struct {
 	entities   map[string]bool
 	requests   metric.Int64Counter

@@ -46,7 +46,6 @@ func (t *tracer) observe(ctx context.Context, e zlimit.Event) {
 	}
 }
 
-// span makes the span of an event.
 func (t *tracer) span(ctx context.Context, e *zlimit.Event, opts ...trace.SpanStartOption) trace.SpanContext {
 	attributes := []attribute.KeyValue{
 		attribute.String(attributeEntity, e.Entity), attribute.String(attributeResource, e.Resource), attribute.String(attributeResult, string(e.Result)),

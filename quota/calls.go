@@ -54,7 +54,6 @@ func (c *calls) taken() costs {
 	return sum
 }
 
-// closeAll closes all entries of the log.
 func (c *calls) closeAll() {
 	c.closed.add(c.open)
 	c.open = costs{}

@@ -255,7 +255,6 @@ func (t *table) sweep(round uint32, now int64) {
 	sh.advance(now)
 }
 
-// reset forgets one name.
 func (t *table) reset(name string) {
 	sh, h := t.shard(name)
 	sh.lock()

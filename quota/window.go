@@ -166,7 +166,6 @@ func (w *window) release() {
 	}
 }
 
-// idle reports whether the window holds nothing.
 func (w *window) idle() bool { return w.n == 0 && w.usage.DayRequests == 0 }
 
 // add records one request at now, which must have been pruned to.

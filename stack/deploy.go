@@ -144,7 +144,6 @@ func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Dep
 	return d, err
 }
 
-// tableOf returns the table of a stack.
 func tableOf(s *types.Stack) string { return cmp.Or(parameters(s)["TableName"], value(s.StackName)) }
 
 // resolve returns the settings of options as the template takes them: a boundary by its name becomes an ARN.

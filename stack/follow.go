@@ -58,7 +58,6 @@ func busy(s types.StackStatus) bool {
 	return strings.HasSuffix(string(s), "_IN_PROGRESS") && s != types.StackStatusReviewInProgress
 }
 
-// failed reports whether the last operation on a stack failed.
 func failed(s types.StackStatus) bool {
 	return strings.Contains(string(s), "ROLLBACK") || strings.HasSuffix(string(s), "_FAILED")
 }

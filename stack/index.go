@@ -17,13 +17,11 @@ const (
 	oneKey        = "{AttributeName: "
 )
 
-// An index is one in a template.
 type index struct {
 	name, text string
 	keys       []string // attributes
 }
 
-// indexesOf returns the global indexes of the table in a template.
 func indexesOf(template string) (all []index) {
 	_, after, _ := strings.Cut(template, globalIndexes)
 	for line := range strings.Lines(after) {

@@ -41,7 +41,6 @@ func New(c Clients, opts ...Option) *Manager {
 	return m
 }
 
-// sleep waits, and returns the error of a context that has ended.
 func (m *Manager) sleep(ctx context.Context, d time.Duration) error { return wait.For(ctx, d) }
 
 // ErrNotFound says that there is no such stack.
@@ -94,7 +93,6 @@ func (m *Manager) describe(ctx context.Context, name string) (*types.Stack, erro
 	return &out.Stacks[0], nil
 }
 
-// parameters returns the parameters of a stack.
 func parameters(s *types.Stack) map[string]string {
 	all := map[string]string{}
 	if s != nil {
@@ -105,7 +103,6 @@ func parameters(s *types.Stack) map[string]string {
 	return all
 }
 
-// tags returns the tags of a stack.
 func tags(s *types.Stack) map[string]string {
 	if s == nil {
 		return map[string]string{}

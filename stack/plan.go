@@ -56,7 +56,6 @@ func (p *Plan) Check(now *Plan) error {
 	return nil
 }
 
-// same reports whether two changes are the same.
 func (c *Change) same(o Change) bool {
 	return c.Action == o.Action && c.Resource == o.Resource && c.Type == o.Type && c.ID == o.ID && c.Replacement == o.Replacement && c.Later == o.Later &&
 		slices.Equal(c.Properties, o.Properties)

@@ -112,7 +112,6 @@ func (m *Manager) readRelease(ctx context.Context, bucket, key string) (*release
 	return r, nil
 }
 
-// listObjects returns the objects of a bucket below a prefix.
 func (m *Manager) listObjects(ctx context.Context, bucket, prefix string) (all []s3types.Object, err error) {
 	var next *string
 	for {

@@ -79,7 +79,6 @@ const (
 	maxDays  = 36_500
 )
 
-// setting returns a setting by its name.
 func setting(name string) (Setting, bool) {
 	i := slices.IndexFunc(settings, func(s Setting) bool { return s.Name == name })
 	if i < 0 {

@@ -198,7 +198,6 @@ func (m *Manager) deadLetters(ctx context.Context, url string) (*int64, error) {
 	return &n, err
 }
 
-// alarms returns the alarms of a stack, by name.
 func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmStatus, error) {
 	all := []AlarmStatus{}
 	var names []string

@@ -179,7 +179,6 @@ func timePrefix(t time.Time) string {
 	return id.String()[:10]
 }
 
-// eventOf returns the event that an item holds.
 func eventOf(item *layout.Audit) AuditEvent {
 	event := AuditEvent{
 		ID:        item.Key.EventID,

@@ -81,7 +81,6 @@ func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Rea
 	}
 }
 
-// add adds a shard.
 func (b *spread) add(state *bucket.State) {
 	state.Limits = slices.DeleteFunc(state.Limits, func(l bucket.Limit) bool { return l.RefillPeriod <= 0 }) // no program of this module writes it
 	b.shards = append(b.shards, state)
@@ -101,7 +100,6 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 	return config.SlotStatuses(statuses, b.shards, nil, now.UnixMilli())
 }
 
-// bucket returns the bucket as it stands at a time.
 func (b *spread) bucket(now time.Time) Bucket {
 	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: Statuses{}, Unsupported: b.unsupported}
 	if b.unsupported == nil {

@@ -77,7 +77,6 @@ func (s *UsageService) Capacity(ctx context.Context, resource string) (Capacity,
 	return sum, nil
 }
 
-// addBucket adds a bucket.
 func (c *Capacity) addBucket(b *spread) {
 	entities, limits := &c.Entities, &c.Limits
 	if b.isParent() {
@@ -94,7 +93,6 @@ func (c *Capacity) addBucket(b *spread) {
 	}
 }
 
-// addLevel adds a limit of a bucket.
 func addLevel(limits []LimitCapacity, level *bucket.Status) []LimitCapacity {
 	at, ok := placeOf(limits, level.Name)
 	if !ok {

@@ -15,7 +15,6 @@ const (
 	CascadeNever   CascadePolicy = "never"  // the parent is not charged
 )
 
-// check validates the policy of a level.
 func (p CascadePolicy) check(at Level) error {
 	switch {
 	case p != CascadeInherit && p != CascadeAlways && p != CascadeNever:
@@ -27,7 +26,6 @@ func (p CascadePolicy) check(at Level) error {
 	}
 }
 
-// value returns the policy as items have it.
 func (p CascadePolicy) value() expr.Value {
 	if p == CascadeInherit {
 		return expr.Value{}

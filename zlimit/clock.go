@@ -30,13 +30,11 @@ const (
 	clockGap  = time.Hour
 )
 
-// now returns the time by the limiter's clock.
 func (l *RateLimiter) now() time.Time { return l.clock.now() }
 
 // processStart is when the process began, by a clock that is never set.
 var processStart = time.Now() //nolint:forbidigo // its monotonic reading, which no clock setting changes
 
-// now returns the time.
 func (c *clock) now() time.Time {
 	now := c.read()
 	if c.store != nil {

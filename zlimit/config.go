@@ -271,7 +271,6 @@ type configLimit struct {
 	session int64 // seconds
 }
 
-// stored returns the limits of the item.
 func (i *configItem) stored() []configLimit {
 	limits := make([]configLimit, 0, len(*i.limits)+len(*i.sessions))
 	for _, l := range *i.limits {
@@ -289,7 +288,6 @@ func (i *configItem) stored() []configLimit {
 	return limits
 }
 
-// store has the item hold limits.
 func (i *configItem) store(limits []configLimit) {
 	*i.limits, *i.sessions = nil, nil
 	for _, l := range limits {
@@ -312,7 +310,6 @@ func (i *configItem) widerOf() string {
 	return *i.within
 }
 
-// cascades returns the item's policy.
 func (i *configItem) cascades() CascadePolicy {
 	if i.cascade == nil {
 		return CascadeInherit

@@ -51,7 +51,6 @@ func (e *Entity) validateNew() error {
 	return err
 }
 
-// validate checks an entity.
 func (e *Entity) validate() error {
 	if err := validateEntity("entity", e.ID); err != nil {
 		return err
@@ -255,7 +254,6 @@ func (s *EntityService) check(id string) error {
 	return validateEntity("entity", id)
 }
 
-// entityOf returns the entity that an item holds.
 func entityOf(item expr.Item) (Entity, error) {
 	decoded, err := layout.DecodeEntity(item)
 	if err != nil {

@@ -125,7 +125,6 @@ func nothingGiven(field string) error {
 	return &ValidationError{Field: field, Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
 }
 
-// validate returns an error for a policy that does not exist.
 func (p FailurePolicy) validate() error {
 	if p > PolicyAllow {
 		return &ValidationError{Field: "on unavailable", Value: p.String(), Reason: "must be PolicyInherit, PolicyBlock or PolicyAllow"}
@@ -165,7 +164,6 @@ type configRef struct {
 	ns     string
 }
 
-// at addresses a level.
 func (n *namespaceID) at(v Level) configRef {
 	c := configRef{Level: v, source: v.Source(), ns: n.id()}
 	switch c.source {
@@ -201,7 +199,6 @@ func entityLevel(entity, stored string) Level {
 // sourceRecord marks the record of an entity, which is read with its limits.
 const sourceRecord Source = ""
 
-// record addresses the record of an entity.
 func (n *namespaceID) record(entity string) configRef {
 	return configRef{source: sourceRecord, key: layout.EntityKey{NS: n.id(), Entity: entity}.Key()}
 }

@@ -472,7 +472,6 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 	}
 }
 
-// inOrder returns limits in the order of their names.
 func inOrder(limits []Limit) []Limit {
 	return slices.SortedFunc(slices.Values(limits), func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }

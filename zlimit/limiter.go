@@ -246,7 +246,6 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 	return l.setUp(ctx, l.options.namespace)
 }
 
-// setUp sets up the store, its version and one namespace.
 func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	if err := l.setUpStore(ctx); err != nil {
 		return publicError("set up", err)

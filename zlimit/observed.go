@@ -108,7 +108,6 @@ type observedStore struct {
 	l *RateLimiter
 }
 
-// An observedCall is one call of an observed store.
 type observedCall struct {
 	l     *RateLimiter
 	op    string
@@ -122,7 +121,6 @@ func (s observedStore) begin(ctx context.Context, op string) (context.Context, *
 	return store.CountUnits(ctx, &c.units), c
 }
 
-// end tells of the call.
 func (c *observedCall) end(ctx context.Context, err error) {
 	c.l.tell(ctx, c.watch, Event{
 		Kind: EventStore, Operation: c.op, Err: publicError(c.op, err), ReadUnits: c.units.Read, WriteUnits: c.units.Write,

@@ -44,7 +44,6 @@ func (s *Status) used() float64 {
 	return float64(capacity-s.Available) / float64(capacity)
 }
 
-// A bucketName is an entity and a resource.
 type bucketName struct{ entity, resource string }
 
 // maxTold bounds the buckets that are remembered.

@@ -17,7 +17,6 @@ import (
 // An Option changes how a limiter works. Options are checked by [Open] and [New].
 type Option func(*options)
 
-// options is the configuration of a limiter.
 type options struct {
 	namespace      string
 	clock          func() time.Time

@@ -141,17 +141,14 @@ func (s *LimitService) widerLimits(ctx context.Context, at Level) ([]Limit, erro
 	return nil, nil
 }
 
-// hasLimit reports whether limits have one of a name.
 func hasLimit(limits []Limit, name string) bool {
 	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Name == name })
 }
 
-// withoutLimit returns new limits without the one of a name.
 func withoutLimit(limits []Limit, name string) []Limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l Limit) bool { return l.Name == name })
 }
 
-// checkLimitNames checks names of limits to change.
 func checkLimitNames(names []string) error {
 	if len(names) == 0 {
 		return &ValidationError{Field: "limits", Value: "", Reason: "must name at least one limit"}

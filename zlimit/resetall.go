@@ -78,7 +78,6 @@ type resetWalk struct {
 	lacking error // of a bucket that lacks a limit
 }
 
-// reset resets one bucket.
 func (w *resetWalk) reset(ctx context.Context, entity, resource string) error {
 	r := w.asked
 	r.Entity, r.Resource, r.Limits = entity, resource, slices.Clone(w.asked.Limits)

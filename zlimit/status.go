@@ -186,7 +186,6 @@ func statusesOfLevels(levels []protocol.LevelStatus) (statuses Statuses) {
 	return statuses
 }
 
-// appendStatuses appends the statuses of the limits of a level.
 func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 	to = slices.Grow(to, len(level.Statuses))
 	for _, l := range level.Statuses {

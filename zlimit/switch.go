@@ -27,7 +27,6 @@ const (
 	SwitchBypassed Switch = "bypass"   // requests are served and counted, and no limit refuses them
 )
 
-// value returns the switch as items have it.
 func (w Switch) value() expr.Value {
 	switch w {
 	case SwitchInherit:

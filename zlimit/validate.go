@@ -116,7 +116,6 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	return nil
 }
 
-// validateWindows checks the windows of a limit.
 func (l *Limit) validateWindows(field string) error {
 	if err := invalid(field+" zone", l.Zone, calendar.CheckZone(l.Zone)); err != nil {
 		return err

@@ -59,7 +59,6 @@ func (w Window) End(t time.Time) time.Time {
 	}
 }
 
-// key returns the key of the window that starts at a time.
 func (w Window) key(start time.Time) string { return layout.WindowKey(string(w), start) }
 
 // parseWindowKey returns the window of a key and its start; false when it is none.

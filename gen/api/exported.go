@@ -41,7 +41,6 @@ func exported(pkg *types.Package) (symbols []string) {
 	return symbols
 }
 
-// declared returns a type with its fields and methods.
 func declared(object *types.TypeName, show func(types.Type) string) []string {
 	head := "type " + show(object.Type())
 	kind := show(object.Type().Underlying())

@@ -38,7 +38,6 @@ github.com/zlimit/zlimit-go for the grammar.
 
 `
 
-// A command holds the flags.
 type command struct {
 	limits, out, pkg string
 	check            bool

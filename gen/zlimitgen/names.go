@@ -69,7 +69,6 @@ func (c *command) others(fset *token.FileSet) ([]*ast.File, error) {
 	return files, nil
 }
 
-// declared returns the names that a file declares in its package.
 func declared(f *ast.File) (names []*ast.Ident) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {

@@ -23,7 +23,6 @@ func (p *pattern) isOf(date time.Time) bool {
 	return p.sets[month]>>uint(date.Month())&1 != 0 && p.isOn(date)
 }
 
-// isAlways reports whether every minute is of the pattern.
 func (p *pattern) isAlways() bool {
 	return p.sets[minute] == everyMinute && p.sets[hour] == everyHour && p.sets[month]>>1&(1<<12-1) == 1<<12-1 &&
 		p.sets[dayOfMonth]>>1&(1<<31-1) == 1<<31-1 && p.sets[dayOfWeek] == 1<<7-1

@@ -135,7 +135,6 @@ func (l *loader) entity(p document.Pair) *Entity {
 	return e
 }
 
-// entityResource reads the limits of an entity for one resource.
 func (l *loader) entityResource(owner string, p document.Pair) *Resource {
 	what := owner + ": resource " + p.Key
 	r := &Resource{Pos: p.Pos, Name: p.Key}
@@ -210,7 +209,6 @@ func (l *loader) cascade(n *yaml.Node, what string) string {
 	return l.Choice(n, what+": cascade", "always", "never", "inherit")
 }
 
-// limits reads the limits of a level.
 func (l *loader) limits(n *yaml.Node, what string) (limits []*Limit) {
 	pairs := l.Pairs(n, what+": limits")
 	for _, p := range pairs {

@@ -130,7 +130,6 @@ var (
 	parserErrors = regexp.MustCompile(`^(did not find expected|found undefined tag|found duplicate|found incompatible)`)
 )
 
-// syntaxError reports an error of the YAML library.
 func (r *Reader) syntaxError(err error) {
 	line := 0
 	text := yamlLine.ReplaceAllString(err.Error(), "")

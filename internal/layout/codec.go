@@ -128,7 +128,6 @@ func (d *decoder) failf(attribute, format string, args ...any) {
 	}
 }
 
-// want reports an attribute that is not of the kind.
 func (d *decoder) want(a *expr.Attribute, kind expr.Kind) {
 	if a.Value.Kind() != kind {
 		d.failf(a.Name, "attribute %s: want %v, got %v", a.Name, kind, a.Value.Kind())
@@ -216,7 +215,6 @@ func (d *decoder) flag(a *expr.Attribute) bool {
 	return a.Value.True()
 }
 
-// value reads a value of any type.
 func (*decoder) value(a *expr.Attribute) expr.Value { return a.Value }
 
 func (d *decoder) set(a *expr.Attribute) []string {

@@ -278,7 +278,6 @@ func (p *places) slotsOf(r *figureReader) []bucket.Slots {
 	return all
 }
 
-// A figureReader reads figures of an item.
 type figureReader struct {
 	item expr.Item
 	ok   bool // all of them were integers of 64 bits

@@ -99,7 +99,6 @@ type ShardChanges struct {
 	First, Last store.Sequence
 }
 
-// key returns the key of the snapshot.
 func (d *UsageDelta) key() UsageKey {
 	return UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
 }

@@ -25,7 +25,6 @@ type Request struct {
 	together *together // in place of the entity, the resource and the amounts; nil for a request that stands alone
 }
 
-// demand returns the request's demand on one level.
 func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.Demand {
 	d := bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
 	if l.Config.Bypass {

@@ -14,7 +14,6 @@ type Memory struct {
 	cache bucketCache
 }
 
-// bucketID finds a bucket.
 type bucketID struct{ entity, resource string }
 
 // A bucketCache is a cache of otter. It is an interface, so that packages above this one do not compile otter again.

@@ -126,7 +126,6 @@ func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level
 	return []level{l}, err
 }
 
-// firstLevel returns the level of the entity for the resource of a request.
 func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
 	b := fs.memory.Bucket(r.Entity, r.Resource)
 	limits, err := fs.limitsOf(ctx, b, r, began)

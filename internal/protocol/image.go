@@ -89,7 +89,6 @@ type call struct {
 	askedAt int64 // epoch milliseconds
 }
 
-// newCall returns a call that begins now.
 func (c *core) newCall() call { return call{asked: c.NextEpoch(), askedAt: c.now()} }
 
 // over returns when a call that has just returned was over, in epoch milliseconds. A store that answers at once takes no
@@ -116,7 +115,6 @@ func (b *Bucket) newShard(number int) *shard {
 	return s
 }
 
-// shard returns the shard of a number.
 func (b *Bucket) shard(number int) *shard {
 	if s := b.known(number); s != nil {
 		return s

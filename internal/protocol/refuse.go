@@ -62,7 +62,6 @@ func (c *core) coversSlots(l *level, states []*bucket.State) bool {
 	return len(l.demand.Slots()) == 0 || l.limits.Config.CoversSlots(states, l.demand.Slots(), c.slotNow())
 }
 
-// views returns a view of each level.
 func (ju *judge) views(levels []level, seen sight) []view {
 	views := make([]view, len(levels))
 	for i := range levels {
@@ -138,7 +137,6 @@ func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
-// isByShare reports whether one of the errors of levels is a shortage.
 func isByShare(errs []error) bool {
 	return slices.ContainsFunc(errs, func(err error) bool {
 		var short *shortage

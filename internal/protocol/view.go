@@ -64,7 +64,6 @@ func (lk *looks) view(b *Bucket, seen sight) view {
 	return b.viewOf((*shard).last, func(*shard, *image) bool { return false })
 }
 
-// last returns the image of a shard as last seen.
 func (s *shard) last() *image { return s.image.Load() }
 
 // viewOf returns a view of images. A shard without an image that will do is stale.

@@ -64,7 +64,6 @@ func (r *Receipt) book(c *core, wait time.Duration) bool {
 	return milliseconds(longest) <= wait
 }
 
-// amountsOf returns the amounts taken of a shard.
 func (t *taking) amountsOf(s *shard) []bucket.Amount {
 	for i := range t.parts {
 		if t.parts[i].shard == s {

@@ -8,7 +8,6 @@ type Units struct {
 	Read, Write float64
 }
 
-// unitsKey finds the units in a context.
 type unitsKey struct{}
 
 // CountUnits returns a context for one call, whose units the store adds to u before the call returns.

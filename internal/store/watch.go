@@ -9,7 +9,6 @@ type Watcher interface {
 	Sent()
 }
 
-// watcherKey finds the watcher in a context.
 type watcherKey struct{}
 
 // Watch returns a context for one call, of whose attempts the store tells w.

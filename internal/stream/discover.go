@@ -125,7 +125,6 @@ func (c *Consumer) takeTurn(ctx context.Context, leases []Lease) (bool, error) {
 	return saved, err
 }
 
-// list returns the partitions.
 func (c *Consumer) list(ctx context.Context) ([]store.Partition, error) {
 	partitions, err := c.Source.Partitions(ctx)
 	if errors.Is(err, store.ErrNoStream) { // it was turned off since it was not read

@@ -476,7 +476,6 @@ func (b *Breaker) Away(ctx context.Context) <-chan struct{} {
 	return b.away
 }
 
-// turn changes the state.
 func (b *Breaker) turn(to breakerState) {
 	if wasOpen := b.state == isOpen; to == isOpen && !wasOpen {
 		close(b.away)

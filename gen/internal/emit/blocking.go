@@ -212,7 +212,6 @@ func bounded(timeout *Statement) []Code {
 	}
 }
 
-// results writes the results of a function.
 func (b *blocking) results(list *types.Tuple) *Statement {
 	switch {
 	case list.Len() == 0:

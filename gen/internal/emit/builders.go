@@ -31,13 +31,11 @@ func builders(f *file, s *schema.Schema) {
 	}
 }
 
-// builder writes a function that returns a key.
 func builder(f *file, name string, params []member, key Code, returns string) {
 	f.doc(name + " returns " + returns)
 	f.Func().Id(name).Add(parameters(len("func  Key {")+len(name), params...)).Id("Key").Block(Return(key))
 }
 
-// indexBuilder writes the function that returns the key of a record in an index.
 func indexBuilder(f *file, r *schema.Record, e *schema.Entry) {
 	returns := "the key of " + article(noun(r)) + " item in index " + e.Index.Name + "."
 	params := slices.DeleteFunc(r.KeyFields(), func(of *schema.Field) bool {

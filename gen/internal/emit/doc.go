@@ -26,7 +26,6 @@ func lower(doc string) string {
 	return string(unicode.ToLower(first)) + doc[size:]
 }
 
-// upper returns a doc with a capital.
 func upper(doc string) string {
 	first, size := utf8.DecodeRuneInString(doc)
 	return string(unicode.ToUpper(first)) + doc[size:]

@@ -6,7 +6,6 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// exprs writes the operations as data.
 func exprs(f *file, s *schema.Schema) {
 	for _, op := range s.Operations {
 		if len(op.Clauses) > 0 {
@@ -35,7 +34,6 @@ func operationDoc(op *schema.Operation) string {
 	return op.Func() + " " + sentence(lower(op.Doc)) + argList(op.Args)
 }
 
-// clauseConstants declares the indexes of the clauses.
 func clauseConstants(f *file, op *schema.Operation) {
 	if len(op.Clauses) == 1 {
 		f.doc("The clause of " + op.Func() + ".")
@@ -54,7 +52,6 @@ func clauseConstants(f *file, op *schema.Operation) {
 	})
 }
 
-// operationVar declares the operation as data.
 func operationVar(f *file, op *schema.Operation) {
 	slots := len(op.Args)
 	where, update := conditions(8, op.Where), actions(op.Actions)
@@ -107,7 +104,6 @@ func parts(name string, slots int, where, update []Code, indent int) []Code {
 
 func exprCall(name string, args ...Code) *Statement { return Qual(exprPkg, name).Call(args...) }
 
-// path writes the path of an attribute.
 func path(attr schema.Ref) *Statement {
 	if attr.Family == nil {
 		return exprCall("Attr", Lit(attr.Name))
@@ -176,7 +172,6 @@ func operationParams(op *schema.Operation, beside int) *Statement {
 	return parameters(beside+len(op.Func()), params...)
 }
 
-// argParams returns arguments as parameters.
 func argParams(args []*schema.Arg) []member {
 	params := make([]member, len(args))
 	for i, a := range args {
@@ -223,7 +218,6 @@ func start(g *Group, op *schema.Operation) *Statement {
 	return Id(op.Var()).Dot("Call").Add(arguments(beside, args...))
 }
 
-// callType declares the type that collects clauses, and its methods.
 func callType(f *file, op *schema.Operation) {
 	f.doc(op.CallType() + " collects the clauses of a call of " + op.Func() + ". Bind ends it.")
 	f.Type().Id(op.CallType()).Struct(Op("*").Qual(exprPkg, "Call"))

@@ -83,7 +83,6 @@ func families(f *file, s *schema.Schema) {
 	}
 }
 
-// goType returns the Go type of an attribute.
 func goType(t schema.Type) *Statement {
 	switch t {
 	case schema.S:
@@ -150,7 +149,6 @@ func compareZero(t schema.Type, x *Statement, operator, sign string) *Statement 
 	}
 }
 
-// memberGo returns the Go type of a family's members.
 func memberGo(m *schema.Members) *Statement {
 	if pkg, name, imported := strings.Cut(m.Type, "."); imported {
 		return Qual(internalPkg(pkg), name)
@@ -342,12 +340,10 @@ var readers = map[schema.Type]string{
 	schema.Any:  "value",
 }
 
-// notNull is the condition that an attribute is not NULL.
 func notNull() *Statement {
 	return Id("a").Dot("Value").Dot("Kind").Call().Op("!=").Qual(exprPkg, "KindNull")
 }
 
-// reading returns the expression that reads an attribute.
 func reading(a *schema.Attribute) *Statement {
 	reader := readers[a.Type]
 	if a.Wrap {
@@ -375,7 +371,6 @@ func read(a *schema.Attribute, target *Statement) []Code {
 	}
 }
 
-// required returns the names of the attributes that must be there.
 func required(attributes []*schema.Attribute) []string {
 	var names []string
 	for _, a := range attributes {

@@ -90,7 +90,6 @@ func part(p schema.Part, ref func(*schema.Field) *Statement) *Statement {
 	}
 }
 
-// entry writes the method that returns the key in an index.
 func entry(f *file, r *schema.Record, e *schema.Entry) {
 	name := e.Index.Method()
 	doc := name + " returns the key in index " + e.Index.Name + "."
@@ -168,7 +167,6 @@ func readFields(t *schema.Template, reader string) []Code {
 	return reads
 }
 
-// query writes the function that returns a query.
 func query(f *file, q *schema.Query) {
 	pk, sk := q.Keys()
 	doc := q.Func() + " asks for " + sentence(lower(q.Doc))
@@ -249,7 +247,6 @@ func queryPrefix(q *schema.Query, pk, sk *schema.Template) (expression *Statemen
 	return Id("keyPrefix").Call(args...), form
 }
 
-// fieldParams returns fields as parameters.
 func fieldParams(fields []*schema.Field) []member {
 	params := make([]member, len(fields))
 	for i, f := range fields {

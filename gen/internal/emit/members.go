@@ -6,7 +6,6 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// memberType declares the type of a family's members.
 func memberType(f *file, m *schema.Members) {
 	f.doc(m.Type + " is a member of the family " + m.Pattern + ". " + sentence(m.Doc))
 	list := []member{{"Name", String(), m.Var.Doc}}
@@ -125,7 +124,6 @@ func readMember(a *schema.Attribute, find *Statement) []Code {
 	return read(a, find.Dot(schema.Exported(a.Go)))
 }
 
-// kindName returns the name of the kind of a type's values.
 func kindName(t schema.Type) string {
 	switch t {
 	case schema.BOOL:

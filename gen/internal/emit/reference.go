@@ -58,7 +58,6 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// reference returns the page about the schema.
 func reference(s *schema.Schema) []byte {
 	p := &page{}
 	p.line("<!-- %s -->", header(schemaFile))

@@ -237,7 +237,6 @@ func (d *stackData) RegistryPatterns() (patterns []string) {
 	return patterns
 }
 
-// program returns the calls of a program.
 func (d *stackData) program(name string) (*calls.Program, error) {
 	if p := d.calls.Program(name); p != nil {
 		return p, nil

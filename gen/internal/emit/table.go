@@ -6,7 +6,6 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// table writes the description of the table for stores.
 func table(f *file, s *schema.Schema) {
 	f.doc("Table is the table as stores see it.")
 	f.Var().Id("Table").Op("=").Qual(storePkg, "Table").Add(fields(storeTable(s)...))

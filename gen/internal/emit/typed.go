@@ -106,7 +106,6 @@ func seconds(d time.Duration) *Statement {
 	return number(int64(d/time.Second)).Op("*").Qual("time", "Second")
 }
 
-// limit writes the value of a limit.
 func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
 	if l.Windows != "" || l.Floors != "" || l.Mode != "" {

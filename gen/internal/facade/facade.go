@@ -132,12 +132,10 @@ func (f *Facade) file(name string) *File {
 	return f.Files[i]
 }
 
-// file returns the name of the file that declares an object.
 func (a *analysis) file(object types.Object) string {
 	return strings.TrimSuffix(filepath.Base(a.Fset.Position(object.Pos()).Filename), ".go")
 }
 
-// bySource orders objects by file and place.
 func (a *analysis) bySource(x, y types.Object) int {
 	if by := strings.Compare(a.file(x), a.file(y)); by != 0 {
 		return by

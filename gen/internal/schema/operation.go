@@ -109,7 +109,6 @@ func (l *loader) operation(p document.Pair) {
 	l.schema.Operations = append(l.schema.Operations, op)
 }
 
-// subjects returns the records that an operation is about.
 func (l *loader) subjects(op *Operation, n *yaml.Node, what string) []*Record {
 	names := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {

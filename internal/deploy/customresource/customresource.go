@@ -183,7 +183,6 @@ func (f *Function) provision(ctx context.Context, event *cfn.Event, namespace st
 	return done, began, err
 }
 
-// register registers a namespace.
 func (f *Function) register(ctx context.Context, namespace string) (err error) {
 	l, err := f.Open(ctx)
 	if err != nil {

@@ -144,7 +144,6 @@ func (p *Plan) check(now *Plan) error {
 	return nil
 }
 
-// byLevel returns the changes by their levels.
 func (p *Plan) byLevel() map[zlimit.Level]*Change {
 	all := make(map[zlimit.Level]*Change, len(p.Changes))
 	for i := range p.Changes {

@@ -25,7 +25,6 @@ func (p *Provisioner) Import(ctx context.Context) (d *declaration.Declaration, u
 	return declared(p.name, stored), unsupported, nil
 }
 
-// declared returns levels as a declaration of a namespace.
 func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration {
 	d := &declaration.Declaration{Namespace: namespace}
 	entities := map[string]*declaration.Entity{}

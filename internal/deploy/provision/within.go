@@ -87,7 +87,6 @@ func declaredWithin(declared []zlimit.Stored, live map[zlimit.Level]zlimit.Store
 	return wider, changed
 }
 
-// declares reports whether a file has a level for a resource.
 func declares(declared []zlimit.Stored, resource string) bool {
 	for _, d := range declared {
 		if d.Level.Resource == resource {
@@ -97,7 +96,6 @@ func declares(declared []zlimit.Stored, resource string) bool {
 	return false
 }
 
-// hasLevels reports whether an entity has limits for a resource.
 func (p *Provisioner) hasLevels(ctx context.Context, resource string) (bool, error) {
 	for _, err := range p.limiter.Limits.List(ctx, zlimit.LevelQuery{Source: zlimit.SourceEntity, Resource: resource, NamesOnly: true}) {
 		return err == nil, err

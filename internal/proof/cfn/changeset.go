@@ -21,7 +21,6 @@ type operation struct {
 	change types.ResourceChange
 }
 
-// A changeSet is a change set.
 type changeSet struct {
 	id, name, stack string
 	status          types.ChangeSetStatus
@@ -184,7 +183,6 @@ func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.Descri
 	return out, nil
 }
 
-// retagged reports whether a change set changes tags of the stack.
 func (s *Service) retagged(c *changeSet) bool {
 	a, _ := json.Marshal(c.tags)
 	b, _ := json.Marshal(s.stacks[c.stack].tags)

@@ -61,7 +61,6 @@ func (t Tables) DescribeTable(_ context.Context, in *dynamodb.DescribeTableInput
 	}}, nil
 }
 
-// indexNames returns the names of the global indexes of a table.
 func indexNames(r Resource) (names []string) {
 	list, _ := r.Properties["GlobalSecondaryIndexes"].([]any)
 	for _, x := range list {

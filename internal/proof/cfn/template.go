@@ -332,7 +332,6 @@ func (s *Stack) ID(name string) string {
 	return strings.ToLower(s.Name + "-" + name)
 }
 
-// attribute returns an attribute of a resource.
 func (s *Stack) attribute(name, attribute string) any {
 	id := text(s.ref0(name))
 	arn := func(service, region, account, resource string) string {

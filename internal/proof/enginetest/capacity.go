@@ -10,7 +10,6 @@ type Units struct {
 	Read, Write float64
 }
 
-// add adds v to u.
 func (u Units) add(v Units) Units { return Units{Read: u.Read + v.Read, Write: u.Write + v.Write} }
 
 // Capacity is what calls have consumed.

@@ -240,7 +240,6 @@ type callJSON struct {
 	TransactItems                                                                   []map[string]callJSON
 }
 
-// read reads the subjects of a call.
 func (m *mean) read(call Call) (*subject, error) {
 	about := &subject{}
 	switch call.Operation {
@@ -280,7 +279,6 @@ func (m *mean) read(call Call) (*subject, error) {
 	return about, nil
 }
 
-// add notes a part of a call.
 func (s *subject) add(part *callJSON) error {
 	s.table = part.TableName
 	for _, text := range []string{part.ConditionExpression, part.UpdateExpression, part.KeyConditionExpression, part.FilterExpression} {

@@ -33,7 +33,6 @@ var errNotInstalled = errors.New("no DynamoDB engine: run `make engine` or set "
 // process has taken its port.
 var errDied = errors.New("the engine ended before it was ready")
 
-// locate returns the path of the engine's binary.
 func locate() (string, error) {
 	if path := os.Getenv(envBinary); path == noEngine {
 		return "", errNotInstalled
@@ -136,7 +135,6 @@ func freePort() (int, error) {
 	return port, listener.Close()
 }
 
-// spawn starts the engine's process on a port.
 func spawn(binary string, port int) (*process, error) {
 	log, err := os.CreateTemp("", "zlimit-engine-*.log")
 	if err != nil {
@@ -209,7 +207,6 @@ func probe(client *http.Client, url string) error {
 	return nil
 }
 
-// exited reports whether the engine has ended.
 func (p *process) exited() bool {
 	// The engine never writes to the pulse, so a read ends by the deadline while
 	// the engine lives and by EOF afterwards.

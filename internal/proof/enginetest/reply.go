@@ -94,7 +94,6 @@ func refusal(request *http.Request, kind Kind, call Call) (*http.Response, error
 	return declined(request, call, known.status, content)
 }
 
-// declined returns a reply in which a call is declined.
 func declined(request *http.Request, call Call, status int, content any) (*http.Response, error) {
 	return reply(request, status, content, fmt.Sprintf("INJECTED-%s-%d", call.Operation, call.N))
 }

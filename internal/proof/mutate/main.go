@@ -39,7 +39,6 @@ func main() {
 	}
 }
 
-// config holds the flags.
 type config struct {
 	file, noticed, only string
 	rules               bool

@@ -76,7 +76,6 @@ func overlayOf(file string, source []byte) map[string][]byte {
 	return map[string][]byte{file: source, filepath.Join(dir, "mutant.go"): []byte(function(filepath.Base(dir)))}
 }
 
-// build builds the tests of packages with an overlay.
 func build(ctx context.Context, dir string, sources map[string][]byte, users []string) (suites, error) {
 	overlay, err := writeOverlay(dir, sources)
 	if err != nil {

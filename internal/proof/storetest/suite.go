@@ -72,7 +72,6 @@ func put(t *testing.T, s store.Store, k store.Key, pairs ...any) {
 	}
 }
 
-// read returns the items at keys.
 func read(t *testing.T, s store.Store, keys ...store.Key) []expr.Item {
 	t.Helper()
 	items, err := s.Read(t.Context(), keys, true)
@@ -82,7 +81,6 @@ func read(t *testing.T, s store.Store, keys ...store.Key) []expr.Item {
 	return items
 }
 
-// expect compares a result.
 func expect(t *testing.T, what string, got store.Result, applied bool, item expr.Item) {
 	t.Helper()
 	if diff := cmp.Diff(store.Result{Applied: applied, Item: item}, got, Equal); diff != "" {

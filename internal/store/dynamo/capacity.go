@@ -14,7 +14,6 @@ type meter struct {
 	ask   types.ReturnConsumedCapacity
 }
 
-// meter returns the meter of a call.
 func (s *Store) meter(ctx context.Context) meter {
 	m := meter{store.UnitsOf(ctx), s.capacity}
 	if m.ask == "" && m.units != nil {
@@ -23,7 +22,6 @@ func (s *Store) meter(ctx context.Context) meter {
 	return m
 }
 
-// read adds the units of a reading call.
 func (m meter) read(units float64) {
 	if m.units != nil {
 		m.units.Read += units
@@ -37,7 +35,6 @@ func (m meter) write(units float64) {
 	}
 }
 
-// unitsOf returns the units that a reply tells.
 func unitsOf(told ...types.ConsumedCapacity) float64 {
 	sum := 0.0
 	for i := range told {

@@ -130,7 +130,6 @@ func (c ClientConfig) streams(cfg aws.Config, httpClient aws.HTTPClient) *dynamo
 	})
 }
 
-// isLoopback reports whether an endpoint is on this machine.
 func isLoopback(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if err != nil {

@@ -49,7 +49,6 @@ func newRetries() *retries {
 	return r
 }
 
-// retryer returns a retryer on the budget.
 func (r *retries) retryer() *retryer {
 	own := &retryer{budget: r.budget}
 	own.earn = func(failure error) error {

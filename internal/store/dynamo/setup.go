@@ -114,7 +114,6 @@ func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInp
 	}
 }
 
-// describe returns the description of the table.
 func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 	const op = "DescribeTable"
 	if err := s.begin(ctx, op); err != nil {

@@ -174,8 +174,6 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// pingKeys is the number of keys that Ping reads.
 const pingKeys = 64
 
-// pingKey returns a key that Ping reads, by its number.
 func pingKey(n int) store.Key { return store.Key{PK: "_/PING#" + strconv.Itoa(n), SK: "#"} }

@@ -70,7 +70,6 @@ func (s *Store) StartStream(ctx context.Context) error {
 	return err
 }
 
-// streamARN returns the ARN of the table's stream.
 func (s *Store) streamARN(ctx context.Context) (string, error) {
 	const op = "DescribeTable"
 	if err := s.begin(ctx, op); err != nil {
@@ -254,7 +253,6 @@ func forgotten(at store.Position) store.ChangePage {
 	return store.ChangePage{Next: store.Position{After: at.After}, End: true, Gap: true}
 }
 
-// arnOf returns the ARN of the stream with a label.
 func (s *Store) arnOf(ctx context.Context, label string) (string, error) {
 	s.stream.mu.Lock()
 	prefix := s.stream.prefix
@@ -308,7 +306,6 @@ func (r *stream) pace(ctx context.Context, partition string, interval time.Durat
 	return nil
 }
 
-// decodeRecord returns the change that a record tells.
 func decodeRecord(r *streamtypes.StreamRecord) (change store.Change, err error) {
 	if r == nil {
 		return change, errors.New("a record without content")

@@ -88,7 +88,6 @@ func (b *numbers) prepare(n int, value func(int) expr.Value) {
 	}
 }
 
-// decimalLength returns the length of the decimal text of n.
 func decimalLength(n int64) int {
 	length, u := 1, uint64(n)
 	if n < 0 {
@@ -111,7 +110,6 @@ func (b *numbers) encode(v expr.Value) types.AttributeValue {
 	return encode(v)
 }
 
-// encode returns a value as the SDK takes it.
 func encode(v expr.Value) types.AttributeValue {
 	switch v.Kind() {
 	case expr.KindS:

@@ -112,7 +112,6 @@ func (l *list) insert(e entry) {
 	l.chunks = slices.Insert(l.chunks, at.chunk+1, slices.Clone(c[half:]))
 }
 
-// remove takes an entry out of the list.
 func (l *list) remove(e entry) {
 	at := l.seek(func(other entry) bool { return other.compare(e.sort, e.key) < 0 })
 	c := l.chunks[at.chunk]

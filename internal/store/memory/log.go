@@ -112,7 +112,6 @@ func (l *changeLog) trim(now time.Time) {
 	}
 }
 
-// drop drops the oldest change.
 func (l *changeLog) drop(c *logged) {
 	*c = logged{}
 	if l.lost++; l.lost%trimEvery == 0 {
@@ -223,5 +222,4 @@ func (l *changeLog) page(at store.Position, after int64, limit int) store.Change
 	return page
 }
 
-// sequence returns the sequence of the change with an id.
 func sequence(id int64) store.Sequence { return store.SequenceOf(strconv.FormatInt(id, 10)) }

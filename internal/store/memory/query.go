@@ -128,7 +128,6 @@ func pageOf(q *store.Query, x *store.Index, items []expr.Item, found []entry) st
 	return page
 }
 
-// page returns the entries of a page in the order of a query.
 func (l *list) page(q *store.Query, x *store.Index) []entry {
 	last := expr.Item(q.Continue)
 	lastKey, lastSort := store.KeyOf(last), last.Get(x.SK).Text()

@@ -96,7 +96,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// begin returns the table for a call.
 func (s *Store) begin(ctx context.Context) (*table, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -36,7 +36,6 @@ type shard struct {
 	_ [72]byte // keeps the locks of neighbors out of one pair of cache lines
 }
 
-// A partition is the items of one partition key.
 type partition struct {
 	items list   // sorted by sort key
 	local []list // by the place of the index in the schema; those of global indexes are not used; nil while all are empty
@@ -68,7 +67,6 @@ func newTable(schema *store.Schema) *table {
 // place returns the number of the shard of a partition key.
 func (t *table) place(pk string) int { return int(maphash.String(t.seed, pk) % tableShards) }
 
-// lock locks the shard of a partition key and returns it.
 func (t *table) lock(pk string) *shard {
 	sh := &t.shards[t.place(pk)]
 	sh.mu.Lock()
@@ -145,7 +143,6 @@ func (t *table) insert(sh *shard, k store.Key, next *version, size int) {
 	r.version = next
 }
 
-// remove deletes an item.
 func (t *table) remove(r *record) {
 	sh := r.shard
 	p := sh.partitions[r.key.PK]

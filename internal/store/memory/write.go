@@ -76,7 +76,6 @@ func (t *table) decide(sh *shard, w *store.Write) (change, error) {
 	return c, err
 }
 
-// apply applies a change to the item.
 func (s *Store) apply(t *table, c *change) {
 	r := c.record
 	if c.kind == store.Check || r == nil && c.next == nil {

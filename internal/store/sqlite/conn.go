@@ -156,7 +156,6 @@ func itemOf(k store.Key, column driver.Value) (expr.Item, error) {
 	return decodeItem(k, string(blob))
 }
 
-// A stmt is a prepared statement.
 type stmt struct {
 	driver.Stmt
 	args []driver.NamedValue // reused

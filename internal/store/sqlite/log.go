@@ -58,7 +58,6 @@ func (s *Store) log(ctx context.Context, c *conn, k store.Key, row int64, next [
 	return s.trim(ctx, c, now)
 }
 
-// sequence returns the sequence of the change with an id.
 func sequence(id int64) store.Sequence { return store.Sequence(fmt.Sprintf("%040d", id)) }
 
 func flag(b bool) int64 {
@@ -263,7 +262,6 @@ func (s *Store) Changes(ctx context.Context, id string, at store.Position, limit
 	return page, s.noteReading(ctx, op, readAt)
 }
 
-// readLog returns the changes after an id.
 func (c *conn) readLog(ctx context.Context, at store.Position, after int64, limit int) (store.ChangePage, error) {
 	page := store.ChangePage{Next: at}
 	changes, err := c.query("SELECT id, pk, sk, at, expired, old, new FROM changes WHERE id > ? ORDER BY id LIMIT ?")

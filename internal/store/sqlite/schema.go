@@ -94,7 +94,6 @@ func (l *layout) order(x *store.Index) []string {
 // isKey reports whether an attribute is of the table's own key.
 func isKey(name string) bool { return name == store.PK || name == store.SK }
 
-// quote returns an SQL identifier.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // check tells whether the database holds the schema. It returns [store.ErrTableNotFound] when the database is empty,

@@ -135,7 +135,6 @@ func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error)
 	return p, nil
 }
 
-// save stores the item of the plan.
 func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	switch {
 	case p.write.Kind == store.Check || p.old == nil && p.Next == nil:
@@ -173,7 +172,6 @@ func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	return c.replace.exec(ctx, append(args, p.rowid)...)
 }
 
-// remove deletes an item.
 func (s *Store) remove(ctx context.Context, c *conn, k store.Key, rowid int64, logging, expired bool) error {
 	if logging {
 		if err := s.log(ctx, c, k, rowid, nil, expired); err != nil {

@@ -94,7 +94,6 @@ func broken(key store.Key, err error) stream.Lease {
 	return stream.Lease{Partition: parsed.Partition, Broken: err.Error()}
 }
 
-// lease returns the lease that an item holds.
 func lease(it *layout.StreamLease) stream.Lease {
 	l := stream.Lease{
 		Partition: it.Key.Partition,

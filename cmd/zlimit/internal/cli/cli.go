@@ -160,7 +160,6 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	return root
 }
 
-// helpCommand returns the command that shows the help of others.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND ...]",

@@ -15,7 +15,6 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A version is which program this is.
 type version struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -23,7 +22,6 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// thisVersion returns the version of this program.
 func thisVersion() version {
 	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build, ok := debug.ReadBuildInfo(); ok {

@@ -135,7 +135,6 @@ func portOf(ctx context.Context, c *Config) (port int, err error) {
 	return port, atomicfile.Write(path, []byte(strconv.Itoa(port)))
 }
 
-// freePort returns a port that can be listened on.
 func freePort(ctx context.Context, port int) (int, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

@@ -44,14 +44,12 @@ func main() {
 	}
 }
 
-// A release holds the flags.
 type release struct {
 	out, tag  string
 	platforms []string
 	progress  io.Writer
 }
 
-// make builds the programs.
 func (r *release) make(ctx context.Context) error {
 	if want := "v" + zlimit.Version; r.tag != "" && r.tag != want {
 		return fmt.Errorf("-tag %s: this is version %s, whose tag is %s", r.tag, zlimit.Version, want)
@@ -176,7 +174,6 @@ func build(ctx context.Context, path, system, architecture string, flags ...stri
 	return err
 }
 
-// goTool runs the go command, and returns its output.
 func goTool(ctx context.Context, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), env...)

@@ -20,7 +20,6 @@ const module = "github.com/zlimit/zlimit-go"
 // published are the directories of the modules that users get, the root first. The others serve tests and tools.
 var published = []string{".", "llm", "otelzlimit", "grpclimit", "connectlimit"}
 
-// tagOf is the tag of a published module of this version.
 func tagOf(dir string) string { return path.Join(dir, "v"+zlimit.Version) }
 
 // tag tags every published module of the commit that a repository is at, and returns the tags. In the tree, modules replace one another by

@@ -107,7 +107,6 @@ func check(header http.Header, body []byte) error {
 	return nil
 }
 
-// compressed reports whether a body is encoded.
 func compressed(header http.Header) bool {
 	encoding := header.Get("Content-Encoding")
 	return encoding != "" && encoding != "identity"

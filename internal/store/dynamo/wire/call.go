@@ -66,7 +66,6 @@ func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Re
 	return reply, err
 }
 
-// A call is one call of an operation.
 type call struct {
 	path              *Path
 	op                Operation
@@ -208,7 +207,6 @@ func (b *broken) WriteTo(to io.Writer) (int64, error) {
 	return n, err
 }
 
-// readFrom reads all of a body.
 func (b *Buffer) readFrom(body io.Reader, length int64) error {
 	if length > int64(cap(b.Bytes)) && length <= 16<<20 { // the longest reply of DynamoDB
 		b.Bytes = make([]byte, 0, length+1)
@@ -275,7 +273,6 @@ func (x *exchange) set(i int, name, value string) {
 	x.request.Header[name] = x.values[i][:]
 }
 
-// newInvocation returns a random id.
 func newInvocation() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -291,7 +288,6 @@ func newInvocation() string {
 	return string(text[:])
 }
 
-// attemptHeader returns the header with the number of an attempt.
 func attemptHeader(ctx context.Context, number, most int, skew time.Duration) string {
 	text := "attempt=1; max=3"
 	if number != 1 || most != 3 {

@@ -206,7 +206,6 @@ func (s *Scanner) value(depth int) (v expr.Value, ok bool) {
 	return v, ok && s.skip('}')
 }
 
-// number reads the text of a number.
 func (s *Scanner) number() (expr.Value, bool) {
 	text, ok := s.raw()
 	if !ok {
@@ -263,7 +262,6 @@ func (s *Scanner) skip(c byte) bool {
 	return true
 }
 
-// space reads white space.
 func (s *Scanner) space() {
 	for s.at < len(s.text) {
 		switch s.text[s.at] {

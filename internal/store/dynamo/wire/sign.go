@@ -148,7 +148,6 @@ func (s *signer) sign(x *exchange, credentials *aws.Credentials, sum *[sha256.Si
 	buffer.Bytes = b
 }
 
-// A signingKey is the key of one day.
 type signingKey struct {
 	id, secret, day string
 	macs            sync.Pool // of hash.Hash

@@ -17,7 +17,6 @@ type histogram struct {
 
 const cellsPerOctave = 8
 
-// add counts a duration.
 func (h *histogram) add(d time.Duration) {
 	h.cells[cellAt(d)]++
 	h.steps[slices.IndexFunc(stepEnds[:], func(end time.Duration) bool { return d <= end })]++

@@ -32,7 +32,6 @@ type load struct {
 	seed        uint64
 }
 
-// validate returns the rule that the load breaks.
 func (b *load) validate() error {
 	within := func(flag string, n, least, most int64) error {
 		if n < least || n > most {
@@ -80,7 +79,6 @@ func (c *meter) reset() {
 	c.read, c.write = 0, 0
 }
 
-// observe counts a call.
 func (c *meter) observe(_ context.Context, e zlimit.Event) {
 	if e.Kind != zlimit.EventStore {
 		return

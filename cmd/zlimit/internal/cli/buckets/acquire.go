@@ -326,7 +326,6 @@ is the one to refuse. It consumes nothing.`,
 	return cmd
 }
 
-// available looks at the balances.
 func available(ctx context.Context, l *zlimit.RateLimiter, q zlimit.AvailableQuery) (found availability, err error) {
 	found = availability{Entity: q.Entity, Resource: q.Resource, Source: "request"}
 	if found.Limits, err = l.Available(ctx, q); err != nil {

@@ -34,7 +34,6 @@ Reset makes a bucket full by hand, and top-up adds tokens.`,
 	return cmd
 }
 
-// A bucketJSON is a bucket in JSON.
 type bucketJSON struct {
 	Entity   string          `json:"entity"`
 	Resource string          `json:"resource"`
@@ -46,7 +45,6 @@ type bucketJSON struct {
 	DisabledBy zlimit.Source `json:"disabled_by,omitempty"` // the level that says so, where that was looked at
 }
 
-// jsonOf returns a bucket in JSON.
 func jsonOf(b *zlimit.Bucket) bucketJSON {
 	return bucketJSON{Entity: b.Entity, Resource: b.Resource, Shards: b.Shards, Limits: b.Statuses, Disabled: b.Disabled, Bypassed: b.Bypassed}
 }

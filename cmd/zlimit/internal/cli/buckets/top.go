@@ -96,7 +96,6 @@ const (
 	byWhatIsLeft  = "left"
 )
 
-// A top watches buckets.
 type top struct {
 	app       *shell.Shell
 	resources []string // none for all that have limits of their own
@@ -230,7 +229,6 @@ func (r *topRow) held() string {
 // left returns the part of the capacity that is left, from 0 to 1.
 func (r *topRow) left() float64 { return float64(max(r.Available, 0)) / float64(max(r.Capacity, 1)) }
 
-// order sorts the rows as the flags ask.
 func (t *top) order(a, b topRow) int {
 	if t.sort == byWhatIsLeft {
 		return cmp.Or(cmp.Compare(a.left(), b.left()), cmp.Compare(a.Available, b.Available))
@@ -335,7 +333,6 @@ func (t *top) print(look *TopLook) error {
 	return t.redraw(p)
 }
 
-// cells returns the cells of a row.
 func (t *top) cells(r *topRow) []string {
 	own, children := "-", "-"
 	if r.PerSecond != nil {

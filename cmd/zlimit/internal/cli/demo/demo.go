@@ -49,7 +49,6 @@ without asking the limiter.`,
 	return cmd
 }
 
-// startTime is the time at which the clock of the demo starts.
 var startTime = time.Date(2026, time.January, 5, 9, 0, 0, 0, time.UTC)
 
 // replicaCount is how many limiters share the store of the demo.
@@ -186,7 +185,6 @@ func (r *stage) inFlight() int {
 	return n
 }
 
-// total returns the sum of all tallies.
 func (r *stage) total() tally {
 	var t tally
 	for _, l := range r.lanes {
@@ -197,7 +195,6 @@ func (r *stage) total() tally {
 	return t
 }
 
-// intro announces the demo.
 func (r *stage) intro(p *show.Page) {
 	p.Linef("zlimit demo: %d API keys call a model through %d replicas that share one store", len(r.lanes), replicaCount)
 	p.Linef("")
@@ -342,7 +339,6 @@ func (r *Report) text(p *show.Page) {
 	p.Linef("%s Highest excess of %s intervals: %s tokens.", verdict, show.Grouped(r.Proof.Intervals), show.Decimal(r.Proof.Excess))
 }
 
-// total returns the sums of all keys.
 func (r *Report) total() Key {
 	sum := Key{Key: "total"}
 	for _, k := range r.Keys {

@@ -46,7 +46,6 @@ func audit(limit zlimit.Limit, events []event) finding {
 	return worst
 }
 
-// inTokens returns an excess in tokens.
 func inTokens(excess int64, limit zlimit.Limit) float64 {
 	return float64(excess) / float64(limit.RefillPeriod.Milliseconds())
 }

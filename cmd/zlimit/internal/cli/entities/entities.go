@@ -250,7 +250,6 @@ func childrenCommand(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-// entities prints a list of entities.
 func entities(sh *shell.Shell, cmd *cobra.Command, list shell.RowsOf[zlimit.Entity], none string) error {
 	columns := func([]string) []show.Column[zlimit.Entity] {
 		return []show.Column[zlimit.Entity]{
@@ -273,7 +272,6 @@ type inventory struct {
 	Buckets []string       `json:"buckets"` // their resources
 }
 
-// inventoryOf looks at the items of an entity.
 func inventoryOf(ctx context.Context, l *zlimit.RateLimiter, id string) (inventory, error) {
 	inv := inventory{Entity: id, Limits: []zlimit.Level{}, Buckets: []string{}}
 	_, err := l.Entities.Get(ctx, id)

@@ -47,7 +47,6 @@ func (f *limitsFile) managerFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.take, "take-over", false, "take over the levels of another manager")
 }
 
-// managed returns a provisioner for the manager of the file.
 func (f *limitsFile) managed(p *provision.Provisioner) *provision.Provisioner {
 	p.ManagedBy(f.managedBy(), f.take)
 	return p
@@ -199,7 +198,6 @@ func planOf(ctx context.Context, sh *shell.Shell, dsn string, file *limitsFile) 
 // planFormat is the first number in a file with a plan.
 const planFormat = 1
 
-// A savedPlan is a plan in a file.
 type savedPlan struct {
 	Format int             `json:"zlimit_plan"`
 	Plan   *provision.Plan `json:"plan"`

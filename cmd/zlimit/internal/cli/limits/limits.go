@@ -48,7 +48,6 @@ and enable suspend an entity or a resource, whatever its limits.`,
 	return cmd
 }
 
-// A levelFlag is the level that flags name.
 type levelFlag struct {
 	zlimit.Level
 	system bool
@@ -76,7 +75,6 @@ func (f *levelFlag) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// A level is a level with its stored configuration.
 type level struct {
 	zlimit.Level
 	config zlimit.Config // its limits are nil where it was not read
@@ -224,7 +222,6 @@ resource, at any level.`,
 	return cmd
 }
 
-// storedAt returns what is stored at a level.
 func storedAt(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level) (level, error) {
 	config, err := l.Limits.Get(ctx, at)
 	if err != nil {

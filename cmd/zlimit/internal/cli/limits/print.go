@@ -128,7 +128,6 @@ func valueOf(all []setting, name string) string {
 	return ""
 }
 
-// summary counts changes by kind.
 func summary(changes []provision.Change) string {
 	var parts []string
 	for _, kind := range []struct {

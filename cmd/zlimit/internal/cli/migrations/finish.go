@@ -56,7 +56,6 @@ its parts have come. It costs a few read units.`,
 	}
 }
 
-// endMigration ends an existing migration.
 func endMigration(
 	ctx context.Context, sh *shell.Shell, o *migration, ask func(source, target string, inPlace bool) (question string), do func(m *migrate.Migration, source, dsn string) error,
 ) (err error) {

@@ -66,7 +66,6 @@ type migration struct {
 	quiet   time.Duration
 }
 
-// sourceFlags name the source and the rules of a migration.
 func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
@@ -124,7 +123,6 @@ func openTable(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
 	return zlimit.OpenStore(ctx, dsn)
 }
 
-// migrationTarget returns the DSN of the new table.
 func migrationTarget(sh *shell.Shell) (string, error) {
 	dsn, err := sh.DSN()
 	if err == nil && !strings.HasPrefix(dsn, "dynamodb:") {
@@ -133,7 +131,6 @@ func migrationTarget(sh *shell.Shell) (string, error) {
 	return dsn, err
 }
 
-// migrationConfig returns the config of a run of a migration.
 func migrationConfig(sh *shell.Shell, o *migration, source, target store.Store) migrate.Config {
 	return migrate.Config{
 		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate, Quiet: o.quiet,
@@ -366,7 +363,6 @@ func showInPlace(page *show.Page, p *migrate.Plan) {
 	}
 }
 
-// units returns capacity units for people.
 func units(u float64) string { return show.Grouped(int64(u + 0.999)) }
 
 func runCommand(sh *shell.Shell) *cobra.Command {

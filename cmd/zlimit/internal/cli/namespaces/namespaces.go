@@ -64,7 +64,6 @@ func printNamespace(sh *shell.Shell, ns zlimit.Namespace) error {
 	return sh.Print(ns, func(p *show.Page) { p.Linef("%s", describeNamespace(ns)) })
 }
 
-// describeNamespace describes a namespace in a line.
 func describeNamespace(ns zlimit.Namespace) string {
 	line := fmt.Sprintf("namespace %s, ID %s, %s", ns.Name, ns.ID, ns.Status)
 	if !ns.DeletedAt.IsZero() {
@@ -98,7 +97,6 @@ func oneCommand(sh *shell.Shell,
 	}
 }
 
-// listCommand is a command that lists namespaces.
 func listCommand(sh *shell.Shell, use, short, none string, list shell.RowsOf[zlimit.Namespace]) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     use,

@@ -147,7 +147,6 @@ var limitMeans = map[quota.Limit]string{
 	quota.LimitTPD:       "tokens per day",
 }
 
-// flagOf returns the flag of a limit.
 func flagOf(l quota.Limit) string { return strings.ReplaceAll(l.String(), "_", "-") }
 
 // quotaSet stores those limits of a quota that were given.
@@ -215,7 +214,6 @@ func (f *stateFile) change(at *subject) quotaChange {
 	return c
 }
 
-// edit changes the file.
 func (f *stateFile) edit(ctx context.Context, sh *shell.Shell, change func(*quota.Limiter) error) (err error) {
 	l, err := f.open(ctx, sh.Now())
 	if err != nil {

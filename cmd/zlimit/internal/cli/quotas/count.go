@@ -79,7 +79,6 @@ func quotaCount(ctx context.Context, sh *shell.Shell, model string, text []strin
 	return sh.Print(result{provider, model, n}, func(p *show.Page) { p.Linef("%s tokens", show.Grouped(int64(n))) })
 }
 
-// counted returns the text to count.
 func counted(sh *shell.Shell, text []string) (string, error) {
 	counted := strings.Join(text, "")
 	if len(text) == 0 || counted == "-" {
@@ -105,7 +104,6 @@ var keyVariables = map[quota.Provider][]string{
 	quota.ProviderAnthropic: {"ANTHROPIC_API_KEY"},
 }
 
-// keyOf returns the API key of a provider.
 func keyOf(sh *shell.Shell, p quota.Provider) (string, error) {
 	for _, name := range keyVariables[p] {
 		if key := sh.Env(name); key != "" {

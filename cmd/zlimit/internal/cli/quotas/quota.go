@@ -61,7 +61,6 @@ always up to date.`,
 	return cmd
 }
 
-// stateFlag adds the flag that names the state file.
 func stateFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "state", "", "`PATH` of the state file (default ~/.core/ratelimits.yaml)")
 }
@@ -190,7 +189,6 @@ func (f *stateFile) stat() ([]byte, error) {
 	return head[:n], nil
 }
 
-// exists returns an error where the file is not there.
 func (f *stateFile) exists() error {
 	if f.written.IsZero() {
 		return fmt.Errorf("there is no state file %s; --state names another one", f.path)
@@ -267,7 +265,6 @@ var quotaLimits = []quota.Limit{
 	quota.LimitRPM, quota.LimitTPM, quota.LimitRPD, quota.LimitInputTPM, quota.LimitOutputTPM, quota.LimitTPD,
 }
 
-// limitIn returns where a quota has a limit.
 func limitIn(q *quota.ModelQuota, l quota.Limit) *int64 {
 	switch l {
 	case quota.LimitRPM:
@@ -299,7 +296,6 @@ func split(s quota.Stats) (used, allowed quota.ModelQuota) {
 	return used, allowed
 }
 
-// stats returns the statistics of a subject.
 func (s subject) stats(ctx context.Context, l *quota.Limiter) (quota.Stats, error) {
 	if s.scope == quota.ScopeKey {
 		return l.KeyStats(ctx, s.name)
@@ -307,7 +303,6 @@ func (s subject) stats(ctx context.Context, l *quota.Limiter) (quota.Stats, erro
 	return l.Stats(ctx, s.name)
 }
 
-// setQuota sets the limits of a subject.
 func (s subject) setQuota(ctx context.Context, l *quota.Limiter, q quota.ModelQuota) error {
 	if s.scope == quota.ScopeKey {
 		return l.SetKeyQuota(ctx, s.name, q)
@@ -315,7 +310,6 @@ func (s subject) setQuota(ctx context.Context, l *quota.Limiter, q quota.ModelQu
 	return l.SetQuota(ctx, s.name, q)
 }
 
-// reset forgets the usage of a subject.
 func (s subject) reset(ctx context.Context, l *quota.Limiter) error {
 	if s.scope == quota.ScopeKey {
 		return l.ResetKey(ctx, s.name)

@@ -76,7 +76,6 @@ type quotaUsage struct {
 	Limits      []limitUsage `json:"limits"`
 }
 
-// A limitUsage is the used part of one limit.
 type limitUsage struct {
 	Limit string       `json:"limit"`
 	Used  int64        `json:"used"`
@@ -257,7 +256,6 @@ func (s subject) roomIn(ctx context.Context, l *quota.Limiter, limit quota.Limit
 	return l.TimeUntil(ctx, r)
 }
 
-// write writes the status as text.
 func (s *quotaStatus) write(p *show.Page) {
 	p.Linef("%s, last write %s, %v ago", s.State, s.LastWrite.Format(time.RFC3339), s.age.Truncate(time.Second))
 	if len(s.Models)+len(s.Keys) == 0 {

@@ -38,7 +38,6 @@ func (o *Output) Set(name string) error {
 // Type returns the kind of value of the flag.
 func (o *Output) Type() string { return "form" }
 
-// listOutput is the form of a list.
 type listOutput struct{ *Output }
 
 // Set takes the name of the form.

@@ -117,7 +117,6 @@ a trace is never written to a table by accident.`,
 	return cmd
 }
 
-// openTrace reads the trace of a file.
 func openTrace(sh *shell.Shell, file string, costs []cost, more columns) (*trace, error) {
 	switch file {
 	case "":
@@ -133,7 +132,6 @@ func openTrace(sh *shell.Shell, file string, costs []cost, more columns) (*trace
 	return readTrace(file, opened, costs, more)
 }
 
-// A simulation replays a trace.
 type simulation struct {
 	trace    *trace
 	request  zlimit.Request // of every row, except its amounts
@@ -146,7 +144,6 @@ type simulation struct {
 	progress func(done, of int)
 }
 
-// parse takes limits and their costs from flags.
 func (s *simulation) parse(limits, costs []string) error {
 	var err error
 	if s.request.Limits, err = shell.ParseLimits(limits); err != nil {
@@ -218,7 +215,6 @@ func (s *simulation) check(ctx context.Context, l *zlimit.RateLimiter) (time.Dur
 	return l.TimeUntil(ctx, r)
 }
 
-// run replays the trace.
 func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, error) {
 	out := &Outcome{
 		Requests:        len(s.trace.rows),

@@ -16,7 +16,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// timeColumn is the column that every trace has.
 const timeColumn = "TIMESTAMP"
 
 // A trace is a record of requests, in the order of its file.
@@ -78,7 +77,6 @@ func readTrace(name string, r io.Reader, costs []cost, more columns) (*trace, er
 	}
 }
 
-// A traceReader reads the rows of a trace.
 type traceReader struct {
 	name    string
 	csv     *csv.Reader
@@ -135,7 +133,6 @@ func (t *traceReader) header() error {
 	return nil
 }
 
-// index returns where a column is.
 func (t *traceReader) index(column string) (int, error) {
 	index := slices.Index(t.columns, column)
 	if index < 0 {

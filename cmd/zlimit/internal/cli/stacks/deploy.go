@@ -82,7 +82,6 @@ func stacks(ctx context.Context, sh *shell.Shell, f *stackFlags) (*stack.Manager
 	return stackManager(ctx, f)
 }
 
-// deployCommand returns the command deploy.
 func deployCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var run execution
@@ -223,7 +222,6 @@ func settingsOf(cmd *cobra.Command) (map[string]string, error) {
 	return given, nil
 }
 
-// tagsOf reads tags.
 func tagsOf(texts []string) (map[string]string, error) {
 	tags := map[string]string{}
 	for _, text := range texts {
@@ -325,7 +323,6 @@ func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options
 // marks stand before changes, as diffs have them.
 var marks = map[stack.Action]string{stack.ActionAdd: "+", stack.ActionModify: "~", stack.ActionRemove: "-", stack.ActionReplace: "±", stack.ActionImport: "←"}
 
-// planPage writes a plan for people.
 func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
 	if p.UpToDate {
 		page.Linef("%s is up to date", p.Stack)

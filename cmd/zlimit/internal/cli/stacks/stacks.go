@@ -24,7 +24,6 @@ func find(err error, name string) error {
 	return err
 }
 
-// statusCommand returns the command status.
 func statusCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var drift bool
@@ -87,7 +86,6 @@ func status(ctx context.Context, sh *shell.Shell, m *stack.Manager, name string,
 	}
 }
 
-// statusPage writes a status for people.
 func statusPage(p *show.Page, st *stack.Status, drift bool) {
 	line := func(what, text string) { p.Linef("%-13s %s", what, text) }
 	line("Stack", st.Stack+"  "+st.Status)
@@ -123,7 +121,6 @@ func statusPage(p *show.Page, st *stack.Status, drift bool) {
 	}
 }
 
-// listCommand returns the command list.
 func listCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	cmd := &cobra.Command{
@@ -157,7 +154,6 @@ shows those of early releases of zae-limiter, by the prefix of their names.`,
 	return cmd
 }
 
-// deleteCommand returns the command delete.
 func deleteCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var yes, data bool
@@ -220,7 +216,6 @@ func confirmDeletion(sh *shell.Shell, d *stack.Deletion, yes bool, confirmed str
 		d.Stack, d.Table, show.Grouped(d.Items), d.Bucket), d.Stack, confirmed)
 }
 
-// checkCommand returns the command check.
 func checkCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	cmd := &cobra.Command{
@@ -274,7 +269,6 @@ that the stack's bucket keeps, to which zlimit stack deploy --version goes back.
 	return cmd
 }
 
-// upgradeCommand returns the command upgrade.
 func upgradeCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var yes bool

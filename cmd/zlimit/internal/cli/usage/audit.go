@@ -127,7 +127,6 @@ func auditEvents(several bool) *shell.Stream[zlimit.AuditEvent] {
 // disabledSetting is the name of a level's switch in details.
 const disabledSetting = "disabled"
 
-// plainDetails returns the details of an event as JSON.
 func plainDetails(e zlimit.AuditEvent) string {
 	details, err := json.Marshal(e.Details)
 	if err != nil { // of values that JSON cannot hold; an item cannot hold them either

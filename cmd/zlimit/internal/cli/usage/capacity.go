@@ -77,7 +77,6 @@ type capacityRow struct {
 	chargedBy string
 }
 
-// capacityRows returns the rows of a capacity, with those of parents where they are asked for.
 func capacityRows(c zlimit.Capacity, parents bool) (rows []capacityRow) {
 	for _, l := range c.Limits {
 		rows = append(rows, capacityRow{l, "requests"})
@@ -117,7 +116,6 @@ func printCapacity(sh *shell.Shell, c zlimit.Capacity, parents bool) error {
 	return l.Print(sh)
 }
 
-// noBuckets says that no entity has a bucket of a resource.
 func noBuckets(resource string) string { return "no entity has a bucket of resource " + resource }
 
 // printBuckets prints one row for each limit of each bucket.

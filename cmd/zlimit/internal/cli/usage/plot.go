@@ -74,7 +74,6 @@ type curve struct {
 	Children bool              `json:"from_children,omitzero"` // by requests of children, as charged to their parents
 }
 
-// title names a curve.
 func (c *curve) title() string {
 	if c.Children {
 		return c.Name + " from children"
@@ -108,7 +107,6 @@ func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, ch
 	return p, nil
 }
 
-// add adds the consumption in a window to curves.
 func (p *plot) add(curves map[string][]zlimit.Quantity, at int, consumed map[string]zlimit.Quantity) {
 	for name, q := range consumed {
 		if curves[name] == nil {
@@ -132,7 +130,6 @@ const (
 	plotHeight = 9
 )
 
-// write draws the curves.
 func (p *plot) write(to *show.Page) {
 	if len(p.Curves) == 0 {
 		to.Linef("%s", noUsage(p.query, p.limits...))

@@ -44,7 +44,6 @@ is the last 24 hours, 30 days or 12 months, as the windows are.`,
 	return cmd
 }
 
-// usageFlags choose snapshots.
 type usageFlags struct {
 	shell.TimeRange
 	entity, resource, window string
@@ -97,7 +96,6 @@ func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQue
 	return q, nil
 }
 
-// describeUsage describes a query in words.
 func describeUsage(q zlimit.UsageQuery, limits ...string) string {
 	var of []string
 	if q.Entity != "" {
@@ -167,7 +165,6 @@ and what range it is, zlimit usage --help explains.`,
 	return cmd
 }
 
-// snapshotsOf is the list of the snapshots of a query.
 func snapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapshot] {
 	type head struct {
 		Window zlimit.Window `json:"window"`
