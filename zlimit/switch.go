@@ -210,7 +210,8 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 		return s.stampShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, stamped)
 	}
 	var turn sync.Mutex
-	return s.walk(ctx, at, func(ctx context.Context, k layout.BucketKey, item expr.Item) error {
+	shardsOf := stampedShards{}
+	err := s.walk(ctx, at, func(ctx context.Context, k layout.BucketKey, item expr.Item) error {
 		shards, err := 1, error(nil)
 		if !disables || !item.Get("disabled").True() {
 			shards, err = s.stamp(ctx, k, false)
@@ -219,9 +220,50 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 			turn.Lock()
 			defer turn.Unlock()
 			stamped()
+			shardsOf.add(k, shards)
 		}
 		return err
 	})
+	for err == nil {
+		k, some := shardsOf.missed()
+		if !some {
+			break
+		}
+		var shards int
+		if shards, err = s.stamp(ctx, k, false); shards > 0 {
+			stamped()
+		}
+		shardsOf.add(k, shards)
+	}
+	return err
+}
+
+// A stampedShards notes which shards of divided buckets a walk has stamped. A shard that splits off before its origin is stamped, and after
+// that was listed, is known by the stamp of the origin alone: the value is false.
+type stampedShards map[layout.BucketKey]bool
+
+// add notes a shard that was stamped, and its origin's count of shards.
+func (d stampedShards) add(k layout.BucketKey, shards int) {
+	if k.Shard == 0 && shards == 1 {
+		return
+	}
+	d[k] = true
+	for _, number := range bucket.Branches(nil, k.Shard, shards) {
+		k.Shard = number
+		if _, known := d[k]; !known {
+			d[k] = false
+		}
+	}
+}
+
+// missed returns a shard that was not stamped.
+func (d stampedShards) missed() (k layout.BucketKey, some bool) {
+	for k, stamped := range d {
+		if !stamped {
+			return k, true
+		}
+	}
+	return k, false
 }
 
 // walk calls a function for each item of a level's buckets, several at once. The item is as it was after the call of walk, or has its keys alone.

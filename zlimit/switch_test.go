@@ -225,6 +225,35 @@ func TestDisabledParents(t *testing.T) {
 	}
 }
 
+// TestStampsMeetSplits splits a bucket after it was listed and before its first shard is stamped, twice. Each shard is stamped.
+func TestStampsMeetSplits(t *testing.T) {
+	ctx := context.Background()
+	for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}} {
+		before := &interrupted{Store: store.Of(newMemory(t)), counts: ofBuckets}
+		l, other := newLimiter(t, zlimit.StoreOn(before)), newLimiter(t, zlimit.StoreOn(before.Store))
+		setSystem(t, l, zlimit.PerDay("rpd", 1000))
+		acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
+		before.set(func() {
+			for range 2 {
+				for _, s := range storedShards(t, other, "key-1") {
+					if done, err := splitAt(ctx, other, "key-1", s); !done || err != nil {
+						t.Errorf("shard %d is not split: %v", s.Shard, err)
+					}
+				}
+			}
+		})
+		report, err := l.Limits.Disable(ctx, at, nil)
+		if err != nil || report.Buckets != 4 {
+			t.Errorf("Disable(%v) = %+v, %v, want 4 items", at, report, err)
+		}
+		for _, s := range storedShards(t, l, "key-1") {
+			if !s.Disabled {
+				t.Errorf("%v: shard %d of %d is served", at, s.Shard, s.Shards)
+			}
+		}
+	}
+}
+
 // TestStampedLimitsBind lowers the limits of a bucket that another process knows, and stamps the bucket. The item still has
 // the former limits, and so has the memory of the other process. Its next request goes by what is stored all the same.
 func TestStampedLimitsBind(t *testing.T) {

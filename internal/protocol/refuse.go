@@ -93,6 +93,9 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 		return err
 	}
 	views, rejected := ju.views(levels, seen), false
+	if isOutdated(levels) {
+		return errOutdated
+	}
 	for i := range levels {
 		l, v := &levels[i], &views[i]
 		if ju.covered(l, v) {
@@ -108,6 +111,12 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 		return errRoom
 	}
 	return ju.rejection(ctx, levels, views)
+}
+
+// isOutdated reports whether the items of levels tell of a change by an operator, such as a move to another parent, that the levels may
+// have been found before.
+func isOutdated(levels []level) bool {
+	return slices.ContainsFunc(levels, func(l level) bool { return l.bucket.outdates(l.limits) })
 }
 
 // rejection tells where the limits of levels stand, by views of them. It returns errRoom when none of them falls short

@@ -59,7 +59,7 @@ func sweeps() []*Sweep {
 			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
-	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages))...)
+	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages))...)
 }
 
 // reportTime is the time after which a long run says how far it is, also within a round of all sweeps.

@@ -85,7 +85,7 @@ func (o *order) most(entity string) zlimit.Amounts {
 	for _, l := range o.witness.effective(entity) {
 		amounts[l.Name] = l.Capacity
 	}
-	for _, above := range o.program.Initial.chain(entity)[1:] {
+	for _, above := range o.witness.kin.now().chain(entity)[1:] {
 		for _, l := range o.witness.effective(above) {
 			if n, ok := amounts[l.Name]; ok {
 				amounts[l.Name] = min(n, l.Capacity)
@@ -125,7 +125,7 @@ func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
 	defer o.mu.Unlock()
 	now := time.Now().UnixMilli()
 	longest := int64(0)
-	for _, e := range o.program.Initial.chain(entity) {
+	for _, e := range o.witness.kin.now().chain(entity) {
 		for _, l := range o.witness.effective(e) {
 			at := account{e, l.Name}
 			n, asked := amounts[l.Name]

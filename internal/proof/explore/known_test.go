@@ -476,7 +476,7 @@ func (f *Finding) in(p *Program) string {
 }
 
 func TestKnownDefects(t *testing.T) {
-	for _, k := range slices.Concat(known, knownTimed) {
+	for _, k := range slices.Concat(known, knownTimed, knownMoves) {
 		t.Run(k.defect, func(t *testing.T) {
 			report, p := exploreShowing(t, &k, tolerated(k.program.Faults))
 			for i := range report.Found {

@@ -3,6 +3,8 @@ package explore
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -21,6 +23,8 @@ func (w *witness) judgeOp(r *running) {
 		w.judgeTake(r)
 	case Adjust, Rollback:
 		w.judgeSettle(r)
+	case Move:
+		w.kin.over(w, r)
 	default:
 	}
 }
@@ -95,9 +99,8 @@ func (w *witness) judgeTake(r *running) {
 		w.owe(r, admitted)
 		return
 	}
-	asks := w.program.Initial.asks(&r.Op)
 	for at, n := range r.net {
-		if asked, ok := asks[at.entity][at.limit]; !ok || n < 0 || n > asked*1000 {
+		if n < 0 || n > w.kin.most(r, at)*1000 {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
 		}
 		if gone := w.gone[at] != r.held[at].born; n != 0 && !admitted && !doubt && !gone {
@@ -111,10 +114,25 @@ func (w *witness) judgeTake(r *running) {
 }
 
 // judgeAdmission judges the amounts counted for an admitted request. All of it counts at the entity, and all or nothing
-// at a parent whose limits came or went meanwhile.
+// at a parent whose limits came or went meanwhile. Where an entity was moved meanwhile, one of its parents is.
 func (w *witness) judgeAdmission(r *running) {
-	asks := w.program.Initial.asks(&r.Op)
-	for _, entity := range w.program.Initial.entitiesOf(&r.Op) {
+	var wrong account
+	for _, way := range w.kin.ways(r) {
+		at, ok := w.isCharged(r, way)
+		if ok {
+			r.way = way
+			return
+		}
+		wrong = at
+	}
+	w.blame("charge", "%s: %q is admitted, and counted %d of %s of %s", w.name(r), r.Op, r.net[wrong], wrong.limit, wrong.entity)
+}
+
+// isCharged reports whether an admitted request is charged to its entities and their parents, and to no other ones. It returns an account
+// that is not.
+func (w *witness) isCharged(r *running, way ancestry) (wrong account, ok bool) {
+	asks := way.asks(&r.Op)
+	for _, entity := range slices.Sorted(maps.Keys(asks)) {
 		for limit, asked := range asks[entity] {
 			n := r.net[account{entity, limit}]
 			always, sometimes := w.has(entity, limit, r.begun)
@@ -123,10 +141,16 @@ func (w *witness) judgeAdmission(r *running) {
 			case n == asked*1000 && (own || sometimes):
 			case n == 0 && !own && !always:
 			default:
-				w.blame("charge", "%s: %q is admitted, and counted %d of %s of %s", w.name(r), r.Op, n, limit, entity)
+				return account{entity, limit}, false
 			}
 		}
 	}
+	for at, n := range r.net {
+		if n != 0 && asks[at.entity] == nil && r.returns == 0 {
+			return at, false
+		}
+	}
+	return account{}, true
 }
 
 // judgeRejection judges the answer to a rejected request.
@@ -136,6 +160,12 @@ func (w *witness) judgeRejection(r *running, e *zlimit.ExceededError) {
 	}
 	if e.Possible() && e.RetryAfter() <= 0 {
 		w.blame("rejection", "%s: %q is rejected, retry after %v", w.name(r), r.Op, e.RetryAfter())
+	}
+	family := w.kin.family(r)
+	for _, s := range e.Violations() {
+		if !slices.Contains(family, s.Entity) {
+			w.blame("rejection", "%s: %q is rejected by %s of %s, which it is not charged to", w.name(r), r.Op, s.Limit.Name, s.Entity)
+		}
 	}
 	switch {
 	case r.short:
@@ -235,7 +265,8 @@ func (r *running) owes(at account, gone int) bool {
 
 // mayOwe is owes also for a request with a write that is unknown, which nobody gives back: its other writes may be due.
 func (r *running) mayOwe(at account, gone int) bool {
-	return r.judged && r.Kind == Take && r.err != nil && r.returns > 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
+	keeps := r.err != nil || r.way != nil && r.way.asks(&r.Op)[at.entity] == nil
+	return r.judged && r.Kind == Take && keeps && r.returns > 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
 }
 
 // debtors reports whether some requests may have still to give something back. Where that is said to be over, it blames those that do.
@@ -277,8 +308,13 @@ type holding struct {
 // look notes whether some limit cannot admit a request now, or whether that cannot be told.
 func (w *witness) look(r *running, now int64) {
 	r.short = len(r.Own) > 0
-	asks := w.program.Initial.asks(&r.Op)
-	for _, entity := range w.program.Initial.entitiesOf(&r.Op) {
+	for _, way := range w.kin.ways(r) {
+		w.lookAt(r, way.asks(&r.Op), now)
+	}
+}
+
+func (w *witness) lookAt(r *running, asks map[string]zlimit.Amounts, now int64) {
+	for _, entity := range slices.Sorted(maps.Keys(asks)) {
 		held := w.window(entity, r.begun)
 		if len(held) != 1 {
 			r.short = true

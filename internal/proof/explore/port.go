@@ -80,6 +80,7 @@ type running struct {
 	lease    *leased // made or settled by it
 	err      error
 	net      map[account]int64 // counted by the writes on its behalf, millitokens
+	way      ancestry          // of an admitted request: the parents that are charged
 	held     map[account]holding
 	drawn    map[account]int64 // [witness.drawn] when it began
 	outages  int               // faults that were outages

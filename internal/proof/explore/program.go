@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,8 @@ type Initial struct {
 	Limits map[string][]zlimit.Limit
 	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
 	Family bool
+	// Parents are the entities that have a record and the parents that they cascade to, in place of Family; "" for none.
+	Parents map[string]string
 	// Coalescing lets the actors of a process share writes, from the second one on, or when AtOnce are under way.
 	Coalescing bool
 	AtOnce     int
@@ -38,10 +41,7 @@ type Initial struct {
 
 // chain returns an entity and those that it cascades to.
 func (w *Initial) chain(entity string) []string {
-	if w.Family && entity != "p" {
-		return []string{entity, "p"}
-	}
-	return []string{entity}
+	return ancestry(w.parents()).chain(entity)
 }
 
 // An Actor is a goroutine of a process, with its operations.
@@ -89,6 +89,7 @@ type Op struct {
 	Steps   int            // of Rest: the number of parts in which the time passes; 0 for one
 	ID      string         // of TopUp and Reset
 	Wide    bool           // of Disable and Enable: for every resource
+	Parent  string         // of Move; "" for none
 }
 
 // String describes the operation.
@@ -133,6 +134,8 @@ func (o Op) String() string {
 		return "loses the store"
 	case TopUp, Reset, Disable, Enable:
 		return o.byHandText()
+	case Move:
+		return "moves " + o.Entity + " to " + cmp.Or(o.Parent, "no parent")
 	case Die:
 		return "is killed"
 	default:
@@ -292,11 +295,12 @@ func (p *Program) size() int {
 	return n
 }
 
-// gated reports whether it matters when an operation begins: time passes, a process loses the store, or has several actors.
+// gated reports whether it matters when an operation begins: time passes, an entity is moved, a process loses the store, or has several
+// actors.
 func (p *Program) gated() bool {
 	seen := map[int]bool{}
 	for _, a := range p.Actors {
-		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest || o.Kind == Lose || o.Kind == Die }) {
+		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest || o.Kind == Lose || o.Kind == Die || o.Kind == Move }) {
 			return true
 		}
 		seen[a.Process] = true

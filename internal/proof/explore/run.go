@@ -88,11 +88,9 @@ func prepare(t *testing.T, p *Program) *table {
 				t.Error(err)
 				return
 			}
-			if p.Initial.Family {
-				for _, e := range []zlimit.Entity{{ID: "p"}, {ID: "c", ParentID: "p", Cascade: true}, {ID: "d", ParentID: "p", Cascade: true}} {
-					_, err = l.Entities.Create(ctx, e)
-					o.errs = append(o.errs, err)
-				}
+			for _, e := range p.Initial.families() {
+				_, err = l.Entities.Create(ctx, e)
+				o.errs = append(o.errs, err)
 			}
 			for entity, limits := range p.Initial.Limits {
 				if entity == "" {
@@ -340,6 +338,8 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		return nil
 	case TopUp, Reset, Disable, Enable:
 		return a.byHand(ctx, r, l)
+	case Move:
+		return r.moveTo(ctx, l)
 	case Look:
 		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: resource})
 		return err

@@ -142,7 +142,18 @@ func (s *sched) decide(c *call, f Fate) {
 	}
 	if f != Done && c.kind != drawCall {
 		s.left--
+		s.witness.kin.fails(f)
 	}
+	s.do(c, f)
+	for _, other := range s.waiting() {
+		if c.isTwin(other) && s.withdraw(other) {
+			s.do(other, f)
+		}
+	}
+}
+
+// do has a call that is not held any more meet its fate.
+func (s *sched) do(c *call, f Fate) {
 	reply, err := s.carryOut(c, f)
 	s.note(c, f, err)
 	c.port.learn(digestOf(c.digest, f, reply, err != nil, time.Now().UnixNano()))

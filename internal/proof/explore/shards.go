@@ -102,7 +102,7 @@ func (w *witness) after(failed *running, entity string) *running {
 	}
 	for _, r := range w.ops {
 		if r.actor == failed.actor && r.number > failed.number && r.Kind == Take && len(r.Own) == 0 && r.completed() && r.err == nil &&
-			slices.Contains(w.program.Initial.entitiesOf(&r.Op), entity) {
+			slices.Contains(w.kin.family(r), entity) {
 			return r
 		}
 	}

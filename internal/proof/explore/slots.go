@@ -99,7 +99,7 @@ func (le *leased) isAtWork() bool {
 
 // charges reports whether a request of an entity takes slots of another one.
 func (k *crowd) charges(r *running, entity string) bool {
-	return slices.Contains(k.program.Initial.entitiesOf(&r.Op), entity)
+	return k.program.Initial.asks(&r.Op)[entity] != nil
 }
 
 // atWork returns the slots of all holders at work. Those of a bucket that was deleted since are left out.

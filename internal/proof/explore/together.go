@@ -2,8 +2,6 @@ package explore
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,10 +36,12 @@ func (o *Op) requestsText() string {
 }
 
 // asks returns what a Take asks of each entity that it is charged to.
-func (w *Initial) asks(o *Op) map[string]zlimit.Amounts {
+func (w *Initial) asks(o *Op) map[string]zlimit.Amounts { return ancestry(w.parents()).asks(o) }
+
+func (a ancestry) asks(o *Op) map[string]zlimit.Amounts {
 	all := map[string]zlimit.Amounts{}
 	for _, r := range o.requests() {
-		for _, entity := range w.chain(r.Entity) {
+		for _, entity := range a.chain(r.Entity) {
 			if all[entity] == nil {
 				all[entity] = zlimit.Amounts{}
 			}
@@ -56,15 +56,18 @@ func (w *Initial) asks(o *Op) map[string]zlimit.Amounts {
 // settled returns what an operation adds to each entity that the lease of a Take is charged to; without faults, and where the bucket
 // and its limits are as they were.
 func (w *Initial) settled(r *running) map[string]zlimit.Amounts {
-	asked := &r.lease.asked.Op
+	asked, way := &r.lease.asked.Op, r.lease.asked.way
+	if way == nil {
+		way = w.parents()
+	}
 	if r.Kind == Adjust {
-		return w.asks(&Op{Entity: asked.Entity, Amounts: r.Amounts})
+		return way.asks(&Op{Entity: asked.Entity, Amounts: r.Amounts})
 	}
 	all := asked
 	if r.Of > 0 {
 		all = asked.requests()[r.Of]
 	}
-	back := w.asks(all)
+	back := way.asks(all)
 	for _, amounts := range back {
 		for limit, n := range amounts {
 			amounts[limit] = -n
@@ -160,6 +163,3 @@ func togetherGrammars() []Grammar {
 		{Name: "together, waits", Initial: waiting, Warm: [2][]Op{{take("c", 1)}, nil}, Words: [2][]Op{queue, queue}},
 	}
 }
-
-// entitiesOf returns those that an operation is charged to, in order.
-func (w *Initial) entitiesOf(o *Op) []string { return slices.Sorted(maps.Keys(w.asks(o))) }

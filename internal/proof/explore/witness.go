@@ -41,6 +41,7 @@ import (
 //     outage it is an outage. A rejected request is not admitted because giving back failed (I10).
 //   - A write by stored limits gives an item limits that were stored together with its own, or later (I8). A process
 //     need not know of a change for the config TTL. It never undoes a change that an item has taken on.
+//   - A move of an entity, see [kin].
 //   - Requests that wait are admitted by the law of waiting: at any time no more than the capacity, the inflow and that of a
 //     millisecond. In five cases the depth of the queue comes on top: returns, changed limits, several limits, parents and
 //     shards. Elsewhere they are admitted in the order of their writes. One that gives up keeps nothing.
@@ -67,6 +68,7 @@ type witness struct {
 	done    int         // operations that are over
 	timed   *timekeeper // judges limits that are full anew at times; nil for other programs
 	crowd   *crowd      // judges slots; nil for programs without
+	kin     *kin        // knows parents
 
 	moments  int             // at which operations have begun or ended
 	writes   int             // that were the first to count for an operation
@@ -82,7 +84,7 @@ type Violation struct {
 
 func newWitness(p *Program) *witness {
 	w := &witness{
-		program: p, start: time.Now(),
+		program: p, start: time.Now(), kin: newKin(p),
 		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
 		changes: map[account]*running{}, configs: map[string][]setting{}, taken: map[shardOf]int{},
 		counted: map[account]int64{}, drawn: map[account]int64{}, owed: map[account]int64{},
@@ -115,7 +117,7 @@ func (w *witness) digest() uint64 {
 	if w.timed != nil {
 		return w.timed.digest()
 	}
-	sum := w.crowd.digest()
+	sum := w.crowd.digest() + w.kin.digest()
 	for at, i := range w.ideals {
 		sum += digestOf(at, *i)
 	}
@@ -172,7 +174,9 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 			continue
 		}
 		w.configure(r, writes[i].Key, next != nil)
+		w.kin.changed(w, r, writes[i].Key, next)
 	}
+	w.kin.made(w, changes)
 	if w.last = changes; w.timed != nil {
 		w.timed.judge(r, changes)
 		return
