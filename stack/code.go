@@ -17,9 +17,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 )
 
 // Code is the program of the aggregator as Lambda takes it: a zip with an executable named bootstrap.
@@ -158,23 +156,25 @@ func build(ctx context.Context) (*Code, error) {
 // upload puts the code into the bucket of the stack, unless it is there.
 func (m *Manager) upload(ctx context.Context, bucket string, c *Code) error {
 	key := c.Key()
-	_, err := call(ctx, m, func(ctx context.Context) (*s3.HeadObjectOutput, error) {
-		return m.clients.S3.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
-	})
-	var api smithy.APIError
+	_, err := call(ctx, m, m.clients.S3.HeadObject, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
 	switch {
 	case err == nil:
 		return nil
-	case !errors.As(err, &api) || api.ErrorCode() != "NotFound" && api.ErrorCode() != "NoSuchKey":
+	case !hasCode(err, "NotFound", "NoSuchKey"):
 		return fmt.Errorf("look for the code in the bucket: %w", err)
 	}
-	_, err = call(ctx, m, func(ctx context.Context) (*s3.PutObjectOutput, error) {
-		return m.clients.S3.PutObject(ctx, &s3.PutObjectInput{
-			Bucket: &bucket, Key: &key, Body: bytes.NewReader(c.Zip), ContentType: aws.String("application/zip"),
-		})
-	})
-	if err != nil {
+	if err := m.put(ctx, bucket, key, "application/zip", c.Zip); err != nil {
 		return fmt.Errorf("upload the code: %w", err)
 	}
 	return nil
+}
+
+// put stores an object. A call that was throttled may have read the content, so each one reads it from its beginning.
+func (m *Manager) put(ctx context.Context, bucket, key, contentType string, content []byte) error {
+	put := func(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+		in.Body = bytes.NewReader(content)
+		return m.clients.S3.PutObject(ctx, in, opts...)
+	}
+	_, err := call(ctx, m, put, &s3.PutObjectInput{Bucket: &bucket, Key: &key, ContentType: &contentType})
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	cfntypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
@@ -51,9 +52,7 @@ func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm fu
 			return d, err
 		}
 	}
-	_, err = call(ctx, m, func(ctx context.Context) (*cloudformation.DeleteStackOutput, error) {
-		return m.clients.CloudFormation.DeleteStack(ctx, &cloudformation.DeleteStackInput{StackName: s.StackId})
-	})
+	_, err = call(ctx, m, m.clients.CloudFormation.DeleteStack, &cloudformation.DeleteStackInput{StackName: s.StackId})
 	if err != nil {
 		return d, fmt.Errorf("stack: delete %s: %w", name, err)
 	}
@@ -88,28 +87,16 @@ func (m *Manager) deletion(ctx context.Context, name string, data bool) (*Deleti
 
 func hasCode(err error, codes ...string) bool {
 	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	for _, code := range codes {
-		if api.ErrorCode() == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
 }
 
 // deleteData deletes table and bucket. It ignores a table or a bucket that is already gone.
 func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 	if d.Table != "" {
 		off := false
-		_, err := call(ctx, m, func(ctx context.Context) (*dynamodb.UpdateTableOutput, error) {
-			return m.clients.DynamoDB.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &d.Table, DeletionProtectionEnabled: &off})
-		})
+		_, err := call(ctx, m, m.clients.DynamoDB.UpdateTable, &dynamodb.UpdateTableInput{TableName: &d.Table, DeletionProtectionEnabled: &off})
 		if err == nil {
-			_, err = call(ctx, m, func(ctx context.Context) (*dynamodb.DeleteTableOutput, error) {
-				return m.clients.DynamoDB.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &d.Table})
-			})
+			_, err = call(ctx, m, m.clients.DynamoDB.DeleteTable, &dynamodb.DeleteTableInput{TableName: &d.Table})
 		}
 		if err != nil && !hasCode(err, "ResourceNotFoundException") {
 			return fmt.Errorf("stack: delete table %s: %w", d.Table, err)
@@ -122,9 +109,7 @@ func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 		if err := m.empty(ctx, d.Bucket); err != nil && !hasCode(err, "NoSuchBucket") {
 			return fmt.Errorf("stack: empty bucket %s: %w", d.Bucket, err)
 		}
-		_, err := call(ctx, m, func(ctx context.Context) (*s3.DeleteBucketOutput, error) {
-			return m.clients.S3.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &d.Bucket})
-		})
+		_, err := call(ctx, m, m.clients.S3.DeleteBucket, &s3.DeleteBucketInput{Bucket: &d.Bucket})
 		switch {
 		case err == nil, hasCode(err, "NoSuchBucket"):
 			return nil
@@ -140,9 +125,7 @@ func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 // empty deletes the objects of a bucket, page by page.
 func (m *Manager) empty(ctx context.Context, bucket string) error {
 	for {
-		page, err := call(ctx, m, func(ctx context.Context) (*s3.ListObjectsV2Output, error) {
-			return m.clients.S3.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket})
-		})
+		page, err := call(ctx, m, m.clients.S3.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: &bucket})
 		if err != nil || len(page.Contents) == 0 {
 			return err
 		}
@@ -150,9 +133,7 @@ func (m *Manager) empty(ctx context.Context, bucket string) error {
 		for _, o := range page.Contents {
 			gone = append(gone, s3types.ObjectIdentifier{Key: o.Key})
 		}
-		out, err := call(ctx, m, func(ctx context.Context) (*s3.DeleteObjectsOutput, error) {
-			return m.clients.S3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: gone}})
-		})
+		out, err := call(ctx, m, m.clients.S3.DeleteObjects, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: gone}})
 		if err != nil {
 			return err
 		}

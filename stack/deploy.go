@@ -153,9 +153,7 @@ func (m *Manager) resolve(ctx context.Context, o Options) (map[string]string, er
 	if name == "" || strings.HasPrefix(name, "arn:") {
 		return settings, nil
 	}
-	out, err := call(ctx, m, func(ctx context.Context) (*sts.GetCallerIdentityOutput, error) {
-		return m.clients.STS.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-	})
+	out, err := call(ctx, m, m.clients.STS.GetCallerIdentity, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return nil, fmt.Errorf("stack: find the account of the permissions boundary: %w", err)
 	}
@@ -356,9 +354,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	} else if s.StackStatus == types.StackStatusCreateFailed || s.StackStatus == types.StackStatusUpdateFailed {
 		plan.resume = true
 	}
-	out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.CreateChangeSetOutput, error) {
-		return m.clients.CloudFormation.CreateChangeSet(ctx, in)
-	})
+	out, err := call(ctx, m, m.clients.CloudFormation.CreateChangeSet, in)
 	if err != nil {
 		return nil, fmt.Errorf("stack: create a change set of %s: %w", o.Name, err)
 	}
@@ -408,9 +404,7 @@ func stackTags(o *Options, s *types.Stack) (all []types.Tag) {
 // changeSetReady waits for a change set; empty says that it has no changes.
 func (m *Manager) changeSetReady(ctx context.Context, id string) (empty bool, err error) {
 	for {
-		out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeChangeSetOutput, error) {
-			return m.clients.CloudFormation.DescribeChangeSet(ctx, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id})
-		})
+		out, err := call(ctx, m, m.clients.CloudFormation.DescribeChangeSet, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id})
 		if err != nil {
 			return false, fmt.Errorf("stack: wait for the change set: %w", err)
 		}
@@ -433,17 +427,13 @@ func (m *Manager) changeSetReady(ctx context.Context, id string) (empty bool, er
 // discard deletes a change set, and the shell of a new stack that was made for it.
 func (m *Manager) discard(ctx context.Context, p *Plan) error {
 	ctx = context.WithoutCancel(ctx)
-	_, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DeleteChangeSetOutput, error) {
-		return m.clients.CloudFormation.DeleteChangeSet(ctx, &cloudformation.DeleteChangeSetInput{ChangeSetName: &p.changeSet})
-	})
+	_, err := call(ctx, m, m.clients.CloudFormation.DeleteChangeSet, &cloudformation.DeleteChangeSetInput{ChangeSetName: &p.changeSet})
 	if err != nil || !p.create {
 		return discarded(err)
 	}
 	// Another deployment may have made a stack of it meanwhile.
 	if s, err := m.describe(ctx, p.Stack); err == nil && s.StackStatus == types.StackStatusReviewInProgress {
-		_, err = call(ctx, m, func(ctx context.Context) (*cloudformation.DeleteStackOutput, error) {
-			return m.clients.CloudFormation.DeleteStack(ctx, &cloudformation.DeleteStackInput{StackName: s.StackId})
-		})
+		_, err = call(ctx, m, m.clients.CloudFormation.DeleteStack, &cloudformation.DeleteStackInput{StackName: s.StackId})
 		return discarded(err)
 	}
 	return nil
@@ -486,9 +476,7 @@ func (m *Manager) execute(ctx context.Context, p *Plan, o *Options, h *Hooks) (*
 	if p.resume {
 		in.DisableRollback = &p.resume
 	}
-	_, err := call(ctx, m, func(ctx context.Context) (*cloudformation.ExecuteChangeSetOutput, error) {
-		return m.clients.CloudFormation.ExecuteChangeSet(ctx, in)
-	})
+	_, err := call(ctx, m, m.clients.CloudFormation.ExecuteChangeSet, in)
 	if err != nil {
 		return nil, fmt.Errorf("stack: execute the change set: %w", err)
 	}

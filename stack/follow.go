@@ -129,9 +129,7 @@ func (m *Manager) operation(ctx context.Context, id string) ([]types.StackEvent,
 	var all []types.StackEvent // the newest first
 	var next *string
 	for {
-		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackEventsOutput, error) {
-			return m.clients.CloudFormation.DescribeStackEvents(ctx, &cloudformation.DescribeStackEventsInput{StackName: &id, NextToken: next})
-		})
+		page, err := call(ctx, m, m.clients.CloudFormation.DescribeStackEvents, &cloudformation.DescribeStackEventsInput{StackName: &id, NextToken: next})
 		if err != nil {
 			return nil, fmt.Errorf("stack: list the events of %s: %w", id, err)
 		}

@@ -71,9 +71,7 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 	kept := map[string]string{} // receipts of messages that were not deleted, by message
 	defer func() { err = errors.Join(err, m.giveBack(ctx, queue, kept)) }()
 	for seen := map[string]bool{}; ; {
-		out, err := call(ctx, m, func(ctx context.Context) (*sqs.ReceiveMessageOutput, error) {
-			return m.clients.SQS.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10, VisibilityTimeout: 60, WaitTimeSeconds: 1})
-		})
+		out, err := call(ctx, m, m.clients.SQS.ReceiveMessage, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10, VisibilityTimeout: 60, WaitTimeSeconds: 1})
 		if err != nil {
 			return all, fmt.Errorf("stack: receive dead letters: %w", err)
 		}
@@ -112,9 +110,7 @@ func (m *Manager) giveBack(ctx context.Context, queue string, receipts map[strin
 		for i, id := range ids {
 			in.Entries = append(in.Entries, sqstypes.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(receipts[id])})
 		}
-		_, err := call(ctx, m, func(ctx context.Context) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
-			return m.clients.SQS.ChangeMessageVisibilityBatch(ctx, in)
-		}) // entries that fail are of messages visible or deleted by now
+		_, err := call(ctx, m, m.clients.SQS.ChangeMessageVisibilityBatch, in) // entries that fail are of messages visible or deleted by now
 		if err != nil {
 			return fmt.Errorf("stack: give dead letters back, which are hidden for a minute: %w", err)
 		}
@@ -174,9 +170,7 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 		letter.Outcome = LetterRedriven
 	}
 	queue := ids["DeadLetters"]
-	_, err = call(ctx, m, func(ctx context.Context) (*sqs.DeleteMessageOutput, error) {
-		return m.clients.SQS.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: message.ReceiptHandle})
-	})
+	_, err = call(ctx, m, m.clients.SQS.DeleteMessage, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: message.ReceiptHandle})
 	return letter, err
 }
 
@@ -192,10 +186,8 @@ const mostEmpty = 100
 
 // recordsOf reads the changes of a letter from the stream. With errUnreached, they are those before the last one.
 func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (all []streamtypes.Record, err error) {
-	at, err := call(ctx, m, func(ctx context.Context) (*dynamodbstreams.GetShardIteratorOutput, error) {
-		return m.clients.Streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
-			StreamArn: &stream, ShardId: &l.Shard, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: &l.First,
-		})
+	at, err := call(ctx, m, m.clients.Streams.GetShardIterator, &dynamodbstreams.GetShardIteratorInput{
+		StreamArn: &stream, ShardId: &l.Shard, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: &l.First,
 	})
 	var next *string
 	if err == nil {
@@ -206,9 +198,7 @@ func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (
 			return all, errUnreached
 		}
 		var page *dynamodbstreams.GetRecordsOutput
-		page, err = call(ctx, m, func(ctx context.Context) (*dynamodbstreams.GetRecordsOutput, error) {
-			return m.clients.Streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
-		})
+		page, err = call(ctx, m, m.clients.Streams.GetRecords, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
 		if err != nil {
 			break
 		}
@@ -251,9 +241,7 @@ func (m *Manager) invoke(ctx context.Context, function, stream string, records [
 		if err != nil {
 			return "", err
 		}
-		out, err := call(ctx, m, func(ctx context.Context) (*lambda.InvokeOutput, error) {
-			return m.clients.Lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &function, Payload: payload})
-		})
+		out, err := call(ctx, m, m.clients.Lambda.Invoke, &lambda.InvokeInput{FunctionName: &function, Payload: payload})
 		if err != nil {
 			return "", fmt.Errorf("stack: call the aggregator: %w", err)
 		}

@@ -50,9 +50,11 @@ var ErrNotFound = errors.New("stack: there is no such stack")
 const maxAttempts = 8
 
 // call makes a call of AWS, again where the service throttled it and has therefore not done it.
-func call[T any](ctx context.Context, m *Manager, do func(context.Context) (T, error)) (T, error) {
+func call[In, Out, Options any](
+	ctx context.Context, m *Manager, do func(context.Context, *In, ...func(*Options)) (*Out, error), in *In,
+) (*Out, error) {
 	for attempt := 1; ; attempt++ {
-		result, err := do(ctx)
+		result, err := do(ctx, in)
 		if err == nil || !isThrottle(err) || attempt == maxAttempts {
 			return result, err
 		}
@@ -64,23 +66,12 @@ func call[T any](ctx context.Context, m *Manager, do func(context.Context) (T, e
 
 // isThrottle reports whether a service refused a call because there were too many.
 func isThrottle(err error) bool {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	switch api.ErrorCode() {
-	case "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown", "RequestThrottled":
-		return true
-	default:
-		return false
-	}
+	return hasCode(err, "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown", "RequestThrottled")
 }
 
 // describe returns a stack, [ErrNotFound] when there is none.
 func (m *Manager) describe(ctx context.Context, name string) (*types.Stack, error) {
-	out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStacksOutput, error) {
-		return m.clients.CloudFormation.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
-	})
+	out, err := call(ctx, m, m.clients.CloudFormation.DescribeStacks, &cloudformation.DescribeStacksInput{StackName: &name})
 	var api smithy.APIError
 	switch {
 	case errors.As(err, &api) && api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), "does not exist"):
@@ -120,9 +111,7 @@ func tagsOf(list []types.Tag) map[string]string {
 
 // resources returns the physical IDs of a stack's resources by their logical ones.
 func (m *Manager) resources(ctx context.Context, name string) (map[string]string, error) {
-	out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackResourcesOutput, error) {
-		return m.clients.CloudFormation.DescribeStackResources(ctx, &cloudformation.DescribeStackResourcesInput{StackName: &name})
-	})
+	out, err := call(ctx, m, m.clients.CloudFormation.DescribeStackResources, &cloudformation.DescribeStackResourcesInput{StackName: &name})
 	if err != nil {
 		return nil, fmt.Errorf("stack: list the resources of %s: %w", name, err)
 	}

@@ -182,9 +182,7 @@ func costOf(given map[string]string) int64 {
 func (m *Manager) changes(ctx context.Context, id string) (all []Change, err error) {
 	var next *string
 	for {
-		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeChangeSetOutput, error) {
-			return m.clients.CloudFormation.DescribeChangeSet(ctx, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id, NextToken: next})
-		})
+		page, err := call(ctx, m, m.clients.CloudFormation.DescribeChangeSet, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id, NextToken: next})
 		if err != nil {
 			return nil, fmt.Errorf("stack: read the change set: %w", err)
 		}

@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,10 +80,7 @@ func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
 	if err != nil {
 		return err
 	}
-	key := releaseKey(next.Version)
-	if _, err := call(ctx, m, func(ctx context.Context) (*s3.PutObjectOutput, error) {
-		return m.clients.S3.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json")})
-	}); err != nil {
+	if err := m.put(ctx, bucket, releaseKey(next.Version), "application/json", text); err != nil {
 		return fmt.Errorf("stack: keep the release: %w", err)
 	}
 	return nil
@@ -92,10 +88,8 @@ func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
 
 // readRelease returns a release; [ErrNoRelease] where there is none.
 func (m *Manager) readRelease(ctx context.Context, bucket, key string) (*release, error) {
-	out, err := call(ctx, m, func(ctx context.Context) (*s3.GetObjectOutput, error) {
-		return m.clients.S3.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
-	})
-	if hasCode(err, "NoSuchKey") || hasCode(err, "NotFound") {
+	out, err := call(ctx, m, m.clients.S3.GetObject, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+	if hasCode(err, "NotFound", "NoSuchKey") {
 		return nil, ErrNoRelease
 	}
 	if err != nil {
@@ -115,9 +109,7 @@ func (m *Manager) readRelease(ctx context.Context, bucket, key string) (*release
 func (m *Manager) listObjects(ctx context.Context, bucket, prefix string) (all []s3types.Object, err error) {
 	var next *string
 	for {
-		page, err := call(ctx, m, func(ctx context.Context) (*s3.ListObjectsV2Output, error) {
-			return m.clients.S3.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix, ContinuationToken: next})
-		})
+		page, err := call(ctx, m, m.clients.S3.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix, ContinuationToken: next})
 		if err != nil {
 			return nil, fmt.Errorf("stack: list bucket %s: %w", bucket, err)
 		}
@@ -172,9 +164,7 @@ func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *relea
 		}
 	}
 	for chunk := range slices.Chunk(gone, 1000) {
-		if _, err := call(ctx, m, func(ctx context.Context) (*s3.DeleteObjectsOutput, error) {
-			return m.clients.S3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: chunk}})
-		}); err != nil {
+		if _, err := call(ctx, m, m.clients.S3.DeleteObjects, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: chunk}}); err != nil {
 			return fmt.Errorf("stack: delete old code: %w", err)
 		}
 	}

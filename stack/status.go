@@ -144,9 +144,7 @@ func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status,
 }
 
 func (m *Manager) tableStatus(ctx context.Context, table string) (*TableStatus, error) {
-	out, err := call(ctx, m, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
-		return m.clients.DynamoDB.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
-	})
+	out, err := call(ctx, m, m.clients.DynamoDB.DescribeTable, &dynamodb.DescribeTableInput{TableName: &table})
 	if err != nil {
 		return nil, err
 	}
@@ -158,9 +156,7 @@ func (m *Manager) tableStatus(ctx context.Context, table string) (*TableStatus, 
 }
 
 func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamStatus, error) {
-	out, err := call(ctx, m, func(ctx context.Context) (*lambda.ListEventSourceMappingsOutput, error) {
-		return m.clients.Lambda.ListEventSourceMappings(ctx, &lambda.ListEventSourceMappingsInput{FunctionName: &function})
-	})
+	out, err := call(ctx, m, m.clients.Lambda.ListEventSourceMappings, &lambda.ListEventSourceMappingsInput{FunctionName: &function})
 	switch {
 	case err != nil:
 		return nil, err
@@ -170,12 +166,10 @@ func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamSta
 	mapping := out.EventSourceMappings[0]
 	st := &StreamStatus{State: value(mapping.State), Result: value(mapping.LastProcessingResult)}
 	now := m.now()
-	metric, err := call(ctx, m, func(ctx context.Context) (*cloudwatch.GetMetricStatisticsOutput, error) {
-		return m.clients.CloudWatch.GetMetricStatistics(ctx, &cloudwatch.GetMetricStatisticsInput{
-			Namespace: aws.String("AWS/Lambda"), MetricName: aws.String("IteratorAge"), Period: aws.Int32(300),
-			Dimensions: []cwtypes.Dimension{{Name: aws.String("FunctionName"), Value: &function}}, Statistics: []cwtypes.Statistic{cwtypes.StatisticMaximum},
-			StartTime: aws.Time(now.Add(-15 * time.Minute)), EndTime: &now,
-		})
+	metric, err := call(ctx, m, m.clients.CloudWatch.GetMetricStatistics, &cloudwatch.GetMetricStatisticsInput{
+		Namespace: aws.String("AWS/Lambda"), MetricName: aws.String("IteratorAge"), Period: aws.Int32(300),
+		Dimensions: []cwtypes.Dimension{{Name: aws.String("FunctionName"), Value: &function}}, Statistics: []cwtypes.Statistic{cwtypes.StatisticMaximum},
+		StartTime: aws.Time(now.Add(-15 * time.Minute)), EndTime: &now,
 	})
 	if err != nil {
 		return st, fmt.Errorf("lag: %w", err)
@@ -188,9 +182,7 @@ func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamSta
 
 func (m *Manager) deadLetters(ctx context.Context, url string) (*int64, error) {
 	const count = sqstypes.QueueAttributeNameApproximateNumberOfMessages
-	out, err := call(ctx, m, func(ctx context.Context) (*sqs.GetQueueAttributesOutput, error) {
-		return m.clients.SQS.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{count}})
-	})
+	out, err := call(ctx, m, m.clients.SQS.GetQueueAttributes, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{count}})
 	if err != nil {
 		return nil, err
 	}
@@ -212,9 +204,7 @@ func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmSta
 		return all, nil
 	}
 	slices.Sort(names)
-	out, err := call(ctx, m, func(ctx context.Context) (*cloudwatch.DescribeAlarmsOutput, error) {
-		return m.clients.CloudWatch.DescribeAlarms(ctx, &cloudwatch.DescribeAlarmsInput{AlarmNames: names})
-	})
+	out, err := call(ctx, m, m.clients.CloudWatch.DescribeAlarms, &cloudwatch.DescribeAlarmsInput{AlarmNames: names})
 	if err != nil {
 		return all, err
 	}
@@ -227,17 +217,13 @@ func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmSta
 // drift has CloudFormation look for drift, and returns the result.
 func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
 	all := []Drift{}
-	begun, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DetectStackDriftOutput, error) {
-		return m.clients.CloudFormation.DetectStackDrift(ctx, &cloudformation.DetectStackDriftInput{StackName: &name})
-	})
+	begun, err := call(ctx, m, m.clients.CloudFormation.DetectStackDrift, &cloudformation.DetectStackDriftInput{StackName: &name})
 	if err != nil {
 		return all, err
 	}
 	for {
-		out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackDriftDetectionStatusOutput, error) {
-			return m.clients.CloudFormation.DescribeStackDriftDetectionStatus(ctx, &cloudformation.DescribeStackDriftDetectionStatusInput{
-				StackDriftDetectionId: begun.StackDriftDetectionId,
-			})
+		out, err := call(ctx, m, m.clients.CloudFormation.DescribeStackDriftDetectionStatus, &cloudformation.DescribeStackDriftDetectionStatusInput{
+			StackDriftDetectionId: begun.StackDriftDetectionId,
 		})
 		switch {
 		case err != nil:
@@ -257,11 +243,9 @@ func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
 func (m *Manager) drifted(ctx context.Context, name string, all []Drift) ([]Drift, error) {
 	var next *string
 	for {
-		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackResourceDriftsOutput, error) {
-			return m.clients.CloudFormation.DescribeStackResourceDrifts(ctx, &cloudformation.DescribeStackResourceDriftsInput{
-				StackName: &name, NextToken: next,
-				StackResourceDriftStatusFilters: []cfntypes.StackResourceDriftStatus{cfntypes.StackResourceDriftStatusModified, cfntypes.StackResourceDriftStatusDeleted},
-			})
+		page, err := call(ctx, m, m.clients.CloudFormation.DescribeStackResourceDrifts, &cloudformation.DescribeStackResourceDriftsInput{
+			StackName: &name, NextToken: next,
+			StackResourceDriftStatusFilters: []cfntypes.StackResourceDriftStatus{cfntypes.StackResourceDriftStatusModified, cfntypes.StackResourceDriftStatusDeleted},
 		})
 		if err != nil {
 			return all, err
@@ -298,9 +282,7 @@ func (m *Manager) List(ctx context.Context) ([]Listed, error) {
 	all := []Listed{}
 	var next *string
 	for {
-		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStacksOutput, error) {
-			return m.clients.CloudFormation.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{NextToken: next})
-		})
+		page, err := call(ctx, m, m.clients.CloudFormation.DescribeStacks, &cloudformation.DescribeStacksInput{NextToken: next})
 		if err != nil {
 			return all, fmt.Errorf("stack: list stacks: %w", err)
 		}

@@ -34,52 +34,49 @@ type changeSet struct {
 }
 
 // CreateChangeSet compares a template with the resources of a stack.
-func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.CreateChangeSetOutput, err error) {
-	leave, err := s.enter("CreateChangeSet")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	found, missing := s.find(in.StackName)
-	switch {
-	case in.ChangeSetType == types.ChangeSetTypeCreate && found == nil:
-		found = &kept{name: *in.StackName, status: types.StackStatusReviewInProgress, now: &Stack{Resources: map[string]Resource{}}, parameters: map[string]string{}}
-		found.id = fmt.Sprintf("arn:aws:cloudformation:%s:%s:stack/%s/%d", Region, Account, found.name, s.calls)
-		s.stacks[found.name] = found
-	case in.ChangeSetType == types.ChangeSetTypeCreate && found.status != types.StackStatusReviewInProgress:
-		return nil, Fault("ValidationError", "Stack ["+found.name+"] already exists and cannot be created again with the changeSet")
-	case found == nil:
-		return nil, missing
-	case strings.HasSuffix(string(found.status), "_IN_PROGRESS") && found.status != types.StackStatusReviewInProgress:
-		return nil, Fault("ValidationError", "Stack:"+found.id+" is in "+string(found.status)+" state and can not be updated.")
-	}
-	template, err := Parse(*in.TemplateBody)
-	if err != nil {
-		return nil, Fault("ValidationError", err.Error())
-	}
-	given := map[string]string{}
-	for _, p := range in.Parameters {
-		if p.UsePreviousValue != nil && *p.UsePreviousValue {
-			old, ok := found.parameters[*p.ParameterKey]
-			if !ok {
-				return nil, Fault("ValidationError", "Invalid input for parameter key "+*p.ParameterKey+". Cannot specify usePreviousValue as true for a parameter key not in the previous template")
-			}
-			given[*p.ParameterKey] = old
-			continue
+func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateChangeSetInput, _ ...func(*cloudformation.Options)) (*cloudformation.CreateChangeSetOutput, error) {
+	return called(s, "CreateChangeSet", func() (*cloudformation.CreateChangeSetOutput, error) {
+		found, missing := s.find(in.StackName)
+		switch {
+		case in.ChangeSetType == types.ChangeSetTypeCreate && found == nil:
+			found = &kept{name: *in.StackName, status: types.StackStatusReviewInProgress, now: &Stack{Resources: map[string]Resource{}}, parameters: map[string]string{}}
+			found.id = fmt.Sprintf("arn:aws:cloudformation:%s:%s:stack/%s/%d", Region, Account, found.name, s.calls)
+			s.stacks[found.name] = found
+		case in.ChangeSetType == types.ChangeSetTypeCreate && found.status != types.StackStatusReviewInProgress:
+			return nil, Fault("ValidationError", "Stack ["+found.name+"] already exists and cannot be created again with the changeSet")
+		case found == nil:
+			return nil, missing
+		case strings.HasSuffix(string(found.status), "_IN_PROGRESS") && found.status != types.StackStatusReviewInProgress:
+			return nil, Fault("ValidationError", "Stack:"+found.id+" is in "+string(found.status)+" state and can not be updated.")
 		}
-		given[*p.ParameterKey] = *p.ParameterValue
-	}
-	next, err := template.Evaluate(found.name, given)
-	if err != nil {
-		return nil, Fault("ValidationError", err.Error())
-	}
-	c := &changeSet{
-		id: "arn:aws:cloudformation:" + Region + ":" + Account + ":changeSet/" + *in.ChangeSetName, name: *in.ChangeSetName, stack: found.name,
-		kind: in.ChangeSetType, onFailure: in.OnStackFailure, next: next, parameters: next.Given, tags: in.Tags, status: types.ChangeSetStatusCreatePending,
-	}
-	c.operations = s.compare(found.now, next, in.ImportExistingResources != nil && *in.ImportExistingResources)
-	s.changeSets[c.id] = c
-	return &cloudformation.CreateChangeSetOutput{Id: &c.id, StackId: &found.id}, nil
+		template, err := Parse(*in.TemplateBody)
+		if err != nil {
+			return nil, Fault("ValidationError", err.Error())
+		}
+		given := map[string]string{}
+		for _, p := range in.Parameters {
+			if p.UsePreviousValue != nil && *p.UsePreviousValue {
+				old, ok := found.parameters[*p.ParameterKey]
+				if !ok {
+					return nil, Fault("ValidationError", "Invalid input for parameter key "+*p.ParameterKey+". Cannot specify usePreviousValue as true for a parameter key not in the previous template")
+				}
+				given[*p.ParameterKey] = old
+				continue
+			}
+			given[*p.ParameterKey] = *p.ParameterValue
+		}
+		next, err := template.Evaluate(found.name, given)
+		if err != nil {
+			return nil, Fault("ValidationError", err.Error())
+		}
+		c := &changeSet{
+			id: "arn:aws:cloudformation:" + Region + ":" + Account + ":changeSet/" + *in.ChangeSetName, name: *in.ChangeSetName, stack: found.name,
+			kind: in.ChangeSetType, onFailure: in.OnStackFailure, next: next, parameters: next.Given, tags: in.Tags, status: types.ChangeSetStatusCreatePending,
+		}
+		c.operations = s.compare(found.now, next, in.ImportExistingResources != nil && *in.ImportExistingResources)
+		s.changeSets[c.id] = c
+		return &cloudformation.CreateChangeSetOutput{Id: &c.id, StackId: &found.id}, nil
+	})
 }
 
 // fixed are properties whose change makes a resource anew.
@@ -149,38 +146,35 @@ func differing(a, b map[string]any) (names []string) {
 }
 
 // DescribeChangeSet returns a change set, which is ready at the second look, with its changes in pages.
-func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.DescribeChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeChangeSetOutput, err error) {
-	leave, err := s.enter("DescribeChangeSet")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	c := s.changeSets[*in.ChangeSetName]
-	if c == nil {
-		return nil, Fault("ChangeSetNotFound", "ChangeSet ["+*in.ChangeSetName+"] does not exist")
-	}
-	switch {
-	case c.status == types.ChangeSetStatusCreatePending:
-		c.status = types.ChangeSetStatusCreateInProgress
-	case c.status == types.ChangeSetStatusCreateInProgress && len(c.operations) == 0 && !s.retagged(c) && maps.Equal(c.parameters, s.stacks[c.stack].parameters):
-		c.status, c.reason = types.ChangeSetStatusFailed, "The submitted information didn't contain changes. Submit different information to create a change set."
-	case c.status == types.ChangeSetStatusCreateInProgress:
-		c.status = types.ChangeSetStatusCreateComplete
-	}
-	out = &cloudformation.DescribeChangeSetOutput{ChangeSetId: &c.id, Status: c.status, StatusReason: &c.reason}
-	from := 0
-	if in.NextToken != nil {
-		_, _ = fmt.Sscan(*in.NextToken, &from)
-	}
-	const size = 10
-	for i := from; i < min(from+size, len(c.operations)); i++ {
-		out.Changes = append(out.Changes, types.Change{Type: types.ChangeTypeResource, ResourceChange: &c.operations[i].change})
-	}
-	if from+size < len(c.operations) {
-		token := fmt.Sprint(from + size)
-		out.NextToken = &token
-	}
-	return out, nil
+func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.DescribeChangeSetInput, _ ...func(*cloudformation.Options)) (*cloudformation.DescribeChangeSetOutput, error) {
+	return called(s, "DescribeChangeSet", func() (*cloudformation.DescribeChangeSetOutput, error) {
+		c := s.changeSets[*in.ChangeSetName]
+		if c == nil {
+			return nil, Fault("ChangeSetNotFound", "ChangeSet ["+*in.ChangeSetName+"] does not exist")
+		}
+		switch {
+		case c.status == types.ChangeSetStatusCreatePending:
+			c.status = types.ChangeSetStatusCreateInProgress
+		case c.status == types.ChangeSetStatusCreateInProgress && len(c.operations) == 0 && !s.retagged(c) && maps.Equal(c.parameters, s.stacks[c.stack].parameters):
+			c.status, c.reason = types.ChangeSetStatusFailed, "The submitted information didn't contain changes. Submit different information to create a change set."
+		case c.status == types.ChangeSetStatusCreateInProgress:
+			c.status = types.ChangeSetStatusCreateComplete
+		}
+		out := &cloudformation.DescribeChangeSetOutput{ChangeSetId: &c.id, Status: c.status, StatusReason: &c.reason}
+		from := 0
+		if in.NextToken != nil {
+			_, _ = fmt.Sscan(*in.NextToken, &from)
+		}
+		const size = 10
+		for i := from; i < min(from+size, len(c.operations)); i++ {
+			out.Changes = append(out.Changes, types.Change{Type: types.ChangeTypeResource, ResourceChange: &c.operations[i].change})
+		}
+		if from+size < len(c.operations) {
+			token := fmt.Sprint(from + size)
+			out.NextToken = &token
+		}
+		return out, nil
+	})
 }
 
 func (s *Service) retagged(c *changeSet) bool {
@@ -190,43 +184,37 @@ func (s *Service) retagged(c *changeSet) bool {
 }
 
 // DeleteChangeSet deletes a change set.
-func (s *Service) DeleteChangeSet(_ context.Context, in *cloudformation.DeleteChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DeleteChangeSetOutput, err error) {
-	leave, err := s.enter("DeleteChangeSet")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	delete(s.changeSets, *in.ChangeSetName)
-	return &cloudformation.DeleteChangeSetOutput{}, nil
+func (s *Service) DeleteChangeSet(_ context.Context, in *cloudformation.DeleteChangeSetInput, _ ...func(*cloudformation.Options)) (*cloudformation.DeleteChangeSetOutput, error) {
+	return called(s, "DeleteChangeSet", func() (*cloudformation.DeleteChangeSetOutput, error) {
+		delete(s.changeSets, *in.ChangeSetName)
+		return &cloudformation.DeleteChangeSetOutput{}, nil
+	})
 }
 
 // ExecuteChangeSet begins with the changes of a change set.
-func (s *Service) ExecuteChangeSet(_ context.Context, in *cloudformation.ExecuteChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.ExecuteChangeSetOutput, err error) {
-	leave, err := s.enter("ExecuteChangeSet")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	c := s.changeSets[*in.ChangeSetName]
-	if c == nil || c.status != types.ChangeSetStatusCreateComplete {
-		return nil, Fault("InvalidChangeSetStatus", "ChangeSet ["+*in.ChangeSetName+"] cannot be executed")
-	}
-	found := s.stacks[c.stack]
-	if in.DisableRollback != nil && *in.DisableRollback {
-		c.onFailure = types.OnStackFailureDoNothing
-	}
-	for id, other := range s.changeSets { // they are obsolete
-		if other.stack == c.stack {
-			delete(s.changeSets, id)
+func (s *Service) ExecuteChangeSet(_ context.Context, in *cloudformation.ExecuteChangeSetInput, _ ...func(*cloudformation.Options)) (*cloudformation.ExecuteChangeSetOutput, error) {
+	return called(s, "ExecuteChangeSet", func() (*cloudformation.ExecuteChangeSetOutput, error) {
+		c := s.changeSets[*in.ChangeSetName]
+		if c == nil || c.status != types.ChangeSetStatusCreateComplete {
+			return nil, Fault("InvalidChangeSetStatus", "ChangeSet ["+*in.ChangeSetName+"] cannot be executed")
 		}
-	}
-	found.begun, found.pending, found.made = c, slices.Clone(c.operations), nil
-	found.status = types.StackStatusUpdateInProgress
-	if c.kind == types.ChangeSetTypeCreate {
-		found.status = types.StackStatusCreateInProgress
-	}
-	s.event(found, found.name, stackType, found.id, string(found.status), "User Initiated")
-	return &cloudformation.ExecuteChangeSetOutput{}, nil
+		found := s.stacks[c.stack]
+		if in.DisableRollback != nil && *in.DisableRollback {
+			c.onFailure = types.OnStackFailureDoNothing
+		}
+		for id, other := range s.changeSets { // they are obsolete
+			if other.stack == c.stack {
+				delete(s.changeSets, id)
+			}
+		}
+		found.begun, found.pending, found.made = c, slices.Clone(c.operations), nil
+		found.status = types.StackStatusUpdateInProgress
+		if c.kind == types.ChangeSetTypeCreate {
+			found.status = types.StackStatusCreateInProgress
+		}
+		s.event(found, found.name, stackType, found.id, string(found.status), "User Initiated")
+		return &cloudformation.ExecuteChangeSetOutput{}, nil
+	})
 }
 
 const stackType = "AWS::CloudFormation::Stack"

@@ -1,6 +1,7 @@
 package cfn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -85,25 +86,20 @@ func Fault(code, message string) error {
 	return &smithy.GenericAPIError{Code: code, Message: message}
 }
 
-// enter counts a call, and returns what should become of it.
-func (s *Service) enter(name string) (leave func(*error), err error) {
+// called counts a call and carries it out, unless Call refuses it before. An error of Call afterwards is the call's result.
+func called[T any](s *Service, name string, do func() (*T, error)) (*T, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.calls++
 	n := s.calls
-	if s.Call != nil {
-		if err := s.Call(n, name, false); err != nil {
-			s.mu.Unlock()
-			return nil, err
-		}
+	if s.Call == nil {
+		return do()
 	}
-	return func(err *error) {
-		if s.Call != nil {
-			if after := s.Call(n, name, true); after != nil {
-				*err = after
-			}
-		}
-		s.mu.Unlock()
-	}, nil
+	if err := s.Call(n, name, false); err != nil {
+		return nil, err
+	}
+	out, err := do()
+	return out, cmp.Or(s.Call(n, name, true), err)
 }
 
 // Calls returns how many calls the service has got.
@@ -277,38 +273,35 @@ func (s *Service) fail(found *kept) {
 }
 
 // DescribeStacks returns one stack, or all of them, after a little work on each.
-func (s *Service) DescribeStacks(_ context.Context, in *cloudformation.DescribeStacksInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStacksOutput, err error) {
-	leave, err := s.enter("DescribeStacks")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	out = &cloudformation.DescribeStacksOutput{}
-	if in.StackName != nil {
-		found, err := s.find(in.StackName)
-		if err != nil {
-			return nil, err
+func (s *Service) DescribeStacks(_ context.Context, in *cloudformation.DescribeStacksInput, _ ...func(*cloudformation.Options)) (*cloudformation.DescribeStacksOutput, error) {
+	return called(s, "DescribeStacks", func() (*cloudformation.DescribeStacksOutput, error) {
+		out := &cloudformation.DescribeStacksOutput{}
+		if in.StackName != nil {
+			found, err := s.find(in.StackName)
+			if err != nil {
+				return nil, err
+			}
+			s.advance(found)
+			if s.stacks[found.name] != found {
+				return nil, Fault("ValidationError", "Stack with id "+*in.StackName+" does not exist")
+			}
+			out.Stacks = []types.Stack{found.described()}
+			return out, nil
 		}
-		s.advance(found)
-		if s.stacks[found.name] != found {
-			return nil, Fault("ValidationError", "Stack with id "+*in.StackName+" does not exist")
+		names := slices.Sorted(maps.Keys(s.stacks))
+		from := 0
+		if in.NextToken != nil {
+			from, _ = slices.BinarySearch(names, *in.NextToken)
 		}
-		out.Stacks = []types.Stack{found.described()}
+		const size = 2
+		for _, name := range names[from:min(from+size, len(names))] {
+			out.Stacks = append(out.Stacks, s.stacks[name].described())
+		}
+		if from+size < len(names) {
+			out.NextToken = &names[from+size]
+		}
 		return out, nil
-	}
-	names := slices.Sorted(maps.Keys(s.stacks))
-	from := 0
-	if in.NextToken != nil {
-		from, _ = slices.BinarySearch(names, *in.NextToken)
-	}
-	const size = 2
-	for _, name := range names[from:min(from+size, len(names))] {
-		out.Stacks = append(out.Stacks, s.stacks[name].described())
-	}
-	if from+size < len(names) {
-		out.NextToken = &names[from+size]
-	}
-	return out, nil
+	})
 }
 
 func (found *kept) described() types.Stack {
@@ -326,69 +319,60 @@ func (found *kept) described() types.Stack {
 }
 
 // DescribeStackEvents returns the events of a stack, the newest first, in pages.
-func (s *Service) DescribeStackEvents(_ context.Context, in *cloudformation.DescribeStackEventsInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackEventsOutput, err error) {
-	leave, err := s.enter("DescribeStackEvents")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	found, err := s.find(in.StackName)
-	if err != nil {
-		return nil, err
-	}
-	newest := slices.Clone(found.events)
-	slices.Reverse(newest)
-	from := 0
-	if in.NextToken != nil {
-		_, _ = fmt.Sscan(*in.NextToken, &from)
-	}
-	const size = 20
-	out = &cloudformation.DescribeStackEventsOutput{StackEvents: newest[from:min(from+size, len(newest))]}
-	if from+size < len(newest) {
-		token := fmt.Sprint(from + size)
-		out.NextToken = &token
-	}
-	return out, nil
+func (s *Service) DescribeStackEvents(_ context.Context, in *cloudformation.DescribeStackEventsInput, _ ...func(*cloudformation.Options)) (*cloudformation.DescribeStackEventsOutput, error) {
+	return called(s, "DescribeStackEvents", func() (*cloudformation.DescribeStackEventsOutput, error) {
+		found, err := s.find(in.StackName)
+		if err != nil {
+			return nil, err
+		}
+		newest := slices.Clone(found.events)
+		slices.Reverse(newest)
+		from := 0
+		if in.NextToken != nil {
+			_, _ = fmt.Sscan(*in.NextToken, &from)
+		}
+		const size = 20
+		out := &cloudformation.DescribeStackEventsOutput{StackEvents: newest[from:min(from+size, len(newest))]}
+		if from+size < len(newest) {
+			token := fmt.Sprint(from + size)
+			out.NextToken = &token
+		}
+		return out, nil
+	})
 }
 
 // DescribeStackResources returns the resources of a stack.
-func (s *Service) DescribeStackResources(_ context.Context, in *cloudformation.DescribeStackResourcesInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackResourcesOutput, err error) {
-	leave, err := s.enter("DescribeStackResources")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	found, err := s.find(in.StackName)
-	if err != nil {
-		return nil, err
-	}
-	out = &cloudformation.DescribeStackResourcesOutput{}
-	for _, id := range found.now.IDs() {
-		physical, kind := found.now.ID(id), found.now.Resources[id].Type
-		out.StackResources = append(out.StackResources, types.StackResource{
-			LogicalResourceId: &id, PhysicalResourceId: &physical, ResourceType: &kind, ResourceStatus: types.ResourceStatusCreateComplete,
-		})
-	}
-	return out, nil
+func (s *Service) DescribeStackResources(_ context.Context, in *cloudformation.DescribeStackResourcesInput, _ ...func(*cloudformation.Options)) (*cloudformation.DescribeStackResourcesOutput, error) {
+	return called(s, "DescribeStackResources", func() (*cloudformation.DescribeStackResourcesOutput, error) {
+		found, err := s.find(in.StackName)
+		if err != nil {
+			return nil, err
+		}
+		out := &cloudformation.DescribeStackResourcesOutput{}
+		for _, id := range found.now.IDs() {
+			physical, kind := found.now.ID(id), found.now.Resources[id].Type
+			out.StackResources = append(out.StackResources, types.StackResource{
+				LogicalResourceId: &id, PhysicalResourceId: &physical, ResourceType: &kind, ResourceStatus: types.ResourceStatusCreateComplete,
+			})
+		}
+		return out, nil
+	})
 }
 
 // DeleteStack begins to delete a stack.
-func (s *Service) DeleteStack(_ context.Context, in *cloudformation.DeleteStackInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DeleteStackOutput, err error) {
-	leave, err := s.enter("DeleteStack")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	found, missing := s.find(in.StackName)
-	switch {
-	case missing != nil: // there is nothing to delete
-	case found.status == types.StackStatusReviewInProgress:
-		delete(s.stacks, found.name)
-	case !found.deleting:
-		found.status, found.deleting, found.begun = types.StackStatusDeleteInProgress, true, nil
-		s.event(found, found.name, stackType, found.id, string(found.status), "User Initiated")
-	}
-	return &cloudformation.DeleteStackOutput{}, nil
+func (s *Service) DeleteStack(_ context.Context, in *cloudformation.DeleteStackInput, _ ...func(*cloudformation.Options)) (*cloudformation.DeleteStackOutput, error) {
+	return called(s, "DeleteStack", func() (*cloudformation.DeleteStackOutput, error) {
+		found, missing := s.find(in.StackName)
+		switch {
+		case missing != nil: // there is nothing to delete
+		case found.status == types.StackStatusReviewInProgress:
+			delete(s.stacks, found.name)
+		case !found.deleting:
+			found.status, found.deleting, found.begun = types.StackStatusDeleteInProgress, true, nil
+			s.event(found, found.name, stackType, found.id, string(found.status), "User Initiated")
+		}
+		return &cloudformation.DeleteStackOutput{}, nil
+	})
 }
 
 // advanceDeletion deletes the next resource of a stack.
@@ -416,51 +400,42 @@ func (s *Service) advanceDeletion(found *kept) {
 }
 
 // DetectStackDrift begins to look for drift, which is found at once.
-func (s *Service) DetectStackDrift(_ context.Context, in *cloudformation.DetectStackDriftInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DetectStackDriftOutput, err error) {
-	leave, err := s.enter("DetectStackDrift")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	found, err := s.find(in.StackName)
-	if err != nil {
-		return nil, err
-	}
-	return &cloudformation.DetectStackDriftOutput{StackDriftDetectionId: &found.id}, nil
+func (s *Service) DetectStackDrift(_ context.Context, in *cloudformation.DetectStackDriftInput, _ ...func(*cloudformation.Options)) (*cloudformation.DetectStackDriftOutput, error) {
+	return called(s, "DetectStackDrift", func() (*cloudformation.DetectStackDriftOutput, error) {
+		found, err := s.find(in.StackName)
+		if err != nil {
+			return nil, err
+		}
+		return &cloudformation.DetectStackDriftOutput{StackDriftDetectionId: &found.id}, nil
+	})
 }
 
 // DescribeStackDriftDetectionStatus returns the result of a look for drift.
-func (s *Service) DescribeStackDriftDetectionStatus(_ context.Context, in *cloudformation.DescribeStackDriftDetectionStatusInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackDriftDetectionStatusOutput, err error) {
-	leave, err := s.enter("DescribeStackDriftDetectionStatus")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	status := types.StackDriftStatusInSync
-	if len(s.Drifted) > 0 {
-		status = types.StackDriftStatusDrifted
-	}
-	return &cloudformation.DescribeStackDriftDetectionStatusOutput{
-		DetectionStatus: types.StackDriftDetectionStatusDetectionComplete, StackDriftStatus: status, StackId: in.StackDriftDetectionId,
-	}, nil
+func (s *Service) DescribeStackDriftDetectionStatus(_ context.Context, in *cloudformation.DescribeStackDriftDetectionStatusInput, _ ...func(*cloudformation.Options)) (*cloudformation.DescribeStackDriftDetectionStatusOutput, error) {
+	return called(s, "DescribeStackDriftDetectionStatus", func() (*cloudformation.DescribeStackDriftDetectionStatusOutput, error) {
+		status := types.StackDriftStatusInSync
+		if len(s.Drifted) > 0 {
+			status = types.StackDriftStatusDrifted
+		}
+		return &cloudformation.DescribeStackDriftDetectionStatusOutput{
+			DetectionStatus: types.StackDriftDetectionStatusDetectionComplete, StackDriftStatus: status, StackId: in.StackDriftDetectionId,
+		}, nil
+	})
 }
 
 // DescribeStackResourceDrifts returns the resources that differ.
-func (s *Service) DescribeStackResourceDrifts(context.Context, *cloudformation.DescribeStackResourceDriftsInput, ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackResourceDriftsOutput, err error) {
-	leave, err := s.enter("DescribeStackResourceDrifts")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	out = &cloudformation.DescribeStackResourceDriftsOutput{}
-	for _, id := range slices.Sorted(maps.Keys(s.Drifted)) {
-		path := "/" + s.Drifted[id]
-		out.StackResourceDrifts = append(out.StackResourceDrifts, types.StackResourceDrift{
-			LogicalResourceId: &id, StackResourceDriftStatus: types.StackResourceDriftStatusModified,
-			PropertyDifferences: []types.PropertyDifference{{PropertyPath: &path}},
-		})
-	}
-	return out, nil
+func (s *Service) DescribeStackResourceDrifts(context.Context, *cloudformation.DescribeStackResourceDriftsInput, ...func(*cloudformation.Options)) (*cloudformation.DescribeStackResourceDriftsOutput, error) {
+	return called(s, "DescribeStackResourceDrifts", func() (*cloudformation.DescribeStackResourceDriftsOutput, error) {
+		out := &cloudformation.DescribeStackResourceDriftsOutput{}
+		for _, id := range slices.Sorted(maps.Keys(s.Drifted)) {
+			path := "/" + s.Drifted[id]
+			out.StackResourceDrifts = append(out.StackResourceDrifts, types.StackResourceDrift{
+				LogicalResourceId: &id, StackResourceDriftStatus: types.StackResourceDriftStatusModified,
+				PropertyDifferences: []types.PropertyDifference{{PropertyPath: &path}},
+			})
+		}
+		return out, nil
+	})
 }
 
 // SetTag sets a tag of a stack.

@@ -36,29 +36,26 @@ func (t Tables) missing(name string) error {
 }
 
 // DescribeTable describes a table of 1,234 items.
-func (t Tables) DescribeTable(_ context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (out *dynamodb.DescribeTableOutput, err error) {
-	leave, err := t.enter("DescribeTable")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	there, protected := t.there(*in.TableName)
-	if !there {
-		return nil, t.missing(*in.TableName)
-	}
-	var indexes []types.GlobalSecondaryIndexDescription
-	for _, found := range t.stacks {
-		if r, ok := found.now.Resources["Table"]; ok && found.now.ID("Table") == *in.TableName {
-			for _, name := range indexNames(r) {
-				indexes = append(indexes, types.GlobalSecondaryIndexDescription{IndexName: &name, IndexStatus: types.IndexStatusActive})
+func (t Tables) DescribeTable(_ context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return called(t.Service, "DescribeTable", func() (*dynamodb.DescribeTableOutput, error) {
+		there, protected := t.there(*in.TableName)
+		if !there {
+			return nil, t.missing(*in.TableName)
+		}
+		var indexes []types.GlobalSecondaryIndexDescription
+		for _, found := range t.stacks {
+			if r, ok := found.now.Resources["Table"]; ok && found.now.ID("Table") == *in.TableName {
+				for _, name := range indexNames(r) {
+					indexes = append(indexes, types.GlobalSecondaryIndexDescription{IndexName: &name, IndexStatus: types.IndexStatusActive})
+				}
 			}
 		}
-	}
-	items, bytes, stream := int64(1234), int64(567_890), true
-	return &dynamodb.DescribeTableOutput{Table: &types.TableDescription{
-		TableName: in.TableName, TableStatus: types.TableStatusActive, ItemCount: &items, TableSizeBytes: &bytes, DeletionProtectionEnabled: &protected,
-		StreamSpecification: &types.StreamSpecification{StreamEnabled: &stream}, GlobalSecondaryIndexes: indexes,
-	}}, nil
+		items, bytes, stream := int64(1234), int64(567_890), true
+		return &dynamodb.DescribeTableOutput{Table: &types.TableDescription{
+			TableName: in.TableName, TableStatus: types.TableStatusActive, ItemCount: &items, TableSizeBytes: &bytes, DeletionProtectionEnabled: &protected,
+			StreamSpecification: &types.StreamSpecification{StreamEnabled: &stream}, GlobalSecondaryIndexes: indexes,
+		}}, nil
+	})
 }
 
 func indexNames(r Resource) (names []string) {
@@ -98,85 +95,67 @@ func refusesTable(old, next Resource) string {
 }
 
 // UpdateTable takes the protection of a table away.
-func (t Tables) UpdateTable(_ context.Context, in *dynamodb.UpdateTableInput, _ ...func(*dynamodb.Options)) (out *dynamodb.UpdateTableOutput, err error) {
-	leave, err := t.enter("UpdateTable")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	if there, _ := t.there(*in.TableName); !there {
-		return nil, t.missing(*in.TableName)
-	}
-	t.Unprotected[*in.TableName] = !*in.DeletionProtectionEnabled
-	return &dynamodb.UpdateTableOutput{}, nil
+func (t Tables) UpdateTable(_ context.Context, in *dynamodb.UpdateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTableOutput, error) {
+	return called(t.Service, "UpdateTable", func() (*dynamodb.UpdateTableOutput, error) {
+		if there, _ := t.there(*in.TableName); !there {
+			return nil, t.missing(*in.TableName)
+		}
+		t.Unprotected[*in.TableName] = !*in.DeletionProtectionEnabled
+		return &dynamodb.UpdateTableOutput{}, nil
+	})
 }
 
 // DeleteTable deletes a table that is not protected.
-func (t Tables) DeleteTable(_ context.Context, in *dynamodb.DeleteTableInput, _ ...func(*dynamodb.Options)) (out *dynamodb.DeleteTableOutput, err error) {
-	leave, err := t.enter("DeleteTable")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	switch there, protected := t.there(*in.TableName); {
-	case !there:
-		return nil, t.missing(*in.TableName)
-	case protected:
-		return nil, Fault("ValidationException", "Resource cannot be deleted as it is currently protected against deletion.")
-	}
-	t.Deleted[*in.TableName] = true
-	return &dynamodb.DeleteTableOutput{}, nil
+func (t Tables) DeleteTable(_ context.Context, in *dynamodb.DeleteTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteTableOutput, error) {
+	return called(t.Service, "DeleteTable", func() (*dynamodb.DeleteTableOutput, error) {
+		switch there, protected := t.there(*in.TableName); {
+		case !there:
+			return nil, t.missing(*in.TableName)
+		case protected:
+			return nil, Fault("ValidationException", "Resource cannot be deleted as it is currently protected against deletion.")
+		}
+		t.Deleted[*in.TableName] = true
+		return &dynamodb.DeleteTableOutput{}, nil
+	})
 }
 
 // A Watch is the CloudWatch, Lambda and SQS of a service.
 type Watch struct{ *Service }
 
 // DescribeAlarms returns the alarms: all are well, except those that a test has fail.
-func (w Watch) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput, _ ...func(*cloudwatch.Options)) (out *cloudwatch.DescribeAlarmsOutput, err error) {
-	leave, err := w.enter("DescribeAlarms")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	out = &cloudwatch.DescribeAlarmsOutput{}
-	for _, name := range in.AlarmNames {
-		state := cwtypes.StateValueOk
-		if w.Ringing[name] {
-			state = cwtypes.StateValueAlarm
+func (w Watch) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput, _ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
+	return called(w.Service, "DescribeAlarms", func() (*cloudwatch.DescribeAlarmsOutput, error) {
+		out := &cloudwatch.DescribeAlarmsOutput{}
+		for _, name := range in.AlarmNames {
+			state := cwtypes.StateValueOk
+			if w.Ringing[name] {
+				state = cwtypes.StateValueAlarm
+			}
+			out.MetricAlarms = append(out.MetricAlarms, cwtypes.MetricAlarm{AlarmName: &name, StateValue: state})
 		}
-		out.MetricAlarms = append(out.MetricAlarms, cwtypes.MetricAlarm{AlarmName: &name, StateValue: state})
-	}
-	return out, nil
+		return out, nil
+	})
 }
 
 // GetMetricStatistics returns a lag of a second and a half.
-func (w Watch) GetMetricStatistics(context.Context, *cloudwatch.GetMetricStatisticsInput, ...func(*cloudwatch.Options)) (out *cloudwatch.GetMetricStatisticsOutput, err error) {
-	leave, err := w.enter("GetMetricStatistics")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	most := 1500.0
-	return &cloudwatch.GetMetricStatisticsOutput{Datapoints: []cwtypes.Datapoint{{Maximum: &most}}}, nil
+func (w Watch) GetMetricStatistics(context.Context, *cloudwatch.GetMetricStatisticsInput, ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricStatisticsOutput, error) {
+	return called(w.Service, "GetMetricStatistics", func() (*cloudwatch.GetMetricStatisticsOutput, error) {
+		most := 1500.0
+		return &cloudwatch.GetMetricStatisticsOutput{Datapoints: []cwtypes.Datapoint{{Maximum: &most}}}, nil
+	})
 }
 
 // ListEventSourceMappings returns the mapping of a function.
-func (w Watch) ListEventSourceMappings(context.Context, *lambda.ListEventSourceMappingsInput, ...func(*lambda.Options)) (out *lambda.ListEventSourceMappingsOutput, err error) {
-	leave, err := w.enter("ListEventSourceMappings")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	state, result := "Enabled", "OK"
-	return &lambda.ListEventSourceMappingsOutput{EventSourceMappings: []lambdatypes.EventSourceMappingConfiguration{{State: &state, LastProcessingResult: &result}}}, nil
+func (w Watch) ListEventSourceMappings(context.Context, *lambda.ListEventSourceMappingsInput, ...func(*lambda.Options)) (*lambda.ListEventSourceMappingsOutput, error) {
+	return called(w.Service, "ListEventSourceMappings", func() (*lambda.ListEventSourceMappingsOutput, error) {
+		state, result := "Enabled", "OK"
+		return &lambda.ListEventSourceMappingsOutput{EventSourceMappings: []lambdatypes.EventSourceMappingConfiguration{{State: &state, LastProcessingResult: &result}}}, nil
+	})
 }
 
 // GetQueueAttributes tells how many letters there are.
-func (w Watch) GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (out *sqs.GetQueueAttributesOutput, err error) {
-	leave, err := w.enter("GetQueueAttributes")
-	if err != nil {
-		return nil, err
-	}
-	defer leave(&err)
-	return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": strconv.Itoa(w.visible())}}, nil
+func (w Watch) GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error) {
+	return called(w.Service, "GetQueueAttributes", func() (*sqs.GetQueueAttributesOutput, error) {
+		return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": strconv.Itoa(w.visible())}}, nil
+	})
 }

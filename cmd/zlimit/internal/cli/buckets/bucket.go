@@ -16,7 +16,7 @@ import (
 
 // Command returns the command bucket.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("list, get, reset or top-up", &cobra.Command{
 		Use:   "bucket",
 		Short: "Look at buckets, and fill them: list, get, reset, top-up",
 		Long: `A bucket is where the limits of an entity stand for one resource. It is made by
@@ -25,13 +25,7 @@ entity's own. Looking changes nothing.
 
 Reset makes a bucket full by hand, and top-up adds tokens.`,
 		Example: `  zlimit bucket list --entity acme`,
-		Args:    shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("bucket: list, get, reset or top-up is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(listCommand(sh), getCommand(sh), resetCommand(sh), topUpCommand(sh))
-	return cmd
+	}, listCommand(sh), getCommand(sh), resetCommand(sh), topUpCommand(sh))
 }
 
 type bucketJSON struct {

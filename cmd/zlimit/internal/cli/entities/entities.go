@@ -21,19 +21,13 @@ import (
 
 // Command returns the command entity.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("create, get, update, move, list, children or delete", &cobra.Command{
 		Use:   "entity",
 		Short: "Keep the records of entities: create, update, move, list, delete",
 		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
 one to have a parent, which is charged for what the entity consumes.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.'`,
-		Args:    shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("entity: create, get, update, move, list, children or delete is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(createCommand(sh), getCommand(sh), updateCommand(sh), moveCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
-	return cmd
+	}, createCommand(sh), getCommand(sh), updateCommand(sh), moveCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
 }
 
 func printEntity(sh *shell.Shell, e zlimit.Entity) error {

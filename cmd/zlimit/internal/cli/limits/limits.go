@@ -19,7 +19,7 @@ import (
 
 // Command returns the command limits.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := shell.Group("a command such as set, get or plan", &cobra.Command{
 		Use:   "limits",
 		Short: "Keep the stored limits: by level, or as a file",
 		Long: `Limits are stored at four levels. For a request the first level that has limits
@@ -37,12 +37,7 @@ duration such as 90s, 1h30m or 2d.
 
 Plan, apply, diff and import keep all limits of a namespace as a file. Disable
 and enable suspend an entity or a resource, whatever its limits.`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("limits: a command such as set, get or plan is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(setCommand(sh), patchCommand(sh), inheritCommand(sh), excludeCommand(sh), getCommand(sh), deleteCommand(sh), listCommand(sh), resolveCommand(sh),
+	}, setCommand(sh), patchCommand(sh), inheritCommand(sh), excludeCommand(sh), getCommand(sh), deleteCommand(sh), listCommand(sh), resolveCommand(sh),
 		planCommand(sh), applyCommand(sh), diffCommand(sh), importCommand(sh), schemaCommand(sh))
 	cmd.AddCommand(switchCommands(sh)...)
 	return cmd

@@ -47,24 +47,35 @@ func printChange(p *show.Page, c *provision.Change) {
 	if c.Action == provision.Adopt || c.Action == provision.Forget {
 		return
 	}
-	before, after := settings(&c.Before.Config), settings(&c.After.Config)
-	names := map[string]bool{}
-	width := 0
-	for _, s := range slices.Concat(before, after) {
-		names[s.name] = true
+	both, width := bothOf(c), 0
+	for _, s := range both {
 		width = max(width, len(s.name))
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		was, is := valueOf(before, name), valueOf(after, name)
+	for _, s := range both {
 		switch {
-		case was == "":
-			p.Linef("      + %-*s  %s", width, name, is)
-		case is == "":
-			p.Linef("      - %-*s  %s", width, name, was)
-		case was != is:
-			p.Linef("      ~ %-*s  %s → %s", width, name, was, is)
+		case s.before == "":
+			p.Linef("      + %-*s  %s", width, s.name, s.after)
+		case s.after == "":
+			p.Linef("      - %-*s  %s", width, s.name, s.before)
+		case s.before != s.after:
+			p.Linef("      ~ %-*s  %s → %s", width, s.name, s.before, s.after)
 		}
 	}
+}
+
+// A changedSetting is a setting before and after a change, "" for none.
+type changedSetting struct{ name, before, after string }
+
+// bothOf returns the settings of a level before and after a change, by their names.
+func bothOf(c *provision.Change) []changedSetting {
+	both := map[string]changedSetting{}
+	for _, s := range settings(&c.Before.Config) {
+		both[s.name] = changedSetting{s.name, s.value, ""}
+	}
+	for _, s := range settings(&c.After.Config) {
+		both[s.name] = changedSetting{s.name, both[s.name].before, s.value}
+	}
+	return slices.SortedFunc(maps.Values(both), func(a, b changedSetting) int { return strings.Compare(a.name, b.name) })
 }
 
 // drifted says who changed a level by other means.
@@ -119,15 +130,6 @@ func besideLimits(c *zlimit.Config) []setting {
 	return all
 }
 
-func valueOf(all []setting, name string) string {
-	for _, s := range all {
-		if s.name == name {
-			return s.value
-		}
-	}
-	return ""
-}
-
 func summary(changes []provision.Change) string {
 	var parts []string
 	for _, kind := range []struct {
@@ -168,24 +170,19 @@ func printDiff(p *show.Page, file string, plan *provision.Plan) {
 		p.Linef("--- %s", file)
 		p.Linef("+++ namespace %s", plan.Namespace)
 	}
-	for _, c := range plan.Changes {
+	for i := range plan.Changes {
+		c := &plan.Changes[i]
 		p.Linef("@@ %v @@%s", c.After.Level, drifted(c.Drift))
-		declared, stored := settings(&c.After.Config), settings(&c.Before.Config)
-		names := map[string]bool{}
-		for _, s := range slices.Concat(declared, stored) {
-			names[s.name] = true
-		}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			is, was := valueOf(stored, name), valueOf(declared, name)
-			if is == was {
-				p.Linef(" %s: %s", name, is)
+		for _, s := range bothOf(c) { // declared is what it is to be after the change
+			if s.before == s.after {
+				p.Linef(" %s: %s", s.name, s.before)
 				continue
 			}
-			if was != "" {
-				p.Linef("-%s: %s", name, was)
+			if s.after != "" {
+				p.Linef("-%s: %s", s.name, s.after)
 			}
-			if is != "" {
-				p.Linef("+%s: %s", name, is)
+			if s.before != "" {
+				p.Linef("+%s: %s", s.name, s.before)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 // Command returns the command migrate.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("a command such as plan, run or finish", &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a table of zae-limiter to this layout",
 		Long: `Migrate copies a table of zae-limiter, of any release from 0.1 on, to a new
@@ -40,16 +40,10 @@ The new table is the one of --store. Limiters cannot open it before finish.
 Each command may be interrupted and run again, and goes on where it was.`,
 		Example: `  zlimit migrate plan --from 'dynamodb:old?region=eu-central-1'
   zlimit migrate run --from dynamodb:old --store dynamodb:limits`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("migrate: a command such as plan, run or finish is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(
+	},
 		planCommand(sh), runCommand(sh), statusCommand(sh),
 		verifyCommand(sh), finishCommand(sh), abortCommand(sh),
 	)
-	return cmd
 }
 
 // A migration holds the flags of the migrate commands.

@@ -17,7 +17,7 @@ import (
 
 // Command returns the command namespace.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := shell.Group("a command such as register, list or delete", &cobra.Command{
 		Use:   "namespace",
 		Short: "Keep the namespaces of a table: register, list, delete, purge",
 		Long: `A namespace is a part of a table that is apart from the others. Deleting one
@@ -28,12 +28,7 @@ These commands are about the whole table. They work on it by way of the
 namespace that --namespace names, which must be registered.`,
 		Example: `  zlimit namespace register staging
   zlimit namespace list`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("namespace: a command such as register, list or delete is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(
+	},
 		oneCommand(sh, "register NAME", "Register a namespace, or find it registered", "NAME", "register staging", false,
 			func(ctx context.Context, l *zlimit.RateLimiter, name string) (zlimit.Namespace, error) {
 				return l.Namespaces.Register(ctx, name)

@@ -28,7 +28,7 @@ import (
 
 // Command returns the command quota.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("status, reset, set, migrate or count", &cobra.Command{
 		Use:   "quota",
 		Short: "Quotas of one machine: status, reset, set, migrate, count",
 		Long: `Quota works on the state files of package quota, which limits calls to models
@@ -44,10 +44,6 @@ is left of changes made in the file meanwhile. An SQLite file is shared, and
 always up to date.`,
 		Example: `  zlimit quota status
   zlimit quota set gpt-4o --rpm 500 --tpm 30000`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("quota: status, reset, set, migrate or count is missing; see %s --help", cmd.CommandPath())
-		},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"store", "namespace"} {
 				if cmd.Flags().Changed(name) {
@@ -56,9 +52,7 @@ always up to date.`,
 			}
 			return nil
 		},
-	}
-	cmd.AddCommand(statusCommand(sh), resetCommand(sh), setCommand(sh), migrateCommand(sh), countCommand(sh))
-	return cmd
+	}, statusCommand(sh), resetCommand(sh), setCommand(sh), migrateCommand(sh), countCommand(sh))
 }
 
 func stateFlag(cmd *cobra.Command, path *string) {

@@ -13,7 +13,7 @@ import (
 
 // Command returns the command resource.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("put, get or list", &cobra.Command{
 		Use:   "resource",
 		Short: "Keep which resources lie within others: put, get, list",
 		Long: `A request of a resource that lies within a wider one, such as gpt-4o within
@@ -22,13 +22,7 @@ It is charged to the parents of the entity, too, where the entity cascades. A
 resource can say otherwise, for all entities.`,
 		Example: `  zlimit resource put gpt-4o --within models
   zlimit resource put local-llm --cascade never`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("resource: put, get or list is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(putCommand(sh), getCommand(sh), listCommand(sh))
-	return cmd
+	}, putCommand(sh), getCommand(sh), listCommand(sh))
 }
 
 func printResource(sh *shell.Shell, r zlimit.Resource) error {

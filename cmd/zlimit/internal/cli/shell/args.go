@@ -29,6 +29,16 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	return Usagef("no command %q; %s", args[0], hint)
 }
 
+// Group has a command only hold others, and returns it. To name none of them is bad input, whose error says what is missing.
+func Group(missing string, cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	cmd.Args = NoSuchCommand
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return Usagef("%s: %s is missing; see %s --help", cmd.Name(), missing, cmd.CommandPath())
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
 // Takes returns a check that a command has exactly the arguments of its line of use.
 func Takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

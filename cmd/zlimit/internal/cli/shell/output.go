@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,50 +82,11 @@ type Listing[T any] struct {
 
 // Print writes the listing in the chosen form.
 func (l *Listing[T]) Print(sh *Shell) error {
-	if sh.Output.CSV {
-		return l.printCSV(sh)
+	if sh.Output.JSON {
+		return sh.Print(l.Value, nil)
 	}
-	return sh.Print(l.Value, func(p *show.Page) {
-		if len(l.Rows) == 0 {
-			p.Linef("%s", l.None)
-			return
-		}
-		if l.Title != "" {
-			p.Linef("%s", l.Title)
-		}
-		var header []string
-		for _, c := range l.Columns {
-			name := c.Title()
-			if c.Right {
-				name += ">"
-			}
-			header = append(header, name)
-		}
-		p.Table(header, l.cells(func(c show.Column[T], row T) string { return c.Shown(row) }))
-	})
-}
-
-func (l *Listing[T]) printCSV(sh *Shell) error {
-	var header []string
-	for _, c := range l.Columns {
-		header = append(header, c.Name)
-	}
-	p := &show.Page{}
-	rows := l.cells(func(c show.Column[T], row T) string { return show.Inert(c.Plain(row)) })
-	if err := csv.NewWriter(p).WriteAll(append([][]string{header}, rows...)); err != nil {
-		return fmt.Errorf("encode the result: %w", err)
-	}
-	return sh.Write(p)
-}
-
-func (l *Listing[T]) cells(of func(show.Column[T], T) string) [][]string {
-	rows := make([][]string, len(l.Rows))
-	for i, row := range l.Rows {
-		for _, c := range l.Columns {
-			rows[i] = append(rows[i], of(c, row))
-		}
-	}
-	return rows
+	s := Stream[T]{Columns: func([]string) []show.Column[T] { return l.Columns }, Title: l.Title, None: l.None}
+	return s.Print(sh, Remembered(l.Rows))
 }
 
 // ToPeople writes a page to stdout, or to stderr where stdout is for programs.

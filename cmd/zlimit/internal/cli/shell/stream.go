@@ -24,6 +24,7 @@ type Stream[T any] struct {
 	Key     string                                 // the field of the list
 	Columns func(limits []string) []show.Column[T] // given the limits that the rows have
 	Limits  func(row T) iter.Seq[string]           // of a row; nil where the columns do not depend on them
+	Title   string                                 // a line above the table; "" for none
 	None    string                                 // what stands in place of a table without rows
 }
 
@@ -198,6 +199,9 @@ func (s *Stream[T]) printTable(sh *Shell, p *show.Page, m *measured[T], rows ite
 	if m.count == 0 {
 		p.Linef("%s", s.None)
 		return nil
+	}
+	if s.Title != "" {
+		p.Linef("%s", s.Title)
 	}
 	line := func(cell func(show.Column[T]) string) {
 		cells := make([]show.CellOf, len(m.columns))

@@ -65,7 +65,12 @@ a trace is never written to a table by accident.`,
     --cost tpm=ContextTokens+4096 --actual tpm=ContextTokens+GeneratedTokens`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := simulation{progress: progress(sh)}
+			line := sh.ProgressLine()
+			s := simulation{progress: func(done, of int) {
+				if sh.Watch {
+					line.Show(fmt.Sprintf("%s of %s requests replayed", show.Grouped(int64(done)), show.Grouped(int64(of))))
+				}
+			}}
 			s.request.Entity, s.request.Resource = entity, resource
 			if !cmd.Flags().Changed("entity") {
 				s.request.Entity = "simulate-" + strings.ToLower(rand.Text()[:12])
@@ -96,6 +101,7 @@ a trace is never written to a table by accident.`,
 				return err
 			}
 			outcome, err := shell.Perform(cmd.Context(), sh, cmp.Or(sh.Store, shell.MemoryDSN), s.run, opts...)
+			line.End()
 			if err != nil {
 				return err
 			}
@@ -262,7 +268,6 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 	if err := s.settle(ctx, time.Unix(math.MaxInt32*100, 0), out); err != nil {
 		return nil, err
 	}
-	s.progress(len(s.trace.rows), len(s.trace.rows))
 	s.families.tell(out)
 	return out, nil
 }
@@ -321,26 +326,6 @@ func (o *Outcome) table(p *show.Page, s *simulation) {
 		const form = "2006-01-02 15:04:05.000"
 		p.Linef("from %s to %s UTC, bucket %s/%s",
 			o.First.Format(form), o.Last.Format(form), s.request.Entity, s.request.Resource)
-	}
-}
-
-// progressEvery is how often a long command says how far it is, and how long it runs before it says so first.
-const progressEvery = 200 * time.Millisecond
-
-// progress returns a function that shows on a terminal how far a command is; elsewhere it does nothing.
-func progress(sh *shell.Shell) func(done, of int) {
-	if !sh.Watch {
-		return func(int, int) {}
-	}
-	last, shown := sh.Now(), false
-	return func(done, of int) {
-		switch now := sh.Now(); {
-		case done == of && shown:
-			_, _ = fmt.Fprint(sh.Stderr, "\r\x1b[K")
-		case now.Sub(last) >= progressEvery && done < of:
-			last, shown = now, true
-			_, _ = fmt.Fprintf(sh.Stderr, "\r%s of %s requests replayed\x1b[K", show.Grouped(int64(done)), show.Grouped(int64(of)))
-		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Command returns the command stack.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("a command such as deploy or status", &cobra.Command{
 		Use:   "stack",
 		Short: "Deploy zlimit on AWS, and look after deployments",
 		Long: `A stack of CloudFormation has all that zlimit needs in an AWS account: the
@@ -36,14 +36,8 @@ table, the aggregator of usage, alarms, policies and a bucket.
   lambda-export  the code of the functions, for pipelines of your own`,
 		Example: `  zlimit stack deploy --name limits --region eu-central-1
   zlimit stack status --name limits`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("stack: a command such as deploy or status is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), lettersCommand(sh), listCommand(sh), deleteCommand(sh),
+	}, deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), lettersCommand(sh), listCommand(sh), deleteCommand(sh),
 		templateCommand(sh), exportCommand(sh))
-	return cmd
 }
 
 // stackFlags say which stack a command is about.

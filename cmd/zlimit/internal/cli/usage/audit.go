@@ -19,16 +19,10 @@ import (
 
 // AuditCommand returns the command audit.
 func AuditCommand(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("list", &cobra.Command{
 		Use:   "audit",
 		Short: "Show who changed entities and limits: list",
-		Args:  shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("audit: list is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(auditListCommand(sh))
-	return cmd
+	}, auditListCommand(sh))
 }
 
 func auditListCommand(sh *shell.Shell) *cobra.Command {

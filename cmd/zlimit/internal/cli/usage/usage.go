@@ -19,7 +19,7 @@ import (
 
 // Command returns the command usage.
 func Command(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
+	return shell.Group("list, summary or plot", &cobra.Command{
 		Use:   "usage",
 		Short: "Show what was consumed: list, summary, plot",
 		Long: `Usage shows the past consumption of entities and resources, hour by hour, day by
@@ -35,13 +35,7 @@ zlimit aggregate --all-windows days and months are as new as hours.
 
 A window that the range cuts at its beginning is shown whole. Without a range it
 is the last 24 hours, 30 days or 12 months, as the windows are.`,
-		Args: shell.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return shell.Usagef("usage: list, summary or plot is missing; see %s --help", cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(listCommand(sh), summaryCommand(sh), plotCommand(sh))
-	return cmd
+	}, listCommand(sh), summaryCommand(sh), plotCommand(sh))
 }
 
 type usageFlags struct {
