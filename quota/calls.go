@@ -7,6 +7,8 @@ type costs struct{ requests, input, output int64 }
 
 func costsOf(input, output int64) costs { return costs{1, input, output} }
 
+func (r *Request) costs() costs { return costsOf(int64(r.Input), int64(r.Output)) }
+
 func (e *entry) costs() costs { return costsOf(int64(e.in), int64(e.out)) }
 
 func (c *costs) add(o costs) {
@@ -147,17 +149,24 @@ type trip struct {
 	id     uint64
 }
 
+// track returns the subject of a model with its calls, and the time. Its shard is locked, and the caller unlocks it.
+func (m *memory) track(model string) (s *subject, now int64) {
+	sh, h := m.models.shard(model)
+	sh.lock()
+	now = m.now()
+	sh.advance(now)
+	s = m.models.ensure(sh, h, model, now)
+	s.prune(now)
+	s.track()
+	return s, now
+}
+
 // beginTrip notes that the request of a call is sent. It belongs to res, or where
 // that is nil to the oldest reservation of the model whose request was not sent.
 func (m *memory) beginTrip(model string, res *Reservation) trip {
-	sh, h := m.models.shard(model)
-	sh.lock()
-	defer sh.mu.Unlock()
-	now := m.now()
-	sh.advance(now)
-	s := m.models.ensure(sh, h, model, now)
-	s.prune(now)
-	c := s.track()
+	s, now := m.track(model)
+	defer s.sh.mu.Unlock()
+	c := s.calls
 	t := trip{model: model, s: s, sent: now, closed: c.closed}
 	e, ok := s.entryOf(res)
 	if !ok {
@@ -202,14 +211,9 @@ func (m *memory) failTrip(t *trip) {
 
 // endTrip notes the response of a call and learns from it.
 func (m *memory) endTrip(t *trip, n *news) {
-	sh, h := m.models.shard(t.model)
-	sh.lock()
-	defer sh.mu.Unlock()
-	now := m.now()
-	sh.advance(now)
-	s := m.models.ensure(sh, h, t.model, now)
-	s.prune(now)
-	c := s.track()
+	s, now := m.track(t.model)
+	defer s.sh.mu.Unlock()
+	c := s.calls
 	if s != t.s { // The model was reset meanwhile.
 		t = &trip{closed: c.closed}
 	}

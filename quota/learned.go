@@ -132,14 +132,8 @@ func (c *calls) learn(n *news, known costs) bool {
 // learnAlone learns from a response whose call is not known. Every open call may
 // be one that the provider has not counted.
 func (m *memory) learnAlone(model string, n *news) {
-	sh, h := m.models.shard(model)
-	sh.lock()
-	defer sh.mu.Unlock()
-	now := m.now()
-	sh.advance(now)
-	s := m.models.ensure(sh, h, model, now)
-	s.prune(now)
-	c := s.track()
+	s, now := m.track(model)
+	defer s.sh.mu.Unlock()
 	s.latest = max(s.latest, now)
-	c.learn(n, c.closed)
+	s.calls.learn(n, s.calls.closed)
 }

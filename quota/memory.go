@@ -193,43 +193,34 @@ func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
 	return p, nil, nil
 }
 
-// checkCall returns the error for a request beyond the provider's known rest, and nil for any
-// other.
-func (m *memory) checkCall(r *Request) *ExceededError {
+// ofCalls asks or tells the calls of a model, whose requests a store decides on. It does nothing where none are known.
+func (m *memory) ofCalls(model string, do func(cs *calls, now int64)) {
 	var c call
-	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
-		return nil
+	if err := m.lock(&c, &Request{Model: model}); err != nil {
+		return
 	}
 	defer m.unlock(&c)
-	if c.model.s == nil {
-		return nil
+	if s := c.model.s; s != nil && s.calls != nil {
+		do(s.calls, c.now)
 	}
-	return c.model.s.calls.refuses(c.now, costsOf(int64(r.Input), int64(r.Output)))
+}
+
+// checkCall returns the error for a request beyond the provider's known rest, and nil for any
+// other.
+func (m *memory) checkCall(r *Request) (denied *ExceededError) {
+	m.ofCalls(r.Model, func(cs *calls, now int64) { denied = cs.refuses(now, r.costs()) })
+	return denied
 }
 
 // recordCall counts a call that a store has recorded.
 func (m *memory) recordCall(r *Request) {
-	var c call
-	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
-		return
-	}
-	defer m.unlock(&c)
-	if c.model.s != nil && c.model.s.calls != nil {
-		c.model.s.calls.record(c.now, costsOf(int64(r.Input), int64(r.Output)))
-	}
+	m.ofCalls(r.Model, func(cs *calls, now int64) { cs.record(now, r.costs()) })
 }
 
 // untilCall returns how long the provider's last response refuses the request.
-func (m *memory) untilCall(r *Request) time.Duration {
-	var c call
-	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
-		return 0
-	}
-	defer m.unlock(&c)
-	if c.model.s == nil {
-		return 0
-	}
-	return time.Duration(c.model.s.calls.until(c.now, costsOf(int64(r.Input), int64(r.Output))) - c.now)
+func (m *memory) untilCall(r *Request) (d time.Duration) {
+	m.ofCalls(r.Model, func(cs *calls, now int64) { d = time.Duration(cs.until(now, r.costs()) - now) })
+	return d
 }
 
 // decide returns nil where the request is admitted. s is nil for a name without

@@ -90,16 +90,9 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 	if err := (&Request{Input: input, Output: output}).validateTokens(); err != nil {
 		return err
 	}
-	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
-		return ErrClosed
-	}
-	if r.ticket != nil {
-		ctx, end := outlive(ctx)
-		defer end()
-		if err := r.l.store.Settle(ctx, r.ticket, int64(input), int64(output)); err != nil {
-			r.closed.Store(false)
-			return err
-		}
+	inStore := func(ctx context.Context) error { return r.l.store.Settle(ctx, r.ticket, int64(input), int64(output)) }
+	if err := r.end(ctx, inStore); err != nil {
+		return err
 	}
 	r.l.mem.settle(&r.model, &r.key, &r.req, int64(input), int64(output))
 	if input < r.req.Input || output < r.req.Output {
@@ -116,19 +109,30 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 // After Settle or another Cancel it returns ErrClosed, which a deferred call may
 // ignore. After any other error the reservation is still open.
 func (r *Reservation) Cancel(ctx context.Context) error {
-	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
-		return ErrClosed
-	}
-	if r.ticket != nil {
-		ctx, end := outlive(ctx)
-		defer end()
-		if err := r.l.store.Cancel(ctx, r.ticket); err != nil {
-			r.closed.Store(false)
-			return err
-		}
+	inStore := func(ctx context.Context) error { return r.l.store.Cancel(ctx, r.ticket) }
+	if err := r.end(ctx, inStore); err != nil {
+		return err
 	}
 	r.l.mem.cancel(&r.model, &r.key, &r.req)
 	r.l.waiting.wake()
 	r.l.event(EventCancelled, r.req, nil)
 	return nil
+}
+
+// end closes the reservation, and ends it in the store where it has a ticket there. After an error of the store it is
+// still open.
+func (r *Reservation) end(ctx context.Context, inStore func(context.Context) error) error {
+	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	if r.ticket == nil {
+		return nil
+	}
+	ctx, end := outlive(ctx)
+	defer end()
+	err := inStore(ctx)
+	if err != nil {
+		r.closed.Store(false)
+	}
+	return err
 }

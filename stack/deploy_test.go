@@ -300,6 +300,11 @@ func TestThrottles(t *testing.T) {
 	if throttled < 100 {
 		t.Errorf("%d calls were throttled", throttled)
 	}
+	for name, content := range s.Objects {
+		if len(content) == 0 {
+			t.Errorf("object %s is empty: its content was read by a call that was throttled", name)
+		}
+	}
 	s.Call = func(int, string, bool) error { return cfn.Fault("Throttling", "Rate exceeded") }
 	if _, err := manager(s).Deploy(t.Context(), fresh(), stack.Hooks{}); err == nil || !strings.Contains(err.Error(), "Rate exceeded") {
 		t.Errorf("Deploy() while everything is throttled = %v", err)

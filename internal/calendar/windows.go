@@ -313,13 +313,6 @@ func (w *Windows) Changes() []Change {
 	return w.changes
 }
 
-// Each calls a function with each pattern and its change.
-func (w *Windows) Each(yield func(pattern string, c Change)) {
-	for i := range w.patterns {
-		yield(w.patterns[i].String(), w.changes[i])
-	}
-}
-
 // Equal reports whether two windows, which may be nil, are the same in the same zone.
 func (w *Windows) Equal(other *Windows) bool {
 	return w == other || w != nil && other != nil && w.text == other.text && w.place == other.place

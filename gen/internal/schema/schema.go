@@ -229,14 +229,6 @@ type Members struct {
 	Refused []*Attribute
 }
 
-// Suffix returns what attribute names have after the member's name.
-func (m *Members) Suffix(field *Attribute) string {
-	if m.PerAttr {
-		return "_" + field.Name
-	}
-	return ""
-}
-
 // A Query asks for items of one partition.
 type Query struct {
 	Pos    document.Pos

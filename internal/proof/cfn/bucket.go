@@ -36,13 +36,13 @@ func (s *Service) GetObject(_ context.Context, in *s3.GetObjectInput, _ ...func(
 	})
 }
 
-// PutObject stores an object.
+// PutObject stores an object. It reads the content of a call that it refuses, too.
 func (s *Service) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	body, err := io.ReadAll(in.Body)
+	if err != nil {
+		return nil, err
+	}
 	return called(s, "PutObject", func() (*s3.PutObjectOutput, error) {
-		body, err := io.ReadAll(in.Body)
-		if err != nil {
-			return nil, err
-		}
 		s.Objects[*in.Bucket+"/"+*in.Key] = body
 		return &s3.PutObjectOutput{}, nil
 	})

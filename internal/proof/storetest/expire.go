@@ -16,13 +16,7 @@ func RunExpire(t *testing.T, open func(t *testing.T) store.Store) {
 		"Indexes": testExpireIndexes,
 		"Times":   testExpireTimes,
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t)
-			if err := s.Setup(t.Context()); err != nil {
-				t.Fatalf("Setup() = %v", err)
-			}
-			test(t, s)
-		})
+		t.Run(name, ready(open, test))
 	}
 }
 

@@ -34,11 +34,9 @@ func RunLog(t *testing.T, open func(t *testing.T, c *Clock) store.Store) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &Clock{At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-			s := open(t, c)
-			if err := s.Setup(t.Context()); err != nil {
-				t.Fatalf("Setup() = %v", err)
-			}
-			test(t, &log{s, streamer(s), c})
+			ready(func(t *testing.T) store.Store { return open(t, c) }, func(t *testing.T, s store.Store) {
+				test(t, &log{s, streamer(s), c})
+			})(t)
 		})
 	}
 }

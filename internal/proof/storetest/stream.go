@@ -25,29 +25,15 @@ func RunStream(t *testing.T, open func(t *testing.T) store.Store) {
 		"Resume":    testResume,
 		"Writers":   testWriters,
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t)
-			if err := s.Setup(t.Context()); err != nil {
-				t.Fatalf("Setup() = %v", err)
-			}
+		t.Run(name, ready(open, func(t *testing.T, s store.Store) {
 			if err := streamer(s).StartStream(t.Context()); err != nil {
 				t.Fatalf("StartStream() = %v", err)
 			}
 			test(t, s, newTail(s))
-		})
+		}))
 	}
-	t.Run("Forgotten", func(t *testing.T) {
-		s := open(t)
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatalf("Setup() = %v", err)
-		}
-		testForgotten(t, s)
-	})
-	t.Run("Close", func(t *testing.T) {
-		s := open(t)
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatalf("Setup() = %v", err)
-		}
+	t.Run("Forgotten", ready(open, testForgotten))
+	t.Run("Close", ready(open, func(t *testing.T, s store.Store) {
 		if err := s.Close(); err != nil {
 			t.Fatalf("Close() = %v", err)
 		}
@@ -56,7 +42,7 @@ func RunStream(t *testing.T, open func(t *testing.T) store.Store) {
 				t.Errorf("%s of a closed store = %v, want %v", name, err, store.ErrClosed)
 			}
 		}
-	})
+	}))
 }
 
 func streamer(s store.Store) store.Streamer { return s.(store.Streamer) }

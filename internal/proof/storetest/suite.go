@@ -16,36 +16,39 @@ import (
 // Run runs the suite. open returns a store on a new table before [store.Store.Setup], and closes it with the test. An
 // engine may take some invalid writes that AWS refuses: lenient names them.
 func Run(t *testing.T, open func(t *testing.T) store.Store, lenient ...string) {
-	ready := func(test func(*testing.T, store.Store)) func(*testing.T) {
-		return func(t *testing.T) {
-			s := open(t)
-			if err := s.Setup(t.Context()); err != nil {
-				t.Fatalf("Setup() = %v", err)
-			}
-			test(t, s)
-		}
-	}
+	run := func(name string, test func(*testing.T, store.Store)) { t.Run(name, ready(open, test)) }
 	t.Run("Setup", func(t *testing.T) { testSetup(t, open(t)) })
-	t.Run("Update", ready(testUpdate))
-	t.Run("Put", ready(testPut))
-	t.Run("Delete", ready(testDelete))
-	t.Run("Check", ready(testCheck))
-	t.Run("Values", ready(testValues))
-	t.Run("Invalid", ready(func(t *testing.T, s store.Store) { testInvalid(t, s, lenient) }))
-	t.Run("Size", ready(testSize))
-	t.Run("Read", ready(testRead))
-	t.Run("Query", ready(testQuery))
-	t.Run("Index", ready(testIndex))
-	t.Run("IndexFollows", ready(testIndexFollows))
-	t.Run("Cursor", ready(testCursor))
-	t.Run("Scan", ready(testScan))
-	t.Run("Consistent", ready(testConsistent))
-	t.Run("DeleteKeys", ready(testDeleteKeys))
-	t.Run("Transact", ready(testTransact))
-	t.Run("Counter", ready(testCounter))
-	t.Run("Transfer", ready(testTransfer))
-	t.Run("Context", ready(testContext))
-	t.Run("Close", ready(testClose))
+	run("Update", testUpdate)
+	run("Put", testPut)
+	run("Delete", testDelete)
+	run("Check", testCheck)
+	run("Values", testValues)
+	run("Invalid", func(t *testing.T, s store.Store) { testInvalid(t, s, lenient) })
+	run("Size", testSize)
+	run("Read", testRead)
+	run("Query", testQuery)
+	run("Index", testIndex)
+	run("IndexFollows", testIndexFollows)
+	run("Cursor", testCursor)
+	run("Scan", testScan)
+	run("Consistent", testConsistent)
+	run("DeleteKeys", testDeleteKeys)
+	run("Transact", testTransact)
+	run("Counter", testCounter)
+	run("Transfer", testTransfer)
+	run("Context", testContext)
+	run("Close", testClose)
+}
+
+// ready returns a test of a store whose table is set up.
+func ready(open func(*testing.T) store.Store, test func(*testing.T, store.Store)) func(*testing.T) {
+	return func(t *testing.T) {
+		s := open(t)
+		if err := s.Setup(t.Context()); err != nil {
+			t.Fatalf("Setup() = %v", err)
+		}
+		test(t, s)
+	}
 }
 
 var (

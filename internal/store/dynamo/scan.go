@@ -60,13 +60,9 @@ func (s *Store) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 
 // Estimate makes one DescribeTable call. DynamoDB counts every six hours or so.
 func (s *Store) Estimate(ctx context.Context) (items, bytes int64, err error) {
-	const op = "DescribeTable"
-	if err := s.begin(ctx, op); err != nil {
+	t, err := s.describe(ctx)
+	if err != nil {
 		return 0, 0, err
 	}
-	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, s.retries.reading...)
-	if err != nil {
-		return 0, 0, failure(ctx, op, err, false, false)
-	}
-	return aws.ToInt64(out.Table.ItemCount), aws.ToInt64(out.Table.TableSizeBytes), nil
+	return aws.ToInt64(t.ItemCount), aws.ToInt64(t.TableSizeBytes), nil
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
@@ -81,11 +80,11 @@ func (s *Store) streamARN(ctx context.Context) (string, error) {
 	if s.stream.client == nil {
 		return without("the store has no client of DynamoDB Streams")
 	}
-	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, s.retries.reading...)
+	table, err := s.describe(ctx)
 	if err != nil {
-		return "", failure(ctx, op, err, false, false)
+		return "", err
 	}
-	spec, arn := out.Table.StreamSpecification, value(out.Table.LatestStreamArn)
+	spec, arn := table.StreamSpecification, value(table.LatestStreamArn)
 	cut := strings.LastIndexByte(arn, '/') + 1
 	switch {
 	case spec == nil || spec.StreamEnabled == nil || !*spec.StreamEnabled || cut == 0:

@@ -110,18 +110,26 @@ func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (ex
 	m := s.meter(ctx)
 	buffer.Bytes = append(m.appendTo(b), '}')
 
-	sent := time.Now()
 	out := &found{}
-	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.read, out)
-	switch {
-	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+	if err := s.readByWire(ctx, op, buffer.Bytes, out); err != nil {
 		return nil, err
-	case err != nil:
-		return nil, failure(ctx, op.String(), err, false, false)
 	}
-	s.clock.learnReply(sent, reply)
 	m.read(out.units)
 	return out.of(op.String(), k)
+}
+
+// readByWire makes a reading call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) readByWire(ctx context.Context, op wire.Operation, body []byte, out wire.Output) error {
+	sent := time.Now()
+	reply, err := s.path.Do(ctx, op, body, s.retries.read, out)
+	switch {
+	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+		return err
+	case err != nil:
+		return failure(ctx, op.String(), err, false, false)
+	}
+	s.clock.learnReply(sent, reply)
+	return nil
 }
 
 // batchByWire makes a BatchGetItem call by the wire path, or returns [wire.ErrUnused].
@@ -141,16 +149,10 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 	m := s.meter(ctx)
 	buffer.Bytes = append(m.appendTo(append(b, "}}"...)), '}')
 
-	sent := time.Now()
 	out := &batch{table: s.name}
-	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.read, out)
-	switch {
-	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+	if err := s.readByWire(ctx, op, buffer.Bytes, out); err != nil {
 		return nil, err
-	case err != nil:
-		return nil, failure(ctx, op.String(), err, false, false)
 	}
-	s.clock.learnReply(sent, reply)
 	m.read(out.units)
 	return out.checked(op.String())
 }

@@ -177,9 +177,14 @@ func build(ctx context.Context, path, system, architecture string, flags ...stri
 func goTool(ctx context.Context, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), env...)
+	return outputOf(cmd)
+}
+
+// outputOf returns what a command prints. The error of one that fails has what it says of that.
+func outputOf(cmd *exec.Cmd) (string, error) {
 	output, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return "", fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(exit.Stderr)))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	return string(output), err
 }

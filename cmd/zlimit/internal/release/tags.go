@@ -97,9 +97,5 @@ type git struct{ dir, index string }
 func (g git) run(ctx context.Context, input []byte, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Stdin, cmd.Env = g.dir, bytes.NewReader(input), append(os.Environ(), "GIT_INDEX_FILE="+g.index)
-	output, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(string(exit.Stderr)))
-	}
-	return string(output), err
+	return outputOf(cmd)
 }

@@ -87,14 +87,11 @@ type resetMany struct {
 
 // resetAll tells what a reset of many buckets costs, asks, and resets them.
 func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes bool) error {
-	dsn, err := sh.Lasting()
-	if err != nil {
-		return err
-	}
 	check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.ResetReport, error) {
 		return l.Limits.ResetAll(ctx, r, nil)
 	}
-	if err := shell.Prepare(ctx, sh, dsn, check); err != nil {
+	dsn, err := shell.Prepare(ctx, sh, check)
+	if err != nil {
 		return err
 	}
 	about, cost := "resource "+r.Resource, sh.ScanCost(ctx)
@@ -207,11 +204,8 @@ type changed struct {
 // change checks an operation by hand, does it, and prints the new bucket. The input breaks no rule, as far as another
 // one tells.
 func change(ctx context.Context, sh *shell.Shell, made changed, check, do shell.Operation[zlimit.BucketChange]) error {
-	dsn, err := sh.Lasting()
+	dsn, err := shell.Prepare(ctx, sh, check)
 	if err != nil {
-		return err
-	}
-	if err := shell.Prepare(ctx, sh, dsn, check); err != nil {
 		return err
 	}
 	if made.BucketChange, err = shell.Perform(ctx, sh, dsn, do); err != nil {

@@ -60,16 +60,13 @@ and of each bucket, at each look. An interrupt ends it.`,
 			case t.count < 0:
 				return shell.Usagef("top: --count %d must not be negative", t.count)
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			t.resources = args
 			first := func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				_, err := t.look(ctx, l)
 				return struct{}{}, err
 			}
-			if err := shell.Prepare(cmd.Context(), sh, dsn, first); err != nil {
+			dsn, err := shell.Prepare(cmd.Context(), sh, first)
+			if err != nil {
 				return err
 			}
 			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort}

@@ -44,11 +44,7 @@ func printEntity(sh *shell.Shell, e zlimit.Entity) error {
 		if !e.CreatedAt.IsZero() {
 			p.Linef("  created  %s", e.CreatedAt.UTC().Format(time.DateTime))
 		}
-		names := map[string]bool{}
-		for name := range e.Metadata {
-			names[name] = true
-		}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
+		for _, name := range slices.Sorted(maps.Keys(e.Metadata)) {
 			p.Linef("  %s: %s", name, e.Metadata[name])
 		}
 	})

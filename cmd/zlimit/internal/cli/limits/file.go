@@ -171,18 +171,18 @@ func planFile(sh *shell.Shell, cmd *cobra.Command, file *limitsFile, create bool
 	if err := file.load(sh, cmd); err != nil {
 		return nil, err
 	}
-	dsn, err := sh.Lasting()
-	if err != nil {
-		return nil, err
-	}
-	plan, err := planOf(cmd.Context(), sh, dsn, file)
+	plan, err := planOf(cmd.Context(), sh, file)
 	if create && errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels)
 	}
 	return plan, file.explain(err)
 }
 
-func planOf(ctx context.Context, sh *shell.Shell, dsn string, file *limitsFile) (*provision.Plan, error) {
+func planOf(ctx context.Context, sh *shell.Shell, file *limitsFile) (*provision.Plan, error) {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return nil, err
+	}
 	if err := sh.CheckFile(dsn); err != nil {
 		if !errors.Is(err, zlimit.ErrTableNotFound) || sh.Namespace != zlimit.DefaultNamespace {
 			return nil, err
@@ -333,11 +333,7 @@ func showPlan(sh *shell.Shell, plan *provision.Plan) error {
 
 // planAgain plans a file that is read already, and shows the plan.
 func planAgain(ctx context.Context, sh *shell.Shell, file *limitsFile) (*provision.Plan, error) {
-	dsn, err := sh.Lasting()
-	if err != nil {
-		return nil, err
-	}
-	plan, err := planOf(ctx, sh, dsn, file)
+	plan, err := planOf(ctx, sh, file)
 	if err != nil {
 		return nil, file.explain(err)
 	}

@@ -48,10 +48,12 @@ type levelFlag struct {
 	system bool
 }
 
+// flags adds the flags to a command, which must name a level.
 func (f *levelFlag) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.system, "system", false, "the limits where no other level has any")
 	cmd.Flags().StringVar(&f.Resource, "resource", "", "the limits of a `resource`")
 	cmd.Flags().StringVar(&f.Entity, "entity", "", "the limits of an `entity`")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return f.check(cmd) }
 }
 
 // check refuses flags that name no level. Other names are for the SDK to check, but an empty one means another level.
@@ -139,9 +141,6 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
   zlimit limits set --entity acme --resource local-llm --cascade never`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := at.check(cmd); err != nil {
-				return err
-			}
 			withPolicy := cmd.Flags().Changed("on-unavailable")
 			withCascade := cmd.Flags().Changed("cascade")
 			if len(limits) == 0 && !withPolicy && !withCascade {
@@ -201,9 +200,6 @@ resource, at any level.`,
   zlimit limits get --entity acme --resource gpt -o json`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := at.check(cmd); err != nil {
-				return err
-			}
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (level, error) {
 				return storedAt(ctx, l, at.Level)
 			})
@@ -243,9 +239,6 @@ misspelt name is noticed; with --if-present it does not.`,
 		Example: `  zlimit limits delete --entity acme --resource gpt`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := at.check(cmd); err != nil {
-				return err
-			}
 			_, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				if stored, err := l.Limits.Get(ctx, at.Level); err != nil {
 					return struct{}{}, err

@@ -65,9 +65,6 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 	var given []string
 	cmd.Args = shell.Takes()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := at.check(cmd); err != nil {
-			return err
-		}
 		if len(given) == 0 {
 			return shell.Usagef("limits %s: --limit %s is missing; see %s --help", cmd.Name(), what, cmd.CommandPath())
 		}

@@ -58,9 +58,6 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
   zlimit limits ` + name + ` --entity acme --resource gpt`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := at.check(cmd); err != nil {
-				return err
-			}
 			if at.system {
 				return shell.Usagef("limits %s: --system has no switch; --resource or --entity is needed", cmd.Name())
 			}

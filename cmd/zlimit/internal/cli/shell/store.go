@@ -64,23 +64,23 @@ func Rehearse[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zl
 
 // Look does an operation that changes nothing, as Do does. It does not create a file where there is none.
 func Look[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) (none T, err error) {
-	dsn, err := sh.Lasting()
+	dsn, err := Prepare(ctx, sh, do, opts...)
 	if err != nil {
-		return none, err
-	}
-	if err := Prepare(ctx, sh, dsn, do, opts...); err != nil {
 		return none, err
 	}
 	return Perform(ctx, sh, dsn, do, opts...)
 }
 
-// Prepare returns the rule broken by the input of an operation, or the error of a missing file of the
-// store.
-func Prepare[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) error {
-	if err := Rehearse(ctx, sh, do, opts...); err != nil {
-		return err
+// Prepare returns the store for an operation. Its error is the rule that the input of the operation breaks, or that the
+// file of the store is missing.
+func Prepare[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) (dsn string, err error) {
+	if dsn, err = sh.Lasting(); err == nil {
+		err = Rehearse(ctx, sh, do, opts...)
 	}
-	return sh.CheckFile(dsn)
+	if err == nil {
+		err = sh.CheckFile(dsn)
+	}
+	return dsn, err
 }
 
 // CheckFile returns that the file of the store is missing or empty, where the store has one.

@@ -39,17 +39,14 @@ type RowsOf[T any] func(context.Context, *zlimit.RateLimiter) iter.Seq2[T, error
 // List prints a list of the store. As Look does for one thing, it finds input that breaks a rule first, and
 // creates no file.
 func List[T any](ctx context.Context, sh *Shell, rows RowsOf[T], s *Stream[T]) error {
-	dsn, err := sh.Lasting()
-	if err != nil {
-		return err
-	}
 	first := func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 		for _, err := range rows(ctx, l) {
 			return struct{}{}, err
 		}
 		return struct{}{}, nil
 	}
-	if err := Prepare(ctx, sh, dsn, first); err != nil {
+	dsn, err := Prepare(ctx, sh, first)
+	if err != nil {
 		return err
 	}
 	_, err = Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// find returns a stack as it is, and what to do when there is none.
+// find adds to the error of a stack that there is none of, what to do about it.
 func find(err error, name string) error {
 	if errors.Is(err, stack.ErrNotFound) {
 		return fmt.Errorf("there is no stack %s; zlimit stack list shows those that there are", name)
