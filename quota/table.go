@@ -196,12 +196,11 @@ func (sh *shard) setBack(now int64) {
 // idle reports whether nothing would be lost with the subject.
 func (s *subject) idle(now int64) bool { return s.window.idle() && s.calls.quiet(now) }
 
-// track returns the calls of a subject, and makes them where there are none.
-func (s *subject) track() *calls {
+// track has a subject know its calls from now on.
+func (s *subject) track() {
 	if s.calls == nil {
 		s.calls = &calls{}
 	}
-	return s.calls
 }
 
 // cancelled gives memory back after a cancellation. The shard is locked.

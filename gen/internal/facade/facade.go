@@ -342,16 +342,10 @@ func (a *analysis) concerns(t types.Type) bool {
 			return true
 		}
 		return slices.ContainsFunc(slices.Collect(t.TypeArgs().Types()), a.concerns)
-	case *types.Pointer:
-		return a.concerns(t.Elem())
-	case *types.Slice:
-		return a.concerns(t.Elem())
-	case *types.Array:
-		return a.concerns(t.Elem())
-	case *types.Chan:
-		return a.concerns(t.Elem())
 	case *types.Map:
 		return a.concerns(t.Key()) || a.concerns(t.Elem())
+	case interface{ Elem() types.Type }: // a pointer, a slice, an array or a channel
+		return a.concerns(t.Elem())
 	case *types.Signature:
 		return a.concerns(t.Params()) || a.concerns(t.Results())
 	case *types.Tuple:
@@ -372,12 +366,6 @@ func (a *analysis) unwritable(t types.Type) string {
 		return a.unwritableName(t.Obj(), t.TypeArgs())
 	case *types.Alias:
 		return a.unwritableName(t.Obj(), t.TypeArgs())
-	case *types.Pointer:
-		return a.unwritable(t.Elem())
-	case *types.Slice:
-		return a.unwritable(t.Elem())
-	case *types.Array:
-		return a.unwritable(t.Elem())
 	case *types.Map:
 		return cmp.Or(a.unwritable(t.Key()), a.unwritable(t.Elem()))
 	case *types.Signature:
@@ -397,6 +385,8 @@ func (a *analysis) unwritable(t types.Type) string {
 			return "" // it is closed to tell something, and both variants may wait for that
 		}
 		return a.show(t) + " is a channel, which outlives the call"
+	case interface{ Elem() types.Type }: // a pointer, a slice or an array
+		return a.unwritable(t.Elem())
 	case *types.Struct, *types.Interface:
 		return a.show(t) + " is a type without a name"
 	default: // a basic type

@@ -160,18 +160,10 @@ func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.Descri
 		case c.status == types.ChangeSetStatusCreateInProgress:
 			c.status = types.ChangeSetStatusCreateComplete
 		}
-		out := &cloudformation.DescribeChangeSetOutput{ChangeSetId: &c.id, Status: c.status, StatusReason: &c.reason}
-		from := 0
-		if in.NextToken != nil {
-			_, _ = fmt.Sscan(*in.NextToken, &from)
-		}
-		const size = 10
-		for i := from; i < min(from+size, len(c.operations)); i++ {
-			out.Changes = append(out.Changes, types.Change{Type: types.ChangeTypeResource, ResourceChange: &c.operations[i].change})
-		}
-		if from+size < len(c.operations) {
-			token := fmt.Sprint(from + size)
-			out.NextToken = &token
+		operations, next := page(c.operations, in.NextToken, 10)
+		out := &cloudformation.DescribeChangeSetOutput{ChangeSetId: &c.id, Status: c.status, StatusReason: &c.reason, NextToken: next}
+		for i := range operations {
+			out.Changes = append(out.Changes, types.Change{Type: types.ChangeTypeResource, ResourceChange: &operations[i].change})
 		}
 		return out, nil
 	})

@@ -327,18 +327,23 @@ func (s *Service) DescribeStackEvents(_ context.Context, in *cloudformation.Desc
 		}
 		newest := slices.Clone(found.events)
 		slices.Reverse(newest)
-		from := 0
-		if in.NextToken != nil {
-			_, _ = fmt.Sscan(*in.NextToken, &from)
-		}
-		const size = 20
-		out := &cloudformation.DescribeStackEventsOutput{StackEvents: newest[from:min(from+size, len(newest))]}
-		if from+size < len(newest) {
-			token := fmt.Sprint(from + size)
-			out.NextToken = &token
-		}
-		return out, nil
+		events, next := page(newest, in.NextToken, 20)
+		return &cloudformation.DescribeStackEventsOutput{StackEvents: events, NextToken: next}, nil
 	})
+}
+
+// page returns a part of a list from a token on, and the token of the next part, nil at the end.
+func page[T any](all []T, token *string, size int) (part []T, next *string) {
+	from := 0
+	if token != nil {
+		_, _ = fmt.Sscan(*token, &from)
+	}
+	to := min(from+size, len(all))
+	if to < len(all) {
+		text := fmt.Sprint(to)
+		next = &text
+	}
+	return all[from:to], next
 }
 
 // DescribeStackResources returns the resources of a stack.
@@ -362,9 +367,9 @@ func (s *Service) DescribeStackResources(_ context.Context, in *cloudformation.D
 // DeleteStack begins to delete a stack.
 func (s *Service) DeleteStack(_ context.Context, in *cloudformation.DeleteStackInput, _ ...func(*cloudformation.Options)) (*cloudformation.DeleteStackOutput, error) {
 	return called(s, "DeleteStack", func() (*cloudformation.DeleteStackOutput, error) {
-		found, missing := s.find(in.StackName)
+		found, _ := s.find(in.StackName)
 		switch {
-		case missing != nil: // there is nothing to delete
+		case found == nil: // there is nothing to delete
 		case found.status == types.StackStatusReviewInProgress:
 			delete(s.stacks, found.name)
 		case !found.deleting:

@@ -38,23 +38,15 @@ func (c *Capacity) add(more Capacity) {
 // unitsJSON is an amount of capacity in a reply. Only transactions tell reads and
 // writes apart; other operations are one or the other.
 type unitsJSON struct {
-	CapacityUnits      float64
-	ReadCapacityUnits  *float64
-	WriteCapacityUnits *float64
+	CapacityUnits                         float64
+	ReadCapacityUnits, WriteCapacityUnits float64
 }
 
 // units returns the amount as reads and writes of an operation.
 func (j unitsJSON) units(reads bool) Units {
 	switch {
-	case j.ReadCapacityUnits != nil || j.WriteCapacityUnits != nil:
-		var u Units
-		if j.ReadCapacityUnits != nil {
-			u.Read = *j.ReadCapacityUnits
-		}
-		if j.WriteCapacityUnits != nil {
-			u.Write = *j.WriteCapacityUnits
-		}
-		return u
+	case j.ReadCapacityUnits+j.WriteCapacityUnits > 0:
+		return Units{Read: j.ReadCapacityUnits, Write: j.WriteCapacityUnits}
 	case reads:
 		return Units{Read: j.CapacityUnits}
 	default:

@@ -234,11 +234,10 @@ func count(counts map[string]int, operation string) int {
 
 // RoundTrip implements http.RoundTripper.
 func (f *Faults) RoundTrip(request *http.Request) (*http.Response, error) {
-	body, err := readRequest(request)
+	call, err := callOf(request)
 	if err != nil {
 		return nil, err
 	}
-	call := Call{Operation: operation(request), Body: body}
 	fault := f.admit(&call)
 	if fault == nil {
 		return f.forward(request, call)
@@ -290,12 +289,10 @@ func (f *Faults) admit(call *Call) *rule {
 
 // forward passes a call on to the engine and counts it and its units.
 func (f *Faults) forward(request *http.Request, call Call) (*http.Response, error) {
-	sent := request.Clone(request.Context())
-	sent.Body = io.NopCloser(bytes.NewReader(call.Body))
 	f.mu.Lock()
 	f.forwarded[call.Operation]++
 	f.mu.Unlock()
-	reply, err := f.base.RoundTrip(sent)
+	reply, err := f.base.RoundTrip(withBody(request, call.Body))
 	if errors.Is(err, errLostByMean) || err == nil && reply.Header.Get(refusedByMean) != "" {
 		f.forget(call.Operation)
 		return reply, err
@@ -384,6 +381,19 @@ func (f Fault) wait(ctx context.Context) error {
 func operation(request *http.Request) string {
 	target := request.Header.Get("X-Amz-Target")
 	return target[strings.LastIndexByte(target, '.')+1:]
+}
+
+// callOf returns the call of a request, whose body is read.
+func callOf(request *http.Request) (Call, error) {
+	body, err := readRequest(request)
+	return Call{Operation: operation(request), Body: body}, err
+}
+
+// withBody returns a request with another body.
+func withBody(request *http.Request, body []byte) *http.Request {
+	sent := request.Clone(request.Context())
+	sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return sent
 }
 
 // readRequest reads and closes a request's body.

@@ -19,7 +19,7 @@ type version struct {
 // in the place of later ones.
 func (m *mean) forward(request *http.Request, call Call, about *subject) (*http.Response, error) {
 	if m.Lag <= 0 {
-		return m.send(request, call.Body)
+		return m.base.RoundTrip(withBody(request, call.Body))
 	}
 	if about.write {
 		for i := range about.items {
@@ -27,9 +27,9 @@ func (m *mean) forward(request *http.Request, call Call, about *subject) (*http.
 				return nil, err
 			}
 		}
-		return m.send(request, call.Body)
+		return m.base.RoundTrip(withBody(request, call.Body))
 	}
-	reply, err := m.send(request, call.Body)
+	reply, err := m.base.RoundTrip(withBody(request, call.Body))
 	if err != nil || reply.StatusCode != http.StatusOK {
 		return reply, err
 	}
@@ -49,7 +49,7 @@ func (m *mean) keep(request *http.Request, about *subject, i int) error {
 	}
 	look := request.Clone(request.Context())
 	look.Header.Set("X-Amz-Target", "DynamoDB_20120810.GetItem")
-	reply, err := m.send(look, body)
+	reply, err := m.base.RoundTrip(withBody(look, body))
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,8 @@
 package enginetest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -114,11 +112,10 @@ const refusedByMean = "X-Enginetest-Mean"
 
 // RoundTrip implements http.RoundTripper.
 func (m *mean) RoundTrip(request *http.Request) (*http.Response, error) {
-	body, err := readRequest(request)
+	call, err := callOf(request)
 	if err != nil {
 		return nil, err
 	}
-	call := Call{Operation: operation(request), Body: body}
 	about, err := m.read(call)
 	if err != nil {
 		return nil, err
@@ -133,7 +130,7 @@ func (m *mean) RoundTrip(request *http.Request) (*http.Response, error) {
 		return marked(refusal(request, Conflict, call))
 	}
 	if fate == ThroughputExceeded {
-		return marked(m.throttled(request, call, about))
+		return marked(throttled(request, call, about))
 	}
 	reply, err := m.forward(request, call, about)
 	if fate == LostReply && err == nil {
@@ -189,34 +186,11 @@ func (m *mean) draw(call Call, about *subject) Kind {
 }
 
 // throttled answers that the keys of a call are hot.
-func (m *mean) throttled(request *http.Request, call Call, about *subject) (*http.Response, error) {
+func throttled(request *http.Request, call Call, about *subject) (*http.Response, error) {
 	if about.transaction {
-		content, err := cancellation(call, func(i int) (string, string) {
-			if i == 0 {
-				return "ThrottlingError", answers[Throttled].message
-			}
-			return "None", ""
-		})
-		if err != nil {
-			return nil, err
-		}
-		return declined(request, call, http.StatusBadRequest, content)
+		return cancelled(request, call, "ThrottlingError", answers[Throttled].message, 0)
 	}
-	reason := "TableReadKeyRangeThroughputExceeded"
-	if about.write {
-		reason = "TableWriteKeyRangeThroughputExceeded"
-	}
-	return declined(request, call, http.StatusBadRequest, map[string]any{
-		"__type": answers[ThroughputExceeded].typeName, "message": answers[ThroughputExceeded].message,
-		"ThrottlingReasons": []map[string]string{{"reason": reason, "resource": "arn:aws:dynamodb:" + Region + ":000000000000:table/" + about.table}},
-	})
-}
-
-// send passes a call on to the engine.
-func (m *mean) send(request *http.Request, body []byte) (*http.Response, error) {
-	sent := request.Clone(request.Context())
-	sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return m.base.RoundTrip(sent)
+	return refusal(request, ThroughputExceeded, call)
 }
 
 // A subject is the item or table that a call is about.

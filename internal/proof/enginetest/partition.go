@@ -1,12 +1,9 @@
 package enginetest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,11 +108,10 @@ type throttle struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *throttle) RoundTrip(request *http.Request) (*http.Response, error) {
-	body, err := readRequest(request)
+	call, err := callOf(request)
 	if err != nil {
 		return nil, err
 	}
-	call := Call{Operation: operation(request), Body: body}
 	throttled, err := t.serve(call)
 	if err != nil {
 		return nil, err
@@ -123,9 +119,7 @@ func (t *throttle) RoundTrip(request *http.Request) (*http.Response, error) {
 	if throttled != nil {
 		return t.refuse(request, call, throttled)
 	}
-	sent := request.Clone(request.Context())
-	sent.Body = io.NopCloser(bytes.NewReader(body))
-	return t.base.RoundTrip(sent)
+	return t.base.RoundTrip(withBody(request, call.Body))
 }
 
 // itemJSON is the part of a call about one item.
@@ -195,14 +189,5 @@ func (t *throttle) refuse(request *http.Request, call Call, throttled []int) (*h
 	if !strings.HasPrefix(call.Operation, "Transact") {
 		return refusal(request, kind, call)
 	}
-	content, err := cancellation(call, func(i int) (string, string) {
-		if slices.Contains(throttled, i) {
-			return code, answers[kind].message
-		}
-		return "None", ""
-	})
-	if err != nil {
-		return nil, err
-	}
-	return declined(request, call, http.StatusBadRequest, content)
+	return cancelled(request, call, code, answers[kind].message, throttled...)
 }

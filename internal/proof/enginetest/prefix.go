@@ -28,9 +28,7 @@ func (c caseful) RoundTrip(request *http.Request) (*http.Response, error) {
 	if body, err = withoutPrefix(body); err != nil {
 		return nil, err
 	}
-	sent := request.Clone(request.Context())
-	sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return c.base.RoundTrip(sent)
+	return c.base.RoundTrip(withBody(request, body))
 }
 
 // withOwnBody returns a request whose body ends after its length. The SDK closes

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -71,25 +72,16 @@ func refusal(request *http.Request, kind Kind, call Call) (*http.Response, error
 	if !ok {
 		return nil, fmt.Errorf("enginetest: unknown kind of fault %q", kind)
 	}
+	if kind == Conflict && strings.HasPrefix(call.Operation, "Transact") {
+		return cancelled(request, call, "TransactionConflict", conflictReason, 0)
+	}
 	content := map[string]any{"__type": known.typeName, "message": known.message}
 	if kind == ThroughputExceeded {
 		reason := "TableWriteKeyRangeThroughputExceeded"
-		if call.Operation == "GetItem" || call.Operation == "BatchGetItem" || call.Operation == "Query" {
+		if isRead(call.Operation) {
 			reason = "TableReadKeyRangeThroughputExceeded"
 		}
 		content["ThrottlingReasons"] = []map[string]string{{"reason": reason, "resource": "arn:aws:dynamodb:" + Region + ":000000000000:table/t"}}
-	}
-	if kind == Conflict && strings.HasPrefix(call.Operation, "Transact") {
-		var err error
-		content, err = cancellation(call, func(i int) (string, string) {
-			if i == 0 {
-				return "TransactionConflict", conflictReason
-			}
-			return "None", ""
-		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	return declined(request, call, known.status, content)
 }
@@ -121,29 +113,27 @@ func reply(request *http.Request, status int, content any, id string) (*http.Res
 	}, nil
 }
 
-// cancellation returns the content of a TransactionCanceledException. Each item has a reason, in order: a code and a
-// text. The code is None for items that did not cause it.
-func cancellation(call Call, reason func(i int) (code, message string)) (map[string]any, error) {
+// cancelled returns a reply in which DynamoDB declines a transaction because of some of its items. Each item has a
+// reason, in order: the code and the text for those, and None for the others.
+func cancelled(request *http.Request, call Call, code, message string, items ...int) (*http.Response, error) {
 	var transaction struct{ TransactItems []json.RawMessage }
 	if err := json.Unmarshal(call.Body, &transaction); err != nil {
 		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
 	}
-	codes := make([]string, len(transaction.TransactItems))
+	codes := slices.Repeat([]string{"None"}, len(transaction.TransactItems))
 	reasons := make([]map[string]string, len(codes))
 	for i := range codes {
-		code, message := reason(i)
-		codes[i] = code
-		reasons[i] = map[string]string{"Code": code}
-		if message != "" {
-			reasons[i]["Message"] = message
-		}
+		reasons[i] = map[string]string{"Code": "None"}
 	}
-	return map[string]any{
+	for _, i := range items {
+		codes[i], reasons[i] = code, map[string]string{"Code": code, "Message": message}
+	}
+	return declined(request, call, http.StatusBadRequest, map[string]any{
 		"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
 		"Message": fmt.Sprintf("Transaction cancelled, please refer cancellation reasons for specific reasons [%s]",
 			strings.Join(codes, ", ")),
 		"CancellationReasons": reasons,
-	}, nil
+	})
 }
 
 // truncate returns a reply that breaks off in the middle of its body, as package

@@ -241,17 +241,17 @@ func childrenCommand(sh *shell.Shell) *cobra.Command {
 }
 
 func entities(sh *shell.Shell, cmd *cobra.Command, list shell.RowsOf[zlimit.Entity], none string) error {
-	columns := func([]string) []show.Column[zlimit.Entity] {
-		return []show.Column[zlimit.Entity]{
+	return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Entity]{
+		Head: struct{}{}, Key: "entities", None: none,
+		Columns: shell.Fixed(
 			show.Text("id", func(e zlimit.Entity) string { return e.ID }),
 			show.Text("name", func(e zlimit.Entity) string { return e.Name }),
 			show.Text("parent_id", func(e zlimit.Entity) string { return e.ParentID }),
 			show.Text("cascade", func(e zlimit.Entity) string { return strconv.FormatBool(e.Cascade) }),
 			show.Instant("created_at", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(e zlimit.Entity) time.Time { return e.CreatedAt }).
 				Where(func(e zlimit.Entity) bool { return !e.CreatedAt.IsZero() }),
-		}
-	}
-	return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Entity]{Head: struct{}{}, Key: "entities", Columns: columns, None: none})
+		),
+	})
 }
 
 // An inventory is what deleting an entity deletes, as far as it is cheap to count.

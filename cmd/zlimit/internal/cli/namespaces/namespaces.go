@@ -100,17 +100,17 @@ func listCommand(sh *shell.Shell, use, short, none string, list shell.RowsOf[zli
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			seconds := func(t time.Time) string { return t.UTC().Format(time.DateTime) }
-			columns := func([]string) []show.Column[zlimit.Namespace] {
-				return []show.Column[zlimit.Namespace]{
+			return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Namespace]{
+				Head: struct{}{}, Key: "namespaces", None: none,
+				Columns: shell.Fixed(
 					show.Text("name", func(ns zlimit.Namespace) string { return ns.Name }),
 					show.Text("id", func(ns zlimit.Namespace) string { return ns.ID }),
 					show.Text("status", func(ns zlimit.Namespace) string { return string(ns.Status) }),
 					show.Instant("created_at", seconds, func(ns zlimit.Namespace) time.Time { return ns.CreatedAt }),
 					show.Instant("deleted_at", seconds, func(ns zlimit.Namespace) time.Time { return ns.DeletedAt }).
 						Where(func(ns zlimit.Namespace) bool { return !ns.DeletedAt.IsZero() }),
-				}
-			}
-			return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Namespace]{Head: struct{}{}, Key: "namespaces", Columns: columns, None: none})
+				),
+			})
 		},
 	}
 	sh.ListFlag(cmd)

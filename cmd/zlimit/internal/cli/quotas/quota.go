@@ -260,22 +260,10 @@ var quotaLimits = []quota.Limit{
 }
 
 func limitIn(q *quota.ModelQuota, l quota.Limit) *int64 {
-	switch l {
-	case quota.LimitRPM:
-		return &q.MaxRPM
-	case quota.LimitTPM:
-		return &q.MaxTPM
-	case quota.LimitRPD:
-		return &q.MaxRPD
-	case quota.LimitInputTPM:
-		return &q.MaxInputTPM
-	case quota.LimitOutputTPM:
-		return &q.MaxOutputTPM
-	case quota.LimitTPD:
-		return &q.MaxTPD
-	default:
-		panic("no limit of a quota: " + l.String())
-	}
+	return map[quota.Limit]*int64{
+		quota.LimitRPM: &q.MaxRPM, quota.LimitTPM: &q.MaxTPM, quota.LimitRPD: &q.MaxRPD,
+		quota.LimitInputTPM: &q.MaxInputTPM, quota.LimitOutputTPM: &q.MaxOutputTPM, quota.LimitTPD: &q.MaxTPD,
+	}[l]
 }
 
 // split parts statistics into used and allowed amounts.

@@ -3,6 +3,7 @@ package resources
 
 import (
 	"context"
+	"iter"
 
 	"github.com/spf13/cobra"
 
@@ -128,28 +129,17 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Example: `  zlimit resource list`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Resource, error) {
-				all := []zlimit.Resource{}
-				for r, err := range l.Resources.List(ctx) {
-					if err != nil {
-						return nil, err
-					}
-					all = append(all, r)
-				}
-				return all, nil
-			})
-			if err != nil {
-				return err
+			list := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Resource, error] {
+				return l.Resources.List(ctx)
 			}
-			l := shell.Listing[zlimit.Resource]{
-				Value: map[string][]zlimit.Resource{"resources": all}, Rows: all, None: "nothing is stored of a resource",
-				Columns: []show.Column[zlimit.Resource]{
+			return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Resource]{
+				Head: struct{}{}, Key: "resources", None: "nothing is stored of a resource",
+				Columns: shell.Fixed(
 					show.Text("resource", func(r zlimit.Resource) string { return r.ID }),
 					show.Text("within", func(r zlimit.Resource) string { return r.Within }),
 					show.Text("cascade", func(r zlimit.Resource) string { return string(r.Cascade) }),
-				},
-			}
-			return l.Print(sh)
+				),
+			})
 		},
 	}
 	sh.ListFlag(cmd)

@@ -85,7 +85,7 @@ func (l *Listing[T]) Print(sh *Shell) error {
 	if sh.Output.JSON {
 		return sh.Print(l.Value, nil)
 	}
-	s := Stream[T]{Columns: func([]string) []show.Column[T] { return l.Columns }, Title: l.Title, None: l.None}
+	s := Stream[T]{Columns: Fixed(l.Columns...), Title: l.Title, None: l.None}
 	return s.Print(sh, Remembered(l.Rows))
 }
 

@@ -28,6 +28,11 @@ type Stream[T any] struct {
 	None    string                                 // what stands in place of a table without rows
 }
 
+// Fixed are the columns of a list that do not depend on its rows.
+func Fixed[T any](columns ...show.Column[T]) func([]string) []show.Column[T] {
+	return func([]string) []show.Column[T] { return columns }
+}
+
 const (
 	heldRows = 1000     // rows in memory
 	flushAt  = 64 << 10 // bytes of output in memory

@@ -102,20 +102,17 @@ half a unit each.
 // auditEvents is the list of audit events, of several subjects or of one.
 func auditEvents(several bool) *shell.Stream[zlimit.AuditEvent] {
 	seconds := func(t time.Time) string { return t.Format(time.DateTime) }
-	columns := func([]string) []show.Column[zlimit.AuditEvent] {
-		columns := []show.Column[zlimit.AuditEvent]{
-			show.Instant("time", seconds, func(e zlimit.AuditEvent) time.Time { return e.Time }),
-			show.Text("action", func(e zlimit.AuditEvent) string { return string(e.Action) }),
-			show.Text("resource", func(e zlimit.AuditEvent) string { return e.Resource }),
-			show.Text("principal", func(e zlimit.AuditEvent) string { return e.Principal }),
-			{Name: "details", Plain: plainDetails, Shown: shownDetails},
-		}
-		if several {
-			columns = slices.Insert(columns, 1, show.Text("subject", func(e zlimit.AuditEvent) string { return e.Entity }))
-		}
-		return columns
+	columns := []show.Column[zlimit.AuditEvent]{
+		show.Instant("time", seconds, func(e zlimit.AuditEvent) time.Time { return e.Time }),
+		show.Text("action", func(e zlimit.AuditEvent) string { return string(e.Action) }),
+		show.Text("resource", func(e zlimit.AuditEvent) string { return e.Resource }),
+		show.Text("principal", func(e zlimit.AuditEvent) string { return e.Principal }),
+		{Name: "details", Plain: plainDetails, Shown: shownDetails},
 	}
-	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: columns, None: "no changes"}
+	if several {
+		columns = slices.Insert(columns, 1, show.Text("subject", func(e zlimit.AuditEvent) string { return e.Entity }))
+	}
+	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: shell.Fixed(columns...), None: "no changes"}
 }
 
 // disabledSetting is the name of a level's switch in details.
