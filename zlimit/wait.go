@@ -74,6 +74,10 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it. No
 // request takes tokens of one period and is admitted in the next. Reserve fails at once in both cases.
 //
+// Each shard of a split bucket has a queue of its own, and a caller takes the better of two. The queues differ by what
+// flows in between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
+// callers may be two seconds later than in one queue.
+//
 // Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
 // on. It gives its tokens back and fails if that would take longer than it waits.
 //

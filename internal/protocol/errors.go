@@ -99,7 +99,7 @@ func (e *CrowdedError) Error() string {
 // Outcomes that an engine handles itself.
 var (
 	errShort     = errors.New("a shard falls short")          // of the demand, as seen since the request came
-	errNoShard   = errors.New("no such shard")                // it was merged
+	errNoShard   = errors.New("no such shard")                // it was merged, or split: the lot has another one
 	errOutdated  = errors.New("the limits changed")           // so that the level has to be made anew
 	errUnaligned = errors.New("the shards change together")   // they have other limits than the level, or open a session
 	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before

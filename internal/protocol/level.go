@@ -78,7 +78,7 @@ func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error 
 	if tk.options.WritesAtOnce == 0 {
 		return tk.takeAlone(ctx, l, to)
 	}
-	err := tk.shared.patiently(ctx, &l.bucket.queue, func() error { return tk.takeInTurn(ctx, l, to) })
+	err := tk.shared.patiently(ctx, &l.bucket.queue, l.demand.Waits(), func() error { return tk.takeInTurn(ctx, l, to) })
 	if isHotKey(err) && tk.isExhausted(l) {
 		return ErrContended
 	}
@@ -142,12 +142,13 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 	if err == nil && tk.options.WritesAtOnce > 0 {
 		tk.times.Took(tk.sinceStart() - began)
 	}
-	p.bucket.queue.ended(tk.core, err)
+	p.bucket.queue.ended(tk.core, err, p.demand.Waits())
 	return err
 }
 
-// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A party that has
-// taken from a shard goes on there: that shard shows without a call whether the others fall short.
+// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A shard that turns out to be split
+// serves its part of the lots alone, as if the party had known: else all who know of fewer shards would come to the first one. A party
+// that has taken from a shard goes on there: that shard shows without a call whether the others fall short.
 func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
 		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
@@ -158,7 +159,7 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		}
 		s := p.last
 		if p.last = nil; s == nil {
-			s = tk.roomier(p, tk.items.draw(p.bucket))
+			s = tk.roomier(p)
 		}
 		if !tk.isStrained(p.bucket) && tk.isUneven(p.level, s) {
 			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
@@ -169,6 +170,7 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		switch {
 		case errors.Is(err, errNoShard):
 		case errors.Is(err, errShort) && attempt < maxDraws && tk.goesByShare(p):
+			p.lot = 0
 		case errors.Is(err, errUnaligned), errors.Is(err, errShort) && p.bucket.isSplit():
 			unaligned := errors.Is(err, errUnaligned)
 			err = tk.takeFromShards(ctx, p)
@@ -186,18 +188,21 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// roomier returns a shard, or another drawn one that is left with more, for callers that wait. So the queues of shards stay alike, at no cost: it
-// goes by images alone, of any age. A queue is longer than images are old where it matters.
-func (tk *taker) roomier(p *party, s *shard) *shard {
+// roomier returns the shard of the party's lot, or for callers that wait that of another lot where more is left. So the queues of shards
+// stay alike, at no cost: it goes by images alone, of any age. A queue is longer than images are old where it matters.
+func (tk *taker) roomier(p *party) *shard {
+	s := tk.items.draw(p.bucket, &p.lot)
 	if !p.bucket.isSplit() || !p.demand.Waits() {
 		return s
 	}
-	other, now := tk.items.draw(p.bucket), tk.now()
+	var lot lot
+	other, now := tk.items.draw(p.bucket, &lot), tk.now()
 	i, j := s.image.Load(), other.image.Load()
 	if i == nil || j == nil || !i.exists || !j.exists {
 		return s
 	}
 	if at, ok := p.limits.Config.Roomiest([]*bucket.State{&i.State, &j.State}, &p.demand, now); ok && at == 1 {
+		p.lot = lot
 		return other
 	}
 	return s

@@ -19,6 +19,7 @@ type party struct {
 	fit     []*waiter[*claim] // those of them for whom the level asks
 	asks    []*bucket.Demand  // theirs, as the write takes them
 	last    *shard            // taken from last; nil for none
+	lot     lot               // by which the next write finds its shard
 	grant   *grant            // slots taken by the last write; nil for none
 }
 

@@ -77,7 +77,7 @@ func (c *contest) leave(t *testing.T, tokens ...int64) {
 		if l.demand.Amounts[0].Tokens <= 0 {
 			continue
 		}
-		if err := c.other.taker.takeFromShard(t.Context(), &party{level: &l, to: new(taking)}, s); err != nil {
+		if err := c.other.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(number), to: new(taking)}, s); err != nil {
 			t.Fatalf("shard %d cannot be left with %d: %v", number, left, err)
 		}
 	}

@@ -244,20 +244,19 @@ func alike[T job[T]](waiters []*waiter[T]) (alike, others []*waiter[T]) {
 	return alike, others
 }
 
-// triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request does
-// so only in a bucket with many writers: elsewhere its policy decides at once. A settlement has no policy, and always
-// does.
-func (q *queue[T]) triesAgain(c *core, err error) bool {
-	return isWriteThrottled(err) && (q.settling || c.isSought(q.bucket))
+// triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request that does not wait
+// does so only in a bucket with many writers: elsewhere its policy decides at once. A settlement has no policy, and always does.
+func (q *queue[T]) triesAgain(c *core, err error, waits bool) bool {
+	return isWriteThrottled(err) && (q.settling || waits || c.isSought(q.bucket))
 }
 
 // ended notes what became of a write of the queue. A job without a write, such as a rejection from memory, changes no
 // pace. Nor does a throttle without another try.
-func (q *queue[T]) ended(c *core, err error) {
+func (q *queue[T]) ended(c *core, err error, waits bool) {
 	switch {
 	case err == nil:
 		q.pace.ended(c)
-	case q.triesAgain(c, err):
+	case q.triesAgain(c, err, waits):
 		q.pace.throttle(c.sinceStart(), c.table.IntN)
 	}
 }
@@ -373,12 +372,12 @@ func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waite
 
 // patiently makes a write of a queue until the store does not throttle it. It tries maxThrottles times more for a throttled key, and
 // once more for an index.
-func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], write func() error) error {
+func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, write func() error) error {
 	tries, indexTries := maxThrottles, 1
 	for {
 		err := write()
 		switch {
-		case q.triesAgain(sh.core, err) && tries > 0:
+		case q.triesAgain(sh.core, err, waits) && tries > 0:
 			tries--
 		case isIndexThrottled(err) && indexTries > 0:
 			indexTries--

@@ -107,7 +107,7 @@ func TestPaceOfWrites(t *testing.T) {
 		if !begins(&q, c) || q.end(c, 0) {
 			t.Fatal("the first caller does not write by itself")
 		}
-		q.ended(c, &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}})
+		q.ended(c, &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}, false)
 		for i, want := range []place{toServe, toWatch, toWatch} {
 			if got, _ := q.join(c, claimOf(new(level))); got != want {
 				t.Errorf("join() of caller %d = %d, want %d", i, got, want)
@@ -121,10 +121,10 @@ func TestPaceOfWrites(t *testing.T) {
 		if got := len(q.claim(c, 0)); got != 3 {
 			t.Errorf("%d callers share the next write, want 3", got)
 		}
-		if q.ended(c, errShort); q.pace.isClosed(c) {
+		if q.ended(c, errShort, false); q.pace.isClosed(c) {
 			t.Error("a rejection from memory makes others wait")
 		}
-		q.ended(c, nil)
+		q.ended(c, nil, false)
 		if len(q.claim(c, 0)) > 0 || begins(&q, c) {
 			t.Error("a caller writes within a pause after a write that was done")
 		}
@@ -147,15 +147,20 @@ func TestOtherErrorsKeepThePace(t *testing.T) {
 	c := coreFor(3)
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	q := newQueue[*claim](newBucket("ns", "seldom", "model"), false)
-	if q.ended(c, throttled); q.triesAgain(c, throttled) || q.pace.isClosed(c) {
+	if q.ended(c, throttled, false); q.triesAgain(c, throttled, false) || q.pace.isClosed(c) {
 		t.Error("requests of a bucket that is used seldom wait for a throttled key")
 	}
+	if waiting := newQueue[*claim](newBucket("ns", "seldom", "model"), false); !waiting.triesAgain(c, throttled, true) {
+		t.Error("callers with the time to wait fail by a throttled key")
+	} else if waiting.ended(c, throttled, true); !waiting.pace.isClosed(c) {
+		t.Error("callers with the time to wait keep no pace")
+	}
 	q.bucket.pace.throttle(c.sinceStart(), noChance)
-	if q.ended(c, throttled); !q.triesAgain(c, throttled) || !q.pace.isClosed(c) {
+	if q.ended(c, throttled, false); !q.triesAgain(c, throttled, false) || !q.pace.isClosed(c) {
 		t.Error("requests do not wait for a throttled key whose reads are throttled, too")
 	}
 	settling := newQueue[*payment](newBucket("ns", "seldom", "model"), true)
-	if settling.ended(c, throttled); !settling.triesAgain(c, throttled) || !settling.pace.isClosed(c) {
+	if settling.ended(c, throttled, false); !settling.triesAgain(c, throttled, false) || !settling.pace.isClosed(c) {
 		t.Error("corrections of a bucket that is used seldom do not wait for a throttled key")
 	}
 	q = newQueue[*claim](busyBucket(), false)
@@ -166,7 +171,7 @@ func TestOtherErrorsKeepThePace(t *testing.T) {
 		&store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true, Index: true}}},
 		&store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfAccount, Write: true}}},
 	} {
-		if q.ended(c, err); q.triesAgain(c, err) || q.pace.isClosed(c) {
+		if q.ended(c, err, false); q.triesAgain(c, err, false) || q.pace.isClosed(c) {
 			t.Errorf("%v slows the writes of the key down", err)
 		}
 	}

@@ -28,7 +28,7 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	}
 	now := rs.now()
 	switch {
-	case rs.maySplit(i) && rs.outgrows(l, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(splitOneIn) == 0):
+	case rs.maySplit(l, i, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(splitOneIn) == 0):
 		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
@@ -50,11 +50,19 @@ const perKey = 1000
 // take more reads.
 func (rs *resizer) outgrows(l *level, now int64) bool {
 	states, _ := l.bucket.states(nil)
-	there := bucket.Demand{Amounts: l.demand.Amounts} // a queue is no reason: it ends as late on more shards, and keeps its order on one
+	there := bucket.Demand{Amounts: l.demand.Amounts} // not what callers would wait for
 	return l.limits.Config.Room(states, &there, now, time.Second.Milliseconds()) > perKey
 }
 
-func (rs *resizer) maySplit(i *image) bool { return !i.Changed && 2*i.Count() <= rs.options.MaxShards }
+// maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would end as
+// late on two, and it keeps its order on one. The shard itself tells, since older images of the others show less of their queues.
+func (rs *resizer) maySplit(l *level, i *image, now int64) bool {
+	queue := i.Due(l.demand.Amounts, nil) - max(now, i.RefilledAt)
+	return !i.Changed && 2*i.Count() <= rs.options.MaxShards && queue <= longQueue.Milliseconds() && rs.outgrows(l, now)
+}
+
+// longQueue is the length of a queue above which its shard is not split.
+const longQueue = time.Second
 
 // A throttleCount counts how often DynamoDB throttled the writes of a shard of late.
 type throttleCount struct {
@@ -91,7 +99,7 @@ func (rs *resizer) splitIfThrottled(ctx context.Context, l *level, s *shard, i *
 	if !rs.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
-	if s.throttled.hit(rs.now(), l.bucket.isCrowded()) && rs.maySplit(i) && rs.outgrows(l, rs.now()) {
+	if now := rs.now(); s.throttled.hit(now, l.bucket.isCrowded()) && rs.maySplit(l, i, now) {
 		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
 	}
 }

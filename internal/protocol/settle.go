@@ -464,10 +464,10 @@ func (st *settler) settle(ctx context.Context, c *correction) error {
 		}
 	}
 	if s == nil {
-		s = st.items.draw(c.bucket)
+		s = st.items.draw(c.bucket, new(lot))
 	}
 	return st.withinLimit(ctx, func(ctx context.Context) error {
-		return st.shared.patiently(ctx, &s.queue, func() error { return st.settleInTurn(ctx, c, s) })
+		return st.shared.patiently(ctx, &s.queue, false, func() error { return st.settleInTurn(ctx, c, s) })
 	})
 }
 
@@ -504,7 +504,7 @@ func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, am
 			return st.settleAnywhere(ctx, c, s, amounts, round)
 		})
 	}
-	s.queue.ended(st.core, err)
+	s.queue.ended(st.core, err, false)
 	return err
 }
 

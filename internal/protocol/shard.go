@@ -114,6 +114,9 @@ func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err 
 	if !i.exists && t.s.Shard > 0 {
 		return nil, false, t.tk.looks.shardMissing(ctx, t.bucket, t.s)
 	}
+	if i.exists && !t.tk.items.isOf(&t.lot, i) {
+		return nil, false, errNoShard
+	}
 	if t.bucket.outdates(t.limits) {
 		return nil, false, errOutdated
 	}

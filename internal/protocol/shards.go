@@ -20,18 +20,38 @@ const rateTime = 10 * time.Second
 // process does not try to make them even again for as long.
 const evenTime = time.Second
 
-// draw returns a shard at random: each leaf of the tree as often as its share says. A leaf that is not known yet is
-// returned as it is.
-func (it *items) draw(b *Bucket) *shard {
+// A lot is a hash that was drawn, and stands for the shard of that hash, however often the bucket is split; 0 before it is drawn. That is
+// when the bucket is seen to be split.
+type lot int
+
+// lotOf returns the lot of a hash, or of a shard that was chosen. Both are less than 1<<16.
+func lotOf(hash int) lot { return lot(hash | 1<<16) }
+
+// hash returns the hash of a lot, which it draws where that was not done before.
+func (it *items) hash(l *lot) int {
+	if *l == 0 {
+		*l = lotOf(it.table.IntN(1 << 16))
+	}
+	return int(*l)
+}
+
+// isOf reports whether an item is that of a lot. It is not any more when the item was split, and the other part has the hash.
+func (it *items) isOf(l *lot, i *image) bool {
+	return i.Count() == 1 || it.hash(l)%i.Count() == i.Shard
+}
+
+// draw returns the shard of a lot: each leaf of the tree as often as its share says. A leaf that is not known yet is returned as it is.
+func (it *items) draw(b *Bucket, l *lot) *shard {
 	s := b.shard(0)
 	if s.count() <= 1 {
 		return s
 	}
-	hash, now := it.table.IntN(1<<16), it.now()
+	hash, now := it.hash(l), it.now()
 	for n := s.count(); n > 1 && hash%n != s.Shard; n = s.count() {
 		next := b.shard(bucket.Branch(hash, s.Shard))
 		if i := next.image.Load(); i != nil && !i.exists {
-			if now-i.seenAt < rateTime.Milliseconds() {
+			if at := s.image.Load(); now-i.seenAt < rateTime.Milliseconds() && at != nil && i.arrived > at.sameSince {
+				*l = lotOf(s.Shard)
 				return s // merged, and its rest is here
 			}
 			next.image.CompareAndSwap(i, nil) // it may have split off again
@@ -146,6 +166,7 @@ func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64,
 		if ok {
 			s = v.shards[at]
 		}
+		p.lot = lotOf(s.Shard)
 		err := tk.takeFromShard(ctx, p, s)
 		return err == nil, unlessMoved(err)
 	}

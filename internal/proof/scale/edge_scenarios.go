@@ -192,14 +192,16 @@ func queues() Scenario {
 		Name: "queue", Title: "30,000 waiters a second on one key",
 		Text: "30,000 callers a second come to 1,000 processes for ten seconds, and wait for a limit of one entity for up to a minute. The ideal bucket " +
 			"serves them in the order in which they come. The key bears 1,000 writes a second, so the callers of a process share writes, and the " +
-			"bucket is split before it has a queue. Each shard has its own queue then, and they are not of one length: the " +
-			"last caller is served long after the ideal time, though none is served early. *Passed by* is how " +
-			"much sooner one was served that came later.",
+			"bucket is split until its shards have queues of a second. Till then the key is throttled: a caller of the first three seconds waits " +
+			"up to two seconds for the write of its process. The later ones have a column of their own. Each shard has its own queue, and callers " +
+			"take the better of two by what their process saw last, so the queues are nearly of one length. *Passed by* is how much sooner one " +
+			"was served that came later. These times are 99th percentiles.",
 		Metrics: []Metric{
 			admitted, unavailable, writesPerRequest, shards,
-			{"99th percentile of the wait, s", of(func(q *Queue) float64 { return q.Wait })},
+			{"wait, s", of(func(q *Queue) float64 { return q.Wait })},
 			{"ideal", of(func(q *Queue) float64 { return q.Ideal })},
 			{"later than ideal", of(func(q *Queue) float64 { return q.Late })},
+			{"the same after 3 s", of(func(q *Queue) float64 { return q.Warm })},
 			{"passed by, s", of(func(q *Queue) float64 { return q.Passed })},
 			{"the last one, later than ideal", of(func(q *Queue) float64 { return q.Last })},
 			over,

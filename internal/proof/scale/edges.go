@@ -71,7 +71,11 @@ type Queue struct {
 	Late   float64 `json:"late"`   // by how much a request is later than there: 99th percentile, seconds
 	Passed float64 `json:"passed"` // how much earlier one that came later was served: 99th percentile, seconds
 	Last   float64 `json:"last"`   // by how much the last one is later than there, seconds
+	Warm   float64 `json:"warm"`   // Late, of those who come when a new bucket has been busy for coldTime
 }
+
+// coldTime is the time in which a new bucket that many ask for is split.
+const coldTime = 3 * time.Second
 
 // A line has the requests in the order in which they came.
 type line struct {
@@ -92,7 +96,7 @@ func (l *line) come(now time.Duration, amount float64) *waiter {
 
 // sum sums a line up.
 func (l *line) sum() *Queue {
-	var waits, ideal, late, passed []time.Duration
+	var waits, ideal, late, passed, warm []time.Duration
 	var latest, last, lastDue time.Duration
 	for _, w := range l.waiters {
 		if w.served < 0 {
@@ -100,6 +104,9 @@ func (l *line) sum() *Queue {
 		}
 		waits, ideal, late = append(waits, w.served-w.came), append(ideal, w.due-w.came), append(late, w.served-w.due)
 		passed = append(passed, max(0, latest-w.served))
+		if w.came >= coldTime {
+			warm = append(warm, w.served-w.due)
+		}
 		latest, lastDue = max(latest, w.served), max(lastDue, w.due)
 	}
 	last = latest - lastDue
@@ -110,7 +117,7 @@ func (l *line) sum() *Queue {
 		}
 		return rounded(all[len(all)*99/100].Seconds(), 3)
 	}
-	return &Queue{p99(waits), p99(ideal), p99(late), p99(passed), rounded(last.Seconds(), 3)}
+	return &Queue{p99(waits), p99(ideal), p99(late), p99(passed), rounded(last.Seconds(), 3), p99(warm)}
 }
 
 // asTold is the spread of callers that sleep by [zlimit.ExceededError.SpreadRetryAfter].

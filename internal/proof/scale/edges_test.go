@@ -53,15 +53,20 @@ func TestHerd(t *testing.T) {
 	}
 }
 
-// TestQueue has waiters come to one key far more often than it bears writes. They share writes, none fails or is served early, and the last
-// one is no later than the limit and the key ask for.
+// TestQueue has waiters come to one key far more often than it bears writes, and twice as often as their limit has tokens. They share
+// writes, and none fails. The bucket is split while they come. Each shard has its part of the queue: nearly all are served as if there were
+// one queue, and at most as much later as the throttled key holds them back. Callers who book while a queue is halved are early by as much at most.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	c := queueCase(5000, 4000, 2*time.Second)
-	c.Load.Processes = 100
+	const rate, halving = 8000, 50 * time.Millisecond
+	c := queueCase(rate, rate/2, 2*time.Second)
+	c.Load.Processes, c.Params.Lost = 400, 0
 	o := run(t, &c.Load, c.Params)
 	q := o.Queue
-	if o.Admitted < o.Offered || o.Over > 0 || float64(o.Used.Writes) > 1.05*float64(o.Offered) {
-		t.Errorf("%+v, %d over, %d writes, %+v", o.Tally, o.Over, o.Used.Writes, *q)
+	if o.Admitted < o.Offered || float64(o.Over) > rate*halving.Seconds() || o.Used.Writes > 3*uint64(o.Offered)/4 || o.Shards < 4 {
+		t.Errorf("%+v, %d over, %d writes, %d shards, %v", o.Tally, o.Over, o.Used.Writes, o.Shards, o.Errors)
+	}
+	if q.Wait > 1.5*q.Ideal+1 || q.Late > 2 || q.Passed > 3 || q.Last > 1.5 {
+		t.Errorf("not as in one queue: %+v", *q)
 	}
 }
