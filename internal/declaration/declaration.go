@@ -4,9 +4,8 @@
 package declaration
 
 import (
-	"time"
-
 	"github.com/zlimit/zlimit-go/internal/document"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // A Declaration is a valid declaration. Slices are in the order of the document.
@@ -55,24 +54,13 @@ type Entity struct {
 	Resources     []*Resource
 }
 
-// A Limit is a token bucket that is declared.
+// A Limit is a limit that is declared.
 type Limit struct {
-	Pos      document.Pos
-	Name     string
-	Go       string // the name of its field
-	Unit     string // what its tokens are, such as "requests"
-	Doc      string // may be empty
-	Capacity int64  // tokens
-	Refill   int64  // tokens that flow in per period
-	Period   time.Duration
-	Resets   string        // of a quota, which has neither refill nor period: when it is full anew, as patterns of cron
-	Zone     string        // of these times, and of the windows
-	Windows  string        // patterns of cron with other parameters, for the minutes that match
-	Floors   string        // of priorities: percents of the capacity
-	Term     time.Duration // of slots, which have neither refill nor period; else 0
-
-	Session time.Duration // length of the sessions of a session quota, which has neither refill nor period; 0 for another limit
-	Mode    string        // soft or shadow; "" for a limit that refuses requests
+	grammar.Limit
+	Pos  document.Pos
+	Go   string // the name of its field
+	Unit string // what its tokens are, such as "requests"
+	Doc  string // may be empty
 }
 
 // LimitNames returns the limits of all resources by their shared Go names. Each is there once, in the order of first

@@ -5,8 +5,6 @@ import (
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // Format returns a declaration as YAML that [Load] reads. Comments, docs and Go names of a document are not in it.
@@ -93,8 +91,7 @@ func resourcesNode(resources []*Resource) *yaml.Node {
 func limitsNode(limits []*Limit) *yaml.Node {
 	all := mapping()
 	for _, l := range limits {
-		limit := grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.Refill, Period: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Mode: l.Mode}
-		add(all, l.Name, scalar(limit.Rate()))
+		add(all, l.Name, scalar(l.Rate()))
 	}
 	return all
 }

@@ -225,7 +225,7 @@ func (l *loader) limits(n *yaml.Node, what string) (limits []*Limit) {
 
 func (l *loader) limit(owner string, p document.Pair) *Limit {
 	what := owner + ": limit " + p.Key
-	limit := &Limit{Pos: p.Pos, Name: p.Key, Go: Exported(p.Key), Unit: "tokens"}
+	limit := &Limit{Limit: grammar.Limit{Name: p.Key}, Pos: p.Pos, Go: Exported(p.Key), Unit: "tokens"}
 	l.limitName(p.Pos, what, p.Key)
 	if document.Follow(p.Value).Kind == yaml.ScalarNode {
 		l.rate(p.Value, what, limit)
@@ -281,9 +281,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	case rate.Period%time.Second != 0 || rate.Term%time.Second != 0:
 		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
-	limit.Capacity, limit.Refill, limit.Period, limit.Resets, limit.Zone = rate.Capacity, rate.Refill, rate.Period, rate.Resets, rate.Zone
-	limit.Windows, limit.Floors, limit.Term, limit.Session = rate.Windows, rate.Floors, rate.Term, rate.Session
-	limit.Mode = rate.Mode
+	limit.Limit = rate
 }
 
 // tokens reads a positive amount of a limit, whose digits may be in groups: 10_000.

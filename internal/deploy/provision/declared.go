@@ -56,9 +56,7 @@ func Declared(d *declaration.Declaration) []zlimit.Stored {
 func limitsOf(declared []*declaration.Limit) []zlimit.Limit {
 	var limits []zlimit.Limit
 	for _, l := range declared {
-		limits = append(limits, zlimit.Limit{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session,
-		})
+		limits = append(limits, LimitOf(l.Limit))
 	}
 	slices.SortFunc(limits, func(a, b zlimit.Limit) int { return strings.Compare(a.Name, b.Name) })
 	return limits

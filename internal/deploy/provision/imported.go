@@ -31,10 +31,7 @@ func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration
 	for _, l := range levels {
 		var limits []*declaration.Limit
 		for _, limit := range l.Config.Limits {
-			limits = append(limits, &declaration.Limit{
-				Name: limit.Name, Capacity: limit.Capacity, Refill: limit.RefillAmount, Period: limit.RefillPeriod,
-				Resets: limit.Resets, Zone: limit.Zone, Windows: limit.Windows, Floors: limit.Floors, Term: limit.Term, Session: limit.Session,
-			})
+			limits = append(limits, &declaration.Limit{Limit: textOf(limit)})
 		}
 		policy := ""
 		if l.Config.OnUnavailable != zlimit.PolicyInherit {

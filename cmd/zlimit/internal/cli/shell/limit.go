@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"github.com/zlimit/zlimit-go/internal/deploy/provision"
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -14,10 +15,7 @@ func ParseLimit(text string) (zlimit.Limit, error) {
 	if err != nil {
 		return zlimit.Limit{}, Usagef("limit %q: %v", text, err)
 	}
-	return zlimit.Limit{
-		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session,
-		Mode: zlimit.LimitMode(l.Mode),
-	}, nil
+	return provision.LimitOf(l), nil
 }
 
 // ParseLimits parses the values of a flag.

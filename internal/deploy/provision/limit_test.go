@@ -1,0 +1,65 @@
+package provision_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestEveryFieldOfALimit: a limit in a file is the limit that its text says to the SDK, in every field, and an import
+// writes it as a file that says the same.
+func TestEveryFieldOfALimit(t *testing.T) {
+	ctx := t.Context()
+	seen := map[string]bool{}
+	for _, rate := range []string{
+		"100:50/min", "1000/day@Europe/Berlin", "2000/session:5h", "20 slots/30s",
+		`60/min when "* 9-17 * * 1-5"@Europe/Berlin x2`, "60/min floors batch=20", "60/min soft", "60/min shadow",
+	} {
+		var want zlimit.Limit
+		if err := want.UnmarshalText([]byte("a=" + rate)); err != nil {
+			t.Fatal(err)
+		}
+		fields := reflect.ValueOf(want)
+		for i := range fields.NumField() {
+			if !fields.Field(i).IsZero() {
+				seen[fields.Type().Field(i).Name] = true
+			}
+		}
+		d, err := declaration.Load("limits.yaml", []byte("system: {limits: {a: '"+rate+"'}}\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", rate, err)
+		}
+		levels := provision.Declared(d)
+		if diff := cmp.Diff([]zlimit.Limit{want}, levels[0].Config.Limits); diff != "" {
+			t.Errorf("%s in a file (-SDK +file):\n%s", rate, diff)
+		}
+		l, err := zlimit.Open(ctx, "memory:", zlimit.WithSetup())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{want}}); err != nil {
+			t.Fatalf("%s: %v", rate, err)
+		}
+		imported, _, err := provision.New(l, zlimit.DefaultNamespace, time.Now).Import(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(levels, provision.Declared(imported)); diff != "" {
+			t.Errorf("%s imported (-declared +imported):\n%s", rate, diff)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, limit := 0, reflect.TypeFor[zlimit.Limit](); i < limit.NumField(); i++ {
+		if !seen[limit.Field(i).Name] {
+			t.Errorf("no text of this test sets the field %s of a limit", limit.Field(i).Name)
+		}
+	}
+}
