@@ -156,40 +156,36 @@ func isOutage(err error) bool {
 	}
 }
 
+// news are the lines of log about what happens to the consumer.
+var news = map[stream.Kind]struct {
+	level slog.Level
+	text  string
+}{
+	stream.Claimed:    {slog.LevelInfo, "aggregator: has a partition of the stream"},
+	stream.Released:   {slog.LevelInfo, "aggregator: gave a partition of the stream back"},
+	stream.Finished:   {slog.LevelInfo, "aggregator: a partition of the stream has ended"},
+	stream.Lost:       {slog.LevelWarn, "aggregator: could not keep a partition of the stream"},
+	stream.Gap:        {slog.LevelError, "aggregator: the stream had forgotten changes that were not read; usage may be too low"},
+	stream.Failing:    {slog.LevelWarn, "aggregator: changes could not be applied, and are tried again"},
+	stream.Stuck:      {slog.LevelError, "aggregator: a partition of the stream stands still at a change that cannot be applied"},
+	stream.Skipped:    {slog.LevelError, "aggregator: a change that cannot be applied is left out"},
+	stream.Unreadable: {slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"},
+	stream.Trouble:    {slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"},
+	stream.Back:       {slog.LevelInfo, "aggregator: the store answers again"},
+}
+
 // report logs what happens to the consumer.
 func (a *Aggregator) report(e stream.Event) {
-	level, text := slog.LevelInfo, ""
-	var line *seldom.Line // nil for failures written each time
+	level, text := news[e.Kind].level, news[e.Kind].text
+	line := map[stream.Kind]*seldom.Line{ // nil for failures written each time
+		stream.Failing: &a.outages.failing, stream.Unreadable: &a.outages.unread, stream.Trouble: &a.outages.trouble,
+	}[e.Kind]
+	if e.Kind == stream.Back && !a.outages.away.Over() {
+		return // what failed was no outage
+	}
 	var more []any
-	switch e.Kind {
-	case stream.Claimed:
-		text = "aggregator: has a partition of the stream"
-		if e.From != "" {
-			more = append(more, "from", e.From)
-		}
-	case stream.Released:
-		text = "aggregator: gave a partition of the stream back"
-	case stream.Finished:
-		text = "aggregator: a partition of the stream has ended"
-	case stream.Lost:
-		level, text = slog.LevelWarn, "aggregator: could not keep a partition of the stream"
-	case stream.Gap:
-		level, text = slog.LevelError, "aggregator: the stream had forgotten changes that were not read; usage may be too low"
-	case stream.Failing:
-		line, level, text = &a.outages.failing, slog.LevelWarn, "aggregator: changes could not be applied, and are tried again"
-	case stream.Stuck:
-		level, text = slog.LevelError, "aggregator: a partition of the stream stands still at a change that cannot be applied"
-	case stream.Skipped:
-		level, text = slog.LevelError, "aggregator: a change that cannot be applied is left out"
-	case stream.Unreadable:
-		line, level, text = &a.outages.unread, slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"
-	case stream.Trouble:
-		line, level, text = &a.outages.trouble, slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"
-	case stream.Back:
-		if !a.outages.away.Over() {
-			return // what failed was no outage
-		}
-		text = "aggregator: the store answers again"
+	if e.From != "" {
+		more = append(more, "from", e.From)
 	}
 	if e.Partition != "" {
 		more = append(more, "partition", e.Partition)
