@@ -87,7 +87,7 @@ func timedGrammars() []Grammar {
 	later.Ahead = ahead.Ahead
 
 	words := []Op{take("c", 2), take("c", 8), rollback, adjust(2), adjust(-1), edge, grant("one"), reset("two")}
-	shards := []Op{take("c", 4), take("c", 8), rollback, adjust(2), edge, split, merge, grant("one"), reset("two")}
+	shards := []Op{take("c", 4), take("c", 8), rollback, adjust(2), adjust(-3), edge, split, merge, grant("one"), reset("two")}
 	hasty := []Op{take("c", 2), take("c", 8), rollback, adjust(2), edge, long}
 	before, after := grant("three"), grant("four")
 	before.For, after.For = length-time.Second, length+3*time.Second

@@ -275,6 +275,9 @@ func (l line) String() string {
 			}
 			fmt.Fprintf(&b, "%s %d of %d, counted %+d; ", limit.Name, limit.Tokens, limit.Capacity, counted)
 		}
+		for _, s := range c.next.Slots {
+			fmt.Fprintf(&b, "%s %d free, %d and %d held, of %d; ", s.Name, s.Free, s.Even, s.Odd, s.Capacity)
+		}
 	}
 	return b.String()
 }

@@ -1,5 +1,12 @@
 package explore
 
+import (
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
 // slotSweeps are those of slots. They are large, since time passes in steps: a test run has a part of the small ones alone.
 func slotSweeps(outages []Fate) []*Sweep {
 	one := Faults{outages, 1}
@@ -17,4 +24,66 @@ func slotSweeps(outages []Fate) []*Sweep {
 		s.Grammars, s.Bounds.Orders = slotGrammars, 20_000
 	}
 	return all
+}
+
+// A step of an order lets calls of a process happen, up to one whose text has a part, and that one with a fate. Calls that come late are of
+// no process.
+type step struct {
+	process int
+	text    string
+	fate    Fate
+}
+
+// inOrder runs a program in the one order of some steps, and returns what it breaks, and its log.
+func inOrder(t *testing.T, p *Program, steps []step) *Finding {
+	t.Helper()
+	o := newOrder(p, prepare(t, p))
+	o.run(t, func(calls []*call) (option, bool) {
+		if len(steps) == 0 {
+			return option{}, true
+		}
+		for i, c := range calls {
+			s := steps[0]
+			process := c.port.process
+			if c.orphan {
+				process = late
+			}
+			if process != s.process {
+				continue
+			}
+			if !strings.Contains(c.text, s.text) {
+				return option{call: i}, true
+			}
+			steps = steps[1:]
+			return option{i, s.fate}, true
+		}
+		return option{}, true
+	})
+	if len(steps) > 0 {
+		t.Errorf("no call of process %d comes that %s", steps[0].process, steps[0].text)
+	}
+	if o.witness.wrong == nil {
+		return nil
+	}
+	return &Finding{*o.witness.wrong, nil, o.log, 1}
+}
+
+const late = -1
+
+// TestLateRelease has a release come when its slot has been free by itself, and is held by another process: it does nothing.
+func TestLateRelease(t *testing.T) {
+	p := &Program{
+		Name: "a late release", Initial: Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}, Faults: Faults{[]Fate{Late}, 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{hold("c", 1)}, Ops: []Op{{Kind: Rollback}, passing(2*term, 2)}},
+			{Process: 1, Ops: []Op{hold("c", 2)}},
+			{Process: 2, Ops: []Op{hold("c", 1)}},
+		},
+	}
+	found := inOrder(t, p, []step{
+		{0, "updates", Late}, {0, "rests", Done}, {0, "rests", Done}, {1, "updates", Done}, {1, "updates", Done}, {late, "updates", Done}, {2, "glances", Done},
+	})
+	if found != nil {
+		t.Error(found.in(p))
+	}
 }
