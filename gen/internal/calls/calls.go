@@ -113,7 +113,6 @@ func (l *loader) sides(writes []string, p *Program) {
 // action is the form of an action. A wildcard would allow actions without a review.
 var action = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
 
-// actions reads a list of actions in the order of the alphabet.
 func (l *loader) actions(n *yaml.Node, what string) []string {
 	var names []string
 	for _, element := range l.List(n, what) {

@@ -41,7 +41,6 @@ type blocking struct {
 	core *types.Package
 }
 
-// mirror declares a type and its methods.
 func (b *blocking) mirror(t *facade.Type) {
 	b.doc(t.Doc)
 	b.Type().Id(t.Name()).StructFunc(func(g *Group) {
@@ -131,7 +130,6 @@ func (b *blocking) function(t *facade.Type, m *facade.Func) {
 	b.head(t, m, name, results).Block(body...)
 }
 
-// head writes a function up to its body.
 func (b *blocking) head(t *facade.Type, m *facade.Func, name string, results *Statement) *Statement {
 	list := make([]member, len(m.Params))
 	for i, p := range m.Params {
@@ -146,7 +144,6 @@ func (b *blocking) head(t *facade.Type, m *facade.Func, name string, results *St
 	return head.Id(name).Add(parameters(beside, list...)).Add(results)
 }
 
-// param writes the type of a parameter.
 func (b *blocking) param(p facade.Param) *Statement {
 	switch {
 	case p.Callback != nil:
@@ -158,7 +155,6 @@ func (b *blocking) param(p facade.Param) *Statement {
 	}
 }
 
-// call writes the call of the core.
 func (b *blocking) call(t *facade.Type, m *facade.Func) *Statement {
 	var args []Code
 	if m.Context {

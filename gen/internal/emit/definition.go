@@ -93,7 +93,6 @@ func hasMixed(s *schema.Schema) bool {
 	return slices.ContainsFunc(s.Indexes, func(x *schema.Index) bool { return x.Mixed })
 }
 
-// cloudFormation returns a template with the table alone.
 func cloudFormation(s *schema.Schema) string {
 	var b strings.Builder
 	b.WriteString("Parameters:\n  TableName:\n    Type: String\n")

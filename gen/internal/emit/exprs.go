@@ -15,7 +15,6 @@ func exprs(f *file, s *schema.Schema) {
 	}
 }
 
-// callers writes the functions that call the operations.
 func callers(f *file, s *schema.Schema) {
 	for _, op := range s.Operations {
 		if len(op.Clauses) > 0 {

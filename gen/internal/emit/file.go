@@ -133,7 +133,6 @@ func fields(fields ...Code) *Statement {
 	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: true}, fields...)
 }
 
-// field writes a field of a struct literal.
 func field(name string, value Code) *Statement { return Id(name).Op(":").Add(value) }
 
 // member is a field of a struct type, or a parameter, which may have no name.

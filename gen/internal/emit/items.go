@@ -54,7 +54,6 @@ func refused(f *file, r *schema.Record) {
 	f.Var().Id(r.RefusedVar()).Op("=").Id("refusals").Add(fields(list...))
 }
 
-// features writes the features of other programs.
 func features(f *file, s *schema.Schema) {
 	if len(s.Features) == 0 {
 		return
@@ -102,26 +101,22 @@ func goType(t schema.Type) *Statement {
 	}
 }
 
+// makers are the functions that make values.
+var makers = map[schema.Type]string{
+	schema.S: "S", schema.N: "N", schema.BOOL: "Bool", schema.SS: "Strings", schema.L: "List", schema.M: "Map",
+}
+
 // value returns the expression of a value of a type, with a scale if it is a number that has one.
 func value(t schema.Type, scale int, x *Statement) *Statement {
-	if scale > 0 {
+	switch {
+	case scale > 0:
 		return Qual(exprPkg, "Decimal").Call(x, Lit(scale))
-	}
-	switch t {
-	case schema.S:
-		return Qual(exprPkg, "S").Call(x)
-	case schema.N:
-		return Qual(exprPkg, "N").Call(x)
-	case schema.BOOL:
-		return Qual(exprPkg, "Bool").Call(x)
-	case schema.SS:
-		return Qual(exprPkg, "Strings").Call(Add(x).Op("..."))
-	case schema.L:
-		return Qual(exprPkg, "List").Call(Add(x).Op("..."))
-	case schema.Any:
+	case t == schema.Any:
 		return x
-	default: // schema.M
-		return Qual(exprPkg, "Map").Call(x)
+	case t == schema.SS, t == schema.L:
+		return Qual(exprPkg, makers[t]).Call(Add(x).Op("..."))
+	default:
+		return Qual(exprPkg, makers[t]).Call(x)
 	}
 }
 
@@ -201,7 +196,6 @@ func article(noun string) string {
 	return "a " + noun
 }
 
-// attribute writes an attribute literal.
 func attribute(name, v Code) *Statement {
 	return Qual(exprPkg, "Attribute").Values(field("Name", name), field("Value", v))
 }

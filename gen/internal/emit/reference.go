@@ -15,7 +15,6 @@ type page struct {
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(&p.Buffer, format+"\n", args...) }
 
-// heading writes a heading and the paragraph under it, if any.
 func (p *page) heading(level int, title, text string) {
 	p.line("\n%s %s", strings.Repeat("#", level), title)
 	if text != "" {

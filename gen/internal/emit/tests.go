@@ -118,7 +118,6 @@ func samples(op *schema.Operation) []Code {
 	return args
 }
 
-// sample returns a value of an attribute's Go type.
 func sample(t schema.Type) *Statement {
 	switch t {
 	case schema.S:

@@ -107,46 +107,36 @@ func seconds(d time.Duration) *Statement {
 }
 
 func limit(l *declaration.Limit) Code {
-	name := Id(l.LimitConst())
-	if l.Windows != "" || l.Floors != "" || l.Mode != "" {
-		fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
-		switch {
-		case l.Resets != "":
-			fields = append(fields, field("Resets", Lit(l.Resets)))
-		case l.Session != 0:
-			fields = append(fields, field("Session", seconds(l.Session)))
-		default:
-			fields = append(fields, field("RefillAmount", number(l.Refill)),
-				field("RefillPeriod", seconds(l.Period)))
-		}
-		for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}, {"Mode", l.Mode}} {
-			if text.value != "" {
-				fields = append(fields, field(text.name, Lit(text.value)))
-			}
-		}
-		return Values(fields...)
-	}
-	if l.Term != 0 {
-		return Qual(sdkPkg, "Slots").Call(name, number(l.Capacity), Qual(sdkPkg, "Term").Call(number(int64(l.Term/time.Second)).Op("*").Qual("time", "Second")))
-	}
-	if l.Resets != "" {
+	name, plain := Id(l.LimitConst()), l.Windows == "" && l.Floors == "" && l.Mode == ""
+	switch constructor := constructors[l.Period]; {
+	case plain && l.Term != 0:
+		return Qual(sdkPkg, "Slots").Call(name, number(l.Capacity), Qual(sdkPkg, "Term").Call(seconds(l.Term)))
+	case plain && l.Resets != "":
 		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
-	}
-	if l.Session != 0 {
+	case plain && l.Session != 0:
 		return Qual(sdkPkg, "Session").Call(name, number(l.Capacity), seconds(l.Session))
+	case plain && constructor != "":
+		args := []Code{name, number(l.Refill)}
+		if l.Capacity != l.Refill {
+			args = append(args, Qual(sdkPkg, "Burst").Call(number(l.Capacity)))
+		}
+		return Qual(sdkPkg, constructor).Call(args...)
 	}
-	constructor, ok := constructors[l.Period]
-	if !ok {
-		return Values(
-			field("Name", name), field("Capacity", number(l.Capacity)), field("RefillAmount", number(l.Refill)),
-			field("RefillPeriod", seconds(l.Period)),
-		)
+	fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
+	switch {
+	case l.Resets != "":
+		fields = append(fields, field("Resets", Lit(l.Resets)))
+	case l.Session != 0:
+		fields = append(fields, field("Session", seconds(l.Session)))
+	default:
+		fields = append(fields, field("RefillAmount", number(l.Refill)), field("RefillPeriod", seconds(l.Period)))
 	}
-	args := []Code{name, number(l.Refill)}
-	if l.Capacity != l.Refill {
-		args = append(args, Qual(sdkPkg, "Burst").Call(number(l.Capacity)))
+	for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}, {"Mode", l.Mode}} {
+		if text.value != "" {
+			fields = append(fields, field(text.name, Lit(text.value)))
+		}
 	}
-	return Qual(sdkPkg, constructor).Call(args...)
+	return Values(fields...)
 }
 
 // number writes a positive number, the digits of a long one in groups.

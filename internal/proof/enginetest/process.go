@@ -194,7 +194,6 @@ func (p *process) awaitReady() error {
 	return fmt.Errorf("the engine did not answer within %v: %w", startTimeout, last)
 }
 
-// probe asks whether a URL answers 200.
 func probe(client *http.Client, url string) error {
 	reply, err := client.Get(url)
 	if err != nil {

@@ -160,7 +160,6 @@ func runEngine(ctx context.Context, c Config, port int) error {
 	return fmt.Errorf("the engine %s ended: %w", c.Engine, errors.Join(err, errors.New("its output is above")))
 }
 
-// await waits until the engine listens.
 func await(ctx context.Context, endpoint string) error {
 	dialer := net.Dialer{Timeout: time.Second}
 	for {

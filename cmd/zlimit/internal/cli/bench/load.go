@@ -71,7 +71,6 @@ type meter struct {
 	read, write float64          // units
 }
 
-// reset begins to count anew.
 func (c *meter) reset() {
 	c.turn.Lock()
 	defer c.turn.Unlock()

@@ -81,7 +81,6 @@ admits it uncounted.`,
 	return cmd
 }
 
-// An admission is the result of a request that was admitted.
 type admission struct {
 	Admitted bool           `json:"admitted"`
 	Degraded bool           `json:"degraded"` // uncounted, during an outage
@@ -90,7 +89,6 @@ type admission struct {
 	WaitedSeconds *json.Number `json:"waited_seconds,omitempty"` // with --wait
 }
 
-// A rejection is the result of a request that was not.
 type rejection struct {
 	Admitted          bool            `json:"admitted"`
 	Possible          bool            `json:"possible"`
@@ -108,7 +106,6 @@ type refusal struct {
 	Wider    int    `json:"wider,omitzero"` // as a status has it
 }
 
-// refusedBy returns the limits that refuse a request.
 func refusedBy(e *zlimit.ExceededError) (by []refusal) {
 	for _, s := range e.Violations() {
 		by = append(by, refusal{s.Limit.Name, s.Entity, s.Resource, s.Level(), s.Wider})
@@ -158,7 +155,6 @@ func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFl
 	return admit(sh, got, wait)
 }
 
-// reject prints the result of a request that was rejected.
 func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
 	told := rejection{Possible: e.Possible(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
 	after := e.RetryAfter()
@@ -179,7 +175,6 @@ func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
 	})
 }
 
-// admit prints the result of a request that was admitted.
 func admit(sh *shell.Shell, got granted, wait waitFlag) error {
 	lease := got.lease
 	told := admission{Admitted: true, Degraded: lease.Degraded(), Consumed: lease.Consumed()}
@@ -340,7 +335,6 @@ func available(ctx context.Context, l *zlimit.RateLimiter, q zlimit.AvailableQue
 	return found, err
 }
 
-// write writes the balances for people.
 func (a *availability) write(p *show.Page) {
 	p.Linef("%s/%s, limits of the level %s", a.Entity, a.Resource, a.Source)
 	p.Statuses(a.Limits, false)

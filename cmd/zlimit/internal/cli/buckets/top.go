@@ -149,7 +149,6 @@ type TopLook struct {
 	Coverage map[string]zlimit.Coverage `json:"coverage"`
 }
 
-// observe counts the calls that looking takes.
 func (t *top) observe(_ context.Context, e zlimit.Event) {
 	if e.Kind != zlimit.EventStore {
 		return
@@ -344,7 +343,6 @@ func (t *top) cells(r *topRow) []string {
 	return append(cells, strconv.Itoa(r.Shards))
 }
 
-// about names the buckets watched.
 func (t *top) about() string {
 	if len(t.resources) == 0 {
 		return "every resource with limits of its own"

@@ -107,7 +107,6 @@ func (s *screen) activity(admitted, rejected int) string {
 	return s.paint(show.Green, strings.Repeat("•", min(admitted, most-crosses))) + s.paint(show.Red, strings.Repeat("×", crosses))
 }
 
-// close gives the cursor back.
 func (s *screen) close() error {
 	p := &show.Page{}
 	p.WriteString(show.ShowCursor)

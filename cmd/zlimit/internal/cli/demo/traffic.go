@@ -182,7 +182,6 @@ func (l *lane) answer(now time.Time, lease *zlimit.Lease, prompt int64) call {
 	}
 }
 
-// settle settles the calls that have ended.
 func (l *lane) settle(ctx context.Context, now time.Time) error {
 	waiting := l.inFlight[:0]
 	for _, c := range l.inFlight {

@@ -318,7 +318,6 @@ it again: the record goes last.`,
 	return cmd
 }
 
-// describe describes the items of an entity in a line.
 func (inv *inventory) describe() string {
 	parts := []string{"no record"}
 	if inv.Record {

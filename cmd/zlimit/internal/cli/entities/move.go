@@ -11,7 +11,6 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A moved entity is what entity move prints.
 type moved struct {
 	Entity string  `json:"entity"`
 	Parent *string `json:"parent_id"` // null for none

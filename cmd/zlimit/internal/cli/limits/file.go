@@ -101,7 +101,6 @@ func (f *limitsFile) explain(err error) error {
 	return f.errorf("namespace %q is not registered; zlimit limits apply --create-namespace registers it", f.declared.Namespace)
 }
 
-// readFile returns the content of a file, or of the standard input.
 func readFile(sh *shell.Shell, path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(sh.Stdin)

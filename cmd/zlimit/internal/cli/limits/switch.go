@@ -89,7 +89,6 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 	return cmd
 }
 
-// says tells the position of a level's switch in words.
 func says(s zlimit.Switch) string {
 	switch s {
 	case zlimit.SwitchDisabled:

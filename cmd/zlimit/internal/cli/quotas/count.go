@@ -49,7 +49,6 @@ in the environment:
 	return cmd
 }
 
-// quotaCount counts the tokens of a text, or of the standard input where there is none.
 func quotaCount(ctx context.Context, sh *shell.Shell, model string, text []string, providerName, baseURL string) error {
 	provider, err := providerOf(model, providerName)
 	if err != nil {

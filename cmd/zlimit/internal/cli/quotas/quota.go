@@ -299,7 +299,6 @@ func (s subject) reset(ctx context.Context, l *quota.Limiter) error {
 	return l.Reset(ctx, s.name)
 }
 
-// footnotes writes notes on the limits of a result.
 func footnotes(p *show.Page, notes []string) {
 	for _, note := range notes {
 		p.Linef("note: %s", note)

@@ -127,7 +127,6 @@ func (f *stateFile) status(ctx context.Context, now time.Time, only *subject) (q
 	return s, nil
 }
 
-// notes names facts unknown to the status.
 func (s *quotaStatus) notes() []string {
 	notes := []string{"what running processes have counted since the last write is not in the file"}
 	if s.Complete {
