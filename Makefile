@@ -2,6 +2,13 @@
 
 GO ?= go
 
+# How tests are compiled: without DWARF and, below 2 GiB, without garbage collection, which take compilers a third of their time. Only a
+# debugger needs the one, and only a machine with little memory the other. The vet of go test is left out, since make lint does it.
+ifeq ($(findstring -dwarf=false,$(GOFLAGS)),)
+LEAN := $(strip $(GOFLAGS) -vet=off -gcflags=all=-dwarf=false '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
+check quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
+endif
+
 # How the tests run.
 TIMEOUT   ?= 10m
 TESTFLAGS ?=
@@ -49,8 +56,8 @@ ifneq ($(PKG),./...)
 MODULES := true
 endif
 
-# What make quick leaves out: what is slow, the stores that write to a disk or an engine, and the vet that make lint does.
-QUICK := -short -vet=off -skip '.*/^(dynamodb|sqlite|file.*)$$'
+# What make quick leaves out: what is slow, and the stores that write to a disk or an engine.
+QUICK := -short -skip '.*/^(dynamodb|sqlite|file.*)$$'
 
 # What make quick and make test begin with: the slowest packages, so that no processor waits for one of them at the end.
 SLOWEST := ./zlimit ./internal/proof/explore ./cmd/zlimit/internal/cli ./aggregator ./stack ./quota ./internal/store/dynamo

@@ -9,10 +9,7 @@ cd "$(dirname "$0")/.."
 # Tests that cross-compile, or build another version, run here and not in every make test.
 export ZLIMIT_EXHAUSTIVE=1
 
-# make lint does what go vet would, for all packages.
-export GOFLAGS="${GOFLAGS:-} -vet=off"
-
-# Compilers and tests take memory rather than time.
+# Tests take memory rather than time.
 export GOGC="${GOGC:-400}"
 
 # What make infra installs comes over the network, while processors do other things.
