@@ -97,6 +97,16 @@ var rules = []rule{
 		"		longest = min(longest, levels[i].limits.Config.UntilEdge(states, now))", "		longest = either(«broken», longest, min(longest, levels[i].limits.Config.UntilEdge(states, now)))",
 		"./zlimit TestNoWaitPastAnEdge",
 	},
+	{
+		"wait, shards: who comes to a shard that was split stays there", "internal/protocol/shards.go",
+		"return i.Count() == 1 || ", "return i.Count() == 1 || «broken» || ",
+		"./internal/protocol TestLotsFindTheirShards",
+	},
+	{
+		"wait, shards: a shard with a long queue is split", "internal/protocol/resize.go",
+		"queue <= longQueue.Milliseconds()", "(«broken» || queue <= longQueue.Milliseconds())",
+		"./internal/protocol TestLongQueueIsNotSplit",
+	},
 
 	{
 		"slots, open: an epoch begins half a term early", "internal/bucket/slots.go",
