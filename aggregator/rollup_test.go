@@ -65,12 +65,10 @@ func TestRollUpCosts(t *testing.T) {
 		{"the first batch looks for the hour, the day and the month, begins the hour, notes it, and reads the registry", apply(changes[:100]), 5, 1, 1},
 		{"a batch of 100 changes reads the hour and writes it", apply(changes[100:]), 2, 1, 0},
 		{"a batch that has been counted reads the hour and the registry", apply(changes[100:]), 2, 0, 0},
-		{"an hour that is over is closed and put into a new day and a new month", func() {
-			enginetest.CatchUp()
-			roll(t, s, after)
-		}, 26, 5, 3},
+		{"an hour that is over is closed and put into a new day and a new month", func() { roll(t, s, after) }, 26, 5, 3},
 		{"nothing is due", func() { roll(t, s, after) }, 17, 0, 0},
 	} {
+		enginetest.CatchUp()
 		faults.Reset()
 		step.do()
 		used := faults.Capacity("")
