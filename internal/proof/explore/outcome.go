@@ -338,6 +338,9 @@ func (w *witness) lookAt(r *running, asks map[string]zlimit.Amounts, now int64) 
 				}
 			}
 			least := asked*1000 - r.depth(&p)
+			if asked > 0 {
+				least += r.keeps(l)
+			}
 			r.apart = r.apart || sum < least
 			r.short = r.short || have < least
 		}

@@ -79,6 +79,7 @@ type Op struct {
 	With    []Op           // of Take: requests that are admitted together with it, or not at all
 	Of      int            // of Rollback: the one request whose lease is rolled back, 0 for all
 	Own     []zlimit.Limit // of Take: the limits of the request
+	As      string         // of Take: its priority
 	Allow   bool           // of Take: admitted during an outage
 	Cancel  bool           // of Take: the caller may give up at any call
 	Insist  bool           // of Take: tries again after the wait that it is told
@@ -99,6 +100,9 @@ func (o Op) String() string {
 		text := "takes " + o.requestsText()
 		if len(o.Own) > 0 {
 			text += " by limits of its own " + limitsText(o.Own)
+		}
+		if o.As != "" {
+			text += " as " + o.As
 		}
 		if o.Allow {
 			text += ", allowed in outages"

@@ -418,7 +418,7 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 
 // ask returns one of the requests of an operation.
 func (r *running) ask(o *Op) zlimit.Request {
-	request := zlimit.Request{Entity: o.Entity, Resource: resource, Consume: o.request(), Limits: o.Own, OnUnavailable: zlimit.PolicyBlock}
+	request := zlimit.Request{Entity: o.Entity, Resource: resource, Consume: o.request(), Limits: o.Own, Priority: r.As, OnUnavailable: zlimit.PolicyBlock}
 	if r.Allow {
 		request.OnUnavailable = zlimit.PolicyAllow
 	}

@@ -407,6 +407,13 @@ func holdAnd(amount int64) Op {
 	return o
 }
 
+// holdAs takes a slot and an amount for a priority.
+func holdAs(priority string, amount int64) Op {
+	o := holdAnd(amount)
+	o.As = priority
+	return o
+}
+
 func slotsOf(n int64) zlimit.Limit { return zlimit.Slots(theSlots, n, zlimit.Term(term)) }
 
 // passing lets time pass in steps, between which calls may happen.
@@ -417,6 +424,7 @@ func slotGrammars() []Grammar {
 	alone := Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}
 	beside := Initial{Limits: map[string][]zlimit.Limit{"c": {zlimit.PerDay("rpm", 10), slotsOf(2)}}}
 	family := Initial{Family: true, Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}, "d": {slotsOf(2)}, "p": {slotsOf(3)}}}
+	floored := Initial{Limits: map[string][]zlimit.Limit{"c": {zlimit.PerDay("rpm", 10).Floor("low", 40), slotsOf(2)}}}
 	ahead, shared := alone, beside
 	ahead.Ahead, shared.Coalescing = term/5, true
 	nearly := passing(2*term-term/10, 1)
@@ -427,11 +435,17 @@ func slotGrammars() []Grammar {
 	hasty := []Op{hold("c", 1), rollback, nearly, half}
 	mixed := []Op{holdAnd(2), hold("c", 2), take("c", 8), rollback, commit, die, both}
 	shards := []Op{
-		holdAnd(2), hold("c", 1), take("c", 8), rollback, {Kind: Split, Entity: "c"}, {Kind: Merge, Entity: "c"}, both,
+		holdAnd(2), hold("c", 1), take("c", 8), rollback,
+		{Kind: Split, Entity: "c"},
+		{Kind: Merge, Entity: "c"},
+		both, set("c", zlimit.PerDay("rpm", 10), slotsOf(1)),
 	}
 	operator := []Op{
-		hold("c", 1), rollback, both, set("c", slotsOf(1)), set("c", slotsOf(3)), {Kind: Delete, Entity: "c"},
+		hold("c", 1), rollback, both, set("c", slotsOf(1)), set("c", slotsOf(3)),
+		{Kind: Delete, Entity: "c"},
+		set("c", zlimit.Slots(theSlots, 2, zlimit.Term(term/2))),
 	}
+	floors := []Op{holdAs("low", 3), holdAs("low", 4), holdAnd(3), take("c", 5), rollback, adjust(-1), both}
 	children := []Op{hold("c", 1), hold("c", 2), hold("d", 2), rollback, die, both}
 	one, two := []Op{hold("c", 1)}, []Op{hold("c", 1), rollback}
 	return []Grammar{
@@ -443,6 +457,7 @@ func slotGrammars() []Grammar {
 			Name: "slots, split", Initial: beside,
 			Warm: [2][]Op{{holdAnd(1), {Kind: Split, Entity: "c"}}, {take("c", 1)}}, Words: [2][]Op{shards, shards},
 		},
+		{Name: "slots, floors", Initial: floored, Warm: [2][]Op{{holdAnd(1)}, {take("c", 1)}}, Words: [2][]Op{floors, floors}},
 		{Name: "slots, operator", Initial: alone, Warm: [2][]Op{one, one}, Words: [2][]Op{operator, operator}},
 		{Name: "slots, family", Initial: family, Warm: [2][]Op{one, nil}, Words: [2][]Op{children, children}},
 		{

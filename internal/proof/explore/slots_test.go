@@ -16,6 +16,10 @@ func slotSweeps(outages []Fate) []*Sweep {
 	}
 	if *whole {
 		all = append(all,
+			&Sweep{
+				Name: "slots, 2 operations, a conflict, a read that lags or is torn, a hot key, loose", Operations: 2, Rounds: 80,
+				Faults: Faults{[]Fate{Conflict, Lag, Torn, TornBack, HotKey}, 1}, Bounds: Bounds{Loose: true},
+			},
 			&Sweep{Name: "slots, 3 operations, loose", Operations: 3, Rounds: 180, Bounds: Bounds{Loose: true}},
 			&Sweep{Name: "slots, 3 operations, an outage, loose", Operations: 3, Rounds: 900, Faults: one, Bounds: Bounds{Loose: true}},
 		)

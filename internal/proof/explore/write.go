@@ -138,6 +138,7 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 			continue
 		}
 		amount := l.Consumed - had.Consumed
+		w.judgeFloor(r, c, l, amount)
 		due := w.due(r, at, amount)
 		w.count(r, c.entity, l.Name, amount)
 		room := min(full, share(had.Capacity, old))
