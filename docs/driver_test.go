@@ -66,7 +66,7 @@ func runIn(t *testing.T, home string, programs []program) (map[string]result, er
 	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
 		return nil, err
 	}
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, "./docs/run")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlayFile, "-o", binary, "./docs/run")
 	build.Dir = moduleDir
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile the blocks: %w\n%s", err, output)

@@ -18,7 +18,7 @@ import (
 // TestOneHotKey throttles a key: its requests wait for it or follow the policy, and those of all others notice nothing.
 func TestOneHotKey(t *testing.T) {
 	throttle := throttleOf(store.OfKey)
-	for _, rate := range []int{50, 400, 2000} {
+	for _, rate := range outageRates() {
 		fault := func(ctx context.Context, pk string, write bool) error {
 			if strings.Contains(pk, "#e7#") {
 				return throttle(ctx, pk, write)
@@ -46,7 +46,7 @@ func TestASilentPart(t *testing.T) {
 		h.Write([]byte(text))
 		return h.Sum32()%4 == 0
 	}
-	for _, rate := range []int{50, 400, 2000} {
+	for _, rate := range outageRates() {
 		for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 			t.Run(fmt.Sprintf("%d, %v", rate, policy), func(t *testing.T) {
 				fault := func(ctx context.Context, pk string, write bool) error {

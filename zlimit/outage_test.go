@@ -135,6 +135,14 @@ func (l *load) run(d time.Duration) {
 	}
 }
 
+// outageRates returns rates in requests a second. Short runs leave out the highest, which has four in five of all requests.
+func outageRates() []int {
+	if testing.Short() {
+		return []int{50, 400}
+	}
+	return []int{50, 400, 2000}
+}
+
 // inOutage runs a load of 2 s, then one of 10 s with a fault, and one of 10 s after it, by stored limits that are due every 5 s.
 func inOutage(
 	t *testing.T, rate, names int, fault func(context.Context, string, bool) error, policy zlimit.FailurePolicy,
@@ -175,7 +183,7 @@ func TestOutage(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string, bool) error{
 		"silent": unanswered, "refused": refusedCall, "server errors": serverError, "throttles of the table": throttleOf(store.OfTable),
 	} {
-		for _, rate := range []int{50, 400, 2000} {
+		for _, rate := range outageRates() {
 			for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 				t.Run(fmt.Sprintf("%s, %d, %v", name, rate, policy), func(t *testing.T) {
 					inOutage(t, rate, 200, fault, policy, func(l *load, _ *distant, calls [3]int64, log *faulttest.Log) {

@@ -37,7 +37,7 @@ func buildEarlier(t *testing.T) string {
 	if err := run("..", "git", "--work-tree="+mustMake(t, source), "checkout", earlier, "--", "."); err != nil {
 		t.Fatal("the earlier version cannot be checked out")
 	}
-	if err := run(source, "go", "test", "-c", "-o", binary, "./zlimit"); err != nil {
+	if err := run(source, "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./zlimit"); err != nil {
 		t.Fatal("the earlier version cannot be built")
 	}
 	return binary

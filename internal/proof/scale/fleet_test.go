@@ -131,6 +131,9 @@ func TestFleetsInOutages(t *testing.T) {
 // TestFlashCrowd has a fleet ask for a bucket of one item three times as often as its key bears, at once. Its requests
 // wait and share writes until it is split. Nearly none fails, and few transactions are tried.
 func TestFlashCrowd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
 	c := caseOf(t, "hot: 1000 processes, 3000/s")
 	load := c.Load
 	load.For = 10 * time.Second
@@ -168,6 +171,9 @@ func TestOverloadedPartitions(t *testing.T) {
 // TestThrottledReads has a table serve fewer reads than a fleet needs for entities that are new to its processes. A
 // throttled read is asked again by the store alone: no request begins another beside it.
 func TestThrottledReads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
 	p := Default()
 	p.Partitions, p.PartitionReads = 4, 400
 	var next int
