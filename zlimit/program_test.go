@@ -25,7 +25,10 @@ type fleet struct {
 	procs   []*process
 	leases  []*held
 
+	lines map[string]*lineage // of the entities
+
 	remembers bool      // processes reject from memory
+	expires   bool      // buckets expire
 	disturbed time.Time // when limits or parents changed last
 
 	splits, merges             atomic.Int64 // of shards, by processes in the background
@@ -43,6 +46,10 @@ type process struct {
 type held struct {
 	*zlimit.Lease
 	entity string
+	at     time.Time
+	took   map[string]zlimit.Amounts // millitokens, of each entity that it has charged
+	more   bool                      // it took more later
+	doubt  bool                      // some of it is not known
 }
 
 // programTTL is how long a process goes by limits that it has read.
@@ -117,8 +124,10 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer memory.Close()
-		w := &fleet{t: t, clock: newClock(), witness: newWitness(store.Of(memory))}
-		opts := []zlimit.Option{zlimit.WithTuning(zlimit.Tuning{BucketTTL: rapid.SampledFrom([]int{-1, 7}).Draw(t, "lifetime")}), zlimit.WithConfigTTL(programTTL), zlimit.WithCallTimeout(time.Minute)}
+		w := &fleet{t: t, clock: newClock(), witness: newWitness(store.Of(memory)), lines: map[string]*lineage{}}
+		lifetime := rapid.SampledFrom([]int{-1, 7}).Draw(t, "lifetime")
+		w.expires = lifetime > 0
+		opts := []zlimit.Option{zlimit.WithTuning(zlimit.Tuning{BucketTTL: lifetime}), zlimit.WithConfigTTL(programTTL), zlimit.WithCallTimeout(time.Minute)}
 		if rapid.Bool().Draw(t, "exact") {
 			opts = append(opts, zlimit.WithFreshness(0))
 		}
@@ -146,6 +155,9 @@ func TestPrograms(t *testing.T) {
 		}
 		if err := first.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: drawLimits(t, "rpm", "tpm")}); err != nil {
 			t.Fatal(err)
+		}
+		for _, child := range programEntities {
+			w.family(child)
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			w.step(opts)
@@ -176,7 +188,8 @@ func (w *fleet) step(opts []zlimit.Option) {
 	for _, e := range programEntities {
 		counted[e] = w.counted(e)
 	}
-	op := rapid.IntRange(0, 18).Draw(t, "operation")
+	accounts := w.all()
+	op := rapid.IntRange(0, 20).Draw(t, "operation")
 	what := fmt.Sprintf("operation %d", op)
 	switch op {
 	case 0, 1, 2, 3, 4:
@@ -186,12 +199,16 @@ func (w *fleet) step(opts []zlimit.Option) {
 				consume[name] = n
 			}
 		}
+		parents := w.family(entity)
 		lease, err := p.limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 		what = fmt.Sprintf("acquire %v for %s: %v", consume, entity, err)
-		if err == nil {
-			w.leases = append(w.leases, &held{lease, entity})
-		}
 		w.repay(ctx, p)
+		if err == nil {
+			taken := &held{Lease: lease, entity: entity, at: w.clock.now(), took: map[string]zlimit.Amounts{}, doubt: lostBy(p.limiter) != lost}
+			if w.leases = append(w.leases, taken); !taken.doubt {
+				w.take(what, taken, parents, accounts)
+			}
+		}
 		if lostBy(p.limiter) == lost {
 			w.checkTaken(what, entity, before, consume, err)
 		}
@@ -226,6 +243,9 @@ func (w *fleet) step(opts []zlimit.Option) {
 		if err == nil {
 			w.checkSettled(what, lease.entity, counted, delta)
 		}
+		if err == nil && !lease.doubt {
+			w.checkAccounts(what, lease, accounts)
+		}
 	case 17, 18:
 		if len(w.leases) == 0 {
 			return
@@ -235,7 +255,16 @@ func (w *fleet) step(opts []zlimit.Option) {
 		for _, name := range slices.Sorted(maps.Keys(lease.Consumed())) {
 			more[name] = rapid.Int64Range(0, 20).Draw(t, "more")
 		}
-		what = fmt.Sprintf("consume %v more for %s: %v", more, lease.entity, lease.Consume(ctx, more))
+		parents := w.family(lease.entity)
+		lease.more = true
+		err := lease.Consume(ctx, more)
+		what = fmt.Sprintf("consume %v more for %s: %v", more, lease.entity, err)
+		for _, other := range w.procs {
+			w.repay(ctx, other)
+		}
+		if lease.doubt = lease.doubt || err != nil; !lease.doubt {
+			w.take(what, lease, parents, accounts)
+		}
 	case 8:
 		limits := drawLimits(t, []string{"rpm", "tpm", "x"}[:rapid.IntRange(1, 3).Draw(t, "limits")]...)
 		_ = p.limiter.Limits.Set(ctx, zlimit.Level{Entity: rapid.SampledFrom(append(programParents, programEntities...)).Draw(t, "of"), Resource: "gpt-4"}, zlimit.Config{Limits: limits}) // may be lost
@@ -278,7 +307,16 @@ func (w *fleet) step(opts []zlimit.Option) {
 		if _, err := p.limiter.Entities.Create(ctx, e); err != nil {
 			t.Fatal(err)
 		}
+		w.family(entity)
 		w.disturb()
+	case 19, 20:
+		if entity == "alone" {
+			return
+		}
+		parent := rapid.SampledFrom(append([]string{""}, programParents...)).Draw(t, "parent")
+		_, err := p.limiter.Entities.SetParent(ctx, entity, parent) // may be lost
+		what = fmt.Sprintf("move %s to %q: %v", entity, parent, err)
+		w.family(entity)
 	default:
 		w.procs[at] = w.start(p.skew, opts...)
 		if err := p.limiter.Close(); err != nil {

@@ -77,7 +77,7 @@ func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts
 	if err != nil {
 		t.Fatalf("acquire %v for %s after %v, which was told by %v: %v", consume, entity, e.RetryAfter(), e, err)
 	}
-	w.leases = append(w.leases, &held{lease, entity})
+	w.leases = append(w.leases, &held{Lease: lease, entity: entity, doubt: true})
 	w.check("acquire after a wait")
 }
 
@@ -147,7 +147,7 @@ func (w *fleet) finish(opts []zlimit.Option) {
 			case err != nil:
 				w.t.Fatalf("acquire %v for %s: %v", consume, entity, err)
 			default:
-				w.leases = append(w.leases, &held{lease, entity})
+				w.leases = append(w.leases, &held{Lease: lease, entity: entity, doubt: true})
 			}
 			w.check("the last requests")
 		}

@@ -161,7 +161,7 @@ func (c *customer) ask(ctx context.Context) {
 		return err
 	})
 	if err == nil && entity != "bursty" {
-		c.leases = append(c.leases, &held{lease, entity})
+		c.leases = append(c.leases, &held{Lease: lease, entity: entity})
 	}
 	if len(c.leases) > 1 {
 		c.settle(ctx, c.leases[0])

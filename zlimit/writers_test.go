@@ -53,6 +53,10 @@ var writers = map[string]func(ctx context.Context, p *writer) error{
 		_, err := p.limiter.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4"})
 		return err
 	},
+	"move to another parent": func(ctx context.Context, p *writer) error {
+		_, err := p.limiter.Entities.SetParent(ctx, "key-1", "other")
+		return err
+	},
 	"delete the entity": func(ctx context.Context, p *writer) error { return p.limiter.Entities.Delete(ctx, "key-1") },
 	"expire":            func(ctx context.Context, p *writer) error { return p.expire(ctx) },
 }
@@ -173,7 +177,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 			t.Errorf("%s: Close() = %v", name, err)
 		}
 	}()
-	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "other"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
 		if _, err := a.limiter.Entities.Create(ctx, e); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +201,8 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	skew = s.ahead
 
 	var hindrance error
-	a.before.set(func() { hindrance = writers[second](ctx, b) })
+	both := false
+	a.before.set(func() { hindrance, both = writers[second](ctx, b), true })
 	outcome := writers[first](ctx, a)
 	for _, err := range []error{outcome, hindrance} {
 		var exceeded *zlimit.ExceededError
@@ -216,11 +221,15 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	}
 	gone := s.absent || strings.Contains(name, "delete") || strings.Contains(name, "expire") // what is given back is lost, too
 	for limit, n := range held {
-		for _, entity := range []string{"key-1", "team"} {
-			if got := w.counted(entity, limit); got != float64(n) && !gone {
-				t.Errorf("%s: %s counts %v of %s, and the leases hold %d", name, entity, got, limit, n)
-			}
+		if got := w.counted("key-1", limit); got != float64(n) && !gone {
+			t.Errorf("%s: key-1 counts %v of %s, and the leases hold %d", name, got, limit, n)
 		}
+		if got := w.counted("team", limit) + w.counted("other", limit); got != float64(n) && !gone {
+			t.Errorf("%s: the parents count %v of %s, and the leases hold %d", name, got, limit, n)
+		}
+	}
+	if strings.Contains(name, "move") && both && !gone {
+		checkMoved(t, w, name, a, b)
 	}
 	mayOwe := strings.Contains(name, "debt") || strings.Contains(name, "debit") || strings.Contains(name, "lower") || strings.Contains(name, "of its own")
 	for _, state := range shardsOf(t, a.limiter) {
@@ -228,6 +237,22 @@ func runBefore(t *testing.T, s setting, first, second string) {
 			if l.Tokens < 0 && l.Name != "wcu" && !mayOwe {
 				t.Errorf("%s: %s owes %d", name, l.Name, -l.Tokens)
 			}
+		}
+	}
+}
+
+// checkMoved checks that leases of before a move are settled with the former parent, and that both processes charge the new one from now on.
+func checkMoved(t *testing.T, w *witness, name string, processes ...*writer) {
+	t.Helper()
+	takes := strings.Contains(name, "acquire") || strings.Contains(name, "consume") || strings.Contains(name, "limit")
+	if got := w.counted("other", "rpm") + w.counted("other", "tpm"); got != 0 && !takes {
+		t.Errorf("%s: a lease of before is settled with the new parent, which counts %v", name, got)
+	}
+	for _, p := range processes {
+		team, other := w.counted("team", "rpm"), w.counted("other", "rpm")
+		err := p.acquire(context.Background(), zlimit.Amounts{"rpm": 1})
+		if got := w.counted("other", "rpm"); w.counted("team", "rpm") != team || err == nil && got != other+1 {
+			t.Errorf("%s: then the new parent counts %v more, and the former one %v", name, got-other, w.counted("team", "rpm")-team)
 		}
 	}
 }

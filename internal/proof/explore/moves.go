@@ -93,6 +93,16 @@ func (k *kin) changed(w *witness, r *running, key store.Key, item expr.Item) {
 	}
 }
 
+// copied checks the copy of the parent in a bucket that tells of moves.
+func (k *kin) copied(w *witness, entity string, item expr.Item) {
+	if h := k.history[entity]; len(h) > 1 && item != nil {
+		copied, _, err := layout.ReadBucket(item)
+		if err == nil && copied.Moved > 0 && (copied.Moved >= int64(len(h)) || h[copied.Moved].parent != copied.Parent) {
+			w.blame("moves", "an item of %s tells of move %d, and names the parent %q", entity, copied.Moved, copied.Parent)
+		}
+	}
+}
+
 // made notes the buckets that a write makes by a former record, and checks what the copies of the items tell of moves.
 func (k *kin) made(w *witness, changes []change) {
 	for _, c := range changes {
@@ -128,6 +138,11 @@ func (k *kin) over(w *witness, r *running) {
 		if p := &h[i]; p.by == r || p.parent == r.Parent && p.moment < r.since {
 			if p.bound == 0 {
 				p.bound = w.done
+			}
+			for _, s := range w.shards[r.Entity] {
+				if s.Moved < int64(i) && k.behind[r.Entity] < r.since {
+					w.blame("moves", "%s: %q is done, and shard %d of %s tells of move %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved)
+				}
 			}
 			return
 		}
@@ -247,7 +262,7 @@ func moveGrammars() []Grammar {
 	limits := map[string][]zlimit.Limit{"": {day(10)}, "p": {day(12)}, "q": {day(8)}}
 	two := Initial{Parents: map[string]string{"p": "", "q": "", "c": "p"}, Limits: limits}
 	three := Initial{Parents: map[string]string{"p": "q", "q": "", "r": "", "c": "p"}, Limits: limits}
-	operator := []Op{moveTo("c", "q"), moveTo("c", ""), moveTo("c", "p"), set("q", day(20)), take("c", 2), pause}
+	operator := []Op{moveTo("c", "q"), moveTo("c", ""), moveTo("c", "p"), set("q", day(20)), take("c", 2), rollback, adjust(2), pause}
 	caller := []Op{take("c", 2), take("c", 8), rollback, adjust(2), adjust(-1), pause, expiry}
 	shards := []Op{take("c", 2), take("c", 5), rollback, split, merge, pause}
 	above := []Op{moveTo("p", "r"), moveTo("p", ""), moveTo("c", "q"), take("c", 2), pause}
@@ -255,7 +270,7 @@ func moveGrammars() []Grammar {
 	merged := append(slices.Clone(parted), merge) // which the process does not know
 	return []Grammar{
 		{Name: "moves, cold", Initial: two, Words: [2][]Op{operator, caller}},
-		{Name: "moves", Initial: two, Warm: [2][]Op{nil, know}, Words: [2][]Op{operator, caller}},
+		{Name: "moves", Initial: two, Warm: [2][]Op{know, know}, Words: [2][]Op{operator, caller}},
 		{Name: "moves, stale", Initial: two, Warm: [2][]Op{nil, look}, Words: [2][]Op{operator, caller}},
 		{Name: "moves, merged", Initial: two, Warm: [2][]Op{nil, merged}, Words: [2][]Op{operator, shards}},
 		{Name: "moves, parted", Initial: two, Warm: [2][]Op{nil, parted}, Words: [2][]Op{operator, shards}},

@@ -19,7 +19,7 @@ var knownMoves = []showing{
 // moveSweeps are those of moves. A move makes many calls: a test run has a part of the small ones alone.
 func moveSweeps(outages []Fate) []*Sweep {
 	all := []*Sweep{
-		{Name: "moves, 2 operations, strict", Operations: 2, Rounds: 60},
+		{Name: "moves, 2 operations, strict", Operations: 2, Rounds: 100},
 		{Name: "moves, 3 operations, loose", Operations: 3, Rounds: 1100, Bounds: Bounds{Loose: true}},
 	}
 	if *whole {

@@ -166,6 +166,7 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 		if s, ok := layout.ParseBucketKey(writes[i].Key); ok {
 			if (before[i] == nil) != (next == nil) || !before[i].Equal(next) {
 				changes = append(changes, w.changeOf(s, before[i], next))
+				w.kin.copied(w, s.Entity, next)
 			}
 			continue
 		}

@@ -1,0 +1,130 @@
+package zlimit_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A lineage tells which parents an entity has, and had.
+type lineage struct {
+	layout.Owner
+	ended map[string]time.Time // when a former one was last seen in the record
+}
+
+// family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A former one may be
+// charged by a process that goes by what it has read, and where a shard of the bucket does not tell of the move.
+func (w *fleet) family(entity string) (parents []string) {
+	ctx, ns, now := context.Background(), w.procs[0].limiter.NS(), w.clock.now()
+	line := w.lines[entity]
+	if line == nil {
+		line = &lineage{ended: map[string]time.Time{}}
+		w.lines[entity] = line
+	}
+	items, err := w.witness.Read(ctx, []store.Key{layout.EntityKey{NS: ns, Entity: entity}.Key()}, true)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var is layout.Owner
+	if items[0] != nil {
+		record, err := layout.DecodeEntity(items[0])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		is = record.Owner()
+	}
+	if is != line.Owner {
+		line.ended[line.Parent] = now
+		line.Owner = is
+	}
+	parents = []string{line.Parent}
+	shards, err := shardsIn(ctx, w.witness, ns, entity)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	behind := len(shards) == 0 || line.Generation == 0
+	for _, s := range shards {
+		behind = behind || s.Moved != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10
+	}
+	for parent, ended := range line.ended {
+		if behind && parent != line.Parent && now.Sub(ended) <= programTTL {
+			parents = append(parents, parent)
+		}
+	}
+	return parents
+}
+
+// since returns what the buckets of all entities have counted since, in millitokens.
+func (w *fleet) since(before map[string]zlimit.Amounts) map[string]zlimit.Amounts {
+	diff := map[string]zlimit.Amounts{}
+	for _, entity := range slices.Concat(programEntities, programParents) {
+		for limit, n := range w.counted(entity) {
+			if n -= before[entity][limit]; n != 0 && limit != bucket.WriteUnits {
+				if diff[entity] == nil {
+					diff[entity] = zlimit.Amounts{}
+				}
+				diff[entity][limit] = n
+			}
+		}
+	}
+	return diff
+}
+
+// all returns what the buckets of all entities have counted.
+func (w *fleet) all() map[string]zlimit.Amounts {
+	all := map[string]zlimit.Amounts{}
+	for _, entity := range slices.Concat(programEntities, programParents) {
+		all[entity] = w.counted(entity)
+	}
+	return all
+}
+
+// take notes what a lease has taken of each account, and checks that the parent is one of those that it may be charged to.
+func (w *fleet) take(what string, lease *held, parents []string, before map[string]zlimit.Amounts) {
+	for entity, amounts := range w.since(before) {
+		if entity != lease.entity && !slices.Contains(parents, entity) {
+			w.t.Fatalf("%s: %s is charged with %v, and the parents since are %q", what, entity, amounts, parents)
+		}
+		if lease.took[entity] == nil {
+			lease.took[entity] = zlimit.Amounts{}
+		}
+		for limit, n := range amounts {
+			lease.took[entity][limit] += n
+		}
+	}
+}
+
+// checkAccounts checks that a lease was settled with the accounts that it has charged, and gave none of them back more than it took. Where
+// no limit has changed since, and it took once, its parents get what the entity gets.
+func (w *fleet) checkAccounts(what string, lease *held, before map[string]zlimit.Amounts) {
+	diff := w.since(before)
+	above := zlimit.Amounts{}
+	for entity, amounts := range diff {
+		for limit, n := range amounts {
+			switch took := lease.took[entity][limit]; {
+			case entity != lease.entity && lease.took[entity] == nil && len(lease.took) > 1, n < 0 && -n > took:
+				w.t.Fatalf("%s: %s counts %d of %s, of which the lease has taken %d", what, entity, n, limit, took)
+			case entity != lease.entity:
+				above[limit] += n
+			}
+		}
+	}
+	mirrored := !w.expires && lease.at.After(w.disturbed) && !lease.more
+	for limit, took := range lease.took[lease.entity] {
+		sum := int64(0)
+		for entity, amounts := range lease.took {
+			if entity != lease.entity {
+				sum += amounts[limit]
+			}
+		}
+		if mirrored && sum == took && above[limit] != diff[lease.entity][limit] {
+			w.t.Fatalf("%s: %s counts %d of %s, and its parents %d: %v", what, lease.entity, diff[lease.entity][limit], limit, above[limit], maps.Clone(diff))
+		}
+	}
+}
