@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/sibling"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -14,7 +15,7 @@ func TestModesWithSibling(t *testing.T) {
 	f := newMixedFleet(t, 1, zlimit.WithMixedFleet(), zlimit.WithListing(true))
 	ctx, pair := context.Background(), zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 	newChains(t, f.l, []string{"org", "key-1"})
-	f.other.ask(t, f.clock.now(), map[string]any{"do": "create", "entity": "key-2", "parent": "org", "cascade": true})
+	f.other.Call(t, f.clock.now(), "create_entity", "key-2", sibling.Named{"parent_id": "org", "cascade": true})
 	if err := f.l.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("day", 1_000_000)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -28,17 +29,17 @@ func TestModesWithSibling(t *testing.T) {
 	}
 	for _, theirs := range []bool{false, true} {
 		soft := zlimit.PerMinute("day", 20).Soft()
-		f.set(theirs, []zlimit.Limit{soft}, map[string]any{"name": "day", "amount": 20, "soft": true})
+		f.set(theirs, []zlimit.Limit{soft}, sibling.Limit{"name": "day", "amount": 20, "soft": true})
 		f.clock.sleep(2 * time.Minute)
 		both("soft", 50, "admitted")
-		f.set(theirs, []zlimit.Limit{zlimit.PerMinute("day", 20)}, map[string]any{"name": "day", "amount": 20})
+		f.set(theirs, []zlimit.Limit{zlimit.PerMinute("day", 20)}, sibling.Limit{"name": "day", "amount": 20})
 		f.clock.sleep(2 * time.Minute)
 		both("hard again", 1, "rejected")
 		f.clock.sleep(10 * time.Minute)
 		turn := func(how string, change func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error)) {
 			t.Helper()
 			if theirs {
-				f.other.ask(t, f.clock.now(), map[string]any{"do": "switch", "how": how, "resource": "gpt-4"})
+				f.otherSwitches(how, zlimit.Level{Resource: "gpt-4"})
 			} else if _, err := change(ctx, zlimit.Level{Resource: "gpt-4"}, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -71,17 +72,7 @@ func TestModesWithSibling(t *testing.T) {
 	} {
 		for _, theirs := range []bool{step%2 == 0, step%2 != 0} { // the second one says what the first has said, and both have set each at last
 			if theirs {
-				what := map[string]any{"do": "cascade", "policy": nil}
-				if test.policy != zlimit.CascadeInherit {
-					what["policy"] = test.policy == zlimit.CascadeAlways
-				}
-				if test.at.Entity != "" {
-					what["entity"] = test.at.Entity
-				}
-				if test.at.Resource != "" {
-					what["resource"] = test.at.Resource
-				}
-				f.other.ask(t, f.clock.now(), what)
+				f.otherCharges(test.at, test.policy)
 			} else if err := f.l.Limits.Update(ctx, test.at, func(c *zlimit.Config) error {
 				c.Cascade = test.policy
 				return nil
@@ -91,7 +82,7 @@ func TestModesWithSibling(t *testing.T) {
 			f.clock.sleep(2 * time.Minute)
 			for i, entity := range []string{"key-1", "key-2"} {
 				before, want := f.charged("org"), int64(0)
-				f.other.ask(t, f.clock.now(), map[string]any{"do": "take", "entity": entity, "consume": map[string]int64{"day": 3}})
+				f.other.Take(t, f.clock.now(), sibling.Take{Entity: entity, Consume: map[string]int64{"day": 3}})
 				acquire(t, f.l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"day": 4}})
 				if test.charged[i] {
 					want = 7
@@ -102,6 +93,24 @@ func TestModesWithSibling(t *testing.T) {
 			}
 		}
 	}
+}
+
+// otherCharges has zae-limiter store whether a level charges the parent.
+func (f *mixedFleet) otherCharges(at zlimit.Level, policy zlimit.CascadePolicy) {
+	f.Helper()
+	method, what, arguments := "set", "resource", []any{at.Resource}
+	if at.Entity != "" {
+		what, arguments = "entity", []any{at.Entity}
+	}
+	if policy == zlimit.CascadeInherit {
+		method = "clear"
+	} else {
+		arguments = append(arguments, policy == zlimit.CascadeAlways)
+	}
+	if at.Entity != "" && at.Resource != "" {
+		arguments = append(arguments, at.Resource)
+	}
+	f.other.Call(f.T, f.clock.now(), method+"_"+what+"_cascade", arguments...)
 }
 
 // charged returns what the buckets of an entity have consumed.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/sibling"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -20,7 +21,7 @@ type mixedFleet struct {
 	*testing.T
 	clock  *clock
 	l      *zlimit.RateLimiter
-	other  *sibling
+	other  *sibling.Process
 	random *rand.Rand
 }
 
@@ -32,14 +33,14 @@ func newMixedFleet(t *testing.T, seed uint64, opts ...zlimit.Option) *mixedFleet
 	s := zlimit.StoreOn(dynamo.New(engine.Client(), table, layout.Table, withoutStream))
 	l := newLimiter(t, s, append(opts, zlimit.WithClock(c.now))...)
 	versioned{t, store.Of(s)}.write(zlimit.SchemaVersion, zlimit.ClientMinVersion, "0.17.0") // of an aggregator, for which zae-limiter asks
-	return &mixedFleet{t, c, l, newSibling(t, table, zlimit.DefaultNamespace), rand.New(rand.NewPCG(seed, 17))}
+	return &mixedFleet{t, c, l, sibling.Start(t, table, zlimit.DefaultNamespace), rand.New(rand.NewPCG(seed, 17))}
 }
 
 // set has one of the two store the limits of the resource.
-func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...map[string]any) {
+func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...sibling.Limit) {
 	f.Helper()
 	if theirs {
-		f.other.ask(f.T, f.clock.now(), map[string]any{"do": "set", "limits": described})
+		f.other.Call(f.T, f.clock.now(), "set_resource_defaults", "gpt-4", described)
 		return
 	}
 	if err := f.l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
@@ -51,9 +52,7 @@ func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...map[st
 func (f *mixedFleet) take(theirs bool, amount, back int64) string {
 	f.Helper()
 	if theirs {
-		return f.other.ask(f.T, f.clock.now(), map[string]any{
-			"do": "take", "consume": map[string]int64{"day": amount}, "back": map[string]int64{"day": back},
-		})
+		return f.other.Take(f.T, f.clock.now(), sibling.Take{Consume: map[string]int64{"day": amount}, Back: map[string]int64{"day": back}})
 	}
 	lease, err := f.l.Acquire(context.Background(), ask(zlimit.Amounts{"day": amount}))
 	switch {
@@ -70,13 +69,27 @@ func (f *mixedFleet) take(theirs bool, amount, back int64) string {
 	return "admitted"
 }
 
+// otherSwitches has zae-limiter disable a level, bypass it, or leave that to wider levels.
+func (f *mixedFleet) otherSwitches(how string, at zlimit.Level) {
+	f.Helper()
+	form := map[string]string{"disable": "disable_%s", "bypass": "bypass_%s", "leave": "clear_%s_disabled"}[how]
+	what, arguments := "resource", []any{at.Resource}
+	if at.Entity != "" {
+		what, arguments = "entity", []any{at.Entity}
+		if at.Resource != "" {
+			arguments = append(arguments, at.Resource)
+		}
+	}
+	f.other.Call(f.T, f.clock.now(), fmt.Sprintf(form, what), arguments...)
+}
+
 // TestSessionsWithSibling has zlimit and zae-limiter take of one session quota by turns. Both open sessions, which the other one
 // sees, and admit what is left of them.
 func TestSessionsWithSibling(t *testing.T) {
 	const amount, length = 20, time.Hour
 	for seed := range uint64(2) {
 		f := newMixedFleet(t, seed, zlimit.WithMixedFleet())
-		f.set(seed == 1, []zlimit.Limit{zlimit.Session("day", amount, length)}, map[string]any{"name": "day", "amount": amount, "session": length.Seconds()})
+		f.set(seed == 1, []zlimit.Limit{zlimit.Session("day", amount, length)}, sibling.Limit{"name": "day", "amount": amount, "session": length.Seconds()})
 		left, end := int64(amount), time.Time{}
 		outcomes := map[string]int{}
 		for step := range 40 {
@@ -106,7 +119,7 @@ func TestWindowsWithSibling(t *testing.T) {
 	for seed := range uint64(2) {
 		f := newMixedFleet(t, seed)
 		f.set(seed == 1, []zlimit.Limit{zlimit.PerMinute("day", 60).When("* 9-17 * * *", "x0.5").In("America/New_York")},
-			map[string]any{"name": "day", "amount": 60, "window": "* 9-17 * * *", "zone": "America/New_York", "scale": 0.5})
+			sibling.Limit{"name": "day", "amount": 60, "windows": []map[string]any{{"cron": "* 9-17 * * *", "tz": "America/New_York", "scale": 0.5}}})
 		zone, err := time.LoadLocation("America/New_York")
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +150,7 @@ func TestWindowsWithSibling(t *testing.T) {
 // TestSwitchesWithSibling has each of the two disable an entity, a resource, and an entity for a resource. The other one, which
 // knows the bucket, refuses the next request, and serves one a second after the level is enabled.
 func TestSwitchesWithSibling(t *testing.T) {
-	f := newMixedFleet(t, 1, zlimit.WithListing(true)) // zae-limiter finds the buckets of a resource by the index of the listing
+	f := newMixedFleet(t, 1, zlimit.WithMixedFleet()) // zae-limiter finds the buckets of a resource by the index
 	f.set(false, []zlimit.Limit{zlimit.PerMinute("day", 1000)})
 	ctx := context.Background()
 	for _, theirs := range []bool{false, true} {
@@ -151,14 +164,7 @@ func TestSwitchesWithSibling(t *testing.T) {
 			turn := func(how string) {
 				t.Helper()
 				if theirs {
-					what := map[string]any{"do": "switch", "how": how}
-					if at.Entity != "" {
-						what["entity"] = at.Entity
-					}
-					if at.Resource != "" {
-						what["resource"] = at.Resource
-					}
-					f.other.ask(t, f.clock.now(), what)
+					f.otherSwitches(how, at)
 					return
 				}
 				var err error
@@ -193,7 +199,7 @@ func TestByHandWithSibling(t *testing.T) {
 	const amount = 20
 	for seed := range uint64(2) {
 		f := newMixedFleet(t, seed, zlimit.WithMixedFleet())
-		f.set(seed == 1, []zlimit.Limit{zlimit.Cron("day", amount, "0 0 1 1 *", "UTC")}, map[string]any{"name": "day", "amount": amount, "cron": "0 0 1 1 *", "zone": "UTC"})
+		f.set(seed == 1, []zlimit.Limit{zlimit.Cron("day", amount, "0 0 1 1 *", "UTC")}, sibling.Limit{"name": "day", "amount": amount, "cron": "0 0 1 1 *", "zone": "UTC"})
 		ctx := context.Background()
 		left, outcomes := int64(amount), map[string]int{}
 		f.take(false, 1, 0)
@@ -205,7 +211,7 @@ func TestByHandWithSibling(t *testing.T) {
 			case 0:
 				for range 2 { // the second one changes nothing
 					if theirs {
-						f.other.ask(t, f.clock.now(), map[string]any{"do": "reset", "limits": []string{"day"}, "id": id})
+						f.other.Call(t, f.clock.now(), "reset_bucket", "key-1", "gpt-4", []string{"day"}, sibling.Named{"idempotency_key": id})
 					} else if _, err := f.l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: id}); err != nil {
 						t.Fatal(err)
 					}
@@ -216,7 +222,7 @@ func TestByHandWithSibling(t *testing.T) {
 				more := 1 + f.random.Int64N(5)
 				for range 2 {
 					if theirs {
-						f.other.ask(t, f.clock.now(), map[string]any{"do": "top up", "amounts": map[string]int64{"day": more}, "id": id})
+						f.other.Call(t, f.clock.now(), "top_up", "key-1", "gpt-4", map[string]int64{"day": more}, sibling.Named{"idempotency_key": id})
 					} else if _, err := f.l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"day": more}, OperationID: id}); err != nil {
 						t.Fatal(err)
 					}

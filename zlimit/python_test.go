@@ -1,78 +1,19 @@
 package zlimit_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/sibling"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
-
-// A sibling is zae-limiter in a process of its own.
-type sibling struct {
-	in  io.Writer
-	out *bufio.Scanner
-}
-
-// newSibling starts zae-limiter on a table. It skips the test where ZLIMIT_ZAE does not name a Python that has the package.
-func newSibling(t *testing.T, table, namespace string) *sibling {
-	t.Helper()
-	python := os.Getenv("ZLIMIT_ZAE")
-	if python == "" {
-		t.Skip("ZLIMIT_ZAE names no Python with zae-limiter 0.17")
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "testdata/zae.py", enginetest.Start(t).Endpoint(), table, namespace)
-	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_DEFAULT_REGION=us-east-1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
-			t.Error(err)
-		}
-	})
-	return &sibling{in, bufio.NewScanner(out)}
-}
-
-// ask has zae-limiter do something at a time, and returns its answer.
-func (s *sibling) ask(t *testing.T, at time.Time, what map[string]any) (answer string) {
-	t.Helper()
-	what["at"] = at.UnixMilli()
-	line, err := json.Marshal(what)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.in.Write(append(line, '\n')); err != nil {
-		t.Fatal(err)
-	}
-	if !s.out.Scan() {
-		t.Fatalf("zae-limiter ended: %v", s.out.Err())
-	}
-	if err := json.Unmarshal(s.out.Bytes(), &answer); err != nil {
-		t.Fatalf("zae-limiter answered %s", s.out.Bytes())
-	}
-	return answer
-}
 
 // TestQuotasWithSibling has zlimit and zae-limiter 0.17 take of one quota by turns, which either of them has stored. Both admit
 // what is left of the period, and no more.
@@ -88,7 +29,7 @@ func TestQuotasWithSibling(t *testing.T) {
 			opts = append(opts, zlimit.WithMixedFleet())
 		}
 		l := newLimiter(t, s, opts...)
-		other := newSibling(t, table, zlimit.DefaultNamespace)
+		other := sibling.Start(t, table, zlimit.DefaultNamespace)
 		const amount, cron, zone = 20, "0 */3 * * *", "America/New_York"
 		switch {
 		case seed < 2:
@@ -97,9 +38,9 @@ func TestQuotasWithSibling(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			other.ask(t, c.now(), map[string]any{"do": "set", "limits": []map[string]any{
+			other.Call(t, c.now(), "set_resource_defaults", "gpt-4", []sibling.Limit{
 				{"name": "day", "amount": amount, "cron": cron, "zone": zone}, {"name": "rpm", "amount": 60},
-			}})
+			})
 		}
 		times, err := calendar.Parse(cron, zone)
 		if err != nil {
@@ -116,9 +57,7 @@ func TestQuotasWithSibling(t *testing.T) {
 			back := random.Int64N(take + 1)
 			answer := "admitted"
 			if random.IntN(2) == 0 {
-				answer = other.ask(t, c.now(), map[string]any{
-					"do": "take", "consume": map[string]int64{"day": take, "rpm": 1}, "back": map[string]int64{"day": back},
-				})
+				answer = other.Take(t, c.now(), sibling.Take{Consume: map[string]int64{"day": take, "rpm": 1}, Back: map[string]int64{"day": back}})
 			} else {
 				lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"day": take, "rpm": 1}))
 				switch {
@@ -158,14 +97,14 @@ func TestMovesWithSibling(t *testing.T) {
 	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithMixedFleet())
 	newChains(t, l, []string{"one", "key-1"}, []string{"two"})
 	setSystem(t, l, zlimit.PerDay("day", 1000), zlimit.PerDay("rpm", 1000))
-	other := newSibling(t, table, zlimit.DefaultNamespace)
+	other := sibling.Start(t, table, zlimit.DefaultNamespace)
 	want := map[string]int64{}
 	for step, parent := range []string{"one", "two", "", "one"} {
 		if _, err := l.Entities.SetParent(ctx, "key-1", parent); err != nil {
 			t.Fatal(err)
 		}
 		for take := range int64(3) {
-			if answer := other.ask(t, c.now(), map[string]any{"do": "take", "amount": 5 + take, "back": take}); answer != "admitted" {
+			if answer := other.Take(t, c.now(), sibling.Take{Consume: map[string]int64{"day": 5 + take}, Back: map[string]int64{"day": take}}); answer != "admitted" {
 				t.Fatalf("step %d: zae-limiter is %s", step, answer)
 			}
 			acquire(t, l, ask(zlimit.Amounts{"day": 2}))

@@ -153,7 +153,7 @@ func newTables(t *testing.T) *engineTables {
 	}
 	w.config = Config{
 		Source: dynamo.New(client, w.old, store.Table{TTL: "ttl"}, createOld, dynamo.Streams(streams)), Target: target, SourceName: "dynamodb:" + w.old,
-		Rules: Rules{NS: "AAAAAAAAAAA", Windows: Windows}, SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion,
+		Rules: Rules{NS: "AAAAAAAAAAA", Windows: Windows}, SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, ClientVersion: zlimit.Version,
 		Quiet: 2 * time.Second, Poll: 100 * time.Millisecond,
 	}
 	return w

@@ -87,7 +87,7 @@ func (e *RefusedError) version(c *Config, item expr.Item) (current bool) {
 	if err != nil {
 		return false
 	}
-	if !found.Admits(c.SchemaVersion, c.ClientMinVersion) {
+	if !found.Admits(c.SchemaVersion, c.ClientVersion) {
 		e.ClientMin = found.ClientMinVersion
 	}
 	return found.SchemaVersion == c.SchemaVersion

@@ -39,7 +39,7 @@ func TestRefusedSources(t *testing.T) {
 				fill(t, source, []expr.Item{layout.VersionKey{}.Key().Join(version("0.10.0", "0.0.0"))})
 				fill(t, source, test.items)
 				c := Config{
-					Source: source, Target: target, SourceName: "source", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0",
+					Source: source, Target: target, SourceName: "source", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", ClientVersion: "0.16.0",
 					Rules: Rules{NS: "other"}, Offline: true,
 				}
 				check := func(what string, err error) {

@@ -55,7 +55,8 @@ type Config struct {
 	Namespace  string // the name of the namespace for items without one; for plans, and in place
 	Offline    bool   // the source is not written meanwhile, so that its change stream is not needed
 
-	SchemaVersion, ClientMinVersion string // of the target, once the migration is finished
+	SchemaVersion, ClientMinVersion string // of the target, once the migration is finished; a later one where the source has it
+	ClientVersion                   string // of programs that are to use the target: a source that asks for later ones is refused
 
 	Segments int           // parts of the scan, which are worked on at once; 16 by default
 	Page     int           // items that are read between two checkpoints of a part; 200 by default

@@ -355,7 +355,7 @@ func (w *testbed) change() {
 // config returns the config of a run of a process.
 func (w *testbed) config(p *process) Config {
 	c := Config{
-		SourceName: "dynamodb:old", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", Segments: 2, Page: 5, Term: time.Minute,
+		SourceName: "dynamodb:old", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", ClientVersion: "0.17.1", Segments: 2, Page: 5, Term: time.Minute,
 	}
 	if w.place != nil {
 		c.Source, c.InPlace, c.Namespace, c.Rules = p.wrap(w.place), true, "default", Rules{Windows: Windows}

@@ -130,7 +130,8 @@ func migrationConfig(sh *shell.Shell, o *migration, source, target store.Store) 
 		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate, Quiet: o.quiet,
 		InPlace: o.inPlace, Namespace: sh.Namespace,
 		Rules:         migrate.Rules{Cascade: o.cascade, Windows: o.windows},
-		SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, Now: sh.Now, Sleep: sh.Sleep,
+		SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, ClientVersion: zlimit.Version,
+		Now: sh.Now, Sleep: sh.Sleep,
 	}
 }
 
