@@ -113,9 +113,9 @@ func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark()),
 
 // note plans the notes of an item about its quotas.
 func (p *Plan) note(s *State, e edge) {
-	switch e.next {
-	case s.ValidUntil:
-	case 0:
+	switch {
+	case e.next == s.ValidUntil && !s.Changed:
+	case e.next == 0:
 		p.step(Steady, "")
 	default:
 		p.step(Edge, "", e.next)

@@ -35,7 +35,7 @@ type State struct {
 	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
 	Stands     bool    // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Disabled   bool    // requests are refused
-	Changed    bool    // another program has changed limits: balances may be above their capacities until that program writes again
+	Changed    bool    // another program has changed limits: balances may be above their capacities until the next write with a refill
 }
 
 // led returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see

@@ -301,9 +301,9 @@ func (c *Config) until(shards []*State, p *Params, available int64, needs func(c
 // untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then. While no session is open, a
 // session quota is full at whatever capacity holds.
 func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64) int64, now int64) int64 {
-	at, r, holds := now, p.rule(), false
+	at, r, holds, soon := now, p.rule(), false, 2
 	r.each(func(r rule) { holds = holds || needs(r.capacity) <= r.capacity })
-	for range maxStretches {
+	for i := range maxStretches {
 		next := p.renewsAfter(shards, at)
 		if p.Session > 0 {
 			_, _, end := r.at(at)
@@ -315,8 +315,17 @@ func (c *Config) untilAnew(shards []*State, p *Params, needs func(capacity int64
 		if at = next; c.available(shards, p, &Demand{}, at) >= needs(r.capacityAt(at)) {
 			return at - now
 		}
-		if !holds && at >= p.grant.Until { // it was the grant that could
+		if at < p.grant.Until {
+			continue
+		}
+		if !holds { // it was the grant that could
 			return Never
+		}
+		if i >= soon { // all of these times may be in windows that hold too little
+			if p.Times != nil && !r.mayRenew(needs, p.Times) {
+				return Never
+			}
+			soon = maxStretches
 		}
 	}
 	if p.Times != nil && !r.mayRenew(needs, p.Times) {

@@ -207,3 +207,17 @@ func BenchmarkNext(b *testing.B) {
 		}
 	})
 }
+
+// TestYearsOfRules goes through the ends of years in which the database has rules for zones, and no list of changes. Package time ends such
+// leap years a day early.
+func TestYearsOfRules(t *testing.T) {
+	for _, zone := range append(zonesOfTests, "Pacific/Auckland") {
+		times, err := Parse("0 0 * * *", zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, year := range []int{2037, 2038, 2040, 2044, 2071, 2096, 2100} {
+			walk(t, times, time.Date(year, 12, 29, 3, 0, 0, 0, time.UTC).Unix(), time.Date(year+1, 1, 3, 3, 0, 0, 0, time.UTC).Unix())
+		}
+	}
+}

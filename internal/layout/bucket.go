@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -46,6 +47,12 @@ func ReadState(item expr.Item) (bucket.State, error) {
 func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	it, err := DecodeBucket(item)
 	wrong := Readable(err)
+	if wrong != nil {
+		if started := started(item); len(started) < len(item) {
+			it, err = DecodeBucket(started)
+			wrong = Readable(err)
+		}
+	}
 	if wrong == nil {
 		if later := it.refuseLater(); later != nil {
 			err = later
@@ -58,6 +65,26 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	_, marked := item.Lookup(validUntilAttribute)
 	_, disabled := item.Lookup(disabledAttribute)
 	return &it, it.state(marked, disabled), err
+}
+
+// started returns an item without the limits that another program has added and nobody has taken of: they have parameters, and neither a
+// balance nor a count. The next write with a refill starts them.
+func started(item expr.Item) expr.Item {
+	added := map[string]bool{}
+	for _, a := range item {
+		if rest, ok := strings.CutPrefix(a.Name, "b_"); ok {
+			if name, field := cutMember(rest); field == "cp" {
+				_, has := item.Lookup("b_" + name + "_tk")
+				_, counts := item.Lookup("b_" + name + "_tc")
+				added[name] = !has && !counts
+			}
+		}
+	}
+	return slices.DeleteFunc(item.Clone(), func(a expr.Attribute) bool {
+		rest, ok := strings.CutPrefix(a.Name, "b_")
+		name, _ := cutMember(rest)
+		return ok && added[name]
+	})
 }
 
 // Readable returns an error of a decoder for a caller that shows or counts an item, and neither obeys nor writes it. It

@@ -182,7 +182,7 @@ type Bucket struct {
 	// them, or for UTC
 	Zone string
 	// vu: when the first of the quotas is full anew, the first window begins or ends, or a grant ends, epoch
-	// milliseconds; 0 after a change of limits by another program, until a write with a refill
+	// milliseconds; 0 after a change of limits by another program, until the next write with a refill
 	ValidUntil int64
 	// xu: up to when quotas were made full anew, in a bucket whose stamp was set back since, epoch milliseconds
 	Crossed  int64

@@ -65,7 +65,11 @@ func start(t *testing.T, arguments ...string) *Process {
 			t.Error(err)
 		}
 	})
-	return &Process{in, bufio.NewScanner(out)}
+	p := &Process{in, bufio.NewScanner(out)}
+	if !p.out.Scan() {
+		t.Fatalf("zae-limiter did not start: %v", p.out.Err())
+	}
+	return p
 }
 
 // A Take is a request, and what its lease gives back at the end. Empty are the entity key-1, the resource gpt-4, and the

@@ -52,6 +52,7 @@ def main(endpoint, table, namespace, new):
         namespace, stack=table, endpoint_url=endpoint, region="us-east-1", config_cache_ttl=0, rejection_cache_ttl=0
     )
     limiter = SyncRateLimiter(repository=repository, speculative_writes=True)
+    print('"ready"', flush=True)
     for line in sys.stdin:
         ask = json.loads(line, object_hook=limit_of)
         clock = ask["at"] / 1000

@@ -59,7 +59,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 func (m *Migration) open(ctx context.Context, v *Verification) error {
 	m.ledger.mu.Lock()
 	defer m.ledger.mu.Unlock()
-	more := []store.Write{m.ledger.version(layout.Later(m.config.ClientMinVersion, v.Clients))}
+	more := []store.Write{m.ledger.version(v.Clients)}
 	if m.derivation.rules.NS != "" && !v.kept {
 		if len(v.resources) > 0 {
 			it := layout.ResourceRegistry{

@@ -494,17 +494,20 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestMigratedKinds has limits with windows in the source: the target is for clients that obey them.
+// TestMigratedKinds has limits with windows in the source, and others: the target is for clients that obey them. It is for no older ones than
+// the source is, whose moves leave nothing else behind.
 func TestMigratedKinds(t *testing.T) {
 	for way, newTestbed := range worlds {
 		for name, test := range map[string]struct {
 			attribute expr.Attribute
 			client    string
+			source    string
 		}{
-			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.14.0"},
-			"a session quota":             {expr.Attribute{Name: "w_tokens_rsa", Value: expr.N(18000)}, "0.15.0"},
-			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.17.1"},
-			"limits that older ones know": {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.10.0"},
+			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.14.0", "0.0.0"},
+			"a session quota":             {expr.Attribute{Name: "w_tokens_rsa", Value: expr.N(18000)}, "0.15.0", "0.0.0"},
+			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.17.1", "0.17.0"},
+			"limits that older ones know": {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.10.0", "0.0.0"},
+			"moved entities":              {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.17.0", "0.17.0"},
 		} {
 			t.Run(way+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -521,6 +524,7 @@ func TestMigratedKinds(t *testing.T) {
 					item := level.Key.Key().Join(level.Encode())
 					item.Set(test.attribute.Name, test.attribute.Value)
 					w.add(item)
+					w.put(layout.VersionKey{}.Key(), func(item *expr.Item) { item.Set("client_min_version", expr.S(test.source)) })
 					w.add(usage.Key.Key().Join(usage.Encode()))
 					if err := w.run(&process{}); err != nil {
 						t.Fatal(err)

@@ -106,6 +106,7 @@ var forms = []struct {
 	{currentRecord, parses(layout.ParseProvisionerKey)},
 	{currentRecord, parses(layout.ParseProvisionerPartKey)},
 	{currentRecord, parses(layout.ParseOperationKey)},
+	{currentRecord, isOwed},
 	{currentRecord, parses(layout.ParseDueHourKey)},
 	{currentRecord, parses(layout.ParseNamespaceKey)},
 	{currentRecord, parses(layout.ParseNamespaceIDKey)},
@@ -114,6 +115,11 @@ var forms = []struct {
 	{ownRecord, parses(layout.ParseStreamLeaseKey)},
 	{ownRecord, parses(layout.ParseMigrationKey)},
 	{ownRecord, parses(layout.ParseMigrationPartKey)},
+}
+
+// isOwed reports whether a key is of work that the provisioner of zae-limiter owes to buckets.
+func isOwed(key store.Key) bool {
+	return strings.HasSuffix(key.PK, "/SYSTEM#") && strings.HasPrefix(key.SK, "#PROVISIONER#PENDING#")
 }
 
 // recordOf returns the kind of the item with a key.

@@ -20,7 +20,7 @@ type Verification struct {
 	Differences []string         // the first of them
 	Different   int64            // items that are missing, or not as they should be
 	Losses      map[string]int64 // items and fields without a place in the target, by reason
-	Clients     string           // the version of the oldest client that obeys all of the target; "" for every one
+	Clients     string           // the version of the oldest client that obeys all of the target, and for which the source is
 	Moving      int64            // groups that changed while they were compared, and were compared again
 
 	missing   int64            // those of the different items that are missing
@@ -53,6 +53,7 @@ type verifier struct {
 
 func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
 	v := &Verification{Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
+	v.Clients = layout.Later(vf.config.ClientMinVersion, clientsOf(layout.VersionKey{}.Key().Join(vf.ledger.record.Before)))
 	last := ""
 	for s := (store.Scan{Limit: vf.config.Page, Consistent: true}); ; {
 		page, err := vf.verifyPage(ctx, v, s, &last)
@@ -96,11 +97,21 @@ func (vf *verifier) verifyPage(ctx context.Context, v *Verification, q store.Sca
 		if vf.derivation.isOwn(store.KeyOf(item)) {
 			continue
 		}
+		v.Clients = layout.Later(v.Clients, clientsOf(item)) // moves of entities, and top-ups of quotas, ask for clients and leave no other trace
 		if err := vf.verifyItem(ctx, v, item, last, counts); err != nil {
 			return page, err
 		}
 	}
 	return page, nil
+}
+
+// clientsOf returns the version of the oldest client for which a version record has the table, "" for another item.
+func clientsOf(item expr.Item) string {
+	it, err := layout.DecodeVersion(item)
+	if err != nil {
+		return ""
+	}
+	return it.ClientMinVersion
 }
 
 func (dv *derivation) expired(item expr.Item) bool {

@@ -1,7 +1,6 @@
 package migrations
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/migrate"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func statusCommand(sh *shell.Shell) *cobra.Command {
@@ -193,7 +191,7 @@ undone; when it is interrupted, the same command goes on with it.`,
 						if o.inPlace {
 							showDeleted(p, dsn)
 						}
-						p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, cmp.Or(v.Clients, zlimit.ClientMinVersion))
+						p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, v.Clients)
 					}
 				})
 				if err != nil {

@@ -295,7 +295,7 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 	}
 	switch {
 	case p.Current():
-		page.Linef("%s has the layout of zlimit already: programs may open it as it is", from)
+		page.Linef("%s has the layout of zlimit already: programs may open it as it is, and a new table gets other indexes alone", from)
 	case p.Foreign():
 		page.Linef("%s holds nothing that zae-limiter wrote, in %s items%s", from, show.Grouped(p.Items), about)
 	default:
@@ -306,7 +306,7 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 		rows = append(rows, []string{s.Shape.String(), show.Grouped(s.Items)})
 	}
 	page.Table([]string{"form", "items>"}, rows)
-	if p.Current() {
+	if p.Current() && p.InPlace {
 		page.Linef("nothing is to migrate")
 		return
 	}
@@ -475,7 +475,7 @@ func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn s
 		return err
 	}
 	switch {
-	case p.Current() || p.Foreign():
+	case p.Current() && o.inPlace || p.Foreign():
 		return errors.New("there is nothing to migrate")
 	case p.Refused != nil:
 		return p.Refused
