@@ -443,15 +443,17 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 }
 
 // TestVectors has a limiter ask for each bucket after each call of zae-limiter 0.17.0, on the items as they were then. It knows
-// whatever these buckets and their levels hold, and refuses none of them by name.
+// whatever these buckets and their levels hold, and refuses none of them by name. Where there is no bucket yet, it asks at each level.
 func TestVectors(t *testing.T) {
-	served, asked, covered := 0, map[string]int{}, 0
+	served, asked := 0, map[string]int{}
+	var unlimited []string
 	for name, calls := range loadVectors(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			items := map[string]map[string]map[string]any{}
+			items, now := map[string]map[string]map[string]any{}, int64(0)
 			for _, call := range calls {
 				before := served
+				now = max(now, call.AtMS) // a call without a time comes right after the one before
 				for _, it := range call.Items {
 					if it.Before != nil {
 						delete(items, it.Before["PK"]["S"].(string)+"|"+it.Before["SK"]["S"].(string))
@@ -460,22 +462,24 @@ func TestVectors(t *testing.T) {
 						items[it.After["PK"]["S"].(string)+"|"+it.After["SK"]["S"].(string)] = it.After
 					}
 				}
-				for _, bucket := range items {
-					if bucket["SK"]["S"] != "#STATE" || call.AtMS == 0 || strings.Contains(bucket["b_wcu_tk"]["N"].(string), "-") {
-						continue
-					}
-					entity, resource := bucket["entity_id"]["S"].(string), bucket["resource"]["S"].(string)
-					s := newMemory(t)
-					l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return time.UnixMilli(call.AtMS) }))
-					for _, other := range items {
-						pk, sk := other["PK"]["S"].(string), other["SK"]["S"].(string)
+				open := func() *zlimit.RateLimiter {
+					l := newLimiter(t, newMemory(t), zlimit.WithClock(func() time.Time { return time.UnixMilli(now) }))
+					for _, item := range items {
+						pk, sk := item["PK"]["S"].(string), item["SK"]["S"].(string)
 						if strings.HasPrefix(pk, "_/") || !strings.HasPrefix(sk, "#STATE") && !strings.HasPrefix(sk, "#CONFIG") && sk != "#META" {
 							continue // registries, the version and usage
 						}
 						_, rest, _ := strings.Cut(pk, "/")
-						key := store.Key{PK: l.NS() + "/" + rest, SK: sk}
-						put(t, l, key, itemOf(t, other))
+						put(t, l, store.Key{PK: l.NS() + "/" + rest, SK: sk}, itemOf(t, item))
 					}
+					return l
+				}
+				for _, bucket := range items {
+					if bucket["SK"]["S"] != "#STATE" || strings.Contains(bucket["b_wcu_tk"]["N"].(string), "-") {
+						continue
+					}
+					entity, resource := bucket["entity_id"]["S"].(string), bucket["resource"]["S"].(string)
+					l := open()
 					limit := ""
 					for _, name := range slices.Sorted(maps.Keys(bucket)) {
 						if rest, ok := strings.CutPrefix(name, "b_"); ok && strings.HasSuffix(rest, "_tk") && rest != "wcu_tk" {
@@ -490,7 +494,7 @@ func TestVectors(t *testing.T) {
 					switch {
 					case errors.As(err, new(*zlimit.UnsupportedError)):
 						t.Errorf("after %q the bucket of %s and %s is refused: %v", call.Call, entity, resource, err)
-					case mode == "disabled" && !errors.Is(err, zlimit.ErrDisabled), amount > 1 && err != nil:
+					case mode == "disabled" && !errors.Is(err, zlimit.ErrDisabled), amount > 1 && err != nil, errors.As(err, new(*zlimit.ItemError)):
 						t.Errorf("after %q the %s bucket of %s and %s has %v", call.Call, mode, entity, resource, err)
 					case mode != "disabled" && bucket["cascade"]["BOOL"] == true:
 						mode = "cascade"
@@ -506,14 +510,38 @@ func TestVectors(t *testing.T) {
 					asked[mode]++
 					served++
 				}
-				if served > before {
-					covered++
+				for _, level := range items {
+					if served > before || !strings.HasPrefix(level["SK"]["S"].(string), "#CONFIG") {
+						continue // no bucket is as the call has left it
+					}
+					limit, entity := "", "new"
+					for _, name := range slices.Sorted(maps.Keys(level)) {
+						if of, ok := strings.CutSuffix(name, "_cp"); ok {
+							limit = of[len("l_"):]
+						}
+					}
+					if level["entity_id"] != nil {
+						entity = level["entity_id"]["S"].(string)
+					}
+					lease, err := open().Acquire(ctx, zlimit.Request{Entity: entity, Resource: level["resource"]["S"].(string), Consume: zlimit.Amounts{limit: 1}})
+					if err != nil || len(lease.Statuses()) == 0 {
+						t.Errorf("after %q a request for the level %v has %v", call.Call, level, err)
+					}
+					asked["level"]++
+					served++
+				}
+				if served == before {
+					unlimited = append(unlimited, call.Call)
 				}
 			}
 		})
 	}
-	t.Logf("%d calls leave a bucket that was asked for: %v", covered, asked)
-	for _, mode := range []string{"enforced", "soft", "bypass", "disabled", "cascade", "no cascade"} {
+	slices.Sort(unlimited)
+	if diff := cmp.Diff([]string{"create alice child", "create bob", "create org", "start", "start"}, unlimited); diff != "" {
+		t.Errorf("calls that leave neither a bucket nor a level, (-want +got):\n%s", diff)
+	}
+	t.Logf("asked for: %v", asked)
+	for _, mode := range []string{"level", "enforced", "soft", "bypass", "disabled", "cascade", "no cascade"} {
 		if asked[mode] == 0 {
 			t.Errorf("no bucket was asked for that is %s", mode)
 		}
