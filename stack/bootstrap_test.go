@@ -29,7 +29,7 @@ import (
 func buildFor(t *testing.T, architecture string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "zlimit")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-o", path, "../cmd/zlimit")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-tags", "lambda.norpc", "-o", path, "../cmd/zlimit")
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+architecture, "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
