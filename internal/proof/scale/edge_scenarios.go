@@ -143,7 +143,8 @@ func switches() Scenario {
 	}
 	s := Scenario{
 		Name: "switch", Title: "A kill switch for a resource of a million entities",
-		Text: "100 processes are asked 500 times a second for 100,000 buckets: a walk of a million takes ten times as long, and as many units a bucket. After ten seconds an operator disables their resource. Processes " +
+		Text: "100 processes are asked 500 times a second for 100,000 buckets. A walk of a million was run once: it took 686 seconds, 1.02 write units " +
+			"and 5.75 read units a bucket, left none open, and the last request was admitted after 38.7 seconds. After ten seconds an operator disables their resource. Processes " +
 			"that read the limits anew refuse within a minute, `WithConfigTTL`. The walk has the others refuse sooner, bucket by bucket, and tells " +
 			"other programs. It scans the table in 16 segments. In the second row the walk ends halfway, and a second one goes on: it reads all, and " +
 			"stamps what is left. Units are those of requests as well. With 64 stamps at once, their reads of " +
