@@ -100,7 +100,7 @@ func (w *witness) judgeTake(r *running) {
 		return
 	}
 	for at, n := range r.net {
-		if n < 0 || n > w.kin.most(r, at)*1000 {
+		if n < 0 || n > w.kin.most(r, at)*1000 && r.returns == 0 {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
 		}
 		if gone := w.gone[at] != r.held[at].born; n != 0 && !admitted && !doubt && !gone {
@@ -139,6 +139,7 @@ func (w *witness) isCharged(r *running, way ancestry) (wrong account, ok bool) {
 			own := r.own(entity, limit) > 0
 			switch {
 			case n == asked*1000 && (own || sometimes):
+			case n > asked*1000 && r.returns > 0: // what is too much is given back later, see mayOwe
 			case n == 0 && !own && !always:
 			default:
 				return account{entity, limit}, false
@@ -265,7 +266,7 @@ func (r *running) owes(at account, gone int) bool {
 
 // mayOwe is owes also for a request with a write that is unknown, which nobody gives back: its other writes may be due.
 func (r *running) mayOwe(at account, gone int) bool {
-	keeps := r.err != nil || r.way != nil && r.way.asks(&r.Op)[at.entity] == nil
+	keeps := r.err != nil || r.way != nil && r.net[at] > r.way.asks(&r.Op)[at.entity][at.limit]*1000
 	return r.judged && r.Kind == Take && keeps && r.returns > 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
 }
 
