@@ -228,6 +228,79 @@ func TestDebtOfShares(t *testing.T) {
 	})
 }
 
+// TestCorrectionOfASplitShare charges more for a lease whose tokens are from the shares of three shards. The fourth one, of which it has tokens
+// of another limit, comes first among its parts, and has nothing left of the share. The share is charged all the same.
+func TestCorrectionOfASplitShare(t *testing.T) {
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100).Share("batch", 20), zlimit.PerDay("rps", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rps": 1}))
+	split(t, l)
+	split(t, l)
+	left := func() int64 {
+		first, _, _ := total(storedShards(t, l, "key-1")[:1], "rpd/batch")
+		return first
+	}
+	for left() > 0 { // the first shard is drawn sooner or later
+		if lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 5})); left() > 0 {
+			if err := lease.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 80})) // all of the rest
+	lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 12, "rps": 1}))
+	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 6}), lease.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	shards := storedShards(t, l, "key-1")
+	rest, _, _ := total(shards, "rpd")
+	if share, _, _ := total(shards, "rpd/batch"); rest != 0 || share != -3_000 {
+		t.Errorf("the rest has %d and the share %d, want 0 and -3000", rest, share)
+	}
+}
+
+// TestResetOfChangedShares resets a bucket whose shares were changed since its last request. Each share is full then, and one that is gone adds
+// nothing. A top-up has a new share begin empty, as a request does.
+func TestResetOfChangedShares(t *testing.T) {
+	for _, change := range [][2][2]int{{{0, 0}, {30, 0}}, {{30, 0}, {0, 0}}, {{60, 0}, {30, 0}}, {{60, 0}, {0, 30}}} {
+		for _, items := range []int{1, 2} {
+			l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(newClock().now), zlimit.WithConfigTTL(0))
+			set := func(of [2]int) {
+				limit := zlimit.PerDay("rpd", 100)
+				for i, percent := range of {
+					if percent > 0 {
+						limit = limit.Share([]string{"a", "b"}[i], percent)
+					}
+				}
+				setSystem(t, l, limit)
+			}
+			set(change[0])
+			acquire(t, l, ask(zlimit.Amounts{"rpd": 20}))
+			if items > 1 {
+				split(t, l)
+			}
+			set(change[1])
+			whole := zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4"}
+			done, err := l.Limits.Reset(t.Context(), whole)
+			if err != nil || done.Limits[0].After.Tokens() != 100 {
+				t.Errorf("%v of %d items: Reset() = %+v, %v, want 100 afterwards", change, items, done, err)
+			}
+			acquire(t, l, ask(zlimit.Amounts{"rpd": int64(100 - change[1][0] - change[1][1])}))
+			for i, percent := range change[1] {
+				if percent > 0 {
+					acquire(t, l, as([]string{"a", "b"}[i], zlimit.Amounts{"rpd": int64(percent)}))
+				}
+			}
+			reject(t, l, ask(zlimit.Amounts{"rpd": 1}))
+			set([2]int{0, 50})
+			added, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 5}})
+			if err != nil || added.Limits[0].After.Tokens() != 5 {
+				t.Errorf("%v of %d items: TopUp() = %+v, %v, want 5 afterwards", change, items, added, err)
+			}
+		}
+	}
+}
+
 // TestSharesThatFill has a process know a share as empty to which another one gives back. Its next requests take of the share all the same,
 // alone and together, by an old stamp and by a new one, so that the others have their part.
 func TestSharesThatFill(t *testing.T) {

@@ -93,6 +93,18 @@ func Rejoin(params []Params) []Params {
 	return params
 }
 
+// Redivide gives limits that are stored the parts that they have there, and no others.
+func (c *Config) Redivide(stored *Config) {
+	c.Params = slices.DeleteFunc(c.Params, func(p Params) bool {
+		return IsPart(p.Name) && stored.of(p.Name) == nil && stored.of(LimitOf(p.Name)) != nil
+	})
+	for _, p := range stored.Params {
+		if IsPart(p.Name) && c.of(p.Name) == nil && c.of(LimitOf(p.Name)) != nil {
+			c.Params = append(c.Params, p)
+		}
+	}
+}
+
 // part returns the part of a limit that is guaranteed to a priority, nil for none.
 func (c *Config) part(limit, priority string) *Params {
 	for i := range c.Params {

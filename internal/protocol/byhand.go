@@ -162,7 +162,7 @@ func namesOf(params []bucket.Params) (names []string) {
 }
 
 // byHand returns the limits for the shards of a view by hand: they keep their own, and take on the stored parameters of
-// these names. The requests of a bucket may bring limits of their own, of which nothing is stored.
+// these names, and their shares. The requests of a bucket may bring limits of their own, of which nothing is stored.
 func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	c := al.items.keep(v.states[0])
 	for _, s := range v.states {
@@ -181,6 +181,7 @@ func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 			}
 		}
 	}
+	c.Redivide(&limits.Config)
 	if taken && !v.states[0].Disabled { // a disabled bucket does not expire
 		c.Lifetime = limits.Config.Lifetime
 	}

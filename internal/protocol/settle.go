@@ -326,14 +326,15 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 	}
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
-			p := t.charged(a.Limit)
 			more := a
-			for _, taken := range p.amounts { // of the same part of the limit
-				if bucket.LimitOf(taken.Limit) == a.Limit && taken.Tokens > 0 {
-					more.Limit = taken.Limit
+			for at := range t.parts { // of the same part of the limit, whichever shards it was taken of
+				for _, taken := range t.parts[at].amounts {
+					if bucket.LimitOf(taken.Limit) == a.Limit && taken.Tokens > 0 {
+						more.Limit = taken.Limit
+					}
 				}
 			}
-			add(p, more)
+			add(t.charged(a.Limit), more)
 		}
 		for at := len(t.parts) - 1; at >= 0; at-- {
 			for _, taken := range t.parts[at].amounts {
