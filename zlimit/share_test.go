@@ -301,6 +301,32 @@ func TestResetOfChangedShares(t *testing.T) {
 	}
 }
 
+// TestTopUpTellsShares tops up a limit of which a part is a share: before a bucket is made, and with a part of each used. Both balances that are
+// told are those of the whole limit, as Available tells it.
+func TestTopUpTellsShares(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("rpd", 100).Share("batch", 30), zlimit.PerDay("tpd", 10))
+		topUp := func(id string, before, after int64) {
+			t.Helper()
+			got, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{
+				Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 5}, OperationID: id,
+			})
+			if err != nil || len(got.Limits) != 1 || got.Limits[0].Before.Tokens() != before || got.Limits[0].After.Tokens() != after {
+				t.Errorf("TopUp(%s) = %+v, %v, want %d before and %d after", id, got, err, before, after)
+			}
+		}
+		topUp("a", 100, 100)
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 12}))
+		acquire(t, l, as("batch", zlimit.Amounts{"rpd": 9}))
+		topUp("b", 79, 84)
+		topUp("b", 79, 84)
+		if got := available(t, l, "rpd"); got != 84 {
+			t.Errorf("%d are available, want 84", got)
+		}
+	})
+}
+
 // TestSharesThatFill has a process know a share as empty to which another one gives back. Its next requests take of the share all the same,
 // alone and together, by an old stamp and by a new one, so that the others have their part.
 func TestSharesThatFill(t *testing.T) {

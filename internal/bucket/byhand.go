@@ -26,6 +26,11 @@ type LevelChange struct {
 	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
 }
 
+// tells reports whether a change tells where a limit stands: one that changes, or a part of one.
+func (by *Hand) tells(limit string) bool {
+	return slices.Contains(by.Full, limit) || Of(by.Gifts, LimitOf(limit)) > 0
+}
+
 // restarts reports whether the write makes a limit full by hand.
 func (d *Demand) restarts(limit string) bool {
 	part := d.rest().part
@@ -94,7 +99,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		case gift > 0:
 			after = max(after, min(add(after, gift), most))
 		}
-		if full || gift > 0 {
+		if by.tells(p.Name) {
 			change := LevelChange{Limit: p.Name, Before: sum.available(), After: after}
 			if raised {
 				change.Until = by.Until
@@ -171,7 +176,7 @@ func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelCh
 	for i := range c.Params {
 		p := &c.Params[i]
 		gift, full := Of(by.Gifts, p.Name), nothingTaken.idle(p, now)
-		if gift <= 0 && !slices.Contains(by.Full, p.Name) {
+		if !by.tells(p.Name) {
 			continue
 		}
 		change := LevelChange{Limit: p.Name, Before: full, After: full}
