@@ -135,7 +135,21 @@ func (w *shareLedger) judge(before, after []*bucket.State) error {
 	if !resized && changed == 0 {
 		return nil
 	}
-	now := w.clock.now().UnixMilli()
+	now := int64(0) // of the write: what flows into a full shard later is not lost to it yet
+	if resized {
+		others := func(of []*bucket.State) func(*bucket.State) bool {
+			return func(s *bucket.State) bool {
+				return slices.ContainsFunc(of, func(o *bucket.State) bool {
+					return o.Shard == s.Shard && partsText([]*bucket.State{o}) == partsText([]*bucket.State{s})
+				})
+			}
+		}
+		same := others(before)
+		before, after = slices.DeleteFunc(slices.Clone(before), others(after)), slices.DeleteFunc(slices.Clone(after), same)
+	}
+	for _, s := range after {
+		now = max(now, s.RefilledAt)
+	}
 	had, has, counts, most, slack := int64(0), int64(0), int64(0), int64(0), int64(0)
 	spills := int64(0) // what may be lost
 	for i, s := range after {

@@ -223,7 +223,7 @@ func (w *witness) judgeSettle(r *running) {
 
 // owe notes the amount that an operation claims to have counted, where several share a write.
 func (w *witness) owe(r *running, done bool) {
-	w.doubt = w.doubt || r.outages > 0 || r.canceled
+	w.doubt = w.doubt || r.outages > 0 || r.canceled || r.port.dead.Load()
 	if !done {
 		return
 	}
