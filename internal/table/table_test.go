@@ -141,21 +141,25 @@ func upTo(n int) (all []string) {
 
 func TestOptimistic(t *testing.T) {
 	failed := errors.New("failed")
+	conflict := &store.Error{Op: "put", Err: store.ErrConflict}
 	for _, test := range []struct {
 		name   string
 		races  int
 		doneAt int // the try that succeeds; 0 for none
 		failAt int // the try that fails; 0 for none
+		lost   error
 		tries  int
 		pauses int
 		want   error
 	}{
-		{"done at once", 0, 1, 0, 1, 0, nil},
-		{"done after two lost races, which need no pause", 0, 3, 0, 3, 0, nil},
-		{"done after more", 0, 6, 0, 6, 3, nil},
-		{"a failure is not tried again", 0, 0, 4, 4, 1, failed},
-		{"other writers are always first", 0, 0, 0, table.MaxAttempts, table.MaxAttempts - 3, table.ErrContended},
-		{"fewer tries", 3, 0, 0, 3, 0, table.ErrContended},
+		{"done at once", 0, 1, 0, nil, 1, 0, nil},
+		{"done after two lost races, which need no pause", 0, 3, 0, nil, 3, 0, nil},
+		{"done after more", 0, 6, 0, nil, 6, 3, nil},
+		{"done after transactions in the way", 0, 6, 0, conflict, 6, 3, nil},
+		{"a failure is not tried again", 0, 0, 4, nil, 4, 1, failed},
+		{"other writers are always first", 0, 0, 0, nil, table.MaxAttempts, table.MaxAttempts - 3, table.ErrContended},
+		{"fewer tries", 3, 0, 0, nil, 3, 0, table.ErrContended},
+		{"transactions are always in the way", 3, 0, 0, conflict, 3, 0, table.ErrContended},
 	} {
 		tries, pauses := 0, 0
 		tab := newTable(newStore(t), table.Options{
@@ -164,10 +168,14 @@ func TestOptimistic(t *testing.T) {
 		})
 		err := tab.Optimistic(t.Context(), func() (bool, error) {
 			tries++
-			if tries == test.failAt {
+			switch tries {
+			case test.failAt:
 				return false, failed
+			case test.doneAt:
+				return true, nil
+			default:
+				return false, test.lost
 			}
-			return tries == test.doneAt, nil
 		})
 		if !errors.Is(err, test.want) || tries != test.tries || pauses != test.pauses {
 			t.Errorf("%s: Optimistic() = %v after %d tries and %d pauses, want %v after %d and %d",

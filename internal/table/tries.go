@@ -47,10 +47,11 @@ func newTries(o *Options) tries {
 }
 
 // Optimistic calls try until it is done or fails, and pauses between the tries. A try reads, plans and writes; it
-// returns false when another writer came between. When that happens in every try, Optimistic returns [ErrContended].
+// returns false when another writer came between, or the error of a conflict. When that happens in every try, Optimistic
+// returns [ErrContended].
 func (t *Table) Optimistic(ctx context.Context, try func() (done bool, err error)) error {
 	for attempt := range t.tries.races {
-		if done, err := try(); done || err != nil {
+		if done, err := try(); done || err != nil && store.OutcomeOf(err) != store.Conflicted {
 			return err
 		}
 		if attempt == t.tries.races-1 {

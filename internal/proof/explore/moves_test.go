@@ -25,11 +25,11 @@ func moveSweeps(outages []Fate) []*Sweep {
 	if *whole {
 		all = append(all,
 			&Sweep{
-				Name: "moves, 2 operations, a fault, loose", Operations: 2, Rounds: 40, Faults: Faults{append(outages, Lag), 1},
+				Name: "moves, 2 operations, a fault, loose", Operations: 2, Rounds: 40, Faults: Faults{append(outages, Conflict, Lag), 1},
 				Bounds: Bounds{Loose: true},
 			},
 			&Sweep{
-				Name: "moves, 3 operations, a fault, loose", Operations: 3, Rounds: 900, Faults: Faults{append(outages, Lag), 1},
+				Name: "moves, 3 operations, a fault, loose", Operations: 3, Rounds: 900, Faults: Faults{append(outages, Conflict, Lag), 1},
 				Bounds: Bounds{Loose: true},
 			},
 		)
