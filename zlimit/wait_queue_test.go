@@ -177,12 +177,12 @@ func TestProcessesWaitInOneQueue(t *testing.T) {
 			return json.NewDecoder(lines), step, func() error { return <-done }
 		})
 	})
-	for name, dsn := range map[string]func() string{
-		"file":     func() string { return "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db") },
-		"dynamodb": func() string { return newDSN(t) },
+	for name, dsn := range map[string]func(*testing.T) string{
+		"file":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db") },
+		"dynamodb": newDSN,
 	} {
 		t.Run(name, func(t *testing.T) {
-			dsn := dsn()
+			dsn := dsn(t)
 			s, err := zlimit.OpenStore(t.Context(), dsn)
 			if err != nil {
 				t.Fatal(err)

@@ -87,6 +87,7 @@ func TestBadInput(t *testing.T) {
 		{"a limit twice", set("--system", limit, limit), `invalid limits "a": is given twice`},
 		{"a period that cannot be stored", set("--system", "--limit", "a=1/100ms"), `invalid limits[a] refill period "100ms": must be a positive multiple of 1s`},
 		{"a level to show that is none", []string{"limits", "get", "--store", store}, "limits get: --system, --resource or --entity is missing"},
+		{"a level to suspend that is none", []string{"limits", "disable", "--store", store}, "limits disable: --resource or --entity is missing"},
 		{"a level to delete that is none", []string{"limits", "delete", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
 		{"a resource to list that is none", []string{"limits", "list", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
 

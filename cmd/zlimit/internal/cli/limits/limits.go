@@ -63,7 +63,11 @@ func (f *levelFlag) check(cmd *cobra.Command) error {
 	case f.system && (entity || resource):
 		return shell.Usagef("limits %s: --system excludes --entity and --resource", cmd.Name())
 	case !f.system && !entity && !resource:
-		return shell.Usagef("limits %s: --system, --resource or --entity is missing; see %s --help", cmd.Name(), cmd.CommandPath())
+		levels := "--resource or --entity"
+		if !cmd.Flags().Lookup("system").Hidden {
+			levels = "--system, " + levels
+		}
+		return shell.Usagef("limits %s: %s is missing; see %s --help", cmd.Name(), levels, cmd.CommandPath())
 	case entity && f.Entity == "":
 		return shell.Usagef("limits %s: --entity must not be empty", cmd.Name())
 	case resource && f.Resource == "":
