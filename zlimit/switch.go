@@ -229,11 +229,12 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 		if !some {
 			break
 		}
-		var shards int
-		if shards, err = s.stamp(ctx, k, false); shards > 0 {
+		shards, failed := s.stamp(ctx, k, false)
+		if failed == nil && shards > 0 {
 			stamped()
 		}
 		shardsOf.add(k, shards)
+		err = failed
 	}
 	return err
 }
