@@ -187,11 +187,16 @@ func (a ancestry) chain(entity string) []string {
 
 // ways returns the parents that a request may be charged to, in each of the ways that moves leave it.
 func (k *kin) ways(r *running) []ancestry {
+	return k.waysOf(func(entity string) []string { return k.parents(entity, r) })
+}
+
+// waysOf returns all choices of one parent for each entity.
+func (k *kin) waysOf(parents func(entity string) []string) []ancestry {
 	ways := []ancestry{{}}
 	for _, entity := range slices.Sorted(maps.Keys(k.history)) {
 		var next []ancestry
 		for _, way := range ways {
-			for _, parent := range k.parents(entity, r) {
+			for _, parent := range parents(entity) {
 				more := maps.Clone(way)
 				more[entity] = parent
 				next = append(next, more)
@@ -202,9 +207,19 @@ func (k *kin) ways(r *running) []ancestry {
 	return ways
 }
 
-// most returns the most that a request may be charged for, in any way.
+// most returns the most that a request may be charged for, in any way. A write of unknown outcome may have charged any former
+// parent: the refusal of the entity's own item comes too late, and nobody gives back what may not have been taken.
 func (k *kin) most(r *running, at account) (most int64) {
-	for _, way := range k.ways(r) {
+	ways := k.ways(r)
+	if r.err != nil && r.unknown > 0 {
+		ways = k.waysOf(func(entity string) (all []string) {
+			for _, p := range k.history[entity] {
+				all = append(all, p.parent)
+			}
+			return all
+		})
+	}
+	for _, way := range ways {
 		most = max(most, way.asks(&r.Op)[at.entity][at.limit])
 	}
 	return most
