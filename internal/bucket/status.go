@@ -226,7 +226,7 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	refilled := raised(held, last.inflow)
 	held = min(refilled, capacity)
 	level := sub(held, c.owed(s, l, p, from, now))
-	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, held)}
+	return standing{level: level, room: sub(capacity, held), surplus: sub(refilled, held)} // the debt is taken over after what flows in
 }
 
 // inflow returns what flows into a limit of all shards from one time to another, at the configured rate. The shares of
