@@ -228,6 +228,26 @@ func TestDebtOfShares(t *testing.T) {
 	})
 }
 
+// TestDebtOfShareAfterRest takes a share away whose debt is not paid yet, once the rest of the limit is full. What has flowed in beyond that
+// pays nothing of the debt.
+func TestDebtOfShareAfterRest(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
+	limit := zlimit.PerSecond("rps", 100)
+	setSystem(t, l, limit.Share("batch", 10))
+	request := func(priority string, n int64) zlimit.Request { return as(priority, zlimit.Amounts{"rps": n}) }
+	lease := acquire(t, l, request("batch", 10))
+	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rps": 40}), lease.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	c.sleep(2 * time.Second) // in which 20 of 40 are paid
+	setSystem(t, l, limit)
+	if _, err := l.Acquire(t.Context(), request("", 81)); !errors.As(err, new(*zlimit.ExceededError)) {
+		t.Errorf("Acquire() of 81 of 100, with a debt of 20: %v", err)
+	}
+	acquire(t, l, request("", 80))
+}
+
 // TestCorrectionOfASplitShare charges more for a lease whose tokens are from the shares of three shards. The fourth one, of which it has tokens
 // of another limit, comes first among its parts, and has nothing left of the share. The share is charged all the same.
 func TestCorrectionOfASplitShare(t *testing.T) {

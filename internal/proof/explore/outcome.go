@@ -114,10 +114,11 @@ func (w *witness) judgeTake(r *running) {
 }
 
 // judgeAdmission judges the amounts counted for an admitted request. All of it counts at the entity, and all or nothing
-// at a parent whose limits came or went meanwhile. Where an entity was moved meanwhile, one of its parents is.
+// at a parent whose limits came or went meanwhile. Where an entity was moved meanwhile, one of its parents is: the latest, if
+// what was taken of another one is owed.
 func (w *witness) judgeAdmission(r *running) {
 	var wrong account
-	for _, way := range w.kin.ways(r) {
+	for _, way := range slices.Backward(w.kin.ways(r)) {
 		at, ok := w.isCharged(r, way)
 		if ok {
 			r.way = way
