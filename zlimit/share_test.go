@@ -242,10 +242,10 @@ func TestDebtOfShareAfterRest(t *testing.T) {
 	}
 	c.sleep(2 * time.Second) // in which 20 of 40 are paid
 	setSystem(t, l, limit)
-	if _, err := l.Acquire(t.Context(), request("", 81)); !errors.As(err, new(*zlimit.ExceededError)) {
-		t.Errorf("Acquire() of 81 of 100, with a debt of 20: %v", err)
+	if _, err := l.Acquire(t.Context(), request("", 71)); !errors.As(err, new(*zlimit.ExceededError)) {
+		t.Errorf("Acquire() of 71, with 90 in the rest and a debt of 20: %v", err)
 	}
-	acquire(t, l, request("", 80))
+	acquire(t, l, request("", 70))
 }
 
 // TestCorrectionOfASplitShare charges more for a lease whose tokens are from the shares of three shards. The fourth one, of which it has tokens
