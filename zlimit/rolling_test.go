@@ -60,6 +60,7 @@ func TestRollingDeploy(t *testing.T) {
 	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
 		t.Skip("compiles another version and what it needs: make check sets ZLIMIT_EXHAUSTIVE=1")
 	}
+	t.Parallel() // its processes wait more than they compute
 	binary := buildEarlier(t)
 	t.Run("waiters and slots", func(t *testing.T) { testWithoutWaits(t, binary) })
 	const rounds = 8

@@ -214,6 +214,7 @@ func (c *customer) do(entity string, d operation, amounts zlimit.Amounts, call f
 // split meanwhile. Every other process shares writes among its goroutines. What they say that they did is checked
 // over every interval, and against what the items count in the end (I1, I2, I7, I9).
 func TestHistories(t *testing.T) {
+	t.Parallel() // its processes wait more than they compute
 	for name, skews := range map[string][]time.Duration{
 		"clocks agree":    {0, 0, 0, 0},
 		"clocks disagree": {0, 40 * time.Millisecond, -40 * time.Millisecond, 15 * time.Millisecond},

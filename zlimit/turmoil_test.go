@@ -93,6 +93,7 @@ func (u *turmoil) resize(ctx context.Context) error {
 // end the bucket has to the millitoken what it had, with the refill, less what its items ever counted. Without killed
 // processes that is what they say that they consumed, and what is told to be there can be had (I1, I2, I7, I8, I9).
 func TestTurmoil(t *testing.T) {
+	t.Parallel() // its processes wait more than they compute
 	t.Run("memory", func(t *testing.T) { testTurmoil(t, newMemory(t), "", false) })
 	for _, kills := range []bool{false, true} {
 		name := map[bool]string{true: ", processes are killed"}[kills]
