@@ -2,11 +2,11 @@
 
 GO ?= go
 
-# How tests are compiled: without DWARF and, below 2 GiB, without garbage collection, which take compilers a third of their time. Only a
+# How tests and the demo are compiled: without DWARF and, below 2 GiB, without garbage collection, which take compilers a third of their time. Only a
 # debugger needs the one, and only a machine with little memory the other. The vet of go test is left out, since make lint does it.
 ifeq ($(findstring -dwarf=false,$(GOFLAGS)),)
 LEAN := $(strip $(GOFLAGS) -vet=off -gcflags=all=-dwarf=false '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
-check quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
+check demo quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
 endif
 
 # How the tests run.
