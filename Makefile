@@ -2,8 +2,8 @@
 
 GO ?= go
 
-# How tests and the demo are compiled: without DWARF and, below 2 GiB, without garbage collection, which take compilers a third of their time. Only a
-# debugger needs the one, and only a machine with little memory the other. The vet of go test is left out, since make lint does it.
+# How tests and the demo are compiled: without DWARF and, below 2 GiB, without garbage collection. Both take compilers a third of
+# their time. Only a debugger needs DWARF. The vet of go test is left out, since make lint does it.
 ifeq ($(findstring -dwarf=false,$(GOFLAGS)),)
 LEAN := $(strip $(GOFLAGS) -vet=off -gcflags=all=-dwarf=false '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
 check demo quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
@@ -95,10 +95,11 @@ race-quick: engine ## run the short tests of what goroutines share, with the rac
 infra-tools: ## install what make infra needs below .cache
 	scripts/infra/install.sh $(INFRA)
 
-infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, and the gateway with SDKs for Python, installed below .cache
+infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, the gateway with SDKs for Python, and tables beside zae-limiter, installed below .cache
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C examples -count=1 -timeout $(TIMEOUT) -run Python $(TESTFLAGS) ./gateway
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
+	ZLIMIT_ZAE='$(INFRA)/zae/bin/python' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run Sibling $(TESTFLAGS) ./zlimit ./cmd/zlimit/internal/migrate
 
 generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...

@@ -14,15 +14,19 @@ need() {
 	}
 }
 
-stamp=$(cat "$pins/requirements.txt" "$pins/package-lock.json" | cksum)
+stamp=$(cat "$pins/requirements.txt" "$pins/zae-limiter.txt" "$pins/package-lock.json" | cksum)
 if [ "$(cat "$dir/stamp" 2>/dev/null || true)" != "$stamp" ]; then
 	for tool in python3 npm node; do
 		need "$tool" 'python3 with venv, node and npm'
 	done
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	python3 -m venv "$dir/venv"
-	"$dir/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$pins/requirements.txt"
+	install() { # with a Python of its own, since the two need different versions of the SDK of AWS
+		python3 -m venv "$dir/$1"
+		"$dir/$1/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$pins/$2"
+	}
+	install venv requirements.txt
+	install zae zae-limiter.txt
 	cp "$pins/package.json" "$pins/package-lock.json" "$dir/"
 	(cd "$dir" && npm ci --silent --no-audit --no-fund)
 	echo "$stamp" >"$dir/stamp"
