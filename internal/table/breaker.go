@@ -24,7 +24,7 @@ const (
 	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
 	firstTrials = 4  // calls under way at once when the store answers again; each answer allows one more
 	lastTrials  = 64 // that many are allowed when the breaker closes
-	doubtPings  = 3  // questions before it opens, since a question may be of a part that is silent, too
+	doubtPings  = 8  // questions before it opens: where a quarter of the store is silent, all are of it once in 65,536 times
 
 	firstProbe, longestProbe = 500 * time.Millisecond, 700 * time.Millisecond // the pauses before probes, less up to a fifth
 )
