@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +16,6 @@ import (
 
 // The conditions that open a breaker, and close it again.
 const (
-	silentCalls = 5  // calls one after the other that are not answered for the time of silence
-	perOvertake = 3  // so many more for each call that another one has overtaken without an answer
-	mostSilent  = 32 // calls are enough in any case
 	failures    = 10 // outages in a row
 	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
 	firstTrials = 4  // calls under way at once when the store answers again; each answer allows one more
@@ -46,49 +42,26 @@ const (
 // silence: no trial is answered for as long as opened it.
 type Breaker struct {
 	options BreakerOptions
-	started time.Time // for times, independent of changes of clocks
-	seed    maphash.Seed
-	took    latency
+	traffic traffic
+	keys    keyWatch
+	tasks   *tasks
+	ill     atomic.Bool  // failures were counted since the store answered last
+	round   atomic.Int64 // counts the changes of state: a call of an earlier one is no trial
 
-	// watch is all that a call looks at while the store answers: 0. Above, it is when the last one of silentCalls was sent, in
-	// nanoseconds since the start, none of which is answered. It is negative while the breaker is not closed.
-	watch  atomic.Int64
-	begun  atomic.Int64 // calls sent since the store answered last
-	first  atomic.Int64 // when the first one of them was sent, as watch tells it
-	flying atomic.Int64 // calls under way
-	last   atomic.Int64 // when a call was sent last, as watch tells it
-	ill    atomic.Bool  // failures were counted since the store answered last
-	cells  [4096]cell   // of the partition keys
-	quiet  atomic.Int64 // silent keys
-	round  atomic.Int64 // counts the changes of state: a call of an earlier one is no trial
-
-	mu       sync.Mutex // guards the fields below, and changes of those above except begun
+	mu       sync.Mutex // guards the fields below, ill, round, and changes of traffic.watch; it is taken before that of keys
 	state    breakerState
-	hard     int      // outages in a row, without throttles
-	throttle int      // throttles in a row
-	keys     []uint64 // of the throttles, hashed, each once; manyKeys at most
+	outages  outages
+	trials   trials
 	openedAt time.Duration
 	refusal  *store.Error  // while it is not closed
 	away     chan struct{} // closed while it is open, which those who wait for their turn are told by
-	allowed  int           // trials under way at once
-	trials   int           // under way
-	heardOf  time.Duration // when the last one was sent of the trials that were answered
-	unheard  time.Duration // since when no trial was answered while some were sent; 0 where none was sent since the last answer
-	doubt    *time.Timer   // of the time of silence since then
-	doubted  int64         // the value of watch for which the store was asked
+	doubt    *time.Timer   // of the time of silence since the last answer to a trial
+	doubted  int64         // the value of traffic.watch for which the store was asked
 	vouched  bool          // the store answered that, and no call since
 	pause    time.Duration
 	probes   int
-	timer    *time.Timer   // of the next probe
-	users    int           // tables that are in use
-	asker    *time.Timer   // of the next question for a silent key
-	asking   bool          // while keys are silent
-	nextAsk  time.Duration // when that may be at the earliest
-	back     time.Duration // when a silent key was answered last
-	cursor   int           // the cell of the key that is asked for next, or one before it
-	probing  sync.WaitGroup
-	life     context.Context //nolint:containedctx // of probes; it ends with the last table
-	stop     context.CancelFunc
+	timer    *time.Timer // of the next probe
+	users    int         // tables that are in use
 }
 
 type breakerState uint8
@@ -121,8 +94,10 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	if o.Silence == 0 {
 		o.Silence = o.Timeout / 4
 	}
-	b := &Breaker{options: o, started: time.Now().Add(-1), seed: maphash.MakeSeed(), away: make(chan struct{})}
-	b.life, b.stop = context.WithCancel(context.Background())
+	b := &Breaker{options: o, tasks: newTasks(), away: make(chan struct{})}
+	b.traffic.timeout, b.traffic.least, b.traffic.started = o.Timeout, o.Silence, time.Now().Add(-1)
+	b.outages.seed = maphash.MakeSeed()
+	b.keys.traffic, b.keys.tasks, b.keys.ask, b.keys.intN, b.keys.seed = &b.traffic, b.tasks, o.Ask, o.IntN, b.outages.seed
 	return b
 }
 
@@ -139,14 +114,14 @@ func (b *Breaker) Leave() (last bool) {
 	b.users--
 	last = b.users == 0
 	if last {
-		b.stop() // before the lock is released: no probe is scheduled after that
-		for _, t := range []*time.Timer{b.timer, b.asker, b.doubt} {
-			b.halt(t)
-		}
+		b.tasks.end()
+		b.tasks.halt(b.timer)
+		b.tasks.halt(b.doubt)
+		b.keys.leave()
 	}
 	b.mu.Unlock()
 	if last {
-		b.probing.Wait()
+		b.tasks.running.Wait()
 	}
 	return last
 }
@@ -159,7 +134,7 @@ func Insist(ctx context.Context) context.Context { return context.WithValue(ctx,
 
 // Refusal returns an error if a call that began now would be refused. It is nil mostly, which takes one atomic load.
 func (b *Breaker) Refusal(ctx context.Context) error {
-	if b == nil || !b.isWatched() {
+	if b == nil || !b.traffic.isWatched() {
 		return nil
 	}
 	_, err := b.judge(ctx, false)
@@ -168,16 +143,10 @@ func (b *Breaker) Refusal(ctx context.Context) error {
 
 // refusalOf is [Breaker.Refusal] for calls with a partition key.
 func (b *Breaker) refusalOf(ctx context.Context, pk string) error {
-	if b.refuses(ctx, b.cellOf(pk), pk) {
+	if b.keys.refuses(ctx, b.keys.cellOf(pk), pk) {
 		return errSilentPart
 	}
 	return b.Refusal(ctx)
-}
-
-// isWatched reports whether a call has to be judged.
-func (b *Breaker) isWatched() bool {
-	since := b.watch.Load()
-	return since < 0 || since > 0 && b.now()-time.Duration(since) >= b.options.Silence/4
 }
 
 // judge returns the error of a refused call, and otherwise whether it is a trial, which is counted if it is sent.
@@ -194,49 +163,35 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 		}
 	}()
 	if b.state == isClosed {
-		silence := b.silence()
-		if !b.isSilentFor(silence) {
+		silence := b.traffic.silence()
+		if !b.traffic.isSilentFor(silence) {
 			b.doubts(silence) //nolint:contextcheck // as below
 			return false, nil
 		}
 		changed = b.opens(fmt.Errorf("no call was answered for %v", silence))
 		b.schedule(0) //nolint:contextcheck // probes outlive the call. Those calls may all have been of a part that is silent
 	}
-	if b.state == isOpen || b.trials >= b.allowed {
+	if b.state == isOpen || b.trials.underWay >= b.trials.allowed {
 		return false, b.refusal
 	}
-	if sent {
-		b.tries()
+	if sent && b.trials.begin(b.traffic.now()) {
+		b.doubtAfter(b.traffic.silence())
 	}
 	return sent, nil
-}
-
-// isSilentFor reports whether enough calls are not answered for a time. Calls of long ago tell nothing of now, and are forgotten.
-func (b *Breaker) isSilentFor(d time.Duration) bool {
-	since := time.Duration(b.watch.Load())
-	if since > 0 && (b.begun.Load() < silentCalls || b.now()-time.Duration(b.last.Load()) > 2*b.options.Timeout) {
-		b.begun.Store(0)
-		b.watch.Store(0)
-		return false
-	}
-	now := b.now()
-	return since > 0 && now-since >= d/2 && now-time.Duration(b.first.Load()) >= d && b.begun.Load() >= b.enough()
 }
 
 // doubts has the store asked when no call is answered for half of the time of silence, once in each silence. Where the calls are all of a part that is
 // silent, or were lost, the answer shows it before the breaker opens. It gives calls the time of silence once more, and not again before one
 // of them is answered: a store may answer nothing but questions. The breaker is locked.
 func (b *Breaker) doubts(silence time.Duration) {
-	since := b.watch.Load()
-	if since <= 0 || since == b.doubted || b.vouched || b.now()-time.Duration(b.first.Load()) < silence/2 {
+	since := b.traffic.watch.Load()
+	if since <= 0 || since == b.doubted || b.vouched || b.traffic.now()-time.Duration(b.traffic.first.Load()) < silence/2 {
 		return
 	}
 	b.doubted = since
 	for range doubtPings {
-		b.after(0, func() {
-			ctx, cancel := context.WithTimeout(b.life, silence)
-			defer cancel()
-			if isAnswer(b.options.Ping(ctx)) && b.life.Err() == nil {
+		b.tasks.after(0, func() {
+			if isAnswer(b.tasks.bounded(silence, b.options.Ping)) && b.tasks.life.Err() == nil {
 				b.vouch(since)
 			}
 		})
@@ -247,35 +202,13 @@ func (b *Breaker) doubts(silence time.Duration) {
 func (b *Breaker) vouch(since int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state != isClosed || !b.watch.CompareAndSwap(since, 0) {
+	if b.state != isClosed || !b.traffic.watch.CompareAndSwap(since, 0) {
 		return
 	}
-	b.begun.Store(0)
+	b.traffic.begun.Store(0)
 	b.vouched = true
 	b.ill.Store(true) // so that the next answer takes it back
 }
-
-// enough returns the number of calls one after the other that are not answered where the store is silent. Where a part of it is, some
-// in a row are of that part by chance. The store answers others meanwhile, which overtake those.
-func (b *Breaker) enough() int64 {
-	overtaken := max(b.flying.Load()-b.begun.Load(), 0)
-	return min(silentCalls+perOvertake*overtaken, mostSilent)
-}
-
-// silence returns the time without an answer after which the store is silent.
-func (b *Breaker) silence() time.Duration {
-	return min(max(b.options.Silence, b.long()), b.options.Timeout)
-}
-
-// long returns a time that is much longer than calls took of late.
-func (b *Breaker) long() time.Duration {
-	if usual := b.took.usual(); usual > 0 {
-		return max(2*usual, b.options.Timeout/100)
-	}
-	return b.options.Timeout / 10
-}
-
-func (b *Breaker) now() time.Duration { return time.Since(b.started) }
 
 // A NotMade is the error of a call that a store did not try. It tells nothing of the store.
 type NotMade struct{ Err error }
@@ -299,33 +232,26 @@ type sending struct {
 
 // sends notes that a call is sent, unless it returns an error: the call is refused.
 func (b *Breaker) sends(ctx context.Context, pk string) (s sending, err error) {
-	if s.cell = b.cellOf(pk); b.refuses(ctx, s.cell, pk) {
+	if s.cell = b.keys.cellOf(pk); b.keys.refuses(ctx, s.cell, pk) {
 		return s, errSilentPart
 	}
 	s.round = b.round.Load()
-	if b.isWatched() {
+	if b.traffic.isWatched() {
 		if s.trial, err = b.judge(ctx, true); err != nil {
 			return s, err
 		}
 		s.round = b.round.Load()
 	}
-	s.at = b.now()
-	b.flying.Add(1)
-	b.last.Store(int64(s.at))
-	b.sentTo(s.cell, s.at)
-	switch b.begun.Add(1) {
-	case 1:
-		b.first.Store(int64(s.at))
-	case silentCalls:
-		b.watch.CompareAndSwap(0, int64(s.at))
-	}
+	s.at = b.traffic.now()
+	b.keys.sentTo(s.cell, s.at)
+	b.traffic.sent(s.at)
 	return s, nil
 }
 
 // ended notes how a call ended that was sent, of items with a partition key. The context is that of its caller.
 func (b *Breaker) ended(ctx context.Context, s sending, pk string, err error) {
-	took := b.now() - s.at
-	b.flying.Add(-1)
+	took := b.traffic.now() - s.at
+	b.traffic.flying.Add(-1)
 	switch outcome := store.OutcomeOf(err); {
 	case err != nil && errors.As(err, new(*NotMade)):
 		b.abandoned(s, 0)
@@ -337,7 +263,7 @@ func (b *Breaker) ended(ctx context.Context, s sending, pk string, err error) {
 		b.abandoned(s, took)
 	default:
 		if err == nil {
-			b.took.add(took)
+			b.traffic.took.add(took)
 		}
 		b.answered(s)
 	}
@@ -354,11 +280,11 @@ func isOfOneKey(err error) bool {
 
 // answered notes an answer of the store.
 func (b *Breaker) answered(s sending) {
-	b.heard(s.cell)
-	if b.begun.Load() != 0 {
-		b.begun.Store(0)
+	b.keys.heard(s.cell)
+	if b.traffic.begun.Load() != 0 {
+		b.traffic.begun.Store(0)
 	}
-	if since := b.watch.Load(); !b.ill.Load() && (since == 0 || since > 0 && b.watch.CompareAndSwap(since, 0)) {
+	if since := b.traffic.watch.Load(); !b.ill.Load() && (since == 0 || since > 0 && b.traffic.watch.CompareAndSwap(since, 0)) {
 		return
 	}
 	b.mu.Lock()
@@ -366,15 +292,13 @@ func (b *Breaker) answered(s sending) {
 	switch b.state {
 	case isClosed:
 		b.recovers()
-		b.watch.Store(0)
+		b.traffic.watch.Store(0)
 	case isOpen:
-		b.halfOpens()
+		b.turn(isHalfOpen)
 	case isHalfOpen:
 		if s.trial && s.round == b.round.Load() {
-			b.trials--
-			b.heardOf = max(b.heardOf, s.at)
-			b.hears()
-			if b.allowed++; b.allowed >= lastTrials {
+			b.trials.answered(s.at, b.traffic.now())
+			if b.trials.allowed >= lastTrials {
 				changed = b.closes()
 			}
 		}
@@ -387,21 +311,19 @@ func (b *Breaker) answered(s sending) {
 
 // abandoned notes a call whose caller gave up. Unless it was under way for long, it tells nothing.
 func (b *Breaker) abandoned(s sending, took time.Duration) {
-	if !s.trial && took >= b.long() {
+	if !s.trial && took >= b.traffic.long() {
 		return // it counts as one that is not answered
 	}
-	b.heard(s.cell)
+	b.keys.heard(s.cell)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.round != b.round.Load() {
 		return
 	}
 	if s.trial {
-		if b.trials--; b.trials == 0 && took < b.long() {
-			b.unheard = 0 // none of them tells anything
-		}
-	} else if b.state == isClosed && b.begun.Load() > 0 && b.begun.Add(-1) < silentCalls {
-		b.watch.Store(0)
+		b.trials.abandoned(took < b.traffic.long())
+	} else if b.state == isClosed && b.traffic.begun.Load() > 0 && b.traffic.begun.Add(-1) < silentCalls {
+		b.traffic.watch.Store(0)
 	}
 }
 
@@ -418,51 +340,35 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 	if s.round != b.round.Load() {
 		return // it began before the last change of state, and tells nothing of now
 	}
-	if b.now()-s.at < b.silence() {
-		b.heard(s.cell) // a call that fails soon is no silence
-	} else if !s.trial && s.cell.isKnown() && s.at >= b.back {
-		if s.cell.silent.Load() != nil {
-			return // one of a key that is known to be silent
-		}
-		b.hush(s.cell.cell, pk)
+	if b.traffic.now()-s.at < b.traffic.silence() {
+		b.keys.heard(s.cell) // a call that fails soon is no silence
+	} else if !s.trial && b.keys.unanswered(s.cell, pk, s.at) {
+		return // it tells nothing of others
 	}
 	switch {
 	case s.trial:
-		b.trials--
-		if s.at >= b.heardOf { // otherwise later ones were answered, and a part alone is silent
+		b.trials.underWay--
+		if s.at >= b.trials.heardOf { // otherwise later ones were answered, and a part alone is silent
 			b.opensAgain()
 		}
 	case b.state != isClosed:
-	case store.OutcomeOf(err) == store.Throttled:
-		b.ill.Store(true)
-		b.begun.Store(0) // a throttle is no silence
-		b.watch.Store(0)
-		b.throttle++
-		if key := maphash.String(b.seed, withoutNumber(pk)); pk != "" && len(b.keys) < manyKeys && !slices.Contains(b.keys, key) {
-			b.keys = append(b.keys, key)
-		}
 	default:
-		b.ill.Store(true)
-		b.hard++
+		isThrottle := store.OutcomeOf(err) == store.Throttled
+		if b.ill.Store(true); isThrottle {
+			b.traffic.forget() // a throttle is no silence
+		}
+		b.outages.add(pk, isThrottle)
 	}
-	if b.state == isClosed && (b.hard >= max(failures, int(b.enough())) || b.hard+b.throttle >= failures && len(b.keys) == manyKeys) {
+	if b.state == isClosed && b.outages.areEnough(b.traffic.enough()) {
 		changed = b.opens(err)
 		b.scheduleNext()
 	}
 }
 
-// withoutNumber returns a partition key without a number at its end, behind a #. By such numbers the items of one bucket differ, which are
-// hot together.
-func withoutNumber(pk string) string {
-	if rest := strings.TrimRight(pk, "0123456789"); len(rest) < len(pk) && strings.HasSuffix(rest, "#") {
-		return rest
-	}
-	return pk
-}
-
-// recovers forgets failures. The breaker is locked, as for all that follow.
+// recovers forgets failures. The breaker is locked.
 func (b *Breaker) recovers() {
-	b.hard, b.throttle, b.keys, b.vouched = 0, 0, b.keys[:0], false
+	b.outages.reset()
+	b.vouched = false
 	b.ill.Store(false)
 }
 
@@ -476,20 +382,21 @@ func (b *Breaker) Away(ctx context.Context) <-chan struct{} {
 	return b.away
 }
 
+// turn changes the state. The breaker is locked, as for all that follow.
 func (b *Breaker) turn(to breakerState) {
 	if wasOpen := b.state == isOpen; to == isOpen && !wasOpen {
 		close(b.away)
 	} else if to != isOpen && wasOpen {
 		b.away = make(chan struct{})
 	}
-	b.halt(b.doubt)
-	b.state, b.trials, b.unheard = to, 0, 0
+	b.tasks.halt(b.doubt)
+	b.state, b.trials = to, trials{allowed: firstTrials}
 	b.round.Add(1)
-	b.begun.Store(0)
+	b.traffic.begun.Store(0)
 	if to == isClosed {
-		b.watch.Store(0)
+		b.traffic.watch.Store(0)
 	} else {
-		b.watch.Store(-1)
+		b.traffic.watch.Store(-1)
 	}
 }
 
@@ -499,10 +406,8 @@ var errOpen = errors.New("not sent, since the store is unavailable")
 // opens opens the breaker because of an error, and returns what tells of it. A probe has to be scheduled.
 func (b *Breaker) opens(cause error) func() {
 	b.turn(isOpen)
-	for i := range b.cells {
-		b.forget(&b.cells[i]) // a part tells nothing while all is silent
-	}
-	b.openedAt, b.pause, b.probes = b.now(), firstProbe, 0
+	b.keys.reset()
+	b.openedAt, b.pause, b.probes = b.traffic.now(), firstProbe, 0
 	b.refusal = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w: %w", errOpen, plain(cause))}
 	return func() { b.tell(cause, 0) }
 }
@@ -521,69 +426,30 @@ func (b *Breaker) opensAgain() {
 	b.pause = min(b.pause*5/4, longestProbe)
 }
 
-func (b *Breaker) halfOpens() {
-	b.turn(isHalfOpen)
-	b.allowed, b.heardOf = firstTrials, 0
-}
-
 // closes closes the breaker, and returns what tells of it.
 func (b *Breaker) closes() func() {
 	b.turn(isClosed)
 	b.recovers()
-	b.halt(b.timer)
-	lasted := b.now() - b.openedAt
+	b.tasks.halt(b.timer)
+	lasted := b.traffic.now() - b.openedAt
 	return func() { b.tell(nil, lasted) }
-}
-
-// tries counts a trial. The breaker opens again when no trial is answered for the time of silence.
-func (b *Breaker) tries() {
-	if b.trials++; b.unheard == 0 {
-		b.unheard = b.now()
-		b.doubtAfter(b.silence())
-	}
-}
-
-// hears notes that a trial was answered. The others have the time of silence from now on.
-func (b *Breaker) hears() {
-	if b.unheard = 0; b.trials > 0 {
-		b.unheard = b.now()
-	}
 }
 
 // doubtAfter looks after a time whether trials are answered.
 func (b *Breaker) doubtAfter(rest time.Duration) {
-	b.halt(b.doubt)
-	b.doubt = b.after(rest, func() {
+	b.tasks.halt(b.doubt)
+	b.doubt = b.tasks.after(rest, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.state != isHalfOpen || b.unheard == 0 {
+		if b.state != isHalfOpen || b.trials.unheard == 0 {
 			return
 		}
-		if rest := b.unheard + b.silence() - b.now(); rest > 0 {
+		if rest := b.trials.unheard + b.traffic.silence() - b.traffic.now(); rest > 0 {
 			b.doubtAfter(rest)
 			return
 		}
 		b.opensAgain()
 	})
-}
-
-// after calls a function after a time, unless the use of the breaker has ended or ends before.
-func (b *Breaker) after(rest time.Duration, do func()) *time.Timer {
-	if b.life.Err() != nil {
-		return nil
-	}
-	b.probing.Add(1)
-	return time.AfterFunc(rest, func() {
-		defer b.probing.Done()
-		do()
-	})
-}
-
-// halt stops a timer of after, which may be nil or have fired.
-func (b *Breaker) halt(t *time.Timer) {
-	if t != nil && t.Stop() {
-		b.probing.Done()
-	}
 }
 
 // scheduleNext has the store probed after the usual pause.
@@ -594,7 +460,7 @@ func (b *Breaker) scheduleNext() {
 // schedule has the store probed after a time.
 func (b *Breaker) schedule(rest time.Duration) {
 	opened := b.openedAt
-	b.timer = b.after(rest, func() { b.probe(opened) })
+	b.timer = b.tasks.after(rest, func() { b.probe(opened) })
 }
 
 // probe asks whether the store answers, for the outage that began at a time. The first probe has little time, since it may be of a part
@@ -606,27 +472,25 @@ func (b *Breaker) probe(opened time.Duration) {
 	b.probes++
 	bound, isLong := b.options.Timeout/2, b.probes%4 == 0
 	if b.probes == 1 {
-		bound = b.silence()
+		bound = b.traffic.silence()
 	}
 	if isLong { // the next one does not wait for it
 		bound = b.options.Timeout
 		b.scheduleNext()
 	}
 	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(b.life, bound)
-	err := b.options.Ping(ctx)
-	cancel()
+	err := b.tasks.bounded(bound, b.options.Ping)
 	var changed func()
 	b.mu.Lock()
 	switch answers := isAnswer(err); {
-	case b.life.Err() != nil || b.state == isClosed || b.openedAt != opened:
+	case b.tasks.life.Err() != nil || b.state == isClosed || b.openedAt != opened:
 		b.mu.Unlock()
 		return
 	case b.state == isOpen && answers:
-		b.halfOpens()
+		b.turn(isHalfOpen)
 	case b.state == isOpen:
 		b.pause = min(b.pause*5/4, longestProbe)
-	case answers && b.trials == 0 && b.unheard == 0 && b.round.Load() == round:
+	case answers && b.trials.underWay == 0 && b.trials.unheard == 0 && b.round.Load() == round:
 		changed = b.closes()
 	}
 	if changed == nil && !isLong {
@@ -646,30 +510,4 @@ func isAnswer(err error) bool {
 	default:
 		return true
 	}
-}
-
-// A latency is how long calls took of late. It is safe for concurrent use.
-type latency struct {
-	mu           sync.Mutex
-	mean, spread time.Duration // smoothed
-}
-
-// add notes how long a call took that succeeded.
-func (l *latency) add(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mean == 0 {
-		l.mean, l.spread = d, d/2
-		return
-	}
-	l.spread += ((l.mean - d).Abs() - l.spread) / 4
-	l.mean += (d - l.mean) / 8
-}
-
-// usual returns the time after which TCP takes a segment for lost (RFC 6298): the mean, and four times the deviation. So it follows a
-// store that becomes slow with the first slow reply. It is 0 before the first call.
-func (l *latency) usual() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mean + 4*l.spread
 }

@@ -3,6 +3,7 @@ package table
 import (
 	"context"
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,24 @@ const (
 	cellPause   = time.Second   // between questions for silent keys, less up to a fifth
 	cellForgets = 5 * cellPause // calls that were not answered, where none came later
 )
+
+// A keyWatch knows which partition keys of the store are silent, and asks for these until one is answered. It is safe for concurrent use.
+type keyWatch struct {
+	*traffic
+	tasks *tasks
+	ask   func(ctx context.Context, pk string) error // nil where no key is watched
+	intN  func(int) int
+	seed  maphash.Seed
+	cells [4096]cell
+	quiet atomic.Int64 // silent keys
+
+	mu      sync.Mutex    // guards the fields below, and that keys become silent
+	asker   *time.Timer   // of the next question for a silent key
+	asking  bool          // while keys are silent
+	nextAsk time.Duration // when that may be at the earliest
+	back    time.Duration // when a silent key was answered last
+	cursor  int           // the cell of the key that is asked for next, or one before it
+}
 
 // A cell is the memory of calls with a partition key. It knows one at a time: another one takes it over when the calls
 // of the first are answered. A key has one of nearCells cells, or none while others have all of them.
@@ -34,14 +53,14 @@ type cellKey struct {
 }
 
 // cellOf returns the cell of a partition key, or one that it may take over.
-func (b *Breaker) cellOf(pk string) cellKey {
-	if pk == "" || b.options.Ask == nil {
+func (k *keyWatch) cellOf(pk string) cellKey {
+	if pk == "" || k.ask == nil {
 		return cellKey{}
 	}
-	hash := maphash.String(b.seed, pk)
+	hash := maphash.String(k.seed, pk)
 	found := cellKey{nil, hash}
 	for i := range uint64(nearCells) {
-		c := &b.cells[(hash+i)%uint64(len(b.cells))]
+		c := &k.cells[(hash+i)%uint64(len(k.cells))]
 		isFree := c.begun.Load() == 0
 		if !isFree && c.key.Load() == hash {
 			return cellKey{c, hash}
@@ -60,44 +79,44 @@ func (c cellKey) isKnown() bool {
 
 // refuses reports whether a key is silent: several calls of it are not answered, or one, while those of other keys are not either. Calls of
 // long ago tell nothing of now, and are forgotten.
-func (b *Breaker) refuses(ctx context.Context, c cellKey, pk string) bool {
+func (k *keyWatch) refuses(ctx context.Context, c cellKey, pk string) bool {
 	if !c.isKnown() {
 		return false
 	}
-	first, past := c.first.Load(), b.now()-time.Duration(c.first.Load())
-	if first == 0 || past < b.options.Silence || ctx.Value(insistKey{}) != nil {
+	first, past := c.first.Load(), k.now()-time.Duration(c.first.Load())
+	if first == 0 || past < k.least || ctx.Value(insistKey{}) != nil {
 		return false
 	}
 	third := c.watch.Load()
-	if c.silent.Load() != nil && (third != 0 || b.quiet.Load() >= cellCalls) {
+	if c.silent.Load() != nil && (third != 0 || k.quiet.Load() >= cellCalls) {
 		return true
 	}
-	silence := b.silence()
+	silence := k.silence()
 	if past < silence {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.now()-time.Duration(max(first, third)) > cellForgets || time.Duration(first) < b.back {
-		b.forget(c.cell)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.now()-time.Duration(max(first, third)) > cellForgets || time.Duration(first) < k.back {
+		k.forget(c.cell)
 		return false
 	}
-	if (third == 0 || b.now()-time.Duration(third) < silence/2) && !b.arePart(silence) {
+	if (third == 0 || k.now()-time.Duration(third) < silence/2) && !k.arePart(silence) {
 		return false
 	}
-	b.hush(c.cell, pk) //nolint:contextcheck // questions outlive the call
+	k.hush(c.cell, pk) //nolint:contextcheck // questions outlive the call
 	return true
 }
 
-// arePart reports whether several keys have calls that are not answered for the time of silence. The breaker is locked.
-func (b *Breaker) arePart(silence time.Duration) bool {
-	if b.quiet.Load() >= cellCalls {
+// arePart reports whether several keys have calls that are not answered for the time of silence. The watch is locked.
+func (k *keyWatch) arePart(silence time.Duration) bool {
+	if k.quiet.Load() >= cellCalls {
 		return true
 	}
-	now, keys := b.now(), 0
-	for i := range b.cells {
-		c := &b.cells[i]
-		if first := time.Duration(c.first.Load()); first == 0 || c.begun.Load() == 0 || first < b.back {
+	now, keys := k.now(), 0
+	for i := range k.cells {
+		c := &k.cells[i]
+		if first := time.Duration(c.first.Load()); first == 0 || c.begun.Load() == 0 || first < k.back {
 			continue
 		} else if past := now - first; past < silence || past > cellForgets {
 			continue
@@ -109,8 +128,8 @@ func (b *Breaker) arePart(silence time.Duration) bool {
 	return false
 }
 
-// sentTo notes a call with a key.
-func (b *Breaker) sentTo(c cellKey, at time.Duration) {
+// sentTo notes that a call with a key is sent.
+func (k *keyWatch) sentTo(c cellKey, at time.Duration) {
 	if c.cell == nil {
 		return
 	}
@@ -126,76 +145,103 @@ func (b *Breaker) sentTo(c cellKey, at time.Duration) {
 }
 
 // heard notes an answer to a call with a key, or that its calls tell nothing.
-func (b *Breaker) heard(c cellKey) {
+func (k *keyWatch) heard(c cellKey) {
 	if c.isKnown() {
-		b.forget(c.cell)
+		k.forget(c.cell)
 	}
 }
 
-func (b *Breaker) forget(c *cell) {
+func (k *keyWatch) forget(c *cell) {
 	c.begun.Store(0)
 	c.first.Store(0)
 	c.watch.Store(0)
 	if c.silent.Load() != nil && c.silent.Swap(nil) != nil {
-		b.quiet.Add(-1)
+		k.quiet.Add(-1)
 	}
 }
 
-// hush notes that a key is silent, and has the breaker ask for silent keys from now on. The breaker is locked.
-func (b *Breaker) hush(c *cell, pk string) {
+// unanswered notes that a call of a key ended without an answer. It reports whether the key was known to be silent.
+func (k *keyWatch) unanswered(c cellKey, pk string, sent time.Duration) (known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !c.isKnown() || sent < k.back {
+		return false
+	}
+	known = c.silent.Load() != nil
+	k.hush(c.cell, pk)
+	return known
+}
+
+// leave ends the questions. The tasks are ended.
+func (k *keyWatch) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.tasks.halt(k.asker)
+}
+
+// reset forgets all calls: a part tells nothing while all is silent.
+func (k *keyWatch) reset() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.cells {
+		k.forget(&k.cells[i])
+	}
+}
+
+// hush notes that a key is silent, and has silent keys asked for from now on. The watch is locked.
+func (k *keyWatch) hush(c *cell, pk string) {
 	if !c.silent.CompareAndSwap(nil, &pk) {
 		return
 	}
-	if b.quiet.Add(1); !b.asking {
-		b.asking = true
-		b.askNext()
+	if k.quiet.Add(1); !k.asking {
+		k.asking = true
+		k.askNext()
 	}
 }
 
 // askNext has a silent key asked for. It asks at once, since the key may be back by the time it is noticed, or a pause
-// after the question before. The breaker is locked.
-func (b *Breaker) askNext() {
-	b.asker = b.after(b.nextAsk-b.now(), func() {
-		if pk, any := b.nextSilent(); any {
-			b.ask(pk)
+// after the question before. The watch is locked.
+func (k *keyWatch) askNext() {
+	k.asker = k.tasks.after(k.nextAsk-k.now(), func() {
+		if pk, any := k.nextSilent(); any {
+			k.askFor(pk)
 		}
 	})
 }
 
 // nextSilent returns a silent key, another one each time, and has the next one asked for after a pause. It returns false where none is
 // silent any more.
-func (b *Breaker) nextSilent() (pk string, any bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for range b.cells {
-		b.cursor = (b.cursor + 1) % len(b.cells)
-		if silent := b.cells[b.cursor].silent.Load(); silent != nil {
-			apart := time.Duration(b.options.IntN(int(cellPause/5/time.Millisecond))) * time.Millisecond // from other processes
-			b.nextAsk = b.now() + cellPause - apart
-			b.askNext()
+func (k *keyWatch) nextSilent() (pk string, any bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for range k.cells {
+		k.cursor = (k.cursor + 1) % len(k.cells)
+		if silent := k.cells[k.cursor].silent.Load(); silent != nil {
+			apart := time.Duration(k.intN(int(cellPause/5/time.Millisecond))) * time.Millisecond // from other processes
+			k.nextAsk = k.now() + cellPause - apart
+			k.askNext()
 			return *silent, true
 		}
 	}
-	b.asking = false
+	k.asking = false
 	return "", false
 }
 
-// ask asks for a silent key. Once it is answered, the silent part is probably back as a whole, and no other key is
+// askFor asks for a silent key. Once it is answered, the silent part is probably back as a whole, and no other key is
 // asked for.
-func (b *Breaker) ask(pk string) {
-	ctx, cancel := context.WithTimeout(b.life, b.options.Timeout/2)
-	defer cancel()
-	switch store.OutcomeOf(b.options.Ask(ctx, pk)) {
+func (k *keyWatch) askFor(pk string) {
+	err := k.tasks.bounded(k.timeout/2, func(ctx context.Context) error { return k.ask(ctx, pk) })
+	switch store.OutcomeOf(err) {
 	case store.Unavailable, store.Unknown, store.Ended:
 		return
 	default:
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.back = b.now()
-	for i := range b.cells {
-		if b.cells[i].silent.Load() != nil {
-			b.forget(&b.cells[i])
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.back = k.now()
+	for i := range k.cells {
+		if k.cells[i].silent.Load() != nil {
+			k.forget(&k.cells[i])
 		}
 	}
 }

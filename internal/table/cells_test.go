@@ -78,7 +78,7 @@ func TestCallsOfBeforeTheReturn(t *testing.T) {
 			t.Errorf("call() after the return = %v", err)
 		}
 		all.Wait()
-		if quiet := table.breaker.quiet.Load(); quiet != 0 {
+		if quiet := table.breaker.keys.quiet.Load(); quiet != 0 {
 			t.Errorf("%d keys count as silent", quiet)
 		}
 	})
@@ -129,7 +129,7 @@ func TestSilentKeys(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		neighbour := ""
 		for i := 0; neighbour == ""; i++ {
-			if pk := fmt.Sprint("n", i); table.breaker.cellOf(pk).cell == table.breaker.cellOf("a").cell {
+			if pk := fmt.Sprint("n", i); table.breaker.keys.cellOf(pk).cell == table.breaker.keys.cellOf("a").cell {
 				neighbour = pk
 			}
 		}
@@ -191,14 +191,14 @@ func TestSilentKeys(t *testing.T) {
 		_, _ = traffic(time.Second, "a", "b", "c", "d", "e")
 		refused, _ = traffic(time.Second, "a", "b", "c", "d", "e", neighbour)
 		want("all answer", refused, map[string]int{"a": 0, "b": 0, "c": 0, "d": 0, "e": 0, neighbour: 0})
-		if quiet := table.breaker.quiet.Load(); quiet != 0 {
+		if quiet := table.breaker.keys.quiet.Load(); quiet != 0 {
 			t.Errorf("%d keys count as silent", quiet)
 		}
 
 		var many []string
-		cells := map[*cell]bool{table.breaker.cellOf("b").cell: true}
+		cells := map[*cell]bool{table.breaker.keys.cellOf("b").cell: true}
 		for i := 0; len(many) < 100; i++ {
-			if c := table.breaker.cellOf(fmt.Sprint("m", i)).cell; !cells[c] {
+			if c := table.breaker.keys.cellOf(fmt.Sprint("m", i)).cell; !cells[c] {
 				cells[c], many = true, append(many, fmt.Sprint("m", i))
 			}
 		}
@@ -252,7 +252,7 @@ func TestAKeyThatIsBackBeforeItIsNoticed(t *testing.T) {
 		if asked += g.hush(); asked != 10 {
 			t.Errorf("the breaker asked %d times for ten silences", asked)
 		}
-		if from := time.Since(table.breaker.started); from < 9*cellPause*4/5 {
+		if from := time.Since(table.breaker.traffic.started); from < 9*cellPause*4/5 {
 			t.Errorf("the breaker asked ten times in %v", from)
 		}
 		all.Wait()
@@ -348,4 +348,37 @@ func TestAKeyThatIsSilentAlone(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// TestSilentKeysOfASilentStore has a store fall silent while keys of it are. A part tells nothing of the whole from then on.
+func TestSilentKeysOfASilentStore(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		b := table.breaker
+		b.keys.mu.Lock()
+		for _, pk := range []string{"a", "b", "c"} {
+			c := b.keys.cellOf(pk)
+			b.keys.sentTo(c, b.traffic.now())
+			b.keys.hush(c.cell, pk)
+		}
+		b.keys.mu.Unlock()
+		if quiet := b.keys.quiet.Load(); quiet != 3 {
+			t.Fatalf("%d keys are silent, want 3", quiet)
+		}
+		g.set(false, &store.Error{Unavailable: true, Err: errors.New("refused")})
+		for range failures {
+			_ = table.call(t.Context(), "d", g.call)
+		}
+		if quiet := b.keys.quiet.Load(); stateOf(table) != isOpen || quiet != 0 {
+			t.Errorf("%d keys are silent when the breaker opens", quiet)
+		}
+	})
+}
+
+func TestTasksThatAreEndedTakeNoMore(t *testing.T) {
+	tasks := newTasks()
+	tasks.end()
+	if timer := tasks.after(0, func() { t.Error("a task ran") }); timer != nil {
+		t.Error("after() takes a task")
+	}
+	tasks.running.Wait()
 }

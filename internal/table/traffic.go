@@ -1,0 +1,114 @@
+package table
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// What makes silence.
+const (
+	silentCalls = 5  // calls one after the other that are not answered for the time of silence
+	perOvertake = 3  // so many more for each call that another one has overtaken without an answer
+	mostSilent  = 32 // calls are enough in any case
+)
+
+// A traffic is what the calls of a store tell of silence: when those were sent that are not answered, and how long others took. It is
+// safe for concurrent use without a lock.
+type traffic struct {
+	timeout time.Duration // of one call
+	least   time.Duration // of the time of silence
+	started time.Time     // for times, independent of changes of clocks
+	took    latency
+
+	// watch is all that a call looks at while the store answers: 0. Above, it is when the last one of silentCalls was sent, in
+	// nanoseconds since the start, none of which is answered. It is negative while the breaker is not closed.
+	watch  atomic.Int64
+	begun  atomic.Int64 // calls sent since the store answered last
+	first  atomic.Int64 // when the first one of them was sent, as watch tells it
+	flying atomic.Int64 // calls under way
+	last   atomic.Int64 // when a call was sent last, as watch tells it
+}
+
+func (t *traffic) now() time.Duration { return time.Since(t.started) }
+
+// sent notes that a call is sent at a time.
+func (t *traffic) sent(at time.Duration) {
+	t.flying.Add(1)
+	t.last.Store(int64(at))
+	switch t.begun.Add(1) {
+	case 1:
+		t.first.Store(int64(at))
+	case silentCalls:
+		t.watch.CompareAndSwap(0, int64(at))
+	}
+}
+
+// forget takes back that calls are not answered.
+func (t *traffic) forget() {
+	t.begun.Store(0)
+	t.watch.Store(0)
+}
+
+// isWatched reports whether a call has to be judged.
+func (t *traffic) isWatched() bool {
+	since := t.watch.Load()
+	return since < 0 || since > 0 && t.now()-time.Duration(since) >= t.least/4
+}
+
+// isSilentFor reports whether enough calls are not answered for a time. Calls of long ago tell nothing of now, and are forgotten.
+func (t *traffic) isSilentFor(d time.Duration) bool {
+	since := time.Duration(t.watch.Load())
+	if since > 0 && (t.begun.Load() < silentCalls || t.now()-time.Duration(t.last.Load()) > 2*t.timeout) {
+		t.forget()
+		return false
+	}
+	now := t.now()
+	return since > 0 && now-since >= d/2 && now-time.Duration(t.first.Load()) >= d && t.begun.Load() >= t.enough()
+}
+
+// enough returns the number of calls one after the other that are not answered where the store is silent. Where a part of it is, some
+// in a row are of that part by chance. The store answers others meanwhile, which overtake those.
+func (t *traffic) enough() int64 {
+	overtaken := max(t.flying.Load()-t.begun.Load(), 0)
+	return min(silentCalls+perOvertake*overtaken, mostSilent)
+}
+
+// silence returns the time without an answer after which the store is silent.
+func (t *traffic) silence() time.Duration {
+	return min(max(t.least, t.long()), t.timeout)
+}
+
+// long returns a time that is much longer than calls took of late.
+func (t *traffic) long() time.Duration {
+	if usual := t.took.usual(); usual > 0 {
+		return max(2*usual, t.timeout/100)
+	}
+	return t.timeout / 10
+}
+
+// A latency is how long calls took of late. It is safe for concurrent use.
+type latency struct {
+	mu           sync.Mutex
+	mean, spread time.Duration // smoothed
+}
+
+// add notes how long a call took that succeeded.
+func (l *latency) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mean == 0 {
+		l.mean, l.spread = d, d/2
+		return
+	}
+	l.spread += ((l.mean - d).Abs() - l.spread) / 4
+	l.mean += (d - l.mean) / 8
+}
+
+// usual returns the time after which TCP takes a segment for lost (RFC 6298): the mean, and four times the deviation. So it follows a
+// store that becomes slow with the first slow reply. It is 0 before the first call.
+func (l *latency) usual() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mean + 4*l.spread
+}
