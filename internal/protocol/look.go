@@ -158,3 +158,31 @@ func (lk *looks) inPace(ctx context.Context, shards []*shard) {
 	}
 	lk.sleep(ctx, rest)
 }
+
+// readStale reads the shards of levels that were not seen late enough, or not together, those of all levels together. It
+// makes one consistent batch read, and one more for each level of a tree that was not known.
+func (lk *looks) readStale(ctx context.Context, levels []level, seen sight) error {
+	w := lk.sharing.Sharer()
+	for reads, throttles := 0, 0; reads < maxRounds; {
+		var stale []*shard
+		for i := range levels {
+			stale = append(stale, lk.view(levels[i].bucket, seen).stale...)
+		}
+		if len(stale) == 0 {
+			return nil
+		}
+		own, err := lk.lookAt(ctx, stale, &w)
+		switch {
+		case isKeyThrottled(err) && throttles < maxThrottles:
+			throttles++
+		case err != nil:
+			return err
+		case own:
+			reads++
+		}
+	}
+	return nil // all were read, and none of the reads found a tree that stands still
+}
+
+// maxRounds bounds the reads of one view: the tree has at most six levels.
+const maxRounds = 8

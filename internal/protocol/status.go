@@ -1,0 +1,142 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// status is [Engine.Status].
+func (ju *judge) status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
+	levels, views, err := ju.readLevels(ctx, r, family)
+	if err != nil {
+		return nil, err
+	}
+	return ju.statuses(levels, views), nil
+}
+
+// timeUntil is [Engine.TimeUntil].
+func (ju *judge) timeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
+	for attempt := range maxRestarts {
+		levels, views, err := ju.readLevels(ctx, r, true)
+		if err != nil {
+			return nil, err
+		}
+		if err = ju.alignWaiting(ctx, levels, views); err == nil {
+			return ju.statuses(levels, views), nil
+		}
+		if !errors.Is(err, errOutdated) {
+			return nil, err
+		}
+		if err := ju.table.Pause(ctx, attempt); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ErrContended
+}
+
+// alignWaiting brings levels in line that fall short.
+func (ju *judge) alignWaiting(ctx context.Context, levels []level, views []view) error {
+	for i := range levels {
+		if ju.covered(&levels[i], &views[i]) {
+			continue
+		}
+		if err := ju.aligner.bringInLine(ctx, &levels[i], &views[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLevels returns the levels of a request, with all shards as the store has them.
+func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (levels []level, views []view, err error) {
+	began := ju.NextEpoch()
+	if family {
+		levels, err = ju.families.levels(ctx, r, began, nil)
+	} else {
+		levels, err = ju.families.alone(ctx, r, began)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := ju.looks.seenSince(began)
+	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
+		return nil, nil, err
+	}
+	views = ju.views(levels, seen)
+	for i := range views {
+		if err := views[i].disabled(levels[i].bucket); err != nil {
+			return nil, nil, err
+		}
+	}
+	return levels, views, nil
+}
+
+// slotStates returns the item that has the slots of a level, where it was seen since the request came or recently enough. A view may be
+// of a reading of all shards before that.
+func (ju *judge) slotStates(l *level, v *view) []*bucket.State {
+	s := l.bucket.shard(0)
+	if i := s.last(); i != nil && i.exists && (i.since(l.began) || ju.looks.items.isRecent(s, i, ju.now())) {
+		return []*bucket.State{&i.State}
+	}
+	return v.states
+}
+
+func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
+	now := ju.now()
+	told := make([]LevelStatus, len(levels))
+	for i := range levels {
+		l := &levels[i]
+		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
+		statuses = l.limits.Config.SlotStatuses(statuses, ju.slotStates(l, &views[i]), l.demand.Slots(), ju.slotNow())
+		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
+	}
+	return told
+}
+
+// statusSpaces are reused: callers keep no statuses.
+var statusSpaces = sync.Pool{New: func() any { return new(statusSpace) }}
+
+type statusSpace struct {
+	states   []*bucket.State
+	statuses []bucket.Status
+}
+
+// tellTaken is [Engine.Statuses].
+func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
+	now := ju.now()
+	space := statusSpaces.Get().(*statusSpace)
+	defer statusSpaces.Put(space)
+	for i := range r.takings {
+		t := &r.takings[i]
+		if slices.ContainsFunc(r.takings[i+1:], func(later taking) bool { return later.isOf(t.bucket) }) {
+			continue // of a later round
+		}
+		space.states, _ = ju.memory.current(t.bucket).states(space.states[:0])
+		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
+		if len(t.limits.Config.Slots) > 0 {
+			space.statuses = t.limits.Config.SlotStatuses(space.statuses, space.states, t.held(), ju.slotNow())
+		}
+		clear(space.states)                      // which the pool must not keep alive
+		total, _ := totalOf(r.takings, t.bucket) // it was added up before
+		for j := range space.statuses {
+			if space.statuses[j].Term > 0 {
+				continue
+			}
+			space.statuses[j].Requested = bucket.OfWhole(total, space.statuses[j].Name)
+			space.statuses[j].Foreseen = t.isForeseen(&space.statuses[j])
+		}
+		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})
+	}
+}
+
+// isForeseen reports whether a shadow limit would have refused the request.
+func (t *taking) isForeseen(s *bucket.Status) bool {
+	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives, s.Name) })
+}
+
+// nothingAsked is the demand of who only looks.
+var nothingAsked bucket.Demand
