@@ -14,8 +14,8 @@ type meter struct {
 	ask   types.ReturnConsumedCapacity
 }
 
-func (s *Store) meter(ctx context.Context) meter {
-	m := meter{store.UnitsOf(ctx), s.capacity}
+func (h *handle) meter(ctx context.Context) meter {
+	m := meter{store.UnitsOf(ctx), h.capacity}
 	if m.ask == "" && m.units != nil {
 		m.ask = types.ReturnConsumedCapacityTotal
 	}

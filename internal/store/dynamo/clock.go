@@ -76,13 +76,13 @@ func (s span) and(other span) (span, bool) {
 func (s span) nearest() time.Duration { return max(s.least, min(s.most, 0)) }
 
 // Offset implements [store.Clock]. It learns from the replies to reads and to writes of one item.
-func (s *Store) Offset() (time.Duration, bool) {
-	return time.Duration(s.clock.offset.Load()), s.clock.known.Load()
+func (c *clock) Offset() (time.Duration, bool) {
+	return time.Duration(c.offset.Load()), c.known.Load()
 }
 
 // Bounds implements [store.Clock]. The bounds drift apart while no reply comes.
-func (s *Store) Bounds() (least, most time.Duration, known bool) {
-	last := s.clock.latest.Load()
+func (c *clock) Bounds() (least, most time.Duration, known bool) {
+	last := c.latest.Load()
 	if last == nil {
 		return 0, 0, false
 	}

@@ -15,7 +15,7 @@ import (
 var _ store.Indexer = (*Store)(nil)
 
 // CompareIndexes makes one DescribeTable call.
-func (s *Store) CompareIndexes(ctx context.Context) (d store.IndexDifferences, err error) {
+func (s *setup) CompareIndexes(ctx context.Context) (d store.IndexDifferences, err error) {
 	table, err := s.describe(ctx)
 	if err != nil {
 		return d, err
@@ -51,7 +51,7 @@ func globalIndex(table *types.TableDescription, name string) *types.GlobalSecond
 
 // AddIndexes makes one UpdateTable call for each missing index, since DynamoDB creates one at a time. It makes
 // DescribeTable calls until the index can be used. An index that another process creates is waited for.
-func (s *Store) AddIndexes(ctx context.Context) error {
+func (s *setup) AddIndexes(ctx context.Context) error {
 	in := s.create(s.name)
 	for i := range in.GlobalSecondaryIndexes {
 		want := &in.GlobalSecondaryIndexes[i]
@@ -78,7 +78,7 @@ func (s *Store) AddIndexes(ctx context.Context) error {
 }
 
 // addIndex begins the creation of an index, unless the table is being changed otherwise.
-func (s *Store) addIndex(ctx context.Context, in *dynamodb.CreateTableInput, x *types.GlobalSecondaryIndex) error {
+func (s *setup) addIndex(ctx context.Context, in *dynamodb.CreateTableInput, x *types.GlobalSecondaryIndex) error {
 	const op = "UpdateTable"
 	create := &types.CreateGlobalSecondaryIndexAction{IndexName: x.IndexName, KeySchema: x.KeySchema, Projection: x.Projection}
 	var keys []types.AttributeDefinition

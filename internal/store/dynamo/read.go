@@ -81,8 +81,8 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 // batch makes one BatchGetItem call.
 func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*batch, error) {
 	const op = "BatchGetItem"
-	if s.path.Open() {
-		found, err := s.batchByWire(ctx, keys, consistent)
+	if s.own.Open() {
+		found, err := s.own.batch(ctx, keys, consistent)
 		if !errors.Is(err, wire.ErrUnused) {
 			return found, err
 		}
@@ -99,7 +99,7 @@ func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}
-	s.clock.learn(sent, out.ResultMetadata)
+	s.learn(sent, out.ResultMetadata)
 	found := &batch{table: s.name}
 	found.decode(out)
 	m.read(found.units)
@@ -112,8 +112,8 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
 	}
-	if s.path.Open() {
-		item, err := s.getByWire(ctx, k, consistent)
+	if s.own.Open() {
+		item, err := s.own.get(ctx, k, consistent)
 		if !errors.Is(err, wire.ErrUnused) {
 			return item, err
 		}
@@ -128,7 +128,7 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}
-	s.clock.learn(sent, out.ResultMetadata)
+	s.learn(sent, out.ResultMetadata)
 	found := newItem(out.Item, out.ConsumedCapacity)
 	m.read(found.units)
 	return found.of(op, k)

@@ -19,6 +19,13 @@ import (
 // setupPoll is the first pause between two looks at a table that is being created. The longest is 16 times as long.
 const setupPoll = 125 * time.Millisecond
 
+// A setup creates a table, and adds what an older one misses.
+type setup struct {
+	*handle
+	create func(table string) *dynamodb.CreateTableInput
+	logger *slog.Logger
+}
+
 // Setup creates the table if it does not exist, and waits until the table and its indexes can be used. It turns on the
 // expiry of items and the stream unless they are on. An existing table is left as it is otherwise. Several processes may
 // run it at once.
@@ -26,13 +33,13 @@ const setupPoll = 125 * time.Millisecond
 // On a finished table it makes one DescribeTable and one DescribeTimeToLive call. Without a table it makes one
 // CreateTable, some DescribeTable and one UpdateTimeToLive call more. A table whose stream is off, as after a restore,
 // takes one UpdateTable call.
-func (s *Store) Setup(ctx context.Context) error {
+func (s *setup) Setup(ctx context.Context) error {
 	return s.SetupWith(ctx, store.TableSettings{}, s.logger)
 }
 
 // SetupWith is [Store.Setup] of a table that is created with settings. It logs a warning where the table exists with
 // other ceilings, or without a wanted protection, and leaves the table as it is.
-func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, logger *slog.Logger) error {
+func (s *setup) SetupWith(ctx context.Context, settings store.TableSettings, logger *slog.Logger) error {
 	in := s.create(s.name)
 	s.apply(&settings, in)
 	table, err := s.describe(ctx)
@@ -62,13 +69,13 @@ func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, log
 }
 
 // mixed reports whether an index holds whole items in a table that is made for a mixed fleet.
-func (s *Store) mixed(index *string) bool {
+func (s *setup) mixed(index *string) bool {
 	return slices.ContainsFunc(s.schema.Indexes, func(x store.Index) bool { return x.Mixed && x.Name == aws.ToString(index) })
 }
 
 // checkMixed returns a [*store.ProjectionError] for a table with an index of keys alone, where a mixed fleet needs whole
 // items.
-func (s *Store) checkMixed(table *types.TableDescription) error {
+func (s *setup) checkMixed(table *types.TableDescription) error {
 	for i := range table.GlobalSecondaryIndexes {
 		x := &table.GlobalSecondaryIndexes[i]
 		if s.mixed(x.IndexName) && x.Projection != nil && x.Projection.ProjectionType != types.ProjectionTypeAll {
@@ -81,7 +88,7 @@ func (s *Store) checkMixed(table *types.TableDescription) error {
 // apply puts settings into the input that a table is created with. Its indexes are as warm as the table, since a new
 // bucket is in several of them. A query of them has the same bound as a read of the table. Their writes follow those of
 // the table.
-func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
+func (s *setup) apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
 	for i := range in.GlobalSecondaryIndexes {
 		if x := &in.GlobalSecondaryIndexes[i]; settings.MixedFleet && s.mixed(x.IndexName) {
 			x.Projection = &types.Projection{ProjectionType: types.ProjectionTypeAll}
@@ -114,18 +121,6 @@ func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInp
 	}
 }
 
-func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
-	const op = "DescribeTable"
-	if err := s.begin(ctx, op); err != nil {
-		return nil, err
-	}
-	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, s.retries.reading...)
-	if err != nil {
-		return nil, failure(ctx, op, err, false, false)
-	}
-	return out.Table, nil
-}
-
 // usable reports whether a table and all of its indexes can be used. The table is nil when it was not seen.
 func usable(table *types.TableDescription) bool {
 	if table == nil || table.TableStatus != types.TableStatusActive && table.TableStatus != types.TableStatusUpdating {
@@ -140,7 +135,7 @@ func usable(table *types.TableDescription) bool {
 }
 
 // compare warns of settings of an existing table that are not those it would be created with.
-func (s *Store) compare(table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) {
+func (s *setup) compare(table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) {
 	var differs []string
 	if aws.ToBool(in.DeletionProtectionEnabled) && !aws.ToBool(table.DeletionProtectionEnabled) {
 		differs = append(differs, "deletion protection")
@@ -159,7 +154,7 @@ func (s *Store) compare(table *types.TableDescription, in *dynamodb.CreateTableI
 }
 
 // createTable starts the creation of the table, unless another process has.
-func (s *Store) createTable(ctx context.Context, in *dynamodb.CreateTableInput) error {
+func (s *setup) createTable(ctx context.Context, in *dynamodb.CreateTableInput) error {
 	const op = "CreateTable"
 	_, err := s.client.CreateTable(ctx, in, s.retries.reading...) // repeatable: a second one finds it in use
 	var exists *types.ResourceInUseException
@@ -170,7 +165,7 @@ func (s *Store) createTable(ctx context.Context, in *dynamodb.CreateTableInput) 
 }
 
 // expire turns on the expiry of items, unless it is on or the engine does not know it.
-func (s *Store) expire(ctx context.Context) error {
+func (s *setup) expire(ctx context.Context) error {
 	if s.schema.TTL == "" {
 		return nil
 	}
@@ -204,7 +199,7 @@ func (s *Store) expire(ctx context.Context) error {
 
 // turnOnStream turns on the stream of a table without one, such as a table restored from a backup. Without the
 // permission to do so it logs a warning: limits work without a stream.
-func (s *Store) turnOnStream(ctx context.Context, table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) error {
+func (s *setup) turnOnStream(ctx context.Context, table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) error {
 	if in.StreamSpecification == nil || table.StreamSpecification != nil && aws.ToBool(table.StreamSpecification.StreamEnabled) {
 		return nil
 	}

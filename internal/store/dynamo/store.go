@@ -7,11 +7,9 @@ package dynamo
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -38,23 +36,16 @@ type Client interface {
 	UpdateTimeToLive(context.Context, *dynamodb.UpdateTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error)
 }
 
-// A Store is a [store.Store] on one DynamoDB table. It is safe for concurrent use.
+// A Store is a [store.Store] on one DynamoDB table. Its own methods read and write items. It is safe for concurrent use.
 type Store struct {
-	client   Client
-	name     string
-	schema   store.Table
-	create   func(table string) *dynamodb.CreateTableInput
-	capacity types.ReturnConsumedCapacity
+	*handle
+	setup
+	stream
+	own      ownPath
 	identity func(context.Context) (string, error) // of the caller; nil where it is not known
-	stream   stream
-	clock    clock
-	retries  *retries
-	path     *wire.Path // nil where all calls are the SDK's
 	sdkOnly  bool
 	timeout  time.Duration // of a call, where the caller does not say it; 0 for the default
-	logger   *slog.Logger
-	release  func() // of what Open opened
-	closed   atomic.Bool
+	release  func()        // of what Open opened
 }
 
 var (
@@ -83,12 +74,18 @@ func Logger(l *slog.Logger) Option { return func(s *Store) { s.logger = l } }
 // New returns a store on the table called name, whose keys and indexes are those of schema. [Store.Setup] creates the
 // table with the input that create returns. New makes no call. Closing the client is left to the caller.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
-	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}, retries: newRetries(), logger: slog.New(slog.DiscardHandler)}
+	h := &handle{client: client, name: name, schema: schema, retries: newRetries()}
+	s := &Store{
+		handle: h,
+		setup:  setup{h, create, slog.New(slog.DiscardHandler)},
+		stream: stream{handle: h, interval: readInterval},
+		own:    ownPath{handle: h},
+	}
 	for _, option := range options {
 		option(s)
 	}
 	if sdk, ok := client.(*dynamodb.Client); ok && sdk != nil && !s.sdkOnly { // a wrapper may do more
-		s.path = wire.New(sdk, name, s.logger)
+		s.own.Path = wire.New(sdk, name, s.logger)
 	}
 	return s
 }
@@ -141,30 +138,6 @@ func (s *Store) Redial() {
 
 // Partitioned returns true: a partition key takes about 1,000 writes per second.
 func (s *Store) Partitioned() bool { return true }
-
-// begin returns the error of a call that must not be made: the store is closed, or the context has ended.
-func (s *Store) begin(ctx context.Context, op string) error {
-	if s.closed.Load() {
-		return &store.Error{Op: op, Err: store.ErrClosed}
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	return nil
-}
-
-// index returns the key attributes of an index, or of the table for "".
-func (s *Store) index(name string) (pk, sk string, err error) {
-	if name == "" {
-		return store.PK, store.SK, nil
-	}
-	for i := range s.schema.Indexes {
-		if x := &s.schema.Indexes[i]; x.Name == name {
-			return x.PK, x.SK, nil
-		}
-	}
-	return "", "", fmt.Errorf("no index %q", name)
-}
 
 // Ping reads a key that no item has: one GetItem, half a read unit. Unlike DescribeTable it asks for a permission that
 // the limiter needs anyway. The servers of all other calls answer it. The key is one of many, since the probes of ten

@@ -45,15 +45,16 @@ type StreamsClient interface {
 }
 
 // Streams gives the store access to the table's stream. Without it there is none.
-func Streams(client StreamsClient) Option { return func(s *Store) { s.stream.client = client } }
+func Streams(client StreamsClient) Option { return func(s *Store) { s.streams = client } }
 
 // ReadInterval sets the least time between two reads of one shard. It is 200 ms by default, since DynamoDB takes five
 // reads per second.
-func ReadInterval(d time.Duration) Option { return func(s *Store) { s.stream.interval = d } }
+func ReadInterval(d time.Duration) Option { return func(s *Store) { s.interval = d } }
 
-// A stream is a store's knowledge of its table's stream.
+// A stream reads the changes of a table.
 type stream struct {
-	client   StreamsClient
+	*handle
+	streams  StreamsClient // nil where there is none
 	interval time.Duration
 
 	mu     sync.Mutex
@@ -64,12 +65,12 @@ type stream struct {
 }
 
 // StartStream looks whether the table has a stream of old and new images: one DescribeTable. It does not create one.
-func (s *Store) StartStream(ctx context.Context) error {
+func (s *stream) StartStream(ctx context.Context) error {
 	_, err := s.streamARN(ctx)
 	return err
 }
 
-func (s *Store) streamARN(ctx context.Context) (string, error) {
+func (s *stream) streamARN(ctx context.Context) (string, error) {
 	const op = "DescribeTable"
 	if err := s.begin(ctx, op); err != nil {
 		return "", err
@@ -77,7 +78,7 @@ func (s *Store) streamARN(ctx context.Context) (string, error) {
 	without := func(reason string) (string, error) {
 		return "", &store.Error{Op: op, Err: fmt.Errorf("%w: %s", store.ErrNoStream, reason)}
 	}
-	if s.stream.client == nil {
+	if s.streams == nil {
 		return without("the store has no client of DynamoDB Streams")
 	}
 	table, err := s.describe(ctx)
@@ -92,16 +93,16 @@ func (s *Store) streamARN(ctx context.Context) (string, error) {
 	case spec.StreamViewType != types.StreamViewTypeNewAndOldImages:
 		return without(fmt.Sprintf("the table's is one of %s, not of %s", spec.StreamViewType, types.StreamViewTypeNewAndOldImages))
 	}
-	s.stream.mu.Lock()
-	defer s.stream.mu.Unlock()
-	s.stream.prefix = arn[:cut]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prefix = arn[:cut]
 	return arn, nil
 }
 
 // Partitions makes one DescribeTable call and a DescribeStream call for every hundred shards. Calls that describe cost
 // nothing. DynamoDB takes ten of them per second, so a store makes one in 150 ms. The id of a partition is the label of
 // the stream, which is its time of creation, and the id of the shard.
-func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
+func (s *stream) Partitions(ctx context.Context) ([]store.Partition, error) {
 	const op = "DescribeStream"
 	arn, err := s.streamARN(ctx)
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 
 // Children makes one DescribeStream call with a filter, and another one for every further hundred shards. A service may
 // not know the filter and list all shards. A service that refuses it is asked for all. The others are left out then.
-func (s *Store) Children(ctx context.Context, partition string) ([]store.Partition, error) {
+func (s *stream) Children(ctx context.Context, partition string) ([]store.Partition, error) {
 	const op = "DescribeStream"
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
@@ -135,15 +136,15 @@ func (s *Store) Children(ctx context.Context, partition string) ([]store.Partiti
 	}
 	in := dynamodbstreams.DescribeStreamInput{StreamArn: &arn}
 	var listed []store.Partition
-	if !s.stream.unfiltered.Load() {
+	if !s.unfiltered.Load() {
 		filtered := in
 		filtered.ShardFilter = &streamtypes.ShardFilter{Type: streamtypes.ShardFilterTypeChildShards, ShardId: &shard}
 		listed, err = s.listShards(ctx, &filtered, label)
 		if hasCode(err, "ValidationException") || hasCode(err, "SerializationException") {
-			s.stream.unfiltered.Store(true)
+			s.unfiltered.Store(true)
 		}
 	}
-	if s.stream.unfiltered.Load() {
+	if s.unfiltered.Load() {
 		listed, err = s.listShards(ctx, &in, label)
 	}
 	switch {
@@ -156,13 +157,13 @@ func (s *Store) Children(ctx context.Context, partition string) ([]store.Partiti
 }
 
 // listShards returns the shards that a call and its further pages tell of, as partitions of the stream with a label.
-func (s *Store) listShards(ctx context.Context, in *dynamodbstreams.DescribeStreamInput, label string) (partitions []store.Partition, err error) {
+func (s *stream) listShards(ctx context.Context, in *dynamodbstreams.DescribeStreamInput, label string) (partitions []store.Partition, err error) {
 	label += "/"
 	for {
-		if err := s.stream.pace(ctx, "", describeInterval); err != nil {
+		if err := s.pace(ctx, "", describeInterval); err != nil {
 			return nil, err
 		}
-		out, err := s.stream.client.DescribeStream(ctx, in, s.retries.streaming...)
+		out, err := s.streams.DescribeStream(ctx, in, s.retries.streaming...)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +185,7 @@ func (s *Store) listShards(ctx context.Context, in *dynamodbstreams.DescribeStre
 // Changes makes one GetRecords call, and a GetShardIterator call where the position has no iterator or one that is too
 // old. A GetRecords call costs a streams read unit, a quarter of the price of a read unit or less, for any number of
 // records.
-func (s *Store) Changes(ctx context.Context, partition string, at store.Position, limit int) (store.ChangePage, error) {
+func (s *stream) Changes(ctx context.Context, partition string, at store.Position, limit int) (store.ChangePage, error) {
 	const op = "GetRecords"
 	if err := s.begin(ctx, op); err != nil {
 		return store.ChangePage{}, err
@@ -197,7 +198,7 @@ func (s *Store) Changes(ctx context.Context, partition string, at store.Position
 	if err != nil {
 		return store.ChangePage{}, err
 	}
-	if err := s.stream.pace(ctx, partition, s.stream.interval); err != nil {
+	if err := s.pace(ctx, partition, s.interval); err != nil {
 		return store.ChangePage{}, &store.Error{Op: op, Err: err}
 	}
 	records := int32(min(limit, maxRecords))
@@ -209,7 +210,7 @@ func (s *Store) Changes(ctx context.Context, partition string, at store.Position
 		}
 		if err == nil {
 			in := &dynamodbstreams.GetRecordsInput{ShardIterator: &page.Next.Iterator, Limit: &records}
-			out, err = s.stream.client.GetRecords(ctx, in, s.retries.streaming...)
+			out, err = s.streams.GetRecords(ctx, in, s.retries.streaming...)
 		}
 		if err == nil {
 			break
@@ -252,10 +253,10 @@ func forgotten(at store.Position) store.ChangePage {
 	return store.ChangePage{Next: store.Position{After: at.After}, End: true, Gap: true}
 }
 
-func (s *Store) arnOf(ctx context.Context, label string) (string, error) {
-	s.stream.mu.Lock()
-	prefix := s.stream.prefix
-	s.stream.mu.Unlock()
+func (s *stream) arnOf(ctx context.Context, label string) (string, error) {
+	s.mu.Lock()
+	prefix := s.prefix
+	s.mu.Unlock()
 	if prefix == "" {
 		latest, err := s.streamARN(ctx)
 		if err != nil {
@@ -267,14 +268,14 @@ func (s *Store) arnOf(ctx context.Context, label string) (string, error) {
 }
 
 // iterator returns an iterator that starts after a sequence, or at the oldest record for "".
-func (s *Store) iterator(ctx context.Context, arn, shard string, after store.Sequence) (string, error) {
+func (s *stream) iterator(ctx context.Context, arn, shard string, after store.Sequence) (string, error) {
 	in := &dynamodbstreams.GetShardIteratorInput{StreamArn: &arn, ShardId: &shard, ShardIteratorType: streamtypes.ShardIteratorTypeTrimHorizon}
 	if after != "" {
 		number := strings.TrimLeft(string(after), "0")
 		number = strings.Repeat("0", max(0, sequenceDigits-len(number))) + number
 		in.ShardIteratorType, in.SequenceNumber = streamtypes.ShardIteratorTypeAfterSequenceNumber, &number
 	}
-	out, err := s.stream.client.GetShardIterator(ctx, in, s.retries.streaming...)
+	out, err := s.streams.GetShardIterator(ctx, in, s.retries.streaming...)
 	if err != nil {
 		return "", err
 	}
@@ -282,23 +283,23 @@ func (s *Store) iterator(ctx context.Context, arn, shard string, after store.Seq
 }
 
 // pace waits until a partition may be read again, an interval after the last time.
-func (r *stream) pace(ctx context.Context, partition string, interval time.Duration) error {
-	r.mu.Lock()
+func (s *stream) pace(ctx context.Context, partition string, interval time.Duration) error {
+	s.mu.Lock()
 	now := time.Now()
-	for other, at := range r.next { // all but those that are being read
+	for other, at := range s.next { // all but those that are being read
 		if at.Before(now) && other != partition {
-			delete(r.next, other)
+			delete(s.next, other)
 		}
 	}
-	at := r.next[partition]
+	at := s.next[partition]
 	if at.Before(now) {
 		at = now
 	}
-	if r.next == nil {
-		r.next = map[string]time.Time{}
+	if s.next == nil {
+		s.next = map[string]time.Time{}
 	}
-	r.next[partition] = at.Add(interval)
-	r.mu.Unlock()
+	s.next[partition] = at.Add(interval)
+	s.mu.Unlock()
 	if left := at.Sub(now); left > 0 {
 		return wait.For(ctx, left)
 	}

@@ -26,21 +26,27 @@ type Path struct {
 // Path returns who makes the calls of the hot path. The answer may change once: the first call shows whether the store
 // can make requests like the client's.
 func (s *Store) Path() Path {
-	if s.path == nil {
+	if s.own.Path == nil {
 		return Path{Reason: "turned off, or a client that is no *dynamodb.Client"}
 	}
-	reason := s.path.Refusal()
+	reason := s.own.Refusal()
 	return Path{Own: reason == "", Reason: reason}
 }
 
-// updateByWire makes an UpdateItem call by the wire path, or returns [wire.ErrUnused].
-func (s *Store) updateByWire(ctx context.Context, w *store.Write) (store.Result, error) {
+// An ownPath makes the calls of the hot path itself, in place of the SDK.
+type ownPath struct {
+	*handle
+	*wire.Path // nil where all calls are the SDK's
+}
+
+// update makes an UpdateItem call, or returns [wire.ErrUnused].
+func (p ownPath) update(ctx context.Context, w *store.Write) (store.Result, error) {
 	const op = wire.UpdateItem
 	buffer := wire.NewBuffer()
 	defer buffer.Free()
-	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), p.name)
 	b = wire.AppendKey(append(b, `,"Key":`...), w.Key)
-	m := s.meter(ctx)
+	m := p.meter(ctx)
 	b = m.appendWrite(b, w.Expr)
 	b = wire.AppendMember(b, "ReturnValues", string(types.ReturnValueAllNew))
 	b = append(b, '}')
@@ -48,29 +54,29 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write) (store.Result,
 
 	ctx, sent := trace(ctx)
 	out := &updated{}
-	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.write, out)
+	reply, err := p.Do(ctx, op, buffer.Bytes, p.retries.write, out)
 	if err != nil {
-		return s.rejectedByWire(ctx, op, w.Key, sent, err)
+		return p.rejected(ctx, op, w.Key, sent, err)
 	}
-	s.clock.learnReply(sent.start, reply)
+	p.learnReply(sent.start, reply)
 	m.write(out.units)
 	return applied(op.String(), w.Key, out.oneItem)
 }
 
-// putByWire makes a PutItem call by the wire path, or returns [wire.ErrUnused].
-func (s *Store) putByWire(ctx context.Context, w *store.Write) (store.Result, error) {
+// put makes a PutItem call, or returns [wire.ErrUnused].
+func (p ownPath) put(ctx context.Context, w *store.Write) (store.Result, error) {
 	const op = wire.PutItem
 	buffer := wire.NewBuffer()
 	defer buffer.Free()
-	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), p.name)
 	b = wire.AppendItem(append(b, `,"Item":`...), w.Key, w.Item)
-	m := s.meter(ctx)
+	m := p.meter(ctx)
 	buffer.Bytes = append(m.appendWrite(b, w.Expr), '}')
 
 	ctx, sent := trace(ctx)
 	out := &written{}
-	if _, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.write, out); err != nil {
-		return s.rejectedByWire(ctx, op, w.Key, sent, err)
+	if _, err := p.Do(ctx, op, buffer.Bytes, p.retries.write, out); err != nil {
+		return p.rejected(ctx, op, w.Key, sent, err)
 	}
 	m.write(out.units)
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
@@ -91,53 +97,53 @@ func (m meter) appendTo(b []byte) []byte {
 	return wire.AppendMember(b, "ReturnConsumedCapacity", string(m.ask))
 }
 
-// rejectedByWire is [Store.rejected], except calls that were not made.
-func (s *Store) rejectedByWire(ctx context.Context, op wire.Operation, k store.Key, sent *trail, err error) (store.Result, error) {
+// rejected is [handle.rejected], except calls that were not made.
+func (p ownPath) rejected(ctx context.Context, op wire.Operation, k store.Key, sent *trail, err error) (store.Result, error) {
 	if err == wire.ErrUnused { //nolint:errorlint // it is never wrapped
 		return store.Result{}, err
 	}
-	return s.rejected(ctx, op.String(), k, sent, err)
+	return p.handle.rejected(ctx, op.String(), k, sent, err)
 }
 
-// getByWire makes a GetItem call by the wire path, or returns [wire.ErrUnused].
-func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (expr.Item, error) {
+// get makes a GetItem call, or returns [wire.ErrUnused].
+func (p ownPath) get(ctx context.Context, k store.Key, consistent bool) (expr.Item, error) {
 	const op = wire.GetItem
 	buffer := wire.NewBuffer()
 	defer buffer.Free()
-	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), p.name)
 	b = wire.AppendKey(append(b, `,"Key":`...), k)
 	b = strconv.AppendBool(append(b, `,"ConsistentRead":`...), consistent)
-	m := s.meter(ctx)
+	m := p.meter(ctx)
 	buffer.Bytes = append(m.appendTo(b), '}')
 
 	out := &found{}
-	if err := s.readByWire(ctx, op, buffer.Bytes, out); err != nil {
+	if err := p.read(ctx, op, buffer.Bytes, out); err != nil {
 		return nil, err
 	}
 	m.read(out.units)
 	return out.of(op.String(), k)
 }
 
-// readByWire makes a reading call by the wire path, or returns [wire.ErrUnused].
-func (s *Store) readByWire(ctx context.Context, op wire.Operation, body []byte, out wire.Output) error {
+// read makes a reading call, or returns [wire.ErrUnused].
+func (p ownPath) read(ctx context.Context, op wire.Operation, body []byte, out wire.Output) error {
 	sent := time.Now()
-	reply, err := s.path.Do(ctx, op, body, s.retries.read, out)
+	reply, err := p.Do(ctx, op, body, p.retries.read, out)
 	switch {
 	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
 		return err
 	case err != nil:
 		return failure(ctx, op.String(), err, false, false)
 	}
-	s.clock.learnReply(sent, reply)
+	p.learnReply(sent, reply)
 	return nil
 }
 
-// batchByWire makes a BatchGetItem call by the wire path, or returns [wire.ErrUnused].
-func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bool) (*batch, error) {
+// batch makes a BatchGetItem call, or returns [wire.ErrUnused].
+func (p ownPath) batch(ctx context.Context, keys []store.Key, consistent bool) (*batch, error) {
 	const op = wire.BatchGetItem
 	buffer := wire.NewBuffer()
 	defer buffer.Free()
-	b := wire.AppendString(append(buffer.Bytes, `{"RequestItems":{`...), s.name)
+	b := wire.AppendString(append(buffer.Bytes, `{"RequestItems":{`...), p.name)
 	b = append(b, `:{"Keys":[`...)
 	for i, k := range keys {
 		if i > 0 {
@@ -146,11 +152,11 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 		b = wire.AppendKey(b, k)
 	}
 	b = strconv.AppendBool(append(b, `],"ConsistentRead":`...), consistent)
-	m := s.meter(ctx)
+	m := p.meter(ctx)
 	buffer.Bytes = append(m.appendTo(append(b, "}}"...)), '}')
 
-	out := &batch{table: s.name}
-	if err := s.readByWire(ctx, op, buffer.Bytes, out); err != nil {
+	out := &batch{table: p.name}
+	if err := p.read(ctx, op, buffer.Bytes, out); err != nil {
 		return nil, err
 	}
 	m.read(out.units)

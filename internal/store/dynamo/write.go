@@ -45,8 +45,8 @@ func (s *Store) update(ctx context.Context, w store.Write) (store.Result, error)
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
 	}
-	if s.path.Open() {
-		result, err := s.updateByWire(ctx, &w)
+	if s.own.Open() {
+		result, err := s.own.update(ctx, &w)
 		if !errors.Is(err, wire.ErrUnused) {
 			return result, err
 		}
@@ -73,7 +73,7 @@ func (s *Store) update(ctx context.Context, w store.Write) (store.Result, error)
 	if err != nil {
 		return s.rejected(ctx, op, w.Key, sent, err)
 	}
-	s.clock.learn(sent.start, out.ResultMetadata)
+	s.learn(sent.start, out.ResultMetadata)
 	m.write(unitsOfOne(out.ConsumedCapacity))
 	return applied(op, w.Key, newItem(out.Attributes, out.ConsumedCapacity))
 }
@@ -99,8 +99,8 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
 	}
-	if s.path.Open() {
-		result, err := s.putByWire(ctx, &w)
+	if s.own.Open() {
+		result, err := s.own.put(ctx, &w)
 		if !errors.Is(err, wire.ErrUnused) {
 			return result, err
 		}
@@ -147,12 +147,12 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 }
 
 // rejected returns the result of a write whose condition did not hold, or the error of one that failed otherwise.
-func (s *Store) rejected(ctx context.Context, op string, k store.Key, sent *trail, err error) (store.Result, error) {
+func (h *handle) rejected(ctx context.Context, op string, k store.Key, sent *trail, err error) (store.Result, error) {
 	var condition *types.ConditionalCheckFailedException
 	if !errors.As(err, &condition) || isDoubtful(err) {
 		return store.Result{}, failure(ctx, op, err, !sent.unsent(), false)
 	}
-	s.clock.learnFrom(sent.start, err)
+	h.learnFrom(sent.start, err)
 	old := newItem(condition.Item, nil)
 	if old.isOther(k) {
 		return store.Result{}, &store.Error{Op: op, Unavailable: true, Unknown: true, Err: errOtherItem}
