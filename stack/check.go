@@ -46,10 +46,19 @@ func (m *Manager) Check(ctx context.Context, name string) (*Check, error) {
 	case order > 0:
 		c.Verdict = VerdictTooOld
 	}
-	if m.clients.Oldest != nil {
-		if c.Oldest, err = m.clients.Oldest(ctx, tableOf(s)); err != nil {
-			return nil, fmt.Errorf("stack: read which clients table %s admits: %w", tableOf(s), err)
-		}
+	if c.Oldest, err = m.oldest(ctx, tableOf(s)); err != nil {
+		return nil, err
 	}
 	return c, nil
+}
+
+// oldest returns the version of the oldest programs that a table admits, "" for any.
+func (a *account) oldest(ctx context.Context, table string) (version string, err error) {
+	if a.clients.Oldest == nil {
+		return "", nil
+	}
+	if version, err = a.clients.Oldest(ctx, table); err != nil {
+		return "", fmt.Errorf("stack: read which clients table %s admits: %w", table, err)
+	}
+	return version, nil
 }

@@ -154,27 +154,27 @@ func build(ctx context.Context) (*Code, error) {
 }
 
 // upload puts the code into the bucket of the stack, unless it is there.
-func (m *Manager) upload(ctx context.Context, bucket string, c *Code) error {
+func (b bucket) upload(ctx context.Context, c *Code) error {
 	key := c.Key()
-	_, err := call(ctx, m, m.clients.S3.HeadObject, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
+	_, err := call(ctx, b.account, b.clients.S3.HeadObject, &s3.HeadObjectInput{Bucket: &b.name, Key: &key})
 	switch {
 	case err == nil:
 		return nil
 	case !hasCode(err, "NotFound", "NoSuchKey"):
 		return fmt.Errorf("look for the code in the bucket: %w", err)
 	}
-	if err := m.put(ctx, bucket, key, "application/zip", c.Zip); err != nil {
+	if err := b.put(ctx, key, "application/zip", c.Zip); err != nil {
 		return fmt.Errorf("upload the code: %w", err)
 	}
 	return nil
 }
 
 // put stores an object. A call that was throttled may have read the content, so each one reads it from its beginning.
-func (m *Manager) put(ctx context.Context, bucket, key, contentType string, content []byte) error {
+func (b bucket) put(ctx context.Context, key, contentType string, content []byte) error {
 	put := func(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 		in.Body = bytes.NewReader(content)
-		return m.clients.S3.PutObject(ctx, in, opts...)
+		return b.clients.S3.PutObject(ctx, in, opts...)
 	}
-	_, err := call(ctx, m, put, &s3.PutObjectInput{Bucket: &bucket, Key: &key, ContentType: &contentType})
+	_, err := call(ctx, b.account, put, &s3.PutObjectInput{Bucket: &b.name, Key: &key, ContentType: &contentType})
 	return err
 }

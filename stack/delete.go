@@ -52,7 +52,7 @@ func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm fu
 			return d, err
 		}
 	}
-	_, err = call(ctx, m, m.clients.CloudFormation.DeleteStack, &cloudformation.DeleteStackInput{StackName: s.StackId})
+	_, err = call(ctx, m.account, m.clients.CloudFormation.DeleteStack, &cloudformation.DeleteStackInput{StackName: s.StackId})
 	if err != nil {
 		return d, fmt.Errorf("stack: delete %s: %w", name, err)
 	}
@@ -73,7 +73,7 @@ func (m *Manager) deletion(ctx context.Context, name string, data bool) (*Deleti
 	if d.Table == "" {
 		return d, nil
 	}
-	table, err := m.tableStatus(ctx, d.Table)
+	table, err := inspector{m.account}.table(ctx, d.Table)
 	switch {
 	case hasCode(err, "ResourceNotFoundException"):
 		d.Table = ""
@@ -94,9 +94,9 @@ func hasCode(err error, codes ...string) bool {
 func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 	if d.Table != "" {
 		off := false
-		_, err := call(ctx, m, m.clients.DynamoDB.UpdateTable, &dynamodb.UpdateTableInput{TableName: &d.Table, DeletionProtectionEnabled: &off})
+		_, err := call(ctx, m.account, m.clients.DynamoDB.UpdateTable, &dynamodb.UpdateTableInput{TableName: &d.Table, DeletionProtectionEnabled: &off})
 		if err == nil {
-			_, err = call(ctx, m, m.clients.DynamoDB.DeleteTable, &dynamodb.DeleteTableInput{TableName: &d.Table})
+			_, err = call(ctx, m.account, m.clients.DynamoDB.DeleteTable, &dynamodb.DeleteTableInput{TableName: &d.Table})
 		}
 		if err != nil && !hasCode(err, "ResourceNotFoundException") {
 			return fmt.Errorf("stack: delete table %s: %w", d.Table, err)
@@ -106,10 +106,10 @@ func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 		return nil
 	}
 	for {
-		if err := m.empty(ctx, d.Bucket); err != nil && !hasCode(err, "NoSuchBucket") {
+		if err := (bucket{m.account, d.Bucket}).empty(ctx); err != nil && !hasCode(err, "NoSuchBucket") {
 			return fmt.Errorf("stack: empty bucket %s: %w", d.Bucket, err)
 		}
-		_, err := call(ctx, m, m.clients.S3.DeleteBucket, &s3.DeleteBucketInput{Bucket: &d.Bucket})
+		_, err := call(ctx, m.account, m.clients.S3.DeleteBucket, &s3.DeleteBucketInput{Bucket: &d.Bucket})
 		switch {
 		case err == nil, hasCode(err, "NoSuchBucket"):
 			return nil
@@ -123,9 +123,9 @@ func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 }
 
 // empty deletes the objects of a bucket, page by page.
-func (m *Manager) empty(ctx context.Context, bucket string) error {
+func (b bucket) empty(ctx context.Context) error {
 	for {
-		page, err := call(ctx, m, m.clients.S3.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: &bucket})
+		page, err := call(ctx, b.account, b.clients.S3.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: &b.name})
 		if err != nil || len(page.Contents) == 0 {
 			return err
 		}
@@ -133,7 +133,7 @@ func (m *Manager) empty(ctx context.Context, bucket string) error {
 		for _, o := range page.Contents {
 			gone = append(gone, s3types.ObjectIdentifier{Key: o.Key})
 		}
-		out, err := call(ctx, m, m.clients.S3.DeleteObjects, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: gone}})
+		out, err := call(ctx, b.account, b.clients.S3.DeleteObjects, &s3.DeleteObjectsInput{Bucket: &b.name, Delete: &s3types.Delete{Objects: gone}})
 		if err != nil {
 			return err
 		}

@@ -57,32 +57,33 @@ type Deployment struct {
 // before any call. When CloudFormation fails, the error is a [*FailedError]. A plan that would remove or replace the
 // table or the bucket is refused with [ErrData].
 func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, error) {
-	if err := m.prepare(ctx, &o); err != nil {
+	d, err := m.deployer(ctx, o, h)
+	if err != nil {
 		return nil, err
 	}
-	d := &Deployment{Stack: o.Name}
+	done := &Deployment{Stack: o.Name}
 	confirmed := false // further steps belong to the plan of the first one
 	for {
-		s, err := m.settled(ctx, &o, h)
+		s, err := d.settled(ctx)
 		if err != nil {
-			return d, err
+			return done, err
 		}
-		plan, err := m.plan(ctx, &o, s)
+		plan, err := d.plan(ctx, s)
 		switch {
 		case err != nil:
-			return d, err
+			return done, err
 		case plan == nil:
-			return m.deployed(ctx, d, &o)
+			return d.deployed(ctx, done)
 		}
-		if err := m.confirm(ctx, plan, &h, confirmed); err != nil {
-			return d, err
+		if err := d.confirm(ctx, plan, confirmed); err != nil {
+			return done, err
 		}
-		d.Changed, confirmed = true, plan.aim.more()
-		if s, err = m.execute(ctx, plan, &o, &h); err != nil {
-			return d, err
+		done.Changed, confirmed = true, plan.aim.more()
+		if s, err = d.execute(ctx, plan); err != nil {
+			return done, err
 		}
 		if s != nil && !plan.aim.more() {
-			return m.deployed(ctx, d, &o)
+			return d.deployed(ctx, done)
 		}
 	}
 }
@@ -90,70 +91,83 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 // Plan returns what [Manager.Deploy] would show with the same options, and changes nothing: neither the stack nor the table. It asks
 // CloudFormation for a change set, and discards it. What CloudFormation is doing is waited for, as Deploy does.
 func (m *Manager) Plan(ctx context.Context, o Options, h Hooks) (*Plan, error) {
-	if err := m.prepare(ctx, &o); err != nil {
-		return nil, err
-	}
-	s, err := m.settled(ctx, &o, h)
+	d, err := m.deployer(ctx, o, h)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := m.plan(ctx, &o, s)
+	s, err := d.settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := d.plan(ctx, s)
 	switch {
 	case err != nil:
 		return nil, err
 	case plan == nil:
 		return &Plan{Stack: o.Name, UpToDate: true, Changes: []Change{}, Cost: costOf(parameters(s))}, nil
 	}
-	return plan, m.discard(ctx, plan)
+	return plan, d.discard(ctx, plan)
 }
 
-// prepare checks options, and makes the settings those that the template takes.
-func (m *Manager) prepare(ctx context.Context, o *Options) (err error) {
+// A deployer brings a stack to the state of options.
+type deployer struct {
+	*account
+	Options
+	hooks Hooks
+}
+
+// deployer checks options, and makes the settings those that the template takes.
+func (m *Manager) deployer(ctx context.Context, o Options, h Hooks) (*deployer, error) {
 	if err := errors.Join(o.Validate()...); err != nil {
-		return err
+		return nil, err
 	}
-	o.Settings, err = m.resolve(ctx, *o)
-	return err
+	var err error
+	o.Settings, err = m.resolve(ctx, o)
+	return &deployer{m.account, o, h}, err
 }
 
 // deployed sets the table up, and returns the result of a deployment.
-func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Deployment, error) {
-	s, err := m.describe(ctx, d.Stack)
+func (d *deployer) deployed(ctx context.Context, done *Deployment) (*Deployment, error) {
+	s, err := d.describe(ctx, done.Stack)
 	if err != nil {
-		return d, err
+		return done, err
 	}
-	d.Status, d.Outputs = string(s.StackStatus), map[string]string{}
-	for _, o := range s.Outputs {
-		d.Outputs[value(o.OutputKey)] = value(o.OutputValue)
+	done.Status, done.Outputs = string(s.StackStatus), map[string]string{}
+	for _, out := range s.Outputs {
+		done.Outputs[value(out.OutputKey)] = value(out.OutputValue)
 	}
-	if o.Version != "" { // of which the table knows, and versions in it are never lowered
-		return d, nil
+	if d.Version != "" { // of which the table knows, and versions in it are never lowered
+		return done, nil
 	}
-	if err := m.keepRelease(ctx, s); err != nil {
-		return d, err
+	b, err := d.bucketOf(ctx, done.Stack)
+	if err == nil {
+		err = b.keepRelease(ctx, s)
 	}
-	if m.clients.Setup != nil {
+	if err != nil {
+		return done, err
+	}
+	if d.clients.Setup != nil {
 		aggregator := ""
-		if o.Code != nil && parameters(s)["Aggregator"] == "true" {
+		if d.Code != nil && parameters(s)["Aggregator"] == "true" {
 			aggregator = zlimit.Version
 		}
 		days, _ := strconv.Atoi(parameters(s)["AuditRetention"]) // CloudFormation has checked it
 		kept := time.Duration(days) * 24 * time.Hour             // 0 in a stack without the parameter
-		err = m.clients.Setup(ctx, tableOf(s), aggregator, kept) // last, so that no writer is refused before the aggregator is new
+		err = d.clients.Setup(ctx, tableOf(s), aggregator, kept) // last, so that no writer is refused before the aggregator is new
 	}
-	return d, err
+	return done, err
 }
 
 func tableOf(s *types.Stack) string { return cmp.Or(parameters(s)["TableName"], value(s.StackName)) }
 
 // resolve returns the settings of options as the template takes them: a boundary by its name becomes an ARN.
-func (m *Manager) resolve(ctx context.Context, o Options) (map[string]string, error) {
+func (a *account) resolve(ctx context.Context, o Options) (map[string]string, error) {
 	settings := maps.Clone(o.Settings)
 	name := settings["permissions-boundary"]
 	if name == "" || strings.HasPrefix(name, "arn:") {
 		return settings, nil
 	}
-	out, err := call(ctx, m, m.clients.STS.GetCallerIdentity, &sts.GetCallerIdentityInput{})
+	out, err := call(ctx, a, a.clients.STS.GetCallerIdentity, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return nil, fmt.Errorf("stack: find the account of the permissions boundary: %w", err)
 	}
@@ -163,9 +177,9 @@ func (m *Manager) resolve(ctx context.Context, o Options) (map[string]string, er
 }
 
 // settled returns a stack that can be changed, nil when there is none. It waits for what CloudFormation is doing.
-func (m *Manager) settled(ctx context.Context, o *Options, h Hooks) (*types.Stack, error) {
-	name := o.Name
-	s, err := m.describe(ctx, name)
+func (d *deployer) settled(ctx context.Context) (*types.Stack, error) {
+	name := d.Name
+	s, err := d.describe(ctx, name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, nil
@@ -173,11 +187,11 @@ func (m *Manager) settled(ctx context.Context, o *Options, h Hooks) (*types.Stac
 		return nil, err
 	}
 	if busy(s.StackStatus) {
-		if h.Join != nil {
-			h.Join(string(s.StackStatus))
+		if d.hooks.Join != nil {
+			d.hooks.Join(string(s.StackStatus))
 		}
 		deleting := s.StackStatus == types.StackStatusDeleteInProgress
-		if s, err = m.follow(ctx, name, h.watch); err != nil {
+		if s, err = d.follow(ctx, name, d.hooks.watch); err != nil {
 			return nil, err
 		}
 		if s == nil && !deleting {
@@ -195,18 +209,18 @@ func (m *Manager) settled(ctx context.Context, o *Options, h Hooks) (*types.Stac
 	case types.StackStatusUpdateRollbackFailed:
 		return nil, fmt.Errorf("stack: %s is %s: continue its rollback in CloudFormation first", name, s.StackStatus)
 	default:
-		return s, m.newer(ctx, s, o)
+		return s, d.newer(ctx, s)
 	}
 }
 
 // newer returns an error when a stack was deployed by a later version, unless options say where it is to go back to.
-func (m *Manager) newer(ctx context.Context, s *types.Stack, o *Options) error {
+func (d *deployer) newer(ctx context.Context, s *types.Stack) error {
 	deployed := tags(s)[tagVersion]
 	switch {
-	case o.Version != "" || deployed == "" || compareVersions(deployed, zlimit.Version) <= 0:
+	case d.Version != "" || deployed == "" || compareVersions(deployed, zlimit.Version) <= 0:
 		return nil
-	case o.AllowDowngrade:
-		return m.fits(ctx, tableOf(s), zlimit.Version)
+	case d.AllowDowngrade:
+		return d.fits(ctx, tableOf(s), zlimit.Version)
 	default:
 		return fmt.Errorf("stack: %s was deployed by version %s, this is %s: take the later one, or allow the downgrade", value(s.StackName), deployed, zlimit.Version)
 	}
@@ -228,26 +242,26 @@ func (a *aim) more() bool { return a.twice || len(a.indexes) > 0 }
 func (a *aim) runsCode() bool { return a.on["aggregator"] || a.on["provisioner"] }
 
 // aim returns the purpose of the next step, by the options and the stack as it is.
-func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, error) {
+func (d *deployer) aim(ctx context.Context, s *types.Stack) (aim, error) {
 	had := parameters(s)
 	effective := func(st Setting) string {
-		if v, ok := o.Settings[st.Name]; ok {
+		if v, ok := d.Settings[st.Name]; ok {
 			return v
 		}
-		if v, ok := had[st.Parameter]; ok && !slices.Contains(o.Reset, st.Name) {
+		if v, ok := had[st.Parameter]; ok && !slices.Contains(d.Reset, st.Name) {
 			return v
 		}
 		return st.Default
 	}
 	a := aim{on: map[string]bool{}}
-	if err := m.checkFixed(ctx, o, s, effective); err != nil {
+	if err := d.checkFixed(ctx, s, effective); err != nil {
 		return a, err
 	}
 	for _, st := range settings {
-		switch _, given := o.Settings[st.Name]; {
+		switch _, given := d.Settings[st.Name]; {
 		case given:
-			a.set(st.Parameter, o.Settings[st.Name])
-		case slices.Contains(o.Reset, st.Name):
+			a.set(st.Parameter, d.Settings[st.Name])
+		case slices.Contains(d.Reset, st.Name):
 			a.set(st.Parameter, st.Default)
 		default:
 			a.keep(st.Parameter, had)
@@ -257,12 +271,12 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 		}
 	}
 	table, _ := setting("table")
-	name := cmp.Or(effective(table), o.Name)
+	name := cmp.Or(effective(table), d.Name)
 	if reason := functionNames(name, a.on["aggregator"], a.on["provisioner"]); reason != "" {
 		return a, &zlimit.ValidationError{Field: "table", Value: name, Reason: reason}
 	}
 	a.keep("CodeBucket", had)
-	if o.Code == nil || !a.runsCode() {
+	if d.Code == nil || !a.runsCode() {
 		if a.runsCode() && had["CodeKey"] == "" {
 			return a, errors.New("stack: there is no code for aggregator and provisioner: give some, or do without them")
 		}
@@ -272,28 +286,28 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 	}
 	bucket := ""
 	if s != nil {
-		ids, err := m.resources(ctx, o.Name)
+		ids, err := d.resources(ctx, d.Name)
 		if err != nil {
 			return a, err
 		}
 		bucket = ids["Bucket"]
 	}
-	a.set("Architecture", o.Code.Architecture)
+	a.set("Architecture", d.Code.Architecture)
 	if a.twice = bucket == ""; !a.twice {
-		a.set("CodeKey", o.Code.Key())
-		a.code = o.Code
+		a.set("CodeKey", d.Code.Key())
+		a.code = d.Code
 	}
 	return a, nil
 }
 
 // checkFixed returns a [*zlimit.ValidationError] for a setting that would need an impossible change of the table.
-func (m *Manager) checkFixed(ctx context.Context, o *Options, s *types.Stack, effective func(Setting) string) error {
+func (d *deployer) checkFixed(ctx context.Context, s *types.Stack, effective func(Setting) string) error {
 	fixed, _ := setting("mixed-fleet")
 	next := effective(fixed)
 	if s == nil || next == cmp.Or(parameters(s)[fixed.Parameter], fixed.Default) {
 		return nil
 	}
-	ids, err := m.resources(ctx, o.Name)
+	ids, err := d.resources(ctx, d.Name)
 	if err != nil || ids["Table"] == "" {
 		return err
 	}
@@ -322,19 +336,19 @@ func (a *aim) keeps(had map[string]string) bool {
 }
 
 // plan asks CloudFormation for a change set; it returns nil when there is nothing to change.
-func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, error) {
-	r, err := m.back(ctx, o, s)
+func (d *deployer) plan(ctx context.Context, s *types.Stack) (*Plan, error) {
+	r, err := d.back(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	a, template := aim{}, Template
 	if r != nil {
 		a, template = aimBack(r, s), r.Template
-	} else if a, err = m.aim(ctx, o, s); err != nil {
+	} else if a, err = d.aim(ctx, s); err != nil {
 		return nil, err
 	}
 	if s != nil {
-		if template, a.indexes, err = m.stage(ctx, tableOf(s), template); err != nil {
+		if template, a.indexes, err = d.stage(ctx, tableOf(s), template); err != nil {
 			return nil, err
 		}
 	}
@@ -343,10 +357,10 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	name := "zlimit-" + hex.EncodeToString(random)
 	adopt := true
 	in := &cloudformation.CreateChangeSetInput{
-		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &template, Parameters: a.parameters, Tags: stackTags(o, s),
+		StackName: &d.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &template, Parameters: a.parameters, Tags: stackTags(&d.Options, s),
 		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
 	}
-	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on), Mark: markOf(in, o, s)}
+	plan := &Plan{Stack: d.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on), Mark: markOf(in, &d.Options, s)}
 	if plan.create {
 		// Failed parts stay, and the next deployment goes on from there: a rollback would leave a table in its way.
 		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
@@ -354,15 +368,15 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	} else if s.StackStatus == types.StackStatusCreateFailed || s.StackStatus == types.StackStatusUpdateFailed {
 		plan.resume = true
 	}
-	out, err := call(ctx, m, m.clients.CloudFormation.CreateChangeSet, in)
+	out, err := call(ctx, d.account, d.clients.CloudFormation.CreateChangeSet, in)
 	if err != nil {
-		return nil, fmt.Errorf("stack: create a change set of %s: %w", o.Name, err)
+		return nil, fmt.Errorf("stack: create a change set of %s: %w", d.Name, err)
 	}
 	plan.changeSet = value(out.Id)
-	empty, err := m.changeSetReady(ctx, plan.changeSet)
+	empty, err := d.changeSetReady(ctx, plan.changeSet)
 	if err == nil && !empty {
 		var changes []Change
-		changes, err = m.changes(ctx, plan.changeSet)
+		changes, err = d.changes(ctx, plan.changeSet)
 		plan.Changes = append(plan.Changes, changes...)
 	}
 	if err == nil {
@@ -371,7 +385,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	// Values that no resource depends on at present are changes too.
 	empty = empty || len(plan.Changes) == 0 && a.keeps(parameters(s)) && maps.Equal(tagsOf(in.Tags), tags(s))
 	if err != nil || empty {
-		return nil, errors.Join(err, m.discard(ctx, plan))
+		return nil, errors.Join(err, d.discard(ctx, plan))
 	}
 	if a.twice {
 		for _, later := range afterCode {
@@ -402,9 +416,9 @@ func stackTags(o *Options, s *types.Stack) (all []types.Tag) {
 }
 
 // changeSetReady waits for a change set; empty says that it has no changes.
-func (m *Manager) changeSetReady(ctx context.Context, id string) (empty bool, err error) {
+func (a *account) changeSetReady(ctx context.Context, id string) (empty bool, err error) {
 	for {
-		out, err := call(ctx, m, m.clients.CloudFormation.DescribeChangeSet, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id})
+		out, err := call(ctx, a, a.clients.CloudFormation.DescribeChangeSet, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id})
 		if err != nil {
 			return false, fmt.Errorf("stack: wait for the change set: %w", err)
 		}
@@ -418,22 +432,22 @@ func (m *Manager) changeSetReady(ctx context.Context, id string) (empty bool, er
 			}
 			return false, fmt.Errorf("stack: CloudFormation refuses the change set: %s", reason)
 		}
-		if err := m.sleep(ctx, m.poll); err != nil {
+		if err := a.sleep(ctx, a.poll); err != nil {
 			return false, err
 		}
 	}
 }
 
 // discard deletes a change set, and the shell of a new stack that was made for it.
-func (m *Manager) discard(ctx context.Context, p *Plan) error {
+func (d *deployer) discard(ctx context.Context, p *Plan) error {
 	ctx = context.WithoutCancel(ctx)
-	_, err := call(ctx, m, m.clients.CloudFormation.DeleteChangeSet, &cloudformation.DeleteChangeSetInput{ChangeSetName: &p.changeSet})
+	_, err := call(ctx, d.account, d.clients.CloudFormation.DeleteChangeSet, &cloudformation.DeleteChangeSetInput{ChangeSetName: &p.changeSet})
 	if err != nil || !p.create {
 		return discarded(err)
 	}
 	// Another deployment may have made a stack of it meanwhile.
-	if s, err := m.describe(ctx, p.Stack); err == nil && s.StackStatus == types.StackStatusReviewInProgress {
-		_, err = call(ctx, m, m.clients.CloudFormation.DeleteStack, &cloudformation.DeleteStackInput{StackName: s.StackId})
+	if s, err := d.describe(ctx, p.Stack); err == nil && s.StackStatus == types.StackStatusReviewInProgress {
+		_, err = call(ctx, d.account, d.clients.CloudFormation.DeleteStack, &cloudformation.DeleteStackInput{StackName: s.StackId})
 		return discarded(err)
 	}
 	return nil
@@ -447,26 +461,26 @@ func discarded(err error) error {
 }
 
 // confirm asks whether a plan may be executed, and discards it otherwise.
-func (m *Manager) confirm(ctx context.Context, p *Plan, h *Hooks, confirmed bool) error {
-	if confirmed || h.Confirm == nil {
+func (d *deployer) confirm(ctx context.Context, p *Plan, confirmed bool) error {
+	if confirmed || d.hooks.Confirm == nil {
 		return nil
 	}
-	yes, err := h.Confirm(p)
+	yes, err := d.hooks.Confirm(p)
 	if err == nil && yes {
 		return nil
 	}
 	if err == nil {
 		err = ErrDeclined
 	}
-	return errors.Join(err, m.discard(ctx, p))
+	return errors.Join(err, d.discard(ctx, p))
 }
 
 // execute uploads the code, executes a plan and follows it.
-func (m *Manager) execute(ctx context.Context, p *Plan, o *Options, h *Hooks) (*types.Stack, error) {
+func (d *deployer) execute(ctx context.Context, p *Plan) (*types.Stack, error) {
 	if p.aim.code != nil {
-		ids, err := m.resources(ctx, o.Name)
+		b, err := d.bucketOf(ctx, d.Name)
 		if err == nil {
-			err = m.upload(ctx, ids["Bucket"], p.aim.code)
+			err = b.upload(ctx, p.aim.code)
 		}
 		if err != nil {
 			return nil, err
@@ -476,11 +490,11 @@ func (m *Manager) execute(ctx context.Context, p *Plan, o *Options, h *Hooks) (*
 	if p.resume {
 		in.DisableRollback = &p.resume
 	}
-	_, err := call(ctx, m, m.clients.CloudFormation.ExecuteChangeSet, in)
+	_, err := call(ctx, d.account, d.clients.CloudFormation.ExecuteChangeSet, in)
 	if err != nil {
 		return nil, fmt.Errorf("stack: execute the change set: %w", err)
 	}
-	s, err := m.follow(ctx, p.Stack, h.watch)
+	s, err := d.follow(ctx, p.Stack, d.hooks.watch)
 	if err == nil && s == nil {
 		err = &FailedError{Stack: p.Stack, Status: string(types.StackStatusDeleteComplete)}
 	}

@@ -64,13 +64,13 @@ func failed(s types.StackStatus) bool {
 
 // follow waits until CloudFormation has done with a stack, and passes what happens to watch. It returns the stack, nil
 // when it is gone; a [*FailedError] when the operation failed.
-func (m *Manager) follow(ctx context.Context, name string, watch func(Event)) (*types.Stack, error) {
+func (a *account) follow(ctx context.Context, name string, watch func(Event)) (*types.Stack, error) {
 	seen := map[string]bool{}
 	for {
-		s, err := m.describe(ctx, name)
+		s, err := a.describe(ctx, name)
 		gone := errors.Is(err, ErrNotFound)
 		if err != nil && !gone {
-			return nil, m.detached(ctx, name, err)
+			return nil, a.detached(ctx, name, err)
 		}
 		var id string
 		if s != nil {
@@ -78,8 +78,8 @@ func (m *Manager) follow(ctx context.Context, name string, watch func(Event)) (*
 		}
 		var events []types.StackEvent
 		if !gone {
-			if events, err = m.operation(ctx, id); err != nil {
-				return nil, m.detached(ctx, name, err)
+			if events, err = a.operation(ctx, id); err != nil {
+				return nil, a.detached(ctx, name, err)
 			}
 		}
 		for i := range events {
@@ -93,8 +93,8 @@ func (m *Manager) follow(ctx context.Context, name string, watch func(Event)) (*
 		case gone:
 			return nil, nil
 		case busy(s.StackStatus):
-			if err := m.sleep(ctx, m.poll); err != nil {
-				return nil, m.detached(ctx, name, err)
+			if err := a.sleep(ctx, a.poll); err != nil {
+				return nil, a.detached(ctx, name, err)
 			}
 		case failed(s.StackStatus):
 			return s, failure(name, s, events)
@@ -105,7 +105,7 @@ func (m *Manager) follow(ctx context.Context, name string, watch func(Event)) (*
 }
 
 // detached returns an error of a call; a [*DetachedError] when the caller has given up.
-func (m *Manager) detached(ctx context.Context, name string, err error) error {
+func (*account) detached(ctx context.Context, name string, err error) error {
 	if ctx.Err() != nil {
 		return &DetachedError{Stack: name, Err: ctx.Err()}
 	}
@@ -125,11 +125,11 @@ func eventOf(e *types.StackEvent) Event {
 const stackType = "AWS::CloudFormation::Stack"
 
 // operation returns the events of the last operation on a stack, the oldest first.
-func (m *Manager) operation(ctx context.Context, id string) ([]types.StackEvent, error) {
+func (a *account) operation(ctx context.Context, id string) ([]types.StackEvent, error) {
 	var all []types.StackEvent // the newest first
 	var next *string
 	for {
-		page, err := call(ctx, m, m.clients.CloudFormation.DescribeStackEvents, &cloudformation.DescribeStackEventsInput{StackName: &id, NextToken: next})
+		page, err := call(ctx, a, a.clients.CloudFormation.DescribeStackEvents, &cloudformation.DescribeStackEventsInput{StackName: &id, NextToken: next})
 		if err != nil {
 			return nil, fmt.Errorf("stack: list the events of %s: %w", id, err)
 		}

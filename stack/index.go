@@ -63,8 +63,8 @@ func staged(template string, has []string) (text string, later []string) {
 }
 
 // stage returns the template for the next step of a deployment of a whole one to a stack that has a table.
-func (m *Manager) stage(ctx context.Context, table, whole string) (template string, later []string, err error) {
-	out, err := call(ctx, m, m.clients.DynamoDB.DescribeTable, &dynamodb.DescribeTableInput{TableName: &table})
+func (a *account) stage(ctx context.Context, table, whole string) (template string, later []string, err error) {
+	out, err := call(ctx, a, a.clients.DynamoDB.DescribeTable, &dynamodb.DescribeTableInput{TableName: &table})
 	switch {
 	case hasCode(err, "ResourceNotFoundException"):
 		return whole, nil, nil

@@ -42,8 +42,12 @@ const (
 	LetterDiscarded = "discarded" // forgotten, or unreached, and the message is deleted
 )
 
-// A letterAction is a way to treat dead letters.
-type letterAction struct{ redrive, discard bool }
+// A postman treats the dead letters of a stack.
+type postman struct {
+	*account
+	queue, function  string
+	redrive, discard bool
+}
 
 // DeadLetters returns the messages in the queue of changes that Lambda gave up. With redrive it reads their changes
 // from the stream, which keeps those of a day, and calls the aggregator's function with them again. The function counts
@@ -64,14 +68,14 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 		return nil, err
 	}
 	all = []DeadLetter{}
-	queue := ids["DeadLetters"]
-	if queue == "" {
+	p := &postman{m.account, ids["DeadLetters"], ids["AggregatorFunction"], redrive, discard}
+	if p.queue == "" {
 		return all, nil
 	}
 	kept := map[string]string{} // receipts of messages that were not deleted, by message
-	defer func() { err = errors.Join(err, m.giveBack(ctx, queue, kept)) }()
+	defer func() { err = errors.Join(err, p.giveBack(ctx, kept)) }()
 	for seen := map[string]bool{}; ; {
-		out, err := call(ctx, m, m.clients.SQS.ReceiveMessage, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10, VisibilityTimeout: 60, WaitTimeSeconds: 1})
+		out, err := call(ctx, p.account, m.clients.SQS.ReceiveMessage, &sqs.ReceiveMessageInput{QueueUrl: &p.queue, MaxNumberOfMessages: 10, VisibilityTimeout: 60, WaitTimeSeconds: 1})
 		if err != nil {
 			return all, fmt.Errorf("stack: receive dead letters: %w", err)
 		}
@@ -87,7 +91,7 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 			}
 			seen[id] = true
 			fresh++
-			letter, err := m.handleLetter(ctx, ids, message, letterAction{redrive, discard})
+			letter, err := p.handle(ctx, message)
 			if all = append(all, letter); err != nil {
 				return all, err
 			}
@@ -101,16 +105,16 @@ func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard
 	}
 }
 
-// giveBack shows messages of a queue to others again, by their receipts.
-func (m *Manager) giveBack(ctx context.Context, queue string, receipts map[string]string) error {
+// giveBack shows messages to others again, by their receipts.
+func (p *postman) giveBack(ctx context.Context, receipts map[string]string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(receipts)), 10) { // the most that SQS takes
-		in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &queue}
+		in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &p.queue}
 		for i, id := range ids {
 			in.Entries = append(in.Entries, sqstypes.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(receipts[id])})
 		}
-		_, err := call(ctx, m, m.clients.SQS.ChangeMessageVisibilityBatch, in) // entries that fail are of messages visible or deleted by now
+		_, err := call(ctx, p.account, p.clients.SQS.ChangeMessageVisibilityBatch, in) // entries that fail are of messages visible or deleted by now
 		if err != nil {
 			return fmt.Errorf("stack: give dead letters back, which are hidden for a minute: %w", err)
 		}
@@ -118,8 +122,8 @@ func (m *Manager) giveBack(ctx context.Context, queue string, receipts map[strin
 	return nil
 }
 
-// handleLetter reads a message, and treats it as the action says.
-func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, message *sqstypes.Message, do letterAction) (DeadLetter, error) {
+// handle reads a message, and treats it.
+func (p *postman) handle(ctx context.Context, message *sqstypes.Message) (DeadLetter, error) {
 	var body struct {
 		RequestContext struct{ Condition string }
 		Batch          struct {
@@ -137,21 +141,21 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 	}
 	b := &body.Batch
 	letter := DeadLetter{body.RequestContext.Condition, b.Size, b.FirstTime, b.LastTime, b.ShardID, b.First, b.Last, LetterWaits}
-	if !do.redrive && !do.discard {
+	if !p.redrive && !p.discard {
 		return letter, nil
 	}
-	records, err := m.recordsOf(ctx, b.StreamARN, &letter)
+	records, err := p.recordsOf(ctx, b.StreamARN, &letter)
 	forgotten, unreached := errors.Is(err, errForgotten), errors.Is(err, errUnreached)
 	switch {
 	case err != nil && !forgotten && !unreached:
 		return letter, err
-	case forgotten && !do.discard:
+	case forgotten && !p.discard:
 		letter.Outcome = LetterForgotten
 		return letter, nil
-	case !forgotten && !do.redrive:
+	case !forgotten && !p.redrive:
 		return letter, nil
 	case !forgotten:
-		why, err := m.invoke(ctx, ids["AggregatorFunction"], b.StreamARN, records)
+		why, err := p.invoke(ctx, b.StreamARN, records)
 		if err != nil {
 			return letter, err
 		}
@@ -161,7 +165,7 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 		}
 	}
 	switch {
-	case unreached && !do.discard:
+	case unreached && !p.discard:
 		letter.Outcome = LetterUnreached
 		return letter, nil
 	case forgotten, unreached:
@@ -169,8 +173,7 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 	default:
 		letter.Outcome = LetterRedriven
 	}
-	queue := ids["DeadLetters"]
-	_, err = call(ctx, m, m.clients.SQS.DeleteMessage, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: message.ReceiptHandle})
+	_, err = call(ctx, p.account, p.clients.SQS.DeleteMessage, &sqs.DeleteMessageInput{QueueUrl: &p.queue, ReceiptHandle: message.ReceiptHandle})
 	return letter, err
 }
 
@@ -185,8 +188,8 @@ var (
 const mostEmpty = 100
 
 // recordsOf reads the changes of a letter from the stream. With errUnreached, they are those before the last one.
-func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (all []streamtypes.Record, err error) {
-	at, err := call(ctx, m, m.clients.Streams.GetShardIterator, &dynamodbstreams.GetShardIteratorInput{
+func (p *postman) recordsOf(ctx context.Context, stream string, l *DeadLetter) (all []streamtypes.Record, err error) {
+	at, err := call(ctx, p.account, p.clients.Streams.GetShardIterator, &dynamodbstreams.GetShardIteratorInput{
 		StreamArn: &stream, ShardId: &l.Shard, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: &l.First,
 	})
 	var next *string
@@ -198,7 +201,7 @@ func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (
 			return all, errUnreached
 		}
 		var page *dynamodbstreams.GetRecordsOutput
-		page, err = call(ctx, m, m.clients.Streams.GetRecords, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
+		page, err = call(ctx, p.account, p.clients.Streams.GetRecords, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
 		if err != nil {
 			break
 		}
@@ -214,7 +217,7 @@ func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (
 		next = page.NextShardIterator
 		if empty++; len(page.Records) > 0 {
 			empty = 0
-		} else if err := m.sleep(ctx, m.poll/10); err != nil { // a shard takes five such calls a second
+		} else if err := p.sleep(ctx, p.poll/10); err != nil { // a shard takes five such calls a second
 			return nil, err
 		}
 	}
@@ -231,8 +234,8 @@ func compareNumbers(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b))
 const mostRedriven = 200
 
 // invoke calls the aggregator's function with changes, as Lambda does, and returns why it did not apply all of them.
-func (m *Manager) invoke(ctx context.Context, function, stream string, records []streamtypes.Record) (why string, err error) {
-	if function == "" {
+func (p *postman) invoke(ctx context.Context, stream string, records []streamtypes.Record) (why string, err error) {
+	if p.function == "" {
 		return "", errors.New("stack: there is no aggregator that could apply the changes")
 	}
 	for from := 0; from < len(records); from += mostRedriven {
@@ -241,7 +244,7 @@ func (m *Manager) invoke(ctx context.Context, function, stream string, records [
 		if err != nil {
 			return "", err
 		}
-		out, err := call(ctx, m, m.clients.Lambda.Invoke, &lambda.InvokeInput{FunctionName: &function, Payload: payload})
+		out, err := call(ctx, p.account, p.clients.Lambda.Invoke, &lambda.InvokeInput{FunctionName: &p.function, Payload: payload})
 		if err != nil {
 			return "", fmt.Errorf("stack: call the aggregator: %w", err)
 		}

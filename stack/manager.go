@@ -16,7 +16,10 @@ import (
 
 // A Manager deploys stacks and looks at them. It keeps no state of its own: another one, on another machine, can begin
 // any of its work anew. It is safe for concurrent use.
-type Manager struct {
+type Manager struct{ *account }
+
+// An account is where stacks are: all calls of AWS are made with its clients.
+type account struct {
 	clients Clients
 	poll    time.Duration
 	now     func() time.Time
@@ -34,14 +37,14 @@ func WithClock(now func() time.Time) Option { return func(m *Manager) { m.now = 
 
 // New returns a manager of the stacks of one account and region.
 func New(c Clients, opts ...Option) *Manager {
-	m := &Manager{clients: c, poll: 2 * time.Second, now: time.Now}
+	m := &Manager{&account{clients: c, poll: 2 * time.Second, now: time.Now}}
 	for _, opt := range opts {
 		opt(m)
 	}
 	return m
 }
 
-func (m *Manager) sleep(ctx context.Context, d time.Duration) error { return wait.For(ctx, d) }
+func (*account) sleep(ctx context.Context, d time.Duration) error { return wait.For(ctx, d) }
 
 // ErrNotFound says that there is no such stack.
 var ErrNotFound = errors.New("stack: there is no such stack")
@@ -51,14 +54,14 @@ const maxAttempts = 8
 
 // call makes a call of AWS, again where the service throttled it and has therefore not done it.
 func call[In, Out, Options any](
-	ctx context.Context, m *Manager, do func(context.Context, *In, ...func(*Options)) (*Out, error), in *In,
+	ctx context.Context, a *account, do func(context.Context, *In, ...func(*Options)) (*Out, error), in *In,
 ) (*Out, error) {
 	for attempt := 1; ; attempt++ {
 		result, err := do(ctx, in)
 		if err == nil || !isThrottle(err) || attempt == maxAttempts {
 			return result, err
 		}
-		if err := m.sleep(ctx, time.Duration(attempt)*m.poll); err != nil {
+		if err := a.sleep(ctx, time.Duration(attempt)*a.poll); err != nil {
 			return result, err
 		}
 	}
@@ -70,8 +73,8 @@ func isThrottle(err error) bool {
 }
 
 // describe returns a stack, [ErrNotFound] when there is none.
-func (m *Manager) describe(ctx context.Context, name string) (*types.Stack, error) {
-	out, err := call(ctx, m, m.clients.CloudFormation.DescribeStacks, &cloudformation.DescribeStacksInput{StackName: &name})
+func (a *account) describe(ctx context.Context, name string) (*types.Stack, error) {
+	out, err := call(ctx, a, a.clients.CloudFormation.DescribeStacks, &cloudformation.DescribeStacksInput{StackName: &name})
 	var api smithy.APIError
 	switch {
 	case errors.As(err, &api) && api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), "does not exist"):
@@ -110,8 +113,8 @@ func tagsOf(list []types.Tag) map[string]string {
 }
 
 // resources returns the physical IDs of a stack's resources by their logical ones.
-func (m *Manager) resources(ctx context.Context, name string) (map[string]string, error) {
-	out, err := call(ctx, m, m.clients.CloudFormation.DescribeStackResources, &cloudformation.DescribeStackResourcesInput{StackName: &name})
+func (a *account) resources(ctx context.Context, name string) (map[string]string, error) {
+	out, err := call(ctx, a, a.clients.CloudFormation.DescribeStackResources, &cloudformation.DescribeStackResourcesInput{StackName: &name})
 	if err != nil {
 		return nil, fmt.Errorf("stack: list the resources of %s: %w", name, err)
 	}

@@ -179,10 +179,10 @@ func costOf(given map[string]string) int64 {
 }
 
 // changes returns the changes of a change set, page by page.
-func (m *Manager) changes(ctx context.Context, id string) (all []Change, err error) {
+func (a *account) changes(ctx context.Context, id string) (all []Change, err error) {
 	var next *string
 	for {
-		page, err := call(ctx, m, m.clients.CloudFormation.DescribeChangeSet, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id, NextToken: next})
+		page, err := call(ctx, a, a.clients.CloudFormation.DescribeChangeSet, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id, NextToken: next})
 		if err != nil {
 			return nil, fmt.Errorf("stack: read the change set: %w", err)
 		}

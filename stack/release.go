@@ -46,10 +46,22 @@ var errForeign = errors.New("is no release")
 
 func releaseKey(version string) string { return releasesPrefix + version + ".json" }
 
-// current returns the release of this version as a stack has it.
-func (m *Manager) current(s *types.Stack) *release {
+// A bucket is that of a stack, which keeps code and releases.
+type bucket struct {
+	*account
+	name string
+}
+
+// bucketOf returns the bucket of a stack, without a name where it has none.
+func (a *account) bucketOf(ctx context.Context, stack string) (bucket, error) {
+	ids, err := a.resources(ctx, stack)
+	return bucket{a, ids["Bucket"]}, err
+}
+
+// currentRelease returns the release of this version as a stack has it.
+func currentRelease(s *types.Stack, now time.Time) *release {
 	has := parameters(s)
-	r := &release{Version: zlimit.Version, Layout: zlimit.SchemaVersion, Template: Template, CodeKey: has["CodeKey"], Architecture: has["Architecture"], Deployed: m.now().UTC()}
+	r := &release{Version: zlimit.Version, Layout: zlimit.SchemaVersion, Template: Template, CodeKey: has["CodeKey"], Architecture: has["Architecture"], Deployed: now.UTC()}
 	for _, st := range settings {
 		r.Parameters = append(r.Parameters, st.Parameter)
 	}
@@ -58,14 +70,12 @@ func (m *Manager) current(s *types.Stack) *release {
 }
 
 // keepRelease records the new state of a stack, and deletes releases and code to which no way leads back any more.
-func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
-	ids, err := m.resources(ctx, value(s.StackName))
-	bucket := ids["Bucket"]
-	if err != nil || bucket == "" {
-		return err
+func (b bucket) keepRelease(ctx context.Context, s *types.Stack) error {
+	if b.name == "" {
+		return nil
 	}
-	next := m.current(s)
-	had, err := m.readRelease(ctx, bucket, releaseKey(next.Version))
+	next := currentRelease(s, b.now())
+	had, err := b.readRelease(ctx, releaseKey(next.Version))
 	switch {
 	case errors.Is(err, ErrNoRelease), errors.Is(err, errForeign):
 	case err != nil:
@@ -73,45 +83,45 @@ func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
 	case had.Template == next.Template && had.CodeKey == next.CodeKey:
 		return nil
 	}
-	if err := m.forgetReleases(ctx, bucket, next); err != nil { // first: the next deployment finishes it after a crash
+	if err := b.forgetReleases(ctx, next); err != nil { // first: the next deployment finishes it after a crash
 		return err
 	}
 	text, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	if err := m.put(ctx, bucket, releaseKey(next.Version), "application/json", text); err != nil {
+	if err := b.put(ctx, releaseKey(next.Version), "application/json", text); err != nil {
 		return fmt.Errorf("stack: keep the release: %w", err)
 	}
 	return nil
 }
 
 // readRelease returns a release; [ErrNoRelease] where there is none.
-func (m *Manager) readRelease(ctx context.Context, bucket, key string) (*release, error) {
-	out, err := call(ctx, m, m.clients.S3.GetObject, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+func (b bucket) readRelease(ctx context.Context, key string) (*release, error) {
+	out, err := call(ctx, b.account, b.clients.S3.GetObject, &s3.GetObjectInput{Bucket: &b.name, Key: &key})
 	if hasCode(err, "NotFound", "NoSuchKey") {
 		return nil, ErrNoRelease
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, bucket, err)
+		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, b.name, err)
 	}
 	text, err := io.ReadAll(out.Body)
 	if err = errors.Join(err, out.Body.Close()); err != nil {
-		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, bucket, err)
+		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, b.name, err)
 	}
 	r := &release{}
 	if json.Unmarshal(text, r) != nil || r.Version == "" || r.Template == "" {
-		return nil, fmt.Errorf("stack: %s of bucket %s %w", key, bucket, errForeign)
+		return nil, fmt.Errorf("stack: %s of bucket %s %w", key, b.name, errForeign)
 	}
 	return r, nil
 }
 
-func (m *Manager) listObjects(ctx context.Context, bucket, prefix string) (all []s3types.Object, err error) {
+func (b bucket) listObjects(ctx context.Context, prefix string) (all []s3types.Object, err error) {
 	var next *string
 	for {
-		page, err := call(ctx, m, m.clients.S3.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix, ContinuationToken: next})
+		page, err := call(ctx, b.account, b.clients.S3.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, ContinuationToken: next})
 		if err != nil {
-			return nil, fmt.Errorf("stack: list bucket %s: %w", bucket, err)
+			return nil, fmt.Errorf("stack: list bucket %s: %w", b.name, err)
 		}
 		all = append(all, page.Contents...)
 		if next = page.NextContinuationToken; next == nil {
@@ -124,8 +134,8 @@ func (m *Manager) listObjects(ctx context.Context, bucket, prefix string) (all [
 var codeForm = regexp.MustCompile(`^code/[0-9a-f]{64}\.zip$`)
 
 // forgetReleases deletes all but the last releases before a new one, and code that is of none of them.
-func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *release) error {
-	found, err := m.listObjects(ctx, bucket, releasesPrefix)
+func (b bucket) forgetReleases(ctx context.Context, next *release) error {
+	found, err := b.listObjects(ctx, releasesPrefix)
 	if err != nil {
 		return err
 	}
@@ -134,7 +144,7 @@ func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *relea
 		if value(found[i].Key) == releaseKey(next.Version) {
 			continue
 		}
-		r, err := m.readRelease(ctx, bucket, value(found[i].Key))
+		r, err := b.readRelease(ctx, value(found[i].Key))
 		if errors.Is(err, errForeign) {
 			return nil // without it the needed code is unknown
 		}
@@ -143,7 +153,7 @@ func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *relea
 		}
 		releases = append(releases, r)
 	}
-	slices.SortFunc(releases, func(a, b *release) int { return b.Deployed.Compare(a.Deployed) })
+	slices.SortFunc(releases, func(x, y *release) int { return y.Deployed.Compare(x.Deployed) })
 	used := map[string]bool{next.CodeKey: true}
 	var gone []s3types.ObjectIdentifier
 	for i, r := range releases {
@@ -153,18 +163,18 @@ func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *relea
 			gone = append(gone, s3types.ObjectIdentifier{Key: aws.String(releaseKey(r.Version))})
 		}
 	}
-	code, err := m.listObjects(ctx, bucket, codePrefix)
+	code, err := b.listObjects(ctx, codePrefix)
 	if err != nil {
 		return err
 	}
 	for i := range code {
 		key, at := value(code[i].Key), code[i].LastModified
-		if codeForm.MatchString(key) && !used[key] && at != nil && m.now().Sub(*at) > codeAge {
+		if codeForm.MatchString(key) && !used[key] && at != nil && b.now().Sub(*at) > codeAge {
 			gone = append(gone, s3types.ObjectIdentifier{Key: &key})
 		}
 	}
 	for chunk := range slices.Chunk(gone, 1000) {
-		if _, err := call(ctx, m, m.clients.S3.DeleteObjects, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: chunk}}); err != nil {
+		if _, err := call(ctx, b.account, b.clients.S3.DeleteObjects, &s3.DeleteObjectsInput{Bucket: &b.name, Delete: &s3types.Delete{Objects: chunk}}); err != nil {
 			return fmt.Errorf("stack: delete old code: %w", err)
 		}
 	}
@@ -176,11 +186,15 @@ func (m *Manager) Versions(ctx context.Context, name string) ([]string, error) {
 	if err := validateName(name); err != nil {
 		return nil, err
 	}
-	ids, err := m.resources(ctx, name)
-	if err != nil || ids["Bucket"] == "" {
+	b, err := m.bucketOf(ctx, name)
+	if err != nil || b.name == "" {
 		return nil, err
 	}
-	found, err := m.listObjects(ctx, ids["Bucket"], releasesPrefix)
+	return b.versions(ctx)
+}
+
+func (b bucket) versions(ctx context.Context) ([]string, error) {
+	found, err := b.listObjects(ctx, releasesPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -192,42 +206,39 @@ func (m *Manager) Versions(ctx context.Context, name string) ([]string, error) {
 	return versions, nil
 }
 
-// back returns the release that options ask for, nil when they ask for this version.
-func (m *Manager) back(ctx context.Context, o *Options, s *types.Stack) (*release, error) {
-	if o.Version == "" {
+// back returns the release that the options ask for, nil when they ask for this version.
+func (d *deployer) back(ctx context.Context, s *types.Stack) (*release, error) {
+	if d.Version == "" {
 		return nil, nil
 	}
 	if s == nil {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, o.Name)
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, d.Name)
 	}
-	ids, err := m.resources(ctx, o.Name)
+	b, err := d.bucketOf(ctx, d.Name)
 	if err != nil {
 		return nil, err
 	}
-	if ids["Bucket"] == "" {
-		return nil, fmt.Errorf("stack: %s has no bucket, and so nothing that leads back to version %s", o.Name, o.Version)
+	if b.name == "" {
+		return nil, fmt.Errorf("stack: %s has no bucket, and so nothing that leads back to version %s", d.Name, d.Version)
 	}
-	r, err := m.readRelease(ctx, ids["Bucket"], releaseKey(o.Version))
+	r, err := b.readRelease(ctx, releaseKey(d.Version))
 	if errors.Is(err, ErrNoRelease) {
-		versions, listed := m.Versions(ctx, o.Name)
-		return nil, errors.Join(fmt.Errorf("stack: %w %s; it has %s", ErrNoRelease, o.Version, strings.Join(versions, ", ")), listed)
+		versions, listed := b.versions(ctx)
+		return nil, errors.Join(fmt.Errorf("stack: %w %s; it has %s", ErrNoRelease, d.Version, strings.Join(versions, ", ")), listed)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r, m.fits(ctx, tableOf(s), r.Version)
+	return r, d.fits(ctx, tableOf(s), r.Version)
 }
 
 // fits returns an error when a version is older than the oldest client that a table admits: its aggregator would be refused.
-func (m *Manager) fits(ctx context.Context, table, version string) error {
-	if m.clients.Oldest == nil {
-		return nil
-	}
-	oldest, err := m.clients.Oldest(ctx, table)
+func (a *account) fits(ctx context.Context, table, version string) error {
+	oldest, err := a.oldest(ctx, table)
 	if err != nil {
-		return fmt.Errorf("stack: read which clients table %s admits: %w", table, err)
+		return err
 	}
-	if compareVersions(version, oldest) < 0 {
+	if oldest != "" && compareVersions(version, oldest) < 0 {
 		return fmt.Errorf("stack: table %s is for versions from %s on, and %s would be refused; there is no way back to it but a restored backup", table, oldest, version)
 	}
 	return nil

@@ -124,6 +124,7 @@ func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status,
 		st.Failed = append(st.Failed, err.Error())
 		return st, nil
 	}
+	in := inspector{m.account}
 	look := func(what string, there bool, do func() error) {
 		if !there {
 			return
@@ -132,19 +133,22 @@ func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status,
 			st.Failed = append(st.Failed, what+": "+err.Error())
 		}
 	}
-	look("table", ids["Table"] != "", func() (err error) { st.Table, err = m.tableStatus(ctx, ids["Table"]); return err })
+	look("table", ids["Table"] != "", func() (err error) { st.Table, err = in.table(ctx, ids["Table"]); return err })
 	look("stream", ids["AggregatorFunction"] != "", func() (err error) {
-		st.Stream, err = m.streamStatus(ctx, ids["AggregatorFunction"])
+		st.Stream, err = in.stream(ctx, ids["AggregatorFunction"])
 		return err
 	})
-	look("dead letters", ids["DeadLetters"] != "", func() (err error) { st.Dead, err = m.deadLetters(ctx, ids["DeadLetters"]); return err })
-	look("alarms", true, func() (err error) { st.Alarms, err = m.alarms(ctx, ids); return err })
-	look("drift", drift, func() (err error) { st.Drift, err = m.drift(ctx, name); return err })
+	look("dead letters", ids["DeadLetters"] != "", func() (err error) { st.Dead, err = in.deadLetters(ctx, ids["DeadLetters"]); return err })
+	look("alarms", true, func() (err error) { st.Alarms, err = in.alarms(ctx, ids); return err })
+	look("drift", drift, func() (err error) { st.Drift, err = in.drift(ctx, name); return err })
 	return st, nil
 }
 
-func (m *Manager) tableStatus(ctx context.Context, table string) (*TableStatus, error) {
-	out, err := call(ctx, m, m.clients.DynamoDB.DescribeTable, &dynamodb.DescribeTableInput{TableName: &table})
+// An inspector looks at the parts of a stack for its status, each by itself.
+type inspector struct{ *account }
+
+func (i inspector) table(ctx context.Context, table string) (*TableStatus, error) {
+	out, err := call(ctx, i.account, i.clients.DynamoDB.DescribeTable, &dynamodb.DescribeTableInput{TableName: &table})
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +159,8 @@ func (m *Manager) tableStatus(ctx context.Context, table string) (*TableStatus, 
 	}, nil
 }
 
-func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamStatus, error) {
-	out, err := call(ctx, m, m.clients.Lambda.ListEventSourceMappings, &lambda.ListEventSourceMappingsInput{FunctionName: &function})
+func (i inspector) stream(ctx context.Context, function string) (*StreamStatus, error) {
+	out, err := call(ctx, i.account, i.clients.Lambda.ListEventSourceMappings, &lambda.ListEventSourceMappingsInput{FunctionName: &function})
 	switch {
 	case err != nil:
 		return nil, err
@@ -165,8 +169,8 @@ func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamSta
 	}
 	mapping := out.EventSourceMappings[0]
 	st := &StreamStatus{State: value(mapping.State), Result: value(mapping.LastProcessingResult)}
-	now := m.now()
-	metric, err := call(ctx, m, m.clients.CloudWatch.GetMetricStatistics, &cloudwatch.GetMetricStatisticsInput{
+	now := i.now()
+	metric, err := call(ctx, i.account, i.clients.CloudWatch.GetMetricStatistics, &cloudwatch.GetMetricStatisticsInput{
 		Namespace: aws.String("AWS/Lambda"), MetricName: aws.String("IteratorAge"), Period: aws.Int32(300),
 		Dimensions: []cwtypes.Dimension{{Name: aws.String("FunctionName"), Value: &function}}, Statistics: []cwtypes.Statistic{cwtypes.StatisticMaximum},
 		StartTime: aws.Time(now.Add(-15 * time.Minute)), EndTime: &now,
@@ -180,9 +184,9 @@ func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamSta
 	return st, nil
 }
 
-func (m *Manager) deadLetters(ctx context.Context, url string) (*int64, error) {
+func (i inspector) deadLetters(ctx context.Context, url string) (*int64, error) {
 	const count = sqstypes.QueueAttributeNameApproximateNumberOfMessages
-	out, err := call(ctx, m, m.clients.SQS.GetQueueAttributes, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{count}})
+	out, err := call(ctx, i.account, i.clients.SQS.GetQueueAttributes, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{count}})
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +194,7 @@ func (m *Manager) deadLetters(ctx context.Context, url string) (*int64, error) {
 	return &n, err
 }
 
-func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmStatus, error) {
+func (i inspector) alarms(ctx context.Context, ids map[string]string) ([]AlarmStatus, error) {
 	all := []AlarmStatus{}
 	var names []string
 	for id, physical := range ids {
@@ -204,7 +208,7 @@ func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmSta
 		return all, nil
 	}
 	slices.Sort(names)
-	out, err := call(ctx, m, m.clients.CloudWatch.DescribeAlarms, &cloudwatch.DescribeAlarmsInput{AlarmNames: names})
+	out, err := call(ctx, i.account, i.clients.CloudWatch.DescribeAlarms, &cloudwatch.DescribeAlarmsInput{AlarmNames: names})
 	if err != nil {
 		return all, err
 	}
@@ -215,14 +219,14 @@ func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmSta
 }
 
 // drift has CloudFormation look for drift, and returns the result.
-func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
+func (i inspector) drift(ctx context.Context, name string) ([]Drift, error) {
 	all := []Drift{}
-	begun, err := call(ctx, m, m.clients.CloudFormation.DetectStackDrift, &cloudformation.DetectStackDriftInput{StackName: &name})
+	begun, err := call(ctx, i.account, i.clients.CloudFormation.DetectStackDrift, &cloudformation.DetectStackDriftInput{StackName: &name})
 	if err != nil {
 		return all, err
 	}
 	for {
-		out, err := call(ctx, m, m.clients.CloudFormation.DescribeStackDriftDetectionStatus, &cloudformation.DescribeStackDriftDetectionStatusInput{
+		out, err := call(ctx, i.account, i.clients.CloudFormation.DescribeStackDriftDetectionStatus, &cloudformation.DescribeStackDriftDetectionStatusInput{
 			StackDriftDetectionId: begun.StackDriftDetectionId,
 		})
 		switch {
@@ -231,27 +235,27 @@ func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
 		case out.DetectionStatus == cfntypes.StackDriftDetectionStatusDetectionFailed:
 			return all, errors.New(value(out.DetectionStatusReason))
 		case out.DetectionStatus == cfntypes.StackDriftDetectionStatusDetectionComplete:
-			return m.drifted(ctx, name, all)
+			return i.drifted(ctx, name, all)
 		}
-		if err := m.sleep(ctx, m.poll); err != nil {
+		if err := i.sleep(ctx, i.poll); err != nil {
 			return all, err
 		}
 	}
 }
 
 // drifted appends the resources that differ from CloudFormation's record.
-func (m *Manager) drifted(ctx context.Context, name string, all []Drift) ([]Drift, error) {
+func (i inspector) drifted(ctx context.Context, name string, all []Drift) ([]Drift, error) {
 	var next *string
 	for {
-		page, err := call(ctx, m, m.clients.CloudFormation.DescribeStackResourceDrifts, &cloudformation.DescribeStackResourceDriftsInput{
+		page, err := call(ctx, i.account, i.clients.CloudFormation.DescribeStackResourceDrifts, &cloudformation.DescribeStackResourceDriftsInput{
 			StackName: &name, NextToken: next,
 			StackResourceDriftStatusFilters: []cfntypes.StackResourceDriftStatus{cfntypes.StackResourceDriftStatusModified, cfntypes.StackResourceDriftStatusDeleted},
 		})
 		if err != nil {
 			return all, err
 		}
-		for i := range page.StackResourceDrifts {
-			r := &page.StackResourceDrifts[i]
+		for n := range page.StackResourceDrifts {
+			r := &page.StackResourceDrifts[n]
 			d := Drift{Resource: value(r.LogicalResourceId), Status: string(r.StackResourceDriftStatus)}
 			for _, p := range r.PropertyDifferences {
 				d.Properties = append(d.Properties, strings.TrimPrefix(value(p.PropertyPath), "/"))
@@ -282,7 +286,7 @@ func (m *Manager) List(ctx context.Context) ([]Listed, error) {
 	all := []Listed{}
 	var next *string
 	for {
-		page, err := call(ctx, m, m.clients.CloudFormation.DescribeStacks, &cloudformation.DescribeStacksInput{NextToken: next})
+		page, err := call(ctx, m.account, m.clients.CloudFormation.DescribeStacks, &cloudformation.DescribeStacksInput{NextToken: next})
 		if err != nil {
 			return all, fmt.Errorf("stack: list stacks: %w", err)
 		}
