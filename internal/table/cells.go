@@ -133,7 +133,7 @@ func (k *keyWatch) sentTo(c cellKey, at time.Duration) {
 	if c.cell == nil {
 		return
 	}
-	if before := c.key.Load(); before != c.hash && (c.begun.Load() != 0 || !c.key.CompareAndSwap(before, c.hash)) {
+	if before := c.key.Load(); before != c.hash && (c.begun.Load() != 0 || !c.key.CompareAndSwap(before, c.hash)) && c.key.Load() != c.hash {
 		return
 	}
 	switch c.begun.Add(1) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -348,6 +350,33 @@ func TestAKeyThatIsSilentAlone(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// TestFirstCallsOfAKeyAtOnce sends the first calls of a key by two goroutines. Both count, whichever takes the cell.
+func TestFirstCallsOfAKeyAtOnce(t *testing.T) {
+	watch := &NewBreaker(BreakerOptions{Timeout: time.Minute, Ask: func(context.Context, string) error { return nil }}).keys
+	for i := range 5000 {
+		pk := fmt.Sprint("k", i)
+		var come atomic.Int64
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() {
+				come.Add(1)
+				for spins := 1; come.Load() < 2; spins++ {
+					if spins%1000 == 0 {
+						runtime.Gosched() // they may have one processor
+					}
+				}
+				watch.sentTo(watch.cellOf(pk), 1)
+			})
+		}
+		calls.Wait()
+		c := watch.cellOf(pk)
+		if n := c.begun.Load(); n != 2 {
+			t.Fatalf("%d of two calls of key %d count", n, i)
+		}
+		watch.heard(c)
+	}
 }
 
 // TestSilentKeysOfASilentStore has a store fall silent while keys of it are. A part tells nothing of the whole from then on.
