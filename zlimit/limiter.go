@@ -200,7 +200,7 @@ func start(
 		MaxLead:      o.maxLead(),
 		Mixed:        o.mixedFleet,
 		Sleeper:      o.hooks.Sleeper,
-		SettleLimit:  settleTimeout,
+		SettleLimit:  cmp.Or(o.hooks.SettleLimit, settleTimeout),
 		Epoch:        &c.epoch,
 		Logger:       o.logger,
 		Resized: func(ctx context.Context, entity, resource string, shards int) {

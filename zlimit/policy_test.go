@@ -398,7 +398,7 @@ func TestInvalidateDuringARead(t *testing.T) {
 					t.Error(err)
 				}
 				close(second)
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(10 * time.Second):
 				close(first)
 				t.Error("Resolve() waits for a read that began before the limits were forgotten")
 			}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -62,6 +63,11 @@ var (
 	historyChild    = []zlimit.Limit{zlimit.PerSecond("rpm", 150, zlimit.Burst(30))}
 )
 
+// patient returns options for processes on a busy machine, where an engine may take seconds for a call.
+func patient() []zlimit.Option {
+	return []zlimit.Option{zlimit.WithCallTimeout(time.Minute), zlimit.WithHooks(hooks.Limiter{SettleLimit: time.Minute})}
+}
+
 // run does the traffic and prints the acts, one JSON object each; it returns the exit code.
 func (tr *traffic) run() int {
 	ctx := context.Background()
@@ -92,7 +98,7 @@ func (tr *traffic) drive(ctx context.Context, s zlimit.Store) (acts []act, err e
 			mu.Unlock()
 		}
 	})
-	opts := []zlimit.Option{zlimit.WithClock(clock), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithCallTimeout(time.Minute), notes}
+	opts := append(patient(), zlimit.WithClock(clock), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), notes)
 	if tr.Coalesce {
 		opts = append(opts, zlimit.WithCoalescing())
 	}
@@ -293,7 +299,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 // openHistory returns a limiter on a store that has the buckets' limits.
 func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 	ctx := context.Background()
-	l, err := zlimit.Open(ctx, dsn, zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithCallTimeout(time.Minute))
+	l, err := zlimit.Open(ctx, dsn, append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)
 	if err != nil {
 		t.Fatal(err)
 	}

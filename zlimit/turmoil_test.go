@@ -121,7 +121,7 @@ func TestTurmoil(t *testing.T) {
 // testTurmoil runs processes on a store, within this one where there is no name by which another one could open it.
 func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	ctx := t.Context()
-	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithConfigTTL(turmoilTTL), zlimit.WithCallTimeout(time.Minute))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithConfigTTL(turmoilTTL))...)
 	storeHistory(t, l)
 	steady := zlimit.PerSecond("rpm", 200, zlimit.Burst(2_000_000))
 	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "steady", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{steady}}); err != nil {

@@ -127,7 +127,7 @@ func update(job string) int {
 		return 1
 	}
 	ctx := context.Background()
-	l, err := zlimit.Open(ctx, dsn)
+	l, err := zlimit.Open(ctx, dsn, patient()...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -169,7 +169,7 @@ func TestUpdatesLoseNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn := open(t)
 			ctx := context.Background()
-			l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
+			l, err := zlimit.Open(ctx, dsn, append(patient(), zlimit.WithSetup())...)
 			if err != nil {
 				t.Fatal(err)
 			}

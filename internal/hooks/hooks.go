@@ -18,6 +18,8 @@ type Limiter struct {
 	WritesAtOnce int
 	// Sleeper is the clock by which waiting callers sleep; nil for the clock of the machine.
 	Sleeper Sleeper
+	// SettleLimit bounds the writes of a commit or a rollback; 0 for five seconds.
+	SettleLimit time.Duration
 	// Leases is told of the leases of counted requests; nil for none.
 	Leases LeaseWatcher
 	// Deployment makes setup raise the version record of the table, as after a deployment; nil for none.
