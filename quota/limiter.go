@@ -3,7 +3,6 @@ package quota
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
@@ -13,8 +12,7 @@ import (
 type Limiter struct {
 	cfg     Config
 	mem     *memory
-	store   Store    // nil: the windows are in mem
-	stored  sync.Map // models that were seen to have a quota in the store, by name
+	store   *shared // nil: the windows are in mem
 	waiting waitQueues
 }
 
@@ -92,7 +90,11 @@ func newLimiter(c Config, s Store) *Limiter {
 	if s != nil && c.Clock == nil {
 		c.Clock = time.Now //nolint:forbidigo // Processes that share a store share the machine's clock.
 	}
-	return &Limiter{cfg: c, mem: newMemory(&c), store: s}
+	l := &Limiter{cfg: c, mem: newMemory(&c)}
+	if s != nil {
+		l.store = &shared{Store: s, mem: l.mem}
+	}
+	return l
 }
 
 // CanSend reports whether a request of the given size would be admitted now. It
@@ -137,10 +139,10 @@ func (l *Limiter) check(ctx context.Context, r *Request) (denied *ExceededError,
 	if l.store == nil {
 		return l.mem.check(r)
 	}
-	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+	if err := l.store.refuseUnknown(ctx, r.Model); err != nil {
 		return nil, err
 	}
-	if denied, err = split(l.storeCheck(ctx, *r)); denied == nil && err == nil {
+	if denied, err = split(l.store.check(ctx, *r)); denied == nil && err == nil {
 		denied = l.mem.checkCall(r)
 	}
 	return denied, err
@@ -178,7 +180,7 @@ func (l *Limiter) record(ctx context.Context, r Request) (err error) {
 	if r.Model, err = l.model(ctx, r.Model); err != nil {
 		return err
 	}
-	if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
+	if err := l.store.Record(ctx, l.store.charge(r)); err != nil {
 		return err
 	}
 	l.mem.recordCall(&r)
@@ -200,10 +202,10 @@ func (l *Limiter) TimeUntil(ctx context.Context, r Request) (time.Duration, erro
 	if l.store == nil {
 		return l.mem.timeUntil(&r)
 	}
-	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+	if err := l.store.refuseUnknown(ctx, r.Model); err != nil {
 		return 0, err
 	}
-	d, err := l.storeTimeUntil(ctx, r)
+	d, err := l.store.timeUntil(ctx, r)
 	if err != nil {
 		return 0, err
 	}
@@ -298,21 +300,6 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	return l.store.Close()
-}
-
-func (l *Limiter) storeCheck(ctx context.Context, r Request) error {
-	if err := r.validateNames(); err != nil {
-		return err
-	}
-	return l.store.Check(ctx, l.storeCharge(r))
-}
-
-func (l *Limiter) storeCharge(r Request) Charge {
-	c := Charge{Request: r, Quota: l.mem.models.quota(r.Model)}
-	if r.Key != "" {
-		c.KeyQuota = l.mem.keys.quota(r.Key)
-	}
-	return c
 }
 
 // split tells a refusal from a failure.

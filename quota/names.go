@@ -91,11 +91,7 @@ func (l *Limiter) localModel(name string) string {
 		return name
 	}
 	return modelOf(name, func(name string) bool {
-		if l.mem.models.has(name) {
-			return true
-		}
-		_, stored := l.stored.Load(name)
-		return stored
+		return l.mem.models.has(name) || l.store != nil && l.store.hasSeen(name)
 	})
 }
 
@@ -110,43 +106,11 @@ func (l *Limiter) model(ctx context.Context, name string) (string, error) {
 	}
 	var failed error
 	owner := modelOf(name, func(name string) bool {
-		has, err := l.hasQuota(ctx, name)
+		has, err := l.store.hasQuota(ctx, name)
 		if failed == nil {
 			failed = err
 		}
 		return has
 	})
 	return owner, failed
-}
-
-// hasQuota reports whether a model has a quota, in this process or in the store. A quota stays in a
-// store, so a known one is not looked for again.
-func (l *Limiter) hasQuota(ctx context.Context, name string) (bool, error) {
-	if l.mem.models.has(name) {
-		return true, nil
-	}
-	if _, seen := l.stored.Load(name); seen {
-		return true, nil
-	}
-	_, has, err := l.store.Quota(ctx, ScopeModel, name)
-	if has {
-		l.stored.Store(name, struct{}{})
-	}
-	return has, err
-}
-
-// refuseUnknown returns an *UnknownModelError for a model without a quota, where
-// a store decides and such models are refused.
-func (l *Limiter) refuseUnknown(ctx context.Context, name string) error {
-	if !l.mem.models.strict {
-		return nil
-	}
-	if err := ValidateName("request.model", name); err != nil {
-		return err
-	}
-	has, err := l.hasQuota(ctx, name)
-	if err == nil && !has {
-		err = &UnknownModelError{Model: name}
-	}
-	return err
 }

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"cmp"
 	"context"
 	"sync/atomic"
 )
@@ -39,7 +38,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err 
 	}
 	var denied *ExceededError
 	if l.store != nil {
-		res.model, res.ticket, denied, err = l.storeReserve(ctx, counted)
+		res.model, res.ticket, denied, err = l.store.reserve(ctx, counted)
 	} else {
 		res.model, res.key, denied, err = l.mem.charge(&counted, false)
 	}
@@ -53,30 +52,6 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err 
 		l.event(EventReserved, r, nil)
 	}
 	return
-}
-
-// storeReserve reserves on the store. The model's window of this process holds
-// the calls alone that are open; call is the place of this one.
-func (l *Limiter) storeReserve(ctx context.Context, r Request) (call place, t Ticket, denied *ExceededError, err error) {
-	if err := r.validateNames(); err != nil {
-		return place{}, nil, nil, err
-	}
-	if err := l.refuseUnknown(ctx, r.Model); err != nil {
-		return place{}, nil, nil, err
-	}
-	if call, denied, err = l.mem.reserveCall(&r); err != nil {
-		return place{}, nil, nil, err
-	}
-	if denied != nil { // The quotas come first, in the error too.
-		own, err := split(l.store.Check(ctx, l.storeCharge(r)))
-		return place{}, nil, cmp.Or(own, denied), err
-	}
-	t, err = l.store.Reserve(ctx, l.storeCharge(r))
-	if err != nil {
-		l.mem.cancel(&call, &place{}, &r)
-	}
-	denied, err = split(err)
-	return call, t, denied, err
 }
 
 // Request returns the reserved request.

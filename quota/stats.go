@@ -77,7 +77,7 @@ func (l *Limiter) stats(ctx context.Context, sc Scope, name string) (Stats, erro
 	if l.store == nil {
 		return l.mem.stats(sc, name), nil
 	}
-	w, err := l.storeWindow(ctx, sc, name, l.mem.now())
+	w, err := l.store.window(ctx, sc, name, l.mem.now())
 	if err != nil {
 		return Stats{}, err
 	}
@@ -112,42 +112,4 @@ func (l *Limiter) allStats(ctx context.Context, sc Scope) (map[string]Stats, err
 		}
 	}
 	return out, nil
-}
-
-// storeWindow returns a copy of the window that the store has of a name.
-func (l *Limiter) storeWindow(ctx context.Context, sc Scope, name string, now int64) (*window, error) {
-	h, q, err := l.store.History(ctx, sc, name)
-	if err != nil {
-		return nil, err
-	}
-	w := newWindow(l.mem.table(sc).quota(name))
-	if q != nil {
-		w.quota = *q
-	}
-	w.load(h)
-	w.prune(now)
-	return &w, nil
-}
-
-func (l *Limiter) storeTimeUntil(ctx context.Context, r Request) (time.Duration, error) {
-	input, output := int64(r.Input), int64(r.Output)
-	now := l.mem.now()
-	t := now
-	for _, at := range []struct {
-		scope Scope
-		name  string
-	}{{ScopeModel, r.Model}, {ScopeKey, r.Key}} {
-		if at.name == "" {
-			continue
-		}
-		w, err := l.storeWindow(ctx, at.scope, at.name, now)
-		if err != nil {
-			return 0, err
-		}
-		if limit := w.quota.Impossible(input, output); limit != LimitNone {
-			return 0, Refusal(at.scope, at.name, w.quota, limit, input, output)
-		}
-		t = max(t, w.whenAdmitted(now, input, output))
-	}
-	return time.Duration(t - now), nil
 }
