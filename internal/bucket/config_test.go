@@ -112,12 +112,17 @@ func TestExpiry(t *testing.T) {
 		c.Lifetime = rapid.Int64Range(1, 7).Draw(t, "times to fill")
 		now := int64(1_700_000_000_000)
 		stored := &item{}
+		image := stored.image()
 		for range rapid.IntRange(1, 20).Draw(t, "operations") {
 			now += rapid.Int64Range(0, 5000).Draw(t, "elapsed")
+			if rapid.Bool().Draw(t, "looks") {
+				image = stored.image()
+			}
 			d := drawDemand(t, &c)
 			var plan Plan
-			plan.Decide(stored.image(), &c, &d, now)
+			plan.Decide(image, &c, &d, now)
 			if !stored.apply(&plan) {
+				image = stored.image()
 				continue
 			}
 			expiry := stored.state.ExpiresAt
@@ -153,6 +158,39 @@ func TestExpiredItemsAdvance(t *testing.T) {
 		var plan Plan
 		if plan.Decide(s, &c, &Demand{Amounts: []Amount{{Limit: "a", Tokens: 1000}}}, at); plan.Kind != want {
 			t.Errorf("Decide at %d with expiry at 60000 = %v, want %v", at, plan.Kind, want)
+		}
+	}
+}
+
+// TestDebtsCommute settles a bucket that is used up by processes with one image, as under load: neither comes before the other. A debt
+// that the time of expiry may not outlast moves it.
+func TestDebtsCommute(t *testing.T) {
+	c := Config{Params: []Params{paramsOf("a", 5000)}, Lifetime: 7, Freshness: 1000}
+	of := func(expiry int64, shards int) *item {
+		return &item{&State{Limits: []Limit{limitOf("a", 5000, 0, 0), wcu(0, 0)}, RefilledAt: 60_000, ExpiresAt: expiry, Shards: shards}}
+	}
+	more := Demand{Amounts: []Amount{{Limit: "a", Tokens: 1000}}, Unchecked: true, Settles: true}
+	for _, test := range []struct {
+		it      *item
+		kind    Kind
+		applied int // of five
+	}{
+		{of(10_000, 1), Spend, 2}, // the debt may be twice as deep as each plan says
+		{of(0, 2), Spend, 5},
+		{of(67, 1), Advance, 1},
+	} {
+		image, applied := test.it.image(), 0
+		for range 5 {
+			var plan Plan
+			if plan.Decide(image, &c, &more, 60_500); plan.Kind != test.kind {
+				t.Fatalf("a debt of an item that expires at %d = %v, want %v", image.ExpiresAt, plan.Kind, test.kind)
+			}
+			if test.it.apply(&plan) {
+				applied++
+			}
+		}
+		if l := test.it.state.find("a"); applied != test.applied || test.kind == Spend && l.Tokens != int64(-1000*applied) {
+			t.Errorf("%d debts of 1,000 of %v applied, want %d; the balance is %d", applied, test.kind, test.applied, l.Tokens)
 		}
 	}
 }

@@ -337,7 +337,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				p.step(Meter, l.Name, amount, now)
 				break
 			}
-			if !p.owe(s, c, l, amount) {
+			if !p.owe(s, c, l, amount, now) {
 				return false
 			}
 		default:
@@ -370,18 +370,21 @@ func (p *Plan) same(s *State, l *Limit, period bool) bool {
 	return period
 }
 
-// owe takes an amount that need not be there; it returns false where the stamp has to move, too.
-func (p *Plan) owe(s *State, c *Config, l *Limit, amount int64) bool {
+// owe takes an amount that need not be there; it returns false where the stamp has to move, too. An item that expires has to outlast
+// the debt. Others may meanwhile make that up to twice as deep.
+func (p *Plan) owe(s *State, c *Config, l *Limit, amount, now int64) bool {
 	level := sub(l.Tokens, amount)
-	switch {
-	case c.Lifetime > 0 && level < 0: // the time of expiry, which an advance sets, has to outlast the debt
-		return false
+	switch deepest := add(level, level); {
 	case s.Shards == 0: // the write asks for the number of shards, which old items do not have
 		return false
 	case level == math.MinInt64: // the deepest debt saturates
 		return false
+	case c.Lifetime > 0 && level < 0 && !s.sharded():
+		p.step(Borrow, l.Name, amount, add(deepest, amount), int64(s.Shards))
+		p.outlast(l.rule(), sub(0, deepest), now)
+	default:
+		p.step(Owe, l.Name, amount, int64(s.Shards))
 	}
-	p.step(Owe, l.Name, amount, int64(s.Shards))
 	return true
 }
 

@@ -138,8 +138,13 @@ func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, now int64)
 	if floor > amount {
 		return floor
 	}
-	p.Now = max(p.Now, add(now, params.rule().slowest(add(params.rule().most(), depth(amount, floor, true)))))
+	p.outlast(params.rule(), depth(amount, floor, true), now)
 	return floor
+}
+
+// outlast has a spend ask for an item that does not expire before a limit has paid a debt and is full.
+func (p *Plan) outlast(r rule, debt, now int64) {
+	p.Now = max(p.Now, add(now, r.slowest(add(r.most(), debt))))
 }
 
 // spendOld begins a plan that leaves an old stamp alone. It returns false where the plan would lose refill. Callers in

@@ -205,24 +205,49 @@ func (*settler) undo(context.Context, *payment) {}
 // of a split bucket falls short, all of them pay, since a debt of one alone would not hold the others back. Where it
 // has no room for tokens given back, the others get the rest. It reports whether slots were given back along with the
 // correction.
+//
+// A transaction loses races and is throttled in a bucket with many writers. The shard alone goes into debt then. Callers come to shards
+// alike, so that the others have such debts as well. A debt that is small is not worth many tries.
 func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
-	for {
-		left, err := st.settleOnShard(ctx, c, s, amounts, holds)
+	var refused error // of the transaction
+	for alone := false; ; {
+		left, err := st.settleOnShard(ctx, c, s, amounts, holds, alone)
 		switch {
 		case errors.Is(err, errNoShard):
 			s = c.bucket.shard(bucket.Origin(s.Shard))
+		case errors.Is(err, errShort) && refused != nil: // it has no room for what is given back
+			return false, refused
+		case errors.Is(err, errShort) && !alone && st.isStrained(c.bucket) && isSmallDebt(c, s, amounts):
+			alone = true
 		case errors.Is(err, errShort):
-			return false, st.settleAcrossShards(ctx, c, s, amounts)
+			tries := table.MaxAttempts
+			if isSmallDebt(c, s, amounts) {
+				tries = maxSpreads
+			}
+			if refused = st.settleAcrossShards(ctx, c, s, amounts, tries); !IsThrottled(refused) && !errors.Is(refused, ErrContended) {
+				return false, refused
+			}
+			alone = true
 		default:
 			return left, err
 		}
 	}
 }
 
+// maxSpreads is how often a debt that is small beside a shard is tried for all shards.
+const maxSpreads = 3
+
+// isSmallDebt reports whether a correction gives nothing back, and is small beside a shard as it was last seen.
+func isSmallDebt(c *correction, s *shard, amounts []bucket.Amount) bool {
+	i := s.image.Load()
+	return i != nil && i.exists && !slices.ContainsFunc(amounts, func(a bucket.Amount) bool { return a.Tokens < 0 }) &&
+		c.limits.Config.IsSmall(&i.State, &bucket.Demand{Amounts: amounts})
+}
+
 // settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that a
-// shard of a split bucket cannot bear: a debt, or tokens without room. A missing bucket, or a limit that was started
+// shard of a split bucket cannot bear: a debt, unless it is to bear that alone, or tokens without room. A missing bucket, or a limit that was started
 // anew, has a full one in its place. Tokens given back to the former are part of that one.
-func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
+func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone bool) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	image := s.image.Load()
@@ -244,7 +269,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			if d.GiveBack(amounts, c.lives, &image.State); d.Empty() {
 				return false, nil
 			}
-			d.Unchecked = image.Count() == 1
+			d.Unchecked = alone || image.Count() == 1
 		case d.Returns() && (attempt > 0 || image.asked > 0):
 			return false, nil
 		case d.Returns(): // as far as a read that may be moments behind tells
@@ -281,8 +306,11 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 }
 
 // settleAcrossShards charges a correction to all shards of a bucket, or gives it back to them, in one transaction.
-func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, tries int) error {
 	return st.table.Optimistic(ctx, func() (bool, error) {
+		if tries--; tries < 0 {
+			return false, ErrContended
+		}
 		l := level{bucket: c.bucket, limits: c.limits, began: st.NextEpoch()}
 		seen := st.looks.seenSince(l.began)
 		if err := st.looks.readStale(ctx, []level{l}, seen); err != nil {
@@ -290,7 +318,7 @@ func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *sha
 		}
 		v := st.looks.view(c.bucket, seen)
 		if v.isWhole() {
-			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil)
+			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil, false)
 			return err == nil, unlessMoved(err)
 		}
 		home := max(slices.Index(v.shards, s), 0)

@@ -234,7 +234,7 @@ func TestReturnToRefilledShard(t *testing.T) {
 		split(t, e, "hot", 0)
 		s := e.Memory.Bucket("hot", "model").shard(0)
 		fill := correction{bucket: r.takings[0].bucket, limits: r.takings[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
-		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil); err != nil { // shard 0 is full, shard 1 is empty
+		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil, false); err != nil { // shard 0 is full, shard 1 is empty
 			t.Fatal(err)
 		}
 		giveAllBack(t, e, r)
@@ -242,6 +242,68 @@ func TestReturnToRefilledShard(t *testing.T) {
 			t.Errorf("mixed fleet %v: %d available, want 2,000", mixed, got)
 		}
 	}
+}
+
+// TestSettleDebtOfBusyShards charges more to a split bucket that is used up, where the store takes no transaction: other writers are
+// always first, or it throttles them. The debt is that of one shard then, and is not lost.
+func TestSettleDebtOfBusyShards(t *testing.T) {
+	for name, refusal := range map[string]*store.Error{
+		"races":     {Op: "transact", Err: store.ErrConflict},
+		"throttles": {Op: "transact", Throttled: true, Unavailable: true, Err: context.DeadlineExceeded},
+	} {
+		for _, more := range []int64{50, 900} { // small beside a shard, and not
+			synctest.Test(t, func(t *testing.T) {
+				g, limits := newGauge(t), fixedLimits{}
+				limits.set("hot", perDay("", map[string]int64{"rpm": 2000}))
+				e := newProcess(t, g, limits)
+				r := takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
+				takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
+				split(t, e, "hot", 0)
+				transactions := 0
+				g.onWrite(func(writes []store.Write) error {
+					if len(writes) < 2 {
+						return nil
+					}
+					transactions++
+					return refusal
+				})
+				s := r.Correct(amountsOf(map[string]int64{"rpm": more}))
+				if err := e.Settle(t.Context(), &s); err != nil {
+					t.Errorf("%s: %d more: %v", name, more, err)
+				}
+				if got := available(t, g, limits, "hot", "rpm"); got != -more {
+					t.Errorf("%s: %d available, want %d", name, got, -more)
+				}
+				if transactions == 0 || more == 50 && transactions > 3 {
+					t.Errorf("%s: %d transactions were tried for %d more", name, transactions, more)
+				}
+			})
+		}
+	}
+}
+
+// TestSettleThrottledRefund gives back to a shard without room, so that others get the tokens. The store throttles the transaction at
+// first, and names no reason, as it does for transactions. It is tried again.
+func TestSettleThrottledRefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, limits := newGauge(t), fixedLimits{}
+		limits.set("hot", perDay("", map[string]int64{"rpm": 2000}))
+		e := newProcess(t, g, limits)
+		r := takeFrom(t, e, "hot", map[string]int64{"rpm": 1500})
+		split(t, e, "hot", 0)
+		throttles := 2
+		g.onWrite(func(writes []store.Write) error {
+			if len(writes) < 2 || throttles == 0 {
+				return nil
+			}
+			throttles--
+			return &store.Error{Op: "transact", Throttled: true, Unavailable: true, Err: context.DeadlineExceeded}
+		})
+		giveAllBack(t, e, r)
+		if got := available(t, g, limits, "hot", "rpm"); got != 2000 || throttles > 0 {
+			t.Errorf("%d available, want 2,000; %d throttles are left", got, throttles)
+		}
+	})
 }
 
 // TestLateMissing has a read answered before the first request creates the item, and its reply arrive after that. The process
