@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -147,18 +148,22 @@ func TestCountTokensTriesAgain(t *testing.T) {
 }
 
 func TestCountTokensEndsWithItsContext(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "20")
-		w.WriteHeader(429)
-	}))
-	defer srv.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := quota.CountTokens(ctx, secret, "m", "hi", quota.CountBaseURL(srv.URL), quota.CountClient(srv.Client()))
-	var refused *quota.CountError
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &refused) || refused.Status != 429 {
-		t.Errorf("CountTokens = %v, want the deadline and the status 429 before it", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := quota.CountTokens(ctx, secret, "m", "hi", quota.CountClient(&http.Client{Transport: busy{}}))
+		var refused *quota.CountError
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &refused) || refused.Status != 429 {
+			t.Errorf("CountTokens = %v, want the deadline and the status 429 before it", err)
+		}
+	})
+}
+
+// busy refuses all requests for 20 seconds.
+type busy struct{}
+
+func (busy) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"20"}}, Body: http.NoBody, Request: r}, nil
 }
 
 func TestCountTokensRefusesBadArguments(t *testing.T) {

@@ -55,7 +55,7 @@ func ExampleLimiter_CanSend() {
 }
 
 func ExampleLimiter_Wait() {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Quotas: map[string]quota.ModelQuota{"o1": {MaxRPM: 1}}})
 	for range 2 {

@@ -200,10 +200,11 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 func TestOldNewsDoesNotReplaceNew(t *testing.T) {
 	clk := newClock()
 	l := newLimiter(t, quota.Config{Clock: clk.Now})
-	release := make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		left := "10"
 		if r.URL.Path == "/slow" {
+			close(started)
 			<-release
 			left = "90"
 		}
@@ -212,11 +213,10 @@ func TestOldNewsDoesNotReplaceNew(t *testing.T) {
 	}))
 	defer srv.Close()
 	tr := &quota.Transport{Limiter: l, Base: srv.Client().Transport, Model: func(*http.Request) string { return "m" }}
-	started, done := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/slow", nil)
-		close(started)
 		resp, err := tr.RoundTrip(req)
 		if err != nil {
 			t.Errorf("RoundTrip = %v", err)
@@ -224,8 +224,7 @@ func TestOldNewsDoesNotReplaceNew(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 	}()
-	<-started
-	time.Sleep(50 * time.Millisecond) // lets the slow request take its time stamp
+	<-started // it has its time stamp
 	clk.advance(time.Second)
 	call(t, tr, srv.URL+"/fast", "m")
 	close(release)
