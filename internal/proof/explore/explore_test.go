@@ -24,7 +24,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	debug.SetGCPercent(400) // an order lives for a millisecond
+	if !*whole {
+		runtime.GOMAXPROCS(1) // of an order one goroutine runs at a time: to wake it elsewhere costs a fifth, and other packages have work
+	}
 	m.Run()
 }
 
@@ -117,6 +121,9 @@ func progress(all []*Sweep, since time.Time) string {
 func TestGrammars(t *testing.T) {
 	all := sweeps()
 	rounds := 1
+	if testing.Short() {
+		all[0].Rounds *= 4
+	}
 	if *whole {
 		rounds = math.MaxInt16
 	}

@@ -463,8 +463,11 @@ func exploreShowing(t *testing.T, k *showing, ignored []string) (Report, Program
 		t.Skip("has orders for seconds")
 	}
 	bounds := Bounds{Ignored: ignored, Orders: knownOrders}
-	if *whole {
+	switch {
+	case *whole:
 		bounds.Orders = 0
+	case testing.Short():
+		bounds.Orders /= 10
 	}
 	report := Explore(t, &p, bounds)
 	t.Logf("%d orders, %d of which came to a state seen before; %d calls", report.Orders, report.Cut, report.Events)

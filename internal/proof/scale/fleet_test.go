@@ -55,6 +55,9 @@ func TestOneWriteARequest(t *testing.T) {
 // TestExhaustedBucketsAdmitNothing has a fleet ask an exhausted bucket far more often than its key can answer, under
 // the policy Allow. The bucket admits or rejects each request.
 func TestExhaustedBucketsAdmitNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
 	limit := zlimit.PerMinute("rpm", 600)
 	o := run(t, &Load{
 		Processes: 600, Rate: 12_000, For: 5 * time.Second, Limits: []zlimit.Limit{limit}, Policy: zlimit.PolicyAllow,
@@ -150,10 +153,10 @@ func TestFlashCrowd(t *testing.T) {
 // No bucket is the reason for the throttles of its key. Requests are tried no more often than a call is, and nothing is
 // split.
 func TestOverloadedPartitions(t *testing.T) {
-	entities := 20_000
 	if testing.Short() {
-		entities = 5000
+		t.Skip("runs for seconds: the runs that are not short have it")
 	}
+	const entities = 20_000
 	p := Default()
 	p.Partitions = 2
 	o := run(t, &Load{

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -26,6 +27,10 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if !*all {
+		runtime.GOMAXPROCS(1) // to wake a goroutine of a bubble elsewhere costs a tenth, and other packages have work
+	}
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(10 << 30)
 	m.Run()
