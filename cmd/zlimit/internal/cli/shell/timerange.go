@@ -33,7 +33,7 @@ func (r *TimeRange) Parse(cmd *cobra.Command, now time.Time) (from, to time.Time
 		return from, to, Usagef("%s: --since excludes --from", CommandName(cmd))
 	}
 	if given("since") {
-		age, ok := parseAge(r.since)
+		age, ok := ParseAge(r.since)
 		if !ok {
 			return from, to, Usagef("%s: --since %q: must be an age such as 24h, 7d, 2w or 1d12h", CommandName(cmd), r.since)
 		}
@@ -46,7 +46,7 @@ func (r *TimeRange) Parse(cmd *cobra.Command, now time.Time) (from, to time.Time
 		if !given(end.flag) {
 			continue
 		}
-		at, ok := parseMoment(end.text, now)
+		at, ok := ParseMoment(end.text, now)
 		if !ok {
 			return from, to, Usagef("%s: --%s %q: must be now, today, yesterday, tomorrow, a month such as 2026-03, a date such as"+
 				" 2026-03-01, or a time such as 2026-03-01T15:04 or 2026-03-01T15:04:05+01:00", CommandName(cmd), end.flag, end.text)
@@ -61,10 +61,10 @@ func (r *TimeRange) Parse(cmd *cobra.Command, now time.Time) (from, to time.Time
 
 // ParseEnd parses when something ends: a TIME, or an AGE from a time on. A flag has the text.
 func ParseEnd(flag, text string, now time.Time) (time.Time, error) {
-	if age, ok := parseAge(text); ok {
+	if age, ok := ParseAge(text); ok {
 		return now.Add(age).UTC(), nil
 	}
-	if at, ok := parseMoment(text, now); ok {
+	if at, ok := ParseMoment(text, now); ok {
 		return at, nil
 	}
 	return time.Time{}, Usagef("--%s %q: must be a time such as 2026-03-01, 2026-03-01T15:04 or 2026-03-01T15:04:05+01:00, or a duration such as 36h or 2d", flag, text)
@@ -73,8 +73,8 @@ func ParseEnd(flag, text string, now time.Time) (time.Time, error) {
 // momentForms are the forms of a TIME. Those without a zone are in UTC.
 var momentForms = []string{"2006-01", time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
-// parseMoment parses a TIME; false for any other text.
-func parseMoment(text string, now time.Time) (time.Time, bool) {
+// ParseMoment parses a TIME; false for any other text.
+func ParseMoment(text string, now time.Time) (time.Time, bool) {
 	today := now.UTC().Truncate(24 * time.Hour)
 	switch text {
 	case "now":
@@ -103,8 +103,8 @@ var ageUnits = []struct {
 // maxAge is the greatest number of one unit of an AGE.
 const maxAge = 9999
 
-// parseAge parses an AGE; false for any other text.
-func parseAge(text string) (age time.Duration, ok bool) {
+// ParseAge parses an AGE; false for any other text.
+func ParseAge(text string) (age time.Duration, ok bool) {
 	for _, unit := range ageUnits {
 		digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 		if digits == 0 || digits == len(text) || text[digits] != unit.name {

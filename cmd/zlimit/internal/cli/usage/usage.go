@@ -150,7 +150,7 @@ and what range it is, zlimit usage --help explains.`,
 			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Snapshot, error] {
 				return l.Usage.Snapshots(ctx, q)
 			}
-			return shell.List(cmd.Context(), sh, rows, snapshotsOf(q, f.children))
+			return shell.List(cmd.Context(), sh, rows, SnapshotsOf(q, f.children))
 		},
 	}
 	f.flags(cmd)
@@ -159,7 +159,8 @@ and what range it is, zlimit usage --help explains.`,
 	return cmd
 }
 
-func snapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapshot] {
+// SnapshotsOf returns how a list of snapshots is printed, with the sum of children or without it.
+func SnapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapshot] {
 	type head struct {
 		Window zlimit.Window `json:"window"`
 		From   time.Time     `json:"from"`

@@ -1,4 +1,4 @@
-package usage
+package cli
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -64,7 +65,7 @@ func TestLongListsStream(t *testing.T) {
 	}{{shell.Output{JSON: true}, 1}, {shell.Output{CSV: true}, 2}, {shell.Output{}, 2}} {
 		r := &readout{rows: 100_000}
 		sh := &shell.Shell{Stdout: r, Output: test.form}
-		if err := snapshotsOf(q, false).Print(sh, r.snapshots()); err != nil {
+		if err := usage.SnapshotsOf(q, false).Print(sh, r.snapshots()); err != nil {
 			t.Fatal(err)
 		}
 		if r.passes != test.passes {
@@ -85,7 +86,7 @@ func TestLongListsStream(t *testing.T) {
 				rows = append(rows, s)
 			}
 		}
-		if err := snapshotsOf(q, false).Print(&shell.Shell{Stdout: short, Output: test.form}, shell.Remembered(rows)); err != nil {
+		if err := usage.SnapshotsOf(q, false).Print(&shell.Shell{Stdout: short, Output: test.form}, shell.Remembered(rows)); err != nil {
 			t.Fatal(err)
 		}
 		if test.form.JSON {
@@ -109,7 +110,7 @@ func TestListsThatFail(t *testing.T) {
 	for _, form := range []shell.Output{{JSON: true}, {CSV: true}, {}} {
 		r := &readout{rows: 2000, fail: errors.New("gone")}
 		sh := &shell.Shell{Stdout: r, Output: form}
-		if err := snapshotsOf(zlimit.UsageQuery{Window: zlimit.WindowHourly}, false).Print(sh, r.snapshots()); !errors.Is(err, r.fail) {
+		if err := usage.SnapshotsOf(zlimit.UsageQuery{Window: zlimit.WindowHourly}, false).Print(sh, r.snapshots()); !errors.Is(err, r.fail) {
 			t.Errorf("%v: print() = %v, want %v", &form, err, r.fail)
 		}
 	}

@@ -1,8 +1,10 @@
-package show
+package cli
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
 // TestPrintable has text that would clear a screen, set its title, forge lines or turn letters around.
@@ -17,12 +19,12 @@ func TestPrintable(t *testing.T) {
 		"zero\u200bwidth":       `zero\u200bwidth`,
 		"bad \xff byte":         `bad \ufffd byte`,
 	} {
-		if got := Printable(text); got != want {
+		if got := show.Printable(text); got != want {
 			t.Errorf("Printable(%q) = %q, want %q", text, got, want)
 		}
-		p := &Page{}
+		p := &show.Page{}
 		p.Table([]string{"name", "n>"}, [][]string{{text, "1"}})
-		p.Linef("%s: %s, %v", text, Raw("\x1b[K"), 1)
+		p.Linef("%s: %s, %v", text, show.Raw("\x1b[K"), 1)
 		if got := strings.Count(p.String(), "\n"); got != 3 || strings.Count(p.String(), "\x1b") != 1 || !strings.Contains(p.String(), want) {
 			t.Errorf("%q is written as %q", text, p)
 		}
@@ -35,7 +37,7 @@ func TestInert(t *testing.T) {
 		"": "", "bob": "bob", "-1.5": "-1.5", "+3": "+3", "-0": "-0", "a=1": "a=1",
 		`=HYPERLINK("http://evil")`: `'=HYPERLINK("http://evil")`, "=1+1": "'=1+1", "+1|cmd": "'+1|cmd", "@x": "'@x", "-x": "'-x", "\t=1": "'\t=1", "-": "'-",
 	} {
-		if got := Inert(cell); got != want {
+		if got := show.Inert(cell); got != want {
 			t.Errorf("Inert(%q) = %q, want %q", cell, got, want)
 		}
 	}

@@ -1,10 +1,11 @@
-package show
+package cli
 
 import (
 	"math"
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -13,19 +14,19 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 		0: "0", 7: "7", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 21766807: "21,766,807",
 		math.MaxInt64: "9,223,372,036,854,775,807", math.MinInt64: "-9,223,372,036,854,775,808",
 	} {
-		if got := Grouped(n); got != want {
+		if got := show.Grouped(n); got != want {
 			t.Errorf("grouped(%d) = %q, want %q", n, got, want)
 		}
 	}
 	for q, want := range map[zlimit.Quantity]string{
 		0: "0", 1500: "1.5", -500: "-0.5", -1: "-0.001", 1_234_567_890: "1,234,567.89", -1_000_000: "-1,000", math.MinInt64: "-9,223,372,036,854,775.808",
 	} {
-		if got := GroupedTokens(q); got != want {
+		if got := show.GroupedTokens(q); got != want {
 			t.Errorf("groupedTokens(%s) = %q, want %q", q, got, want)
 		}
 	}
 	for f, want := range map[float64]string{0: "0.0", -0.01: "0.0", 0.05: "0.1", -1234.56: "-1,234.6", 190000: "190,000.0"} {
-		if got := Decimal(f); got != want {
+		if got := show.Decimal(f); got != want {
 			t.Errorf("decimal(%v) = %q, want %q", f, got, want)
 		}
 	}
@@ -35,7 +36,7 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 	}{
 		{0, 0, ""}, {0, 3, "0.0 %"}, {1, 3, "33.3 %"}, {2, 3, "66.6 %"}, {3, 3, "100.0 %"}, {math.MaxInt64, math.MaxInt64, "100.0 %"},
 	} {
-		if got := Percent(test.part, test.whole); got != test.want {
+		if got := show.Percent(test.part, test.whole); got != test.want {
 			t.Errorf("percent(%d, %d) = %q, want %q", test.part, test.whole, got, test.want)
 		}
 	}
@@ -43,14 +44,14 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 		0: "0s", 1: "1ms", time.Millisecond: "1ms", 999*time.Millisecond + 1: "1s", 1234 * time.Millisecond: "1.3s",
 		59*time.Second + 950*time.Millisecond: "1m0s", 61*time.Second + 1: "1m2s", math.MaxInt64: "2562047h47m16.854775807s",
 	} {
-		if got := Brief(d); got != want {
+		if got := show.Brief(d); got != want {
 			t.Errorf("brief(%d) = %q, want %q", d, got, want)
 		}
 	}
 }
 
 func TestTableAlignsItsColumns(t *testing.T) {
-	p := &Page{}
+	p := &show.Page{}
 	p.Table([]string{"key", "count>", "note"}, [][]string{{"ä", "1,000", "x"}, {"long", "7", ""}})
 	want := "key   count  note\nä     1,000  x\nlong      7\n"
 	if got := p.String(); got != want {

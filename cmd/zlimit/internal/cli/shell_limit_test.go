@@ -1,4 +1,4 @@
-package shell
+package cli
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -35,7 +36,7 @@ func TestParseLimit(t *testing.T) {
 		{"a.b-c_d=7/2d", zlimit.Limit{Name: "a.b-c_d", Capacity: 7, RefillAmount: 7, RefillPeriod: 2 * day}, "a.b-c_d=7/2d"},
 		{"a=9223372036854775/1.5s", zlimit.Limit{Name: "a", Capacity: 9223372036854775, RefillAmount: 9223372036854775, RefillPeriod: 1500 * time.Millisecond}, "a=9223372036854775/1.5s"},
 	} {
-		got, err := ParseLimit(test.text)
+		got, err := shell.ParseLimit(test.text)
 		if err != nil {
 			t.Errorf("parseLimit(%q): %v", test.text, err)
 			continue
@@ -46,7 +47,7 @@ func TestParseLimit(t *testing.T) {
 		if short := got.String(); short != test.short {
 			t.Errorf("%v.String() = %q, want %q", got, short, test.short)
 		}
-		if again, err := ParseLimit(got.String()); err != nil || again != got {
+		if again, err := shell.ParseLimit(got.String()); err != nil || again != got {
 			t.Errorf("parseLimit(%q) = %v, %v, want what it is the text of", got.String(), again, err)
 		}
 	}
@@ -85,7 +86,7 @@ func TestParseLimitRejects(t *testing.T) {
 		"rpm=3/1.0001ms":                   period,
 		"rpm=3/min/s":                      period,
 	} {
-		_, err := ParseLimit(text)
+		_, err := shell.ParseLimit(text)
 		if err == nil || !strings.Contains(err.Error(), rule) {
 			t.Errorf("parseLimit(%q) = %v, want an error that says %q", text, err, rule)
 		}
@@ -93,7 +94,7 @@ func TestParseLimitRejects(t *testing.T) {
 }
 
 func TestParseAmounts(t *testing.T) {
-	got, err := ParseAmounts([]string{"rpm=1", "tpm = 1500", "zero=0"})
+	got, err := shell.ParseAmounts([]string{"rpm=1", "tpm = 1500", "zero=0"})
 	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 1500, "zero": 0}, got); err != nil || diff != "" {
 		t.Errorf("parseAmounts = %v (-want +got):\n%s", err, diff)
 	}
@@ -104,7 +105,7 @@ func TestParseAmounts(t *testing.T) {
 		"rpm=-1": "must be a whole number from 0",
 		"a=1":    "a is given twice",
 	} {
-		_, err := ParseAmounts([]string{"a=1", text})
+		_, err := shell.ParseAmounts([]string{"a=1", text})
 		if err == nil || !strings.Contains(err.Error(), rule) {
 			t.Errorf("parseAmounts(%q) = %v, want an error that says %q", text, err, rule)
 		}
@@ -118,15 +119,15 @@ func FuzzParseLimit(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := ParseLimit(text)
+		l, err := shell.ParseLimit(text)
 		if err != nil {
 			return
 		}
-		if l.Name == "" || l.Capacity < 1 || l.Capacity > MaxTokens || l.RefillAmount < 1 || l.RefillAmount > MaxTokens ||
+		if l.Name == "" || l.Capacity < 1 || l.Capacity > shell.MaxTokens || l.RefillAmount < 1 || l.RefillAmount > shell.MaxTokens ||
 			l.RefillPeriod <= 0 || l.RefillPeriod%time.Millisecond != 0 {
 			t.Fatalf("parseLimit(%q) = %+v, which is no limit", text, l)
 		}
-		if again, err := ParseLimit(l.String()); err != nil || again != l {
+		if again, err := shell.ParseLimit(l.String()); err != nil || again != l {
 			t.Errorf("parseLimit(%q) = %v, %v, want %v", l, again, err, l)
 		}
 	})

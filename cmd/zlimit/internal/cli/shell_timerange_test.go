@@ -1,4 +1,4 @@
-package shell
+package cli
 
 import (
 	"strings"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 )
 
 // testNow is the time at which tests look at ranges: 23:30 on the last of February in UTC, and March in most of Europe.
@@ -13,7 +15,7 @@ var testNow = time.Date(2028, time.February, 29, 23, 30, 0, 0, time.UTC)
 
 // parseRange parses a range as a command does.
 func parseRange(args ...string) (from, to time.Time, err error) {
-	var r TimeRange
+	var r shell.TimeRange
 	cmd := &cobra.Command{Use: "zlimit"}
 	list := &cobra.Command{Use: "list", RunE: func(cmd *cobra.Command, _ []string) (err error) {
 		from, to, err = r.Parse(cmd, testNow.In(time.FixedZone("", 3600)))
@@ -105,18 +107,18 @@ func FuzzParseMoment(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		at, isTime := parseMoment(text, testNow)
-		age, isAge := parseAge(text)
+		at, isTime := shell.ParseMoment(text, testNow)
+		age, isAge := shell.ParseAge(text)
 		if isTime && isAge {
 			t.Fatalf("%q is a time and an age", text)
 		}
 		if isAge && (age < time.Second || age > 225*365*24*time.Hour) {
-			t.Fatalf("parseAge(%q) = %v", text, age)
+			t.Fatalf("ParseAge(%q) = %v", text, age)
 		}
 		if isTime {
-			back, ok := parseMoment(FormatMoment(at), testNow)
+			back, ok := shell.ParseMoment(shell.FormatMoment(at), testNow)
 			if inYears := at.Year() >= 0 && at.Year() <= 9999; inYears && (!ok || !back.Equal(at.Truncate(time.Second))) {
-				t.Fatalf("parseMoment(%q) = %v, written %s, and read %v, %t", text, at, FormatMoment(at), back, ok)
+				t.Fatalf("ParseMoment(%q) = %v, written %s, and read %v, %t", text, at, shell.FormatMoment(at), back, ok)
 			}
 		}
 	})

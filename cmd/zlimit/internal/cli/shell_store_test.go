@@ -1,4 +1,4 @@
-package shell
+package cli
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -15,11 +16,11 @@ import (
 // that nothing lasts comes once.
 func TestNotesOnce(t *testing.T) {
 	var stderr bytes.Buffer
-	sh := &Shell{Stderr: &stderr, Store: MemoryDSN, Namespace: zlimit.DefaultNamespace, Env: func(string) string { return "" }, Now: time.Now}
+	sh := &shell.Shell{Stderr: &stderr, Store: shell.MemoryDSN, Namespace: zlimit.DefaultNamespace, Env: func(string) string { return "" }, Now: time.Now}
 	get := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
 		return l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
 	}
-	for _, run := range []func(context.Context, *Shell, Operation[zlimit.Namespace], ...zlimit.Option) (zlimit.Namespace, error){Look[zlimit.Namespace], Do[zlimit.Namespace]} {
+	for _, run := range []func(context.Context, *shell.Shell, shell.Operation[zlimit.Namespace], ...zlimit.Option) (zlimit.Namespace, error){shell.Look[zlimit.Namespace], shell.Do[zlimit.Namespace]} {
 		if _, err := run(t.Context(), sh, get); err != nil {
 			t.Fatal(err)
 		}
@@ -32,12 +33,12 @@ func TestNotesOnce(t *testing.T) {
 // TestExplain says what to do where the SDK finds no credentials, and leaves other errors as they are.
 func TestExplain(t *testing.T) {
 	const sdk = "operation error DynamoDB: BatchGetItem, get identity: get credentials: failed to refresh cached credentials, "
-	got := Explain(errors.New("look up the namespace: " + sdk + "no EC2 IMDS role found, operation error ec2imds: GetMetadata, StatusCode: 403"))
+	got := shell.Explain(errors.New("look up the namespace: " + sdk + "no EC2 IMDS role found, operation error ec2imds: GetMetadata, StatusCode: 403"))
 	if !strings.HasPrefix(got, "look up the namespace: operation error DynamoDB: BatchGetItem, there are no AWS credentials: set AWS_PROFILE") || strings.Contains(got, "ec2imds") {
 		t.Errorf("Explain() = %q", got)
 	}
 	for _, other := range []string{"x", sdk + "the SSO session has expired"} {
-		if got := Explain(errors.New(other)); got != other {
+		if got := shell.Explain(errors.New(other)); got != other {
 			t.Errorf("Explain(%q) = %q", other, got)
 		}
 	}
