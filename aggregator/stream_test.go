@@ -124,7 +124,7 @@ func splitAll(t *testing.T, s zlimit.Store, entity string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes, err := shard.Split(&state, nil, found.Owner())
+	writes, err := shard.Split(&state, nil, found.Lineage())
 	if err != nil {
 		t.Fatal(err)
 	}

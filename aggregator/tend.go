@@ -189,7 +189,7 @@ func (td *tender) tendShard(ctx context.Context, s *shift, now int64) (what stri
 		if plan.Align(s.state, config, now); plan.Kind != bucket.Advance {
 			return what, false, nil
 		}
-		w, err := s.shard.Write(&plan, layout.Owner{})
+		w, err := s.shard.Write(&plan, layout.Lineage{})
 		if err != nil {
 			return what, false, err
 		}
@@ -260,7 +260,7 @@ func (td *tender) need(s *shift, now int64) string {
 // split splits a shard if the bucket still has the given number of shards, unless the shard has recovered: a busy one
 // is split before it is scarce.
 func (td *tender) split(ctx context.Context, s layout.BucketKey, shards int, busy bool, now int64) (bool, error) {
-	return td.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
+	return td.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Lineage) ([]store.Write, error) {
 		if states[0] == nil || states[0].Changed || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarceUnits {
 			return nil, nil
 		}
@@ -273,7 +273,7 @@ func (td *tender) split(ctx context.Context, s layout.BucketKey, shards int, bus
 func (td *tender) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
 	low, high := of, of
 	low.Shard, high.Shard = bucket.Sibling(of.Shard, shards)
-	return td.resize(ctx, []layout.BucketKey{low, high}, func(states []*bucket.State, _ layout.Owner) ([]store.Write, error) {
+	return td.resize(ctx, []layout.BucketKey{low, high}, func(states []*bucket.State, _ layout.Lineage) ([]store.Write, error) {
 		switch {
 		case states[0] == nil || states[0].Shards != shards || lost != (states[1] == nil):
 			return nil, nil
@@ -291,7 +291,7 @@ func (td *tender) merge(ctx context.Context, of layout.BucketKey, shards int, lo
 // resize reads shards, and does in one transaction the writes that are planned from their states and owners. It does
 // none where nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
 func (td *tender) resize(
-	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Owner) ([]store.Write, error),
+	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Lineage) ([]store.Write, error),
 ) (done bool, err error) {
 	keys := make([]store.Key, len(shards))
 	for i, s := range shards {
@@ -303,7 +303,7 @@ func (td *tender) resize(
 			return false, err
 		}
 		states := make([]*bucket.State, len(items))
-		var owner layout.Owner
+		var lineage layout.Lineage
 		for i, item := range items {
 			if item == nil {
 				continue
@@ -312,9 +312,9 @@ func (td *tender) resize(
 			if err != nil {
 				return false, err
 			}
-			states[i], owner = &state, found.Owner()
+			states[i], lineage = &state, found.Lineage()
 		}
-		writes, err := plan(states, owner)
+		writes, err := plan(states, lineage)
 		if err != nil || len(writes) == 0 {
 			return true, err
 		}

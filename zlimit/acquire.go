@@ -209,8 +209,8 @@ func isDecision(err error) bool {
 }
 
 // undecided returns the outage of a request that was not decided within a time.
-func undecided(unknown bool, within time.Duration) error {
-	return &store.Error{Op: "decide", Unavailable: true, Unknown: unknown, Err: fmt.Errorf("not decided within %v", within)}
+func undecided(unknown bool, bound time.Duration) error {
+	return &store.Error{Op: "decide", Unavailable: true, Unknown: unknown, Err: fmt.Errorf("not decided within %v", bound)}
 }
 
 // takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. Work under way when the time is

@@ -228,8 +228,8 @@ func plainValue(v expr.Value) any {
 	}
 }
 
-// A change is the content of a change's event.
-type change struct {
+// An auditEntry is the content of the event of a change.
+type auditEntry struct {
 	action   AuditAction
 	entity   string // or what stands in its place
 	resource string
@@ -237,17 +237,17 @@ type change struct {
 }
 
 // replaces adds the former details to those of a change, where there were some.
-func (c *change) replaces(before expr.Item) {
+func (c *auditEntry) replaces(before expr.Item) {
 	if before != nil {
 		c.details.Set("before", expr.Map(before))
 	}
 }
 
 // auditedLimit returns a limit, which is stored in an item with a zone, as an event has it.
-func auditedLimit(l configLimit, zone string) expr.Item {
+func auditedLimit(l layout.StoredLimit, zone string) expr.Item {
 	item := expr.Item{
 		{Name: "name", Value: expr.S(l.Name)},
-		{Name: "capacity", Value: expr.N(cmp.Or(l.Burst, l.Capacity))},
+		{Name: "capacity", Value: expr.N(l.Capacity)},
 	}
 	if windows, err := layout.ReadWindows(l.Windows, zone); l.Windows != "" && err == nil {
 		item = append(item, expr.Attribute{Name: "windows", Value: expr.S(windows.String())})
@@ -270,16 +270,16 @@ func auditedLimit(l configLimit, zone string) expr.Item {
 	if l.Term > 0 {
 		return append(item, expr.Attribute{Name: "term_seconds", Value: expr.N(l.Term)})
 	}
-	if l.session > 0 {
-		return append(item, expr.Attribute{Name: "session_seconds", Value: expr.N(l.session)})
+	if l.Session > 0 {
+		return append(item, expr.Attribute{Name: "session_seconds", Value: expr.N(l.Session)})
 	}
 	return append(item, expr.Attribute{Name: "refill_amount", Value: expr.N(l.RefillAmount)},
 		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(l.RefillPeriod)})
 }
 
-// change returns the change of a level, whose item is as it will be, or as it was when it is deleted.
-func (i *configItem) change(action AuditAction) change {
-	made := change{action: action, entity: i.Entity, resource: i.storedResource()}
+// auditEntry returns the entry for a level, whose item is as it will be, or as it was when it is deleted.
+func (i *configItem) auditEntry(action AuditAction) auditEntry {
+	made := auditEntry{action: action, entity: i.Entity, resource: i.storedResource()}
 	switch i.source {
 	case SourceSystem:
 		made.entity = AuditSystem
@@ -288,7 +288,7 @@ func (i *configItem) change(action AuditAction) change {
 	default: // the entity's own
 	}
 	limits := make([]expr.Value, 0, len(*i.limits)+len(*i.sessions))
-	for _, l := range i.stored() {
+	for _, l := range i.storedLimits() {
 		limits = append(limits, expr.Map(auditedLimit(l, *i.zone)))
 	}
 	made.details = expr.Item{
@@ -323,7 +323,7 @@ type author struct {
 
 // with adds to the writes of a change that of its event. The event has a new ID, later than the IDs of all events that
 // this process wrote before.
-func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
+func (a author) with(c auditEntry, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
 	event := layout.Audit{
 		Key:       layout.AuditKey{NS: a.l.ns.id(), Entity: c.entity, EventID: a.l.eventIDs.next(now)},

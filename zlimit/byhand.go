@@ -331,7 +331,7 @@ func (op *operation) writes(made *BucketChange, incarnation string, by author) (
 		details = append(details, expr.Attribute{Name: "until", Value: expr.S(op.end().Format(layout.TimeFormat))})
 	}
 	put := store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode(), Expr: absent}
-	return by.with(change{action: op.action, entity: op.entity, resource: op.resource, details: details}, put)
+	return by.with(auditEntry{action: op.action, entity: op.entity, resource: op.resource, details: details}, put)
 }
 
 // done returns the result of an operation on a bucket from an item, the record of the operation. The end of a repeated grant is the recorded

@@ -45,14 +45,14 @@ func cascadePolicy(v expr.Value) CascadePolicy {
 	}
 }
 
-// charging returns the owner by the levels of a bucket, the last of which is the entity's record, and the policy that decides.
-func charging(levels []*cachedLevel) (owner layout.Owner, policy CascadePolicy) {
-	owner = levels[len(levels)-1].owner
+// charging returns the lineage by the levels of a bucket, the last of which is the entity's record, and the policy that decides.
+func charging(levels []*cachedLevel) (lineage layout.Lineage, policy CascadePolicy) {
+	lineage = levels[len(levels)-1].lineage
 	for _, v := range levels {
 		if policy = v.Cascade; policy != CascadeInherit {
-			owner.Cascade = policy == CascadeAlways && owner.Parent != ""
+			lineage.Cascade = policy == CascadeAlways && lineage.Parent != ""
 			break
 		}
 	}
-	return owner, policy
+	return lineage, policy
 }

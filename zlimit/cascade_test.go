@@ -62,7 +62,7 @@ func TestCascadePolicies(t *testing.T) {
 				t.Errorf("step %d, %v %q: consumed are %s, want %s", step, test.at, test.policy, got, want)
 			}
 			if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Cascade != test.charges || found.Parent != "one" {
-				t.Errorf("step %d: the bucket copies %+v, %v", step, found.Owner(), err)
+				t.Errorf("step %d: the bucket copies %+v, %v", step, found.Lineage(), err)
 			}
 			available, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4", Parents: true})
 			if err != nil || (len(available) == 2) != test.charges {

@@ -73,7 +73,7 @@ func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := cmp.Or(s.checkFleet(config.Within), s.checkSlots(config.Limits)); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+	_, err := s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		next := config
 		next.Cascade = cmp.Or(config.Cascade, i.cascades())
 		if next.Within = cmp.Or(config.Within, i.widerOf()); next.Within != i.widerOf() {
@@ -100,7 +100,7 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 		return &ValidationError{Field: "change", Value: "nil", Reason: "must not be nil"}
 	}
 	var refused error
-	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+	_, err := s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		config, err := i.config()
 		if err != nil {
 			return nil, nil, err
@@ -130,7 +130,7 @@ func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	if err := at.validate(); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+	_, err := s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		return i.become(Config{Within: i.widerOf(), Cascade: i.cascades()}, nil, by)
 	})
 	return err
@@ -252,8 +252,8 @@ func (i *configItem) config() (config Config, err error) {
 			return Config{}, &store.ItemError{Key: i.key, Attribute: "on_unavailable", Err: err}
 		}
 	}
-	for _, stored := range i.stored() {
-		limit, err := limitOf(stored, *i.zone)
+	for _, l := range i.storedLimits() {
+		limit, err := ofStored(l, *i.zone)
 		if err != nil {
 			return Config{}, &store.ItemError{Key: i.key, Err: err}
 		}
@@ -265,39 +265,40 @@ func (i *configItem) config() (config Config, err error) {
 	return config, nil
 }
 
-// A configLimit is a limit of a level, of which the item holds session quotas apart.
-type configLimit struct {
-	layout.ConfigLimit
-	session int64 // seconds
-}
-
-func (i *configItem) stored() []configLimit {
-	limits := make([]configLimit, 0, len(*i.limits)+len(*i.sessions))
+// storedLimits returns the limits of the item, of which it holds session quotas apart.
+func (i *configItem) storedLimits() []layout.StoredLimit {
+	limits := make([]layout.StoredLimit, 0, len(*i.limits)+len(*i.sessions))
 	for _, l := range *i.limits {
-		limits = append(limits, configLimit{ConfigLimit: l})
+		limits = append(limits, layout.StoredLimit{
+			Name: l.Name, Capacity: cmp.Or(max(l.Burst, 0), l.Capacity), RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
+			Times: l.Times, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
+		})
 	}
-	for _, s := range *i.sessions {
-		limits = append(limits, configLimit{
-			layout.ConfigLimit{Name: s.Name, Capacity: s.Capacity, RefillAmount: s.RefillAmount, RefillPeriod: s.RefillPeriod, Windows: s.Windows, Floors: s.Floors, Soft: s.Soft, Shadow: s.Shadow},
-			s.Session,
+	for _, l := range *i.sessions {
+		limits = append(limits, layout.StoredLimit{
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
+			Session: l.Session, Windows: l.Windows, Floors: l.Floors, Soft: l.Soft, Shadow: l.Shadow,
 		})
 	}
 	if len(*i.sessions) > 0 {
-		slices.SortFunc(limits, func(a, b configLimit) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(limits, func(a, b layout.StoredLimit) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return limits
 }
 
-func (i *configItem) store(limits []configLimit) {
+func (i *configItem) setLimits(limits []layout.StoredLimit) {
 	*i.limits, *i.sessions = nil, nil
 	for _, l := range limits {
-		if l.session == 0 {
-			*i.limits = append(*i.limits, l.ConfigLimit)
+		if l.Session == 0 {
+			*i.limits = append(*i.limits, layout.ConfigLimit{
+				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
+				Times: l.Times, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
+			})
 			continue
 		}
 		*i.sessions = append(*i.sessions, layout.ConfigSession{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Session: l.session, Windows: l.Windows, Floors: l.Floors,
-			Soft: l.Soft, Shadow: l.Shadow,
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
+			Session: l.Session, Windows: l.Windows, Floors: l.Floors, Soft: l.Soft, Shadow: l.Shadow,
 		})
 	}
 }
@@ -317,50 +318,47 @@ func (i *configItem) cascades() CascadePolicy {
 	return cascadePolicy(*i.cascade)
 }
 
-// limitOf returns a limit that is stored in an item with a zone.
-func limitOf(stored configLimit, zone string) (Limit, error) {
-	limit := Limit{Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, Floors: stored.Floors}
+// ofStored returns a limit that is stored in an item with a zone.
+func ofStored(l layout.StoredLimit, zone string) (Limit, error) {
+	limit := Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, Floors: l.Floors}
 	switch {
-	case stored.Shadow:
+	case l.Shadow:
 		limit.Mode = ModeShadow
-	case stored.Soft:
+	case l.Soft:
 		limit.Mode = ModeSoft
 	}
-	if stored.Burst > 0 {
-		limit.Capacity = stored.Burst
-	}
-	if stored.Term > 0 && stored.Term <= int64(maxTerm/time.Second) {
-		limit.Term = time.Duration(stored.Term) * time.Second
+	if l.Term > 0 && l.Term <= int64(maxTerm/time.Second) {
+		limit.Term = time.Duration(l.Term) * time.Second
 		return limit, limit.validate("stored limit", time.Second)
 	}
 	switch {
-	case stored.session != 0:
-		if stored.session < 0 || stored.session > int64(grammar.MaxSession/time.Second) {
-			return Limit{}, invalid("stored limit["+stored.Name+"] session", strconv.FormatInt(stored.session, 10), "must be from 1 to 1000000000 seconds")
+	case l.Session != 0:
+		if l.Session < 0 || l.Session > int64(grammar.MaxSession/time.Second) {
+			return Limit{}, invalid("stored limit["+l.Name+"] session", strconv.FormatInt(l.Session, 10), "must be from 1 to 1000000000 seconds")
 		}
-		limit.Session = time.Duration(stored.session) * time.Second
-	case stored.Times != "":
-		times, err := layout.ReadTimes(stored.Times, zone)
+		limit.Session = time.Duration(l.Session) * time.Second
+	case l.Times != "":
+		times, err := layout.ReadTimes(l.Times, zone)
 		if err != nil {
-			return Limit{}, invalid("stored limit["+stored.Name+"] resets", stored.Times, err.Error())
+			return Limit{}, invalid("stored limit["+l.Name+"] resets", l.Times, err.Error())
 		}
 		limit.Resets, limit.Zone = times.String(), times.Zone()
-	case stored.RefillPeriod > 0 && stored.RefillPeriod <= int64(math.MaxInt64/time.Second):
-		limit.RefillPeriod = time.Duration(stored.RefillPeriod) * time.Second
+	case l.RefillPeriod > 0 && l.RefillPeriod <= int64(math.MaxInt64/time.Second):
+		limit.RefillPeriod = time.Duration(l.RefillPeriod) * time.Second
 	}
-	if stored.Windows != "" {
-		windows, err := layout.ReadWindows(stored.Windows, zone)
+	if l.Windows != "" {
+		windows, err := layout.ReadWindows(l.Windows, zone)
 		if err != nil {
-			return Limit{}, invalid("stored limit["+stored.Name+"] windows", stored.Windows, err.Error())
+			return Limit{}, invalid("stored limit["+l.Name+"] windows", l.Windows, err.Error())
 		}
 		limit.Windows, limit.Zone = windows.String(), windows.Zone()
 	}
 	return limit, limit.validate("stored limit", time.Second)
 }
 
-// storedLimit is the reverse of limitOf.
-func storedLimit(l Limit) (stored configLimit, zone string) {
-	stored.ConfigLimit = layout.ConfigLimit{
+// toStored is the reverse of ofStored.
+func toStored(l Limit) (stored layout.StoredLimit, zone string) {
+	stored = layout.StoredLimit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second), Floors: l.Floors,
 		Soft: l.Mode != ModeEnforced, Shadow: l.Mode == ModeShadow,
 	}
@@ -370,7 +368,7 @@ func storedLimit(l Limit) (stored configLimit, zone string) {
 	}
 	p := l.params()
 	if p.Session > 0 {
-		stored.RefillPeriod, stored.session = quotaPeriod/millis, p.Session
+		stored.RefillPeriod, stored.Session = quotaPeriod/millis, p.Session
 	}
 	if p.Times != nil {
 		stored.RefillPeriod, stored.Times, zone = quotaPeriod/millis, p.Times.Compact(), p.Times.Zone()
@@ -381,8 +379,8 @@ func storedLimit(l Limit) (stored configLimit, zone string) {
 	return stored, zone
 }
 
-// stored returns the content of an item; nil stands for a level without config.
-func (c configRef) stored(item expr.Item) (Stored, error) {
+// read returns the content of an item; nil stands for a level without config.
+func (c configRef) read(item expr.Item) (Stored, error) {
 	open, err := c.open(item)
 	if err = layout.Readable(err); err != nil {
 		return Stored{}, err
@@ -405,7 +403,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 		return &cachedLevel{}, nil
 	case c.source == sourceRecord:
 		entity, err := layout.DecodeEntity(item)
-		return &cachedLevel{owner: entity.Owner()}, err
+		return &cachedLevel{lineage: entity.Lineage()}, err
 	}
 	open, err := c.open(item)
 	if layout.Readable(err) != nil {
@@ -422,16 +420,16 @@ func (i *configItem) fill(want Config) {
 	if err == nil && i.declared != nil && *i.declared == *i.version && slices.Equal(inOrder(before.Limits), want.Limits) && !before.Same(&want) {
 		*i.declared++
 	}
-	limits, zone := make([]configLimit, 0, len(want.Limits)), ""
+	limits, zone := make([]layout.StoredLimit, 0, len(want.Limits)), ""
 	for _, l := range want.Limits {
-		stored, of := storedLimit(l)
+		stored, of := toStored(l)
 		limits, zone = append(limits, stored), cmp.Or(zone, of)
 	}
 	policy := ""
 	if want.OnUnavailable != PolicyInherit {
 		policy = want.OnUnavailable.String()
 	}
-	i.store(limits)
+	i.setLimits(limits)
 	*i.policy, *i.zone = policy, zone
 	if i.within != nil {
 		*i.within = want.Within
@@ -447,13 +445,13 @@ func (i *configItem) fill(want Config) {
 
 // become returns the writes that give a level a config, which was checked, and the level after them. An empty config
 // deletes the level, which takes no write where there is none. It does not delete a level with a switch for its
-// requests: the level then stays as it is. The new version is set to owner, too, which is declared, managed or nil.
-func (i *configItem) become(want Config, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
-	return i.becomeSwitched(want, i.switchValue(), owner, by)
+// requests: the level then stays as it is. The new version is set to also, too, which is declared, managed or nil.
+func (i *configItem) become(want Config, also *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
+	return i.becomeSwitched(want, i.switchValue(), also, by)
 }
 
 // becomeSwitched is become for a change that also sets the level's switch for requests.
-func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
+func (i *configItem) becomeSwitched(want Config, said expr.Value, also *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	w := store.Write{Kind: store.Put, Key: i.key}
 	difference, action := int64(0), ActionLimitsSet
 	var before expr.Item
@@ -467,14 +465,14 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, 
 		next = &cachedLevel{}
 	default:
 		if i.item != nil {
-			before = i.change("").details
+			before = i.auditEntry("").details
 		}
 		i.fill(want)
 		if i.said != nil {
 			*i.said = said
 		}
-		if owner != nil {
-			*owner = *i.version
+		if also != nil {
+			*also = *i.version
 		}
 		if i.days != nil {
 			by.retention = want.AuditRetention
@@ -492,7 +490,7 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, owner *int64, 
 		return nil, nil, err
 	}
 	if writes, err = i.withRegistry(w, difference); err == nil {
-		made := i.change(action)
+		made := i.auditEntry(action)
 		made.replaces(before)
 		writes, err = by.with(made, writes...)
 	}
@@ -523,9 +521,9 @@ func (i *configItem) withRegistry(w store.Write, difference int64) ([]store.Writ
 	return []store.Write{w, r}, err
 }
 
-// change reads a level, writes what plan makes of it, and begins again when another writer came first. It then puts the
+// rewrite reads a level, writes what plan makes of it, and begins again when another writer came first. It then puts the
 // new level into memory, and returns it. With a lock it writes on condition that the program still has the lock.
-func (s *LimitService) change(
+func (s *LimitService) rewrite(
 	ctx context.Context, at Level, lock *managedLock, plan func(*configItem, author) (*cachedLevel, []store.Write, error),
 ) (next *cachedLevel, err error) {
 	if s.l.closed.Load() {
@@ -609,7 +607,7 @@ func (s *LimitService) read(ctx context.Context, levels ...Level) ([]Stored, err
 	}
 	found := make([]Stored, len(levels))
 	for i, ref := range refs {
-		if found[i], err = ref.stored(items[i]); err != nil {
+		if found[i], err = ref.read(items[i]); err != nil {
 			return nil, publicError("read limits", err)
 		}
 	}

@@ -109,7 +109,7 @@ func (i *configItem) judge(want Config) (verdict, Config, error) {
 
 // apply sets the limits of a resource as declared, unless another writer came first and they are to stay.
 func (s *LimitService) apply(ctx context.Context, at Level, want Config) (last verdict, err error) {
-	_, err = s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+	_, err = s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		judged, next, err := i.judge(want)
 		if last = judged; err != nil || judged != declaredToSet {
 			return &cachedLevel{Config: next, said: i.switched(), version: *i.version}, nil, err

@@ -130,7 +130,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		writes = append(writes, w, store.Write{Kind: store.Put, Key: child.Key.Key(), Item: child.Encode()})
 	}
 	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		all, err := by.with(change{action: ActionEntityCreated, entity: e.ID, details: e.details()}, writes...)
+		all, err := by.with(auditEntry{action: ActionEntityCreated, entity: e.ID, details: e.details()}, writes...)
 		if err != nil {
 			return false, err
 		}
@@ -148,7 +148,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		case !table.Applied(results): // the audit event has an id that was taken
 			return false, nil
 		}
-		s.l.cache.learn(item.Key.Key(), &cachedLevel{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
+		s.l.cache.learn(item.Key.Key(), &cachedLevel{lineage: layout.Lineage{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
 		return true, nil
 	})
 	if err != nil {

@@ -84,7 +84,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 		if e.ParentID != "" {
 			writes = append(writes, store.Write{Kind: store.Delete, Key: s.child(e.ParentID, id).Key.Key()})
 		}
-		writes, err = by.with(change{action: ActionEntityDeleted, entity: id, details: e.details()}, writes...)
+		writes, err = by.with(auditEntry{action: ActionEntityDeleted, entity: id, details: e.details()}, writes...)
 		if err != nil {
 			return false, err
 		}

@@ -83,7 +83,7 @@ func (s *EntityService) move(ctx context.Context, id, parent string) (done bool,
 	if err != nil {
 		return false, err
 	}
-	changed := change{action: ActionEntityMoved, entity: id, details: movedDetails(record.Parent, parent, record.Generation+1)}
+	changed := auditEntry{action: ActionEntityMoved, entity: id, details: movedDetails(record.Parent, parent, record.Generation+1)}
 	if writes, err = by.with(changed, writes...); err != nil {
 		return false, err
 	}
@@ -97,7 +97,7 @@ func (s *EntityService) move(ctx context.Context, id, parent string) (done bool,
 	}
 	record.Parent = parent
 	record.Generation++
-	s.l.cache.learn(key, &cachedLevel{owner: record.Owner()}, epoch)
+	s.l.cache.learn(key, &cachedLevel{lineage: record.Lineage()}, epoch)
 	return true, nil
 }
 

@@ -95,8 +95,8 @@ func TestSetParent(t *testing.T) {
 			t.Errorf("the new parent is deleted: %v", err)
 		}
 		found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l)))
-		if err != nil || found.Owner() != (layout.Owner{Cascade: true, Parent: "two", Generation: 1, Incarnation: layout.FormatTime(moved.CreatedAt)}) {
-			t.Errorf("the bucket copies %+v, %v", found.Owner(), err)
+		if err != nil || found.Lineage() != (layout.Lineage{Cascade: true, Parent: "two", Generation: 1, Incarnation: layout.FormatTime(moved.CreatedAt)}) {
+			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil {
 			t.Errorf("a repeated move: %v", err)
@@ -109,7 +109,7 @@ func TestSetParent(t *testing.T) {
 			t.Errorf("consumed are %s without a parent, want %s", got, want)
 		}
 		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "" || found.Cascade || found.Moved != 2 {
-			t.Errorf("the bucket copies %+v, %v", found.Owner(), err)
+			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 		moved.Name, moved.ParentID, moved.Version = "Key", "", 2
 		if moved, err = l.Entities.Update(ctx, moved); err != nil || moved.Name != "Key" || moved.Version != 3 {
@@ -290,7 +290,7 @@ func TestMovesMeetNewBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "two" || found.Moved != 1 {
-			t.Errorf("the bucket copies %+v, %v", found.Owner(), err)
+			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 	})
 }

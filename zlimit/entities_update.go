@@ -109,7 +109,7 @@ func (e *Entity) changes(found *Entity) error {
 // writeUpdate writes an update of an entity with its audit event, provided that the entity is as it was read.
 func (s *EntityService) writeUpdate(ctx context.Context, next *Entity, before expr.Item, by author, update store.Write) error {
 	return s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		made := change{action: ActionEntityUpdated, entity: next.ID, details: next.details()}
+		made := auditEntry{action: ActionEntityUpdated, entity: next.ID, details: next.details()}
 		made.replaces(before)
 		all, err := by.with(made, update)
 		if err != nil {

@@ -191,8 +191,8 @@ func (e *ExceededError) SpreadRetryAfter() time.Duration {
 		return wait
 	}
 	for _, s := range e.Violations() {
-		if within := min(s.nextPeriod()/spreadPart, longestSpread); s.RetryAfter == wait && within > 0 && wait < longestWait-within {
-			return wait + turnOf(s.Entity, int64(wait), within)
+		if spread := min(s.nextPeriod()/spreadPart, longestSpread); s.RetryAfter == wait && spread > 0 && wait < longestWait-spread {
+			return wait + turnOf(s.Entity, int64(wait), spread)
 		}
 	}
 	return wait

@@ -148,7 +148,7 @@ func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 			split(t, l)
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 1 })
 			states := shardsOf(t, l)
-			writes, err := shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Owner{})
+			writes, err := shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Lineage{})
 			if err != nil {
 				t.Fatal(err)
 			}

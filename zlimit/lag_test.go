@@ -292,7 +292,7 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writes, err := shard.Split(&state, nil, layout.Owner{})
+		writes, err := shard.Split(&state, nil, layout.Lineage{})
 		if err != nil {
 			t.Fatal(err)
 		}

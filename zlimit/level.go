@@ -189,11 +189,11 @@ func (v Level) storedResource() string {
 func entityDefault(resource string) string { return cmp.Or(resource, DefaultResource) }
 
 // entityLevel returns the level of an entity whose item has a resource.
-func entityLevel(entity, stored string) Level {
-	if stored == DefaultResource {
-		stored = ""
+func entityLevel(entity, resource string) Level {
+	if resource == DefaultResource {
+		resource = ""
 	}
-	return Level{entity, stored}
+	return Level{entity, resource}
 }
 
 // sourceRecord marks the record of an entity, which is read with its limits.

@@ -40,7 +40,7 @@ type cachedLevel struct {
 	Config
 	said    Switch               // whether requests are served
 	version int64                // 0 when there is no such config
-	owner   layout.Owner         // of the entity's record
+	lineage layout.Lineage       // of the entity's record
 	refused *layout.RefusedError // what other programs limit by here, and this one does not; nil for nothing
 	readAt  time.Time
 	epoch   int64 // before a consistent read, or the write, began; 0 for a read that may be moments behind
@@ -423,7 +423,7 @@ func (rd *levelReading) keep(ctx context.Context, at int, next *cachedLevel) {
 func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generation uint64) *protocol.Limits {
 	found := resolved{readAt: levels[0].readAt, generation: generation, again: new(atomic.Int64), told: new(atomic.Bool)}
 	epoch, within := int64(math.MaxInt64), ""
-	owner, cascade := charging(levels)
+	lineage, cascade := charging(levels)
 	found.cascade = cascade
 	for i, level := range levels {
 		if found.refused == nil && level.refuses(found.source) {
@@ -464,7 +464,7 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 		Disabled: said == SwitchDisabled,
 		ReadAt:   found.readAt.UnixMilli(),
 		Config:   config,
-		Owner:    owner,
+		Lineage:  lineage,
 		Within:   within,
 		Epoch:    epoch,
 		Detail:   &found,

@@ -258,7 +258,7 @@ func (s *ManagedService) replace(ctx context.Context, lock managedLock, before, 
 			return Stored{}, err
 		}
 	}
-	next, err := s.l.Limits.change(ctx, want.Level, &lock, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+	next, err := s.l.Limits.rewrite(ctx, want.Level, &lock, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		found, err := i.config()
 		if err != nil {
 			return nil, nil, err

@@ -14,7 +14,7 @@ import (
 
 // A lineage tells which parents an entity has, and had.
 type lineage struct {
-	layout.Owner
+	layout.Lineage
 	ended map[string]time.Time // when a former one was last seen in the record
 }
 
@@ -31,17 +31,17 @@ func (w *fleet) family(entity string) (parents []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var is layout.Owner
+	var is layout.Lineage
 	if items[0] != nil {
 		record, err := layout.DecodeEntity(items[0])
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		is = record.Owner()
+		is = record.Lineage()
 	}
-	if is != line.Owner {
+	if is != line.Lineage {
 		line.ended[line.Parent] = now
-		line.Owner = is
+		line.Lineage = is
 	}
 	parents = []string{line.Parent}
 	shards, err := shardsIn(ctx, w.witness, ns, entity)

@@ -37,7 +37,7 @@ func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protoco
 		case source == SourceEntityDefault:
 			all.Default = v.copied()
 		default:
-			all.Cascade, all.Parent, all.Moved, all.Of = v.owner.Cascade, v.owner.Parent, v.owner.Generation, v.owner.Incarnation
+			all.Cascade, all.Parent, all.Moved, all.Of = v.lineage.Cascade, v.lineage.Parent, v.lineage.Generation, v.lineage.Incarnation
 		}
 		if v.readAt.Before(readAt) {
 			readAt = v.readAt
@@ -69,12 +69,8 @@ func (v *cachedLevel) copied() *layout.LevelCopy {
 		made.Cascade = &charges
 	}
 	for _, l := range v.Limits {
-		stored, zone := storedLimit(l)
-		made.Zone = cmp.Or(made.Zone, zone)
-		made.Limits = append(made.Limits, layout.RepeatedLimit{
-			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times, Windows: stored.Windows,
-			Floors: stored.Floors, Term: stored.Term, Session: stored.session, Soft: stored.Soft, Shadow: stored.Shadow,
-		})
+		stored, zone := toStored(l)
+		made.Limits, made.Zone = append(made.Limits, stored), cmp.Or(made.Zone, zone)
 	}
 	return made
 }
@@ -84,8 +80,8 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	var made *layout.LevelCopy
 	switch c.source {
 	case sourceRecord:
-		owner := layout.Owner{Cascade: all.Cascade, Parent: all.Parent, Generation: all.Moved, Incarnation: all.Of}
-		return &cachedLevel{owner: owner, learned: true}, nil
+		lineage := layout.Lineage{Cascade: all.Cascade, Parent: all.Parent, Generation: all.Moved, Incarnation: all.Of}
+		return &cachedLevel{lineage: lineage, learned: true}, nil
 	case SourceEntity:
 		made = all.Resource
 	default:
@@ -99,14 +95,7 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 		return nil, err
 	}
 	*item.version, *item.policy, *item.zone = made.Version, made.OnUnavailable, made.Zone
-	var limits []configLimit
-	for _, l := range made.Limits {
-		limits = append(limits, configLimit{layout.ConfigLimit{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times, Windows: l.Windows,
-			Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
-		}, l.Session})
-	}
-	item.store(limits)
+	item.setLimits(made.Limits)
 	if made.Disabled != nil {
 		*item.said = expr.Bool(*made.Disabled)
 		if made.Bypass {

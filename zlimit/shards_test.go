@@ -132,7 +132,7 @@ func splitBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 // splitAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
 // false when the shard is in another state now.
 func splitAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
-	writes, err := shardKey(l, entity, s.Shard).Split(s, nil, layout.Owner{})
+	writes, err := shardKey(l, entity, s.Shard).Split(s, nil, layout.Lineage{})
 	if err != nil {
 		return false, err
 	}

@@ -140,7 +140,7 @@ func alignOne(t *testing.T, l *zlimit.RateLimiter, s *bucket.State, p bucket.Par
 	var plan bucket.Plan
 	take := bucket.Demand{Amounts: []bucket.Amount{{Limit: p.Name, Tokens: zlimit.Millis}}}
 	plan.Decide(s, &bucket.Config{Params: []bucket.Params{p}}, &take, now.UnixMilli())
-	w, err := shardKey(l, "key-1", s.Shard).Write(&plan, layout.Owner{})
+	w, err := shardKey(l, "key-1", s.Shard).Write(&plan, layout.Lineage{})
 	if err == nil {
 		_, err = l.Calls().Write(t.Context(), w)
 	}

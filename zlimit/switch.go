@@ -166,7 +166,7 @@ func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress f
 	if err := at.validate(); err != nil {
 		return SwitchReport{}, err
 	}
-	_, err := s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+	_, err := s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		config, err := i.config()
 		if err != nil {
 			return nil, nil, err
@@ -364,7 +364,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {
 		now := s.l.now().UnixMilli()
 		at := max(now, last.Generation+1)
-		said, owner, err := s.decision(ctx, k)
+		said, lineage, err := s.decision(ctx, k)
 		if err != nil {
 			return false, err
 		}
@@ -379,7 +379,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 		default:
 			call.Enable()
 		}
-		own(call, owner, &last, former)
+		own(call, lineage, &last, former)
 		w := store.Write{Kind: store.Update, Key: k.Key()}
 		if w.Expr, err = call.Bind(); err != nil {
 			return false, err
@@ -395,7 +395,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 			var plan bucket.Plan
 			plan.Create(&bucket.Config{}, &bucket.Demand{}, 0, 1, now)
 			plan.Item.Disabled, plan.Item.Generation = true, at
-			if w, err = k.Write(&plan, owner); err != nil {
+			if w, err = k.Write(&plan, lineage); err != nil {
 				return false, err
 			}
 			result, err = s.l.table.PatientWrite(ctx, w)
@@ -414,7 +414,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 
 // own has a stamp copy the parent of an entity, and whether it is charged, for programs that go by the copy. A later move that the item, as last seen,
 // tells of stays. So does nothing of a former entity.
-func own(call layout.StampCall, o layout.Owner, last *bucket.State, former string) {
+func own(call layout.StampCall, o layout.Lineage, last *bucket.State, former string) {
 	switch {
 	case o.Generation == 0:
 		if o.Parent == "" || last.Moved != 0 {
@@ -435,8 +435,8 @@ func own(call layout.StampCall, o layout.Owner, last *bucket.State, former strin
 	}
 }
 
-// decision reads which switch holds for a bucket, and the entity's owner.
-func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said Switch, owner layout.Owner, err error) {
+// decision reads which switch holds for a bucket, and the entity's lineage.
+func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said Switch, lineage layout.Lineage, err error) {
 	refs := s.l.ns.levelsOf(k.Entity, k.Resource)
 	keys := make([]store.Key, len(refs))
 	for i := range refs {
@@ -448,15 +448,15 @@ func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said S
 		return err
 	})
 	if err != nil {
-		return SwitchInherit, owner, err
+		return SwitchInherit, lineage, err
 	}
 	levels := make([]*cachedLevel, len(refs))
 	for i := range refs {
 		if levels[i], err = refs[i].decode(items[i]); err != nil {
-			return SwitchInherit, owner, err
+			return SwitchInherit, lineage, err
 		}
 	}
 	_, said = deciding(levels)
-	owner, _ = charging(levels)
-	return said, owner, nil
+	lineage, _ = charging(levels)
+	return said, lineage, nil
 }

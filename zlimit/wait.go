@@ -142,7 +142,7 @@ func (l *RateLimiter) takeAtEdges(
 			}
 			err = place.Await(ctx, rest)
 		} else {
-			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Within), rest))
+			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Spread), rest))
 		}
 		l.stats.waiting.Add(-1)
 		if err != nil {
@@ -161,10 +161,10 @@ func (l *RateLimiter) takeAtEdges(
 
 // turnOf returns how long after a chance a request of an entity comes that was refused at a time. Each has its own part of a time, since
 // quotas of all entities are full anew at once, and many may wait for one of them.
-func turnOf(entity string, refused int64, within time.Duration) time.Duration {
+func turnOf(entity string, refused int64, spread time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.LittleEndian.AppendUint64([]byte(entity), uint64(refused))) // never fails
-	return within / 1000 * time.Duration(h.Sum64()%1000)
+	return spread / 1000 * time.Duration(h.Sum64()%1000)
 }
 
 // waitForUnknown has a request wait that is admitted after an unknown outcome: until none of its buckets is in debt, or

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An Owner is the part of an entity's record about charging a parent. The items of its buckets repeat it.
-type Owner struct {
+// A Lineage is the part of an entity's record about charging a parent. The items of its buckets repeat it.
+type Lineage struct {
 	Cascade     bool   // the entity's consumption is charged to its parent as well
 	Parent      string // entity id; "" for none
 	Generation  int64  // of the parent, which every move raises; 0 for an entity that was never moved
@@ -23,9 +23,9 @@ type Owner struct {
 // nameless is the incarnation of an entity whose record tells nothing of it.
 const nameless = "-"
 
-// Owner returns the part of the record about charging a parent.
-func (it *Entity) Owner() Owner {
-	o := Owner{Cascade: it.Cascade, Parent: it.Parent, Generation: it.Generation}
+// Lineage returns the part of the record about charging a parent.
+func (it *Entity) Lineage() Lineage {
+	o := Lineage{Cascade: it.Cascade, Parent: it.Parent, Generation: it.Generation}
 	if o.Generation != 0 {
 		o.Incarnation = cmp.Or(it.Incarnation, it.CreatedAt, nameless)
 	}
@@ -33,7 +33,7 @@ func (it *Entity) Owner() Owner {
 }
 
 // Charges reports whether the parent is charged.
-func (o *Owner) Charges() bool { return o.Cascade && o.Parent != "" }
+func (o *Lineage) Charges() bool { return o.Cascade && o.Parent != "" }
 
 // ReadState returns the state that the item of a bucket holds. Its errors name the item. With a [*RefusedError] comes the state
 // as far as this program knows it.
@@ -145,11 +145,11 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 	}
 }
 
-// Owner returns the item's copy of the entity's record.
-func (it *Bucket) Owner() Owner { return Owner{it.Cascade, it.Parent, it.Moved, it.Incarnation} }
+// Lineage returns the item's copy of the entity's record.
+func (it *Bucket) Lineage() Lineage { return Lineage{it.Cascade, it.Parent, it.Moved, it.Incarnation} }
 
 // Item returns the item of a state, perhaps of another shard of the bucket. It has a copy of the limits.
-func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
+func (k BucketKey) Item(s *bucket.State, o Lineage) *Bucket {
 	k.Shard = s.Shard
 	var lives []BucketLife
 	var children []BucketChildren
@@ -189,14 +189,14 @@ func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 	}
 }
 
-// Write returns the write of a plan other than a rejection. The owner is written with a new item alone.
-func (k BucketKey) Write(p *bucket.Plan, o Owner) (store.Write, error) {
+// Write returns the write of a plan other than a rejection. The lineage is written with a new item alone.
+func (k BucketKey) Write(p *bucket.Plan, o Lineage) (store.Write, error) {
 	return k.WriteAt(k.Key(), p, o, nil)
 }
 
 // WriteAt is [BucketKey.Write] for a caller that has built the key of the item before. The item repeats the stored
 // levels of the entity, unless repeated is nil. A spend has no room for it.
-func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Owner, repeated *Repeated) (store.Write, error) {
+func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Lineage, repeated *Repeated) (store.Write, error) {
 	w := store.Write{Kind: store.Update, Key: key}
 	var err error
 	switch p.Kind {

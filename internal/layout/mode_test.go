@@ -39,7 +39,7 @@ func TestModesAsk(t *testing.T) {
 		if plan.Decide(&state, config, &test.demand, now); plan.Kind != bucket.Spend {
 			t.Fatalf("%s: it is planned to %v", name, plan.Kind)
 		}
-		w, err := k.Write(&plan, Owner{})
+		w, err := k.Write(&plan, Lineage{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func TestSpendAsksForThePeriod(t *testing.T) {
 		if plan.Decide(&state, config, &d, now); plan.Kind != bucket.Spend {
 			t.Fatalf("%d at %d is planned to %v", amount, now, plan.Kind)
 		}
-		w, err := k.Write(&plan, Owner{})
+		w, err := k.Write(&plan, Lineage{})
 		if err != nil {
 			t.Fatal(err)
 		}

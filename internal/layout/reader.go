@@ -14,14 +14,14 @@ import (
 // before. Such an item is read without a look at the names of its attributes. It is safe for concurrent use.
 type BucketReader struct {
 	key    BucketKey
-	stored store.Key
+	at     store.Key
 	known  atomic.Pointer[places]         // nil at first
 	rare   atomic.Pointer[[]*bucket.Rare] // of the limits of the image before, where one of them has any; nil at first
 	misses atomic.Uint64                  // items that had their attributes in other places
 }
 
 // Init makes a reader one of the bucket item of a key, whose stored form the caller has.
-func (r *BucketReader) Init(k BucketKey, stored store.Key) { r.key, r.stored = k, stored }
+func (r *BucketReader) Init(k BucketKey, at store.Key) { r.key, r.at = k, at }
 
 // State is [ReadState]. The limits of the state lie in the memory of a list, as far as that suffices.
 func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State, error) {
@@ -30,7 +30,7 @@ func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State
 		p = r.find(item)
 	}
 	if p != nil {
-		s, ok := p.state(item, r.stored, space)
+		s, ok := p.state(item, r.at, space)
 		if ok && p.isRare {
 			ok = r.shareRare(p, item, s.Limits)
 		}

@@ -83,7 +83,7 @@ func TestResizesAskForMarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	split, err := k.Split(&low, nil, Owner{})
+	split, err := k.Split(&low, nil, Lineage{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,17 +27,17 @@ type EntityLevels struct {
 
 // A LevelCopy is a config of an entity, in the units of its item.
 type LevelCopy struct {
-	Version       int64           `json:"version"`
-	OnUnavailable string          `json:"on_unavailable,omitempty"`
-	Zone          string          `json:"zone,omitempty"`
-	Limits        []RepeatedLimit `json:"limits,omitempty"`
-	Disabled      *bool           `json:"disabled,omitempty"` // nil where the next level says it
-	Bypass        bool            `json:"bypass,omitempty"`   // requests are counted alone, and not disabled
-	Cascade       *bool           `json:"cascade,omitempty"`  // whether parents are charged; nil where the next level says it
+	Version       int64         `json:"version"`
+	OnUnavailable string        `json:"on_unavailable,omitempty"`
+	Zone          string        `json:"zone,omitempty"`
+	Limits        []StoredLimit `json:"limits,omitempty"`
+	Disabled      *bool         `json:"disabled,omitempty"` // nil where the next level says it
+	Bypass        bool          `json:"bypass,omitempty"`   // requests are counted alone, and not disabled
+	Cascade       *bool         `json:"cascade,omitempty"`  // whether parents are charged; nil where the next level says it
 }
 
-// A RepeatedLimit is a limit of a [LevelCopy].
-type RepeatedLimit struct {
+// A StoredLimit is a limit in the units of the table: of a level, which holds it as a [ConfigLimit] or a [ConfigSession], or of a [LevelCopy].
+type StoredLimit struct {
 	Name         string `json:"name"`
 	Capacity     int64  `json:"cp"`
 	RefillAmount int64  `json:"ra"`

@@ -14,7 +14,7 @@ import (
 // An orphan is an item in the new shard's place that no shard has split off, as in a restored backup; nil for none. The
 // new shard takes its place, and counts on from it, since readers count by differences. The tokens of the orphan were
 // never part of the bucket. The writes hold for its state alone, too.
-func (k BucketKey) Split(s, orphan *bucket.State, o Owner) ([]store.Write, error) {
+func (k BucketKey) Split(s, orphan *bucket.State, o Lineage) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Split(s)
 	update, err := k.Write(&plan, o)
@@ -51,7 +51,7 @@ func asSeen(s *bucket.State) (expr.Bound, error) {
 func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Merge(s, others)
-	update, err := k.Write(&plan, Owner{})
+	update, err := k.Write(&plan, Lineage{})
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Writ
 func (k BucketKey) Inherit(lost BucketKey, s *bucket.State, now int64) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Merge(s, &bucket.State{RefilledAt: now, Shard: lost.Shard, Shards: s.Shards})
-	update, err := k.Write(&plan, Owner{})
+	update, err := k.Write(&plan, Lineage{})
 	if err != nil {
 		return nil, err
 	}

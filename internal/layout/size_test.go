@@ -87,7 +87,7 @@ func TestWritesFitExpressions(t *testing.T) {
 			if plan.Kind != bucket.Advance {
 				t.Fatalf("Decide() plans to %v, want an advance", plan.Kind)
 			}
-			w, err := key.Write(&plan, Owner{})
+			w, err := key.Write(&plan, Lineage{})
 			if err != nil {
 				t.Fatal(err)
 			}

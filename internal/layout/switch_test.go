@@ -27,7 +27,7 @@ func TestSpendAsksForNoSwitch(t *testing.T) {
 		if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend {
 			t.Fatalf("settles %t: planned to %v", settles, plan.Kind)
 		}
-		w, err := k.Write(&plan, Owner{})
+		w, err := k.Write(&plan, Lineage{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func TestBorrowAsks(t *testing.T) {
 	if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend {
 		t.Fatalf("a request that waits is planned to %v", plan.Kind)
 	}
-	w, err := k.Write(&plan, Owner{})
+	w, err := k.Write(&plan, Lineage{})
 	if err != nil {
 		t.Fatal(err)
 	}

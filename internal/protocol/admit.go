@@ -352,7 +352,7 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []
 			return false, nil
 		}
 		repeat := l.limits.Repeat.due(first, first.image.Load(), now)
-		if writes[i], err = first.WriteAt(first.key, &plans[i], l.limits.Owner, repeat); err != nil {
+		if writes[i], err = first.WriteAt(first.key, &plans[i], l.limits.Lineage, repeat); err != nil {
 			return false, err
 		}
 		ad.items.unlist(&writes[i])

@@ -38,7 +38,7 @@ func (p *payment) isLike(other *payment) bool {
 
 // sameAs reports whether two limits are equal in value, so that their takes may share a write.
 func (l *Limits) sameAs(other *Limits) bool {
-	return l == other || l.Config.Equal(&other.Config) && l.Owner == other.Owner && l.Own == other.Own
+	return l == other || l.Config.Equal(&other.Config) && l.Lineage == other.Lineage && l.Own == other.Own
 }
 
 var _ writer[*claim] = (*taker)(nil)

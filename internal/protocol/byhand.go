@@ -68,7 +68,7 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	}
 	writes := make([]store.Write, len(parts), len(parts)+len(with))
 	for i := range parts {
-		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, limits.Owner); err != nil {
+		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, limits.Lineage); err != nil {
 			return false, err
 		}
 	}
@@ -105,7 +105,7 @@ func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limi
 	absent, err := layout.Insert()
 	first, shards := store.Write{Kind: store.Check, Key: s.key, Expr: absent}, 0
 	if plan != nil {
-		first, err = s.Write(plan, limits.Owner)
+		first, err = s.Write(plan, limits.Lineage)
 		shards = 1
 	}
 	if err != nil {

@@ -43,13 +43,13 @@ type Options struct {
 
 // Limits are the limits that hold for the bucket of an entity and resource. They are never changed.
 type Limits struct {
-	Config bucket.Config
-	Owner  layout.Owner
-	Within string // the resource that the resource of the bucket lies within, as stored; "" for none
-	Own    bool   // given by the request, without regard to stored limits
-	Epoch  int64  // when a consistent read of them began; 0 for a read that may be moments behind
-	ReadAt int64  // when the oldest part of them was read, epoch milliseconds
-	Detail any    // for the Source
+	Config  bucket.Config
+	Lineage layout.Lineage
+	Within  string // the resource that the resource of the bucket lies within, as stored; "" for none
+	Own     bool   // given by the request, without regard to stored limits
+	Epoch   int64  // when a consistent read of them began; 0 for a read that may be moments behind
+	ReadAt  int64  // when the oldest part of them was read, epoch milliseconds
+	Detail  any    // for the Source
 
 	Disabled bool // requests are refused, at any limits
 
@@ -238,13 +238,13 @@ func (e *Engine) IsStrained(r *Request) bool {
 	}
 	entity := r.Entity
 	for range MaxDepth {
-		var owner layout.Owner
+		var lineage layout.Lineage
 		resource := r.Resource
 		for width := 0; width < MaxWidth && resource != ""; width++ {
 			b := e.Memory.Bucket(entity, resource)
 			limits := b.Limits.Load()
 			if width == 0 && limits != nil {
-				owner = limits.Owner
+				lineage = limits.Lineage
 			}
 			resource = ""
 			if limits != nil {
@@ -259,10 +259,10 @@ func (e *Engine) IsStrained(r *Request) bool {
 				return true
 			}
 		}
-		if !owner.Cascade || owner.Parent == "" {
+		if !lineage.Cascade || lineage.Parent == "" {
 			return false
 		}
-		entity = owner.Parent
+		entity = lineage.Parent
 	}
 	return false
 }

@@ -41,12 +41,12 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if err := checkKnown(r, levels); err != nil {
 		return nil, err
 	}
-	owner := ownerBy(levels)
-	for at := (rung{ancestor: 1}); owner.Cascade && owner.Parent != ""; at.ancestor++ {
+	lineage := lineageBy(levels)
+	for at := (rung{ancestor: 1}); lineage.Cascade && lineage.Parent != ""; at.ancestor++ {
 		if at.ancestor == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
-		first, err := fs.level(ctx, r, fs.memory.Bucket(owner.Parent, r.Resource), &charges, began, at)
+		first, err := fs.level(ctx, r, fs.memory.Bucket(lineage.Parent, r.Resource), &charges, began, at)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 		if levels, err = fs.widen(ctx, r, append(levels, first), &charges, began); err != nil {
 			return nil, err
 		}
-		owner = ownerBy(levels[known:])
+		lineage = lineageBy(levels[known:])
 	}
 	if len(levels) > MaxLevels {
 		return nil, &LevelsError{r.Entity, r.Resource, len(levels)}
@@ -63,18 +63,18 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	return levels, nil
 }
 
-// ownerBy returns the owner of an entity by the levels of it, the first of which is for the resource of a request: whether the parent is
+// lineageBy returns the lineage of an entity by the levels of it, the first of which is for the resource of a request: whether the parent is
 // charged is said for that resource, and holds for the wider ones. A move binds where one of the entity's buckets tells of it. The other
 // levels may know the former parent.
-func ownerBy(levels []level) layout.Owner {
-	owner := levels[0].limits.Owner
+func lineageBy(levels []level) layout.Lineage {
+	lineage := levels[0].limits.Lineage
 	for i := range levels[1:] {
-		if later := levels[1+i].limits.Owner; later.Generation > owner.Generation {
-			later.Cascade = owner.Cascade
-			owner = later
+		if later := levels[1+i].limits.Lineage; later.Generation > lineage.Generation {
+			later.Cascade = lineage.Cascade
+			lineage = later
 		}
 	}
-	return owner
+	return lineage
 }
 
 // checkKnown returns an error unless each limit of a request is one of the levels of the entity itself.
@@ -139,7 +139,7 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 
 // level returns the level of a bucket that goes by its stored limits.
 func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *charges, began int64, at rung) (level, error) {
-	limits, err := fs.stored(ctx, b, began)
+	limits, err := fs.storedLimits(ctx, b, began)
 	if err != nil {
 		return level{}, err
 	}
@@ -203,19 +203,19 @@ func (fs *families) boundWait(levels []level) {
 	}
 }
 
-// limitsOf returns the limits that hold for a request: its own, with the stored owner and the stored wider resource, or the stored ones.
+// limitsOf returns the limits that hold for a request: its own, with the stored lineage and the stored wider resource, or the stored ones.
 // Only a consistent read can tell that no limits are stored. Limits of a wider resource suffice.
 func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began int64) (*Limits, error) {
-	stored, err := fs.stored(ctx, b, began)
+	stored, err := fs.storedLimits(ctx, b, began)
 	switch {
 	case err != nil:
 		return nil, err
-	case r.Own != nil && r.Own.Owner == stored.Owner && r.Own.Within == stored.Within && b.generation.Load() == nil && !stored.Config.Bypass:
+	case r.Own != nil && r.Own.Lineage == stored.Lineage && r.Own.Within == stored.Within && b.generation.Load() == nil && !stored.Config.Bypass:
 		return r.Own, nil
 	case r.Own != nil:
 		own := *r.Own
 		own.Config.Bypass, own.Config.StampUntil = stored.Config.Bypass, stored.Config.StampUntil
-		own.Owner, own.Within, own.Epoch, own.ReadAt = stored.Owner, stored.Within, stored.Epoch, stored.ReadAt
+		own.Lineage, own.Within, own.Epoch, own.ReadAt = stored.Lineage, stored.Within, stored.Epoch, stored.ReadAt
 		return &own, nil
 	case !stored.Config.IsEmpty() || stored.Within != "":
 		return stored, nil

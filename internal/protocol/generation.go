@@ -62,15 +62,15 @@ func (b *Bucket) outdates(l *Limits) bool {
 // outdates reports whether limits may have been read before a move. A record may be older than the move that an item
 // tells of, where another program has created the entity anew.
 func (m *parentMove) outdates(l *Limits) bool {
-	return l.Owner.Generation < m.generation && l.Epoch <= m.seen
+	return l.Lineage.Generation < m.generation && l.Epoch <= m.seen
 }
 
 // since returns the epoch after which limits must be read to show the change and the move.
 func (g *generation) since() int64 { return max(g.seen, g.move.seen) }
 
-// stored returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
+// storedLimits returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
 // [*DisabledError] where requests are refused. An image that says so needs no limits.
-func (fs *families) stored(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
+func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
 	if err := fs.looks.isDisabled(ctx, b, began); err != nil {
 		return nil, err
 	}

@@ -301,7 +301,7 @@ func TestSplitLooksFirst(t *testing.T) {
 		c.now.Add(10)
 		s.traffic.tally = tally{known: true, others: 1000, span: 1000, at: c.now.Load() - 10}
 		c.transactions = 0
-		if err := c.e.resizer.split(context.Background(), c.limits["e"].Load().Owner, s, old); err != nil {
+		if err := c.e.resizer.split(context.Background(), c.limits["e"].Load().Lineage, s, old); err != nil {
 			t.Fatal(err)
 		}
 		if s.count() != 2 || c.transactions != 1 {

@@ -29,7 +29,7 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	now := rs.now()
 	switch {
 	case rs.maySplit(l, i, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(splitOneIn) == 0):
-		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
+		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Lineage, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
 		rs.resize(ctx, l.bucket.shard(low), func(ctx context.Context) error {
@@ -100,7 +100,7 @@ func (rs *resizer) splitIfThrottled(ctx context.Context, l *level, s *shard, i *
 		return
 	}
 	if now := rs.now(); s.throttled.hit(now, l.bucket.isCrowded()) && rs.maySplit(l, i, now) {
-		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
+		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Lineage, s, i) })
 	}
 }
 
@@ -147,7 +147,7 @@ func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context
 const maxSplits = 4
 
 // split splits a shard in one transaction. Where an orphan has the key of the new shard, the new shard takes its place.
-func (rs *resizer) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
+func (rs *resizer) split(ctx context.Context, o layout.Lineage, s *shard, i *image) error {
 	before := i.Count()
 	shards := []*shard{s, s.bucket.shard(s.Shard + before)}
 	var orphan *image

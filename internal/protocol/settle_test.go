@@ -94,7 +94,7 @@ func (f fixedLimits) After(_ context.Context, b *Bucket, _ int64) (*Limits, erro
 
 // perDay returns limits of an entity, in tokens.
 func perDay(parent string, tokens map[string]int64) *Limits {
-	l := &Limits{Owner: layout.Owner{Cascade: parent != "", Parent: parent}, Epoch: 1 << 40}
+	l := &Limits{Lineage: layout.Lineage{Cascade: parent != "", Parent: parent}, Epoch: 1 << 40}
 	for _, name := range []string{"rpm", "tpm"} {
 		if n := tokens[name] * millis; n > 0 {
 			l.Config.Params = append(l.Config.Params, bucket.Params{Name: name, Capacity: n, RefillAmount: n, RefillPeriod: 86_400_000})
@@ -181,7 +181,7 @@ func split(t *testing.T, e *Engine, entity string, shard int) {
 	s := e.Memory.Bucket(entity, "model").shard(shard)
 	i, err := e.items.readShard(t.Context(), s)
 	if err == nil {
-		err = e.resizer.split(t.Context(), layout.Owner{}, s, i)
+		err = e.resizer.split(t.Context(), layout.Lineage{}, s, i)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 		if t.attempt > 0 {
 			askedAt = tk.now()
 		}
-		next, applied, err := tk.items.write(ctx, s, t.limits.Owner, image, t.plan, askedAt, t.limits.Repeat.due(s, image, askedAt))
+		next, applied, err := tk.items.write(ctx, s, t.limits.Lineage, image, t.plan, askedAt, t.limits.Repeat.due(s, image, askedAt))
 		if applied && err == nil && t.slots != nil {
 			if err := t.grantSlots(ctx, image, next); err != nil {
 				return err
@@ -294,7 +294,7 @@ func (al *aligner) confirm(ctx context.Context, l *level, known *Limits, i *imag
 	if err != nil {
 		return nil, err
 	}
-	if !latest.Config.Equal(&l.limits.Config) || latest.Owner != l.limits.Owner {
+	if !latest.Config.Equal(&l.limits.Config) || latest.Lineage != l.limits.Lineage {
 		return nil, errOutdated
 	}
 	return latest, nil
@@ -328,7 +328,7 @@ func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 // that met a transaction is a lost race. The time askedAt, in epoch milliseconds, is one before the call. repeat may be
 // nil.
 func (it *items) write(
-	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
+	ctx context.Context, s *shard, o layout.Lineage, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
 		leave, err := it.enter(ctx, s)

@@ -201,7 +201,7 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	}
 	writes := make([]store.Write, len(parts))
 	for i := range parts {
-		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, l.limits.Owner); err != nil {
+		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, l.limits.Lineage); err != nil {
 			return false, err
 		}
 	}

@@ -298,7 +298,7 @@ func (t *slotTake) confirm(ctx context.Context) error {
 		return nil
 	}
 	latest, err := t.by.options.Source.After(ctx, t.bucket, t.image.arrived)
-	if err == nil && (!latest.Config.Equal(&known.Config) || latest.Owner != known.Owner) {
+	if err == nil && (!latest.Config.Equal(&known.Config) || latest.Lineage != known.Lineage) {
 		err = errOutdated
 	}
 	return err
@@ -338,7 +338,7 @@ func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 		return nil, false, errShort
 	}
 	g := grant{now: t.now, sent: t.sent, of: plan.Item.Slots}
-	next, applied, err := t.by.items.write(ctx, t.shard, t.limits.Owner, t.image, plan, t.by.now(), nil)
+	next, applied, err := t.by.items.write(ctx, t.shard, t.limits.Lineage, t.image, plan, t.by.now(), nil)
 	if !applied || err != nil {
 		return next, false, err
 	}

@@ -453,7 +453,7 @@ func (w *slotWalk) divide() {
 	}
 	var writes []store.Write
 	if other := w.items[high.Key()]; other == nil {
-		writes, err = w.key.Split(&state, nil, decoded.Owner())
+		writes, err = w.key.Split(&state, nil, decoded.Lineage())
 	} else {
 		var others bucket.State
 		if others, err = layout.ReadState(other); err == nil && state.MergesWith(&others) {

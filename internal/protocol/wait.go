@@ -99,7 +99,7 @@ func (ws *Waits) After(d time.Duration) time.Duration { return ws.after(d) }
 // A Chance is when a rejected caller that waits may be admitted.
 type Chance struct {
 	In     time.Duration // from the rejection on
-	Within time.Duration // callers ask then one after another, within this time
+	Spread time.Duration // callers ask then one after another, within this time
 }
 
 // Callers ask again after a chance within such a time, so that those of different entities do not come at once.
@@ -130,10 +130,10 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 			}
 		}
 	}
-	chance := Chance{Within: afterEdge}
+	chance := Chance{Spread: afterEdge}
 	switch {
 	case yields:
-		full, chance.Within = max(full, last), afterYield
+		full, chance.Spread = max(full, last), afterYield
 	case full == 0:
 		full = next
 	}

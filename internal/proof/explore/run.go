@@ -441,7 +441,7 @@ func (a *actor) resize(ctx context.Context, r *running) error {
 	}
 	var writes []store.Write
 	if r.Kind == Split {
-		writes, err = low.Split(&state, nil, decoded.Owner())
+		writes, err = low.Split(&state, nil, decoded.Lineage())
 	} else {
 		var other bucket.State
 		if other, err = layout.ReadState(items[1]); err != nil || !state.MergesWith(&other) {

@@ -270,7 +270,7 @@ func (f *fleet) know(ctx context.Context, l *zlimit.RateLimiter) error {
 	k, state, err := f.bucketOf(ctx, entityOf(0))
 	for i := 1; i < f.Known && err == nil; i++ {
 		k.Entity = entityOf(i)
-		item := k.Item(&state, layout.Owner{})
+		item := k.Item(&state, layout.Lineage{})
 		_, err = f.table.items.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
 		f.table.keys = append(f.table.keys, item.Key.Key())
 	}

@@ -62,8 +62,8 @@ func (s *Stream) change(u use, place int) store.Change {
 	}
 	return store.Change{
 		Key:      k.Key(),
-		Old:      k.Key().Join(k.Item(&s.before, layout.Owner{}).Encode()),
-		New:      k.Key().Join(k.Item(&after, layout.Owner{}).Encode()),
+		Old:      k.Key().Join(k.Item(&s.before, layout.Lineage{}).Encode()),
+		New:      k.Key().Join(k.Item(&after, layout.Lineage{}).Encode()),
 		Sequence: store.SequenceOf(strconv.Itoa(place + 1)),
 		Stream:   "2000-01-01T00:00:00.000",
 		At:       when.Truncate(time.Second),

@@ -221,7 +221,7 @@ type parts struct {
 	*Result
 
 	meta       *layout.Entity // of the entity
-	owner      store.Key      // of its record in the source; empty where there is none
+	recordKey  store.Key      // of its record in the source; empty where there is none
 	made       []made         // buckets with all limits
 	single     []layout.OldLimitBucket
 	stored     []config
@@ -232,11 +232,11 @@ type parts struct {
 
 // A made bucket is one with all limits of an entity and a resource.
 type made struct {
-	key    layout.BucketKey
-	source store.Key
-	spaced bool // it is in a namespace in the source
-	owner  layout.Owner
-	state  bucket.State
+	key     layout.BucketKey
+	source  store.Key
+	spaced  bool // it is in a namespace in the source
+	lineage layout.Lineage
+	state   bucket.State
 }
 
 // A level is what limits are stored for.
@@ -262,7 +262,7 @@ func (g *parts) sort(item expr.Item) {
 	switch recordOf(key) {
 	case entityRecord:
 		if old, ok := decode(g.Result, item, layout.DecodeOldEntity); ok && g.takes(key, old.Key.Entity) {
-			g.owner = key
+			g.recordKey = key
 			g.meta = &layout.Entity{
 				Key:  layout.EntityKey{NS: g.rules.NS, Entity: old.Key.Entity},
 				Name: cmp.Or(old.Name, old.Key.Entity), Parent: old.Parent, Metadata: old.Metadata, CreatedAt: old.CreatedAt,
@@ -277,7 +277,7 @@ func (g *parts) sort(item expr.Item) {
 		g.sortConfig(key, item)
 	case currentRecord:
 		if it, err := layout.DecodeEntity(item); err == nil {
-			g.meta, g.owner, g.isInLayout = &it, key, true
+			g.meta, g.recordKey, g.isInLayout = &it, key, true
 		}
 		g.add(key, withoutKey(item))
 	case versionRecord, registryRecord, ownRecord: // each stands by itself
@@ -297,12 +297,12 @@ func (g *parts) sortBucket(key store.Key, item expr.Item) {
 	case bucketRecord:
 		if old, ok := decode(g.Result, item, layout.DecodeOldBucket); ok && g.takes(key, old.Key.Entity, old.Key.Resource) {
 			g.bucket(key, layout.BucketKey{NS: g.rules.NS, Entity: old.Key.Entity, Resource: old.Key.Resource},
-				layout.Owner{Cascade: old.Cascade, Parent: old.Parent}, old.Limits, old.RefilledAt, old.ExpiresAt)
+				layout.Lineage{Cascade: old.Cascade, Parent: old.Parent}, old.Limits, old.RefilledAt, old.ExpiresAt)
 		}
 	case namespacedBucketRecord:
 		if old, ok := decode(g.Result, item, layout.DecodeOldNamespacedBucket); ok && g.takes(key, old.Key.Entity, old.Key.Resource) {
 			g.bucket(key, layout.BucketKey{NS: old.Key.NS, Entity: old.Key.Entity, Resource: old.Key.Resource},
-				layout.Owner{Cascade: old.Cascade, Parent: old.Parent}, old.Limits, old.RefilledAt, old.ExpiresAt)
+				layout.Lineage{Cascade: old.Cascade, Parent: old.Parent}, old.Limits, old.RefilledAt, old.ExpiresAt)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func (g *parts) entity() {
 	if g.meta == nil {
 		return
 	}
-	if parent := g.meta.Parent; parent != "" && !g.takes(g.owner, parent) {
+	if parent := g.meta.Parent; parent != "" && !g.takes(g.recordKey, parent) {
 		g.meta.Parent, g.meta.Cascade = "", false
 	}
 	if !g.isInLayout {
@@ -363,7 +363,7 @@ func (g *parts) entity() {
 
 // bucket notes a bucket with all limits.
 func (g *parts) bucket(
-	source store.Key, key layout.BucketKey, owner layout.Owner, limits []layout.OldBucketLimit, refilledAt, expiresAt int64,
+	source store.Key, key layout.BucketKey, lineage layout.Lineage, limits []layout.OldBucketLimit, refilledAt, expiresAt int64,
 ) {
 	state := bucket.State{RefilledAt: refilledAt, ExpiresAt: expiresAt, Shards: 1}
 	for _, l := range limits {
@@ -376,7 +376,7 @@ func (g *parts) bucket(
 			RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Consumed: l.Consumed,
 		})
 	}
-	g.made = append(g.made, made{key, source, recordOf(source) == namespacedBucketRecord, owner, state})
+	g.made = append(g.made, made{key, source, recordOf(source) == namespacedBucketRecord, lineage, state})
 }
 
 // buckets adds the buckets. One with all limits stands for those of single limits, which an earlier release left.
@@ -403,14 +403,14 @@ func (g *parts) buckets() {
 			continue
 		}
 		if g.meta != nil {
-			m.owner = layout.Owner{Cascade: g.meta.Cascade, Parent: g.meta.Parent}
+			m.lineage = layout.Lineage{Cascade: g.meta.Cascade, Parent: g.meta.Parent}
 		}
 		m.state.Limits = append(m.state.Limits, bucket.Limit{
 			Name: bucket.WriteUnits, Tokens: bucket.WriteCapacity, Capacity: bucket.WriteCapacity,
 			RefillAmount: bucket.WriteCapacity, RefillPeriod: 1000,
 		})
 		slices.SortFunc(m.state.Limits, func(a, b bucket.Limit) int { return cmp.Compare(a.Name, b.Name) })
-		g.add(m.key.Key(), m.key.Item(&m.state, m.owner).Encode())
+		g.add(m.key.Key(), m.key.Item(&m.state, m.lineage).Encode())
 	}
 }
 
