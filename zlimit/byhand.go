@@ -56,7 +56,8 @@ type LimitChange struct {
 //
 // Open leases keep their tokens. Tokens that they give back later are counted in the usage, and not put back a second
 // time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits
-// that have changed since. The limits of a parent are reset by a call for the parent.
+// that have changed since. The limits of a parent are reset by a call for the parent. What a [LimitService.TopUp] has granted beyond the
+// capacity ends, so that a limit may have less than before. Grant it again after the reset, if it is to stay.
 //
 // Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
 // what each limit had. A call that fails with [UnavailableError.Unknown] may have reset the bucket. Repeated with the

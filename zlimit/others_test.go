@@ -63,7 +63,18 @@ func TestAttributesOfOthersStay(t *testing.T) {
 		_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
 		return err
 	}
-	if err := declare(limits); err != nil {
+	manage := func(rpm int64) error {
+		return l.Managed.Run(ctx, func(ctx context.Context, run *zlimit.ManagedRun) error {
+			found, err := l.Managed.Read(ctx, resource, entity)
+			for i := 0; i < len(found) && err == nil; i++ {
+				want := found[i]
+				want.Config.Limits = append(slices.Clone(limits[:2]), zlimit.PerMinute("rpm", rpm))
+				_, err = run.Replace(ctx, found[i], want)
+			}
+			return errors.Join(err, run.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{resource, entity}, Manager: "limits.yaml"}))
+		})
+	}
+	if err := errors.Join(declare(limits), manage(120)); err != nil {
 		t.Fatal(err)
 	}
 	ask := ask(zlimit.Amounts{"day": 2, "ses": 2, "rpm": 2})
@@ -111,6 +122,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 				l.Limits.Inherit(ctx, pair, "rpm"))
 		}},
 		{"declaration", func() error { return declare(limits[:2]) }},
+		{"managed levels", func() error { return manage(240) }},
 		{"resource", func() error {
 			return l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Cascade: zlimit.CascadeNever})
 		}},

@@ -63,7 +63,26 @@ func sweeps() []*Sweep {
 			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
-	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages))...)
+	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages))...)
+}
+
+// combinedSweeps are those of grammars that combine others. A test run has a part of the smallest one.
+func combinedSweeps(outages []Fate) []*Sweep {
+	all := []*Sweep{{Name: "combined, 2 operations, strict", Operations: 2, Rounds: 60}}
+	if *whole {
+		fault := Faults{append([]Fate{Conflict, Lag}, outages...), 1}
+		all = append(all,
+			&Sweep{Name: "combined, 2 operations, a fault, loose", Operations: 2, Rounds: 60, Faults: fault, Bounds: Bounds{Loose: true}},
+			&Sweep{Name: "combined, 3 operations, loose", Operations: 3, Rounds: 900, Bounds: Bounds{Loose: true}},
+			&Sweep{Name: "combined, 3 operations, a fault, loose", Operations: 3, Rounds: 900, Faults: fault, Bounds: Bounds{Loose: true}},
+		)
+	}
+	for _, s := range all {
+		if s.Grammars, s.Bounds.Orders = combinedGrammars, 5000; !*whole {
+			s.Bounds.Orders = 100
+		}
+	}
+	return all
 }
 
 // reportTime is the time after which a long run says how far it is, also within a round of all sweeps.

@@ -70,7 +70,7 @@ func (o *order) entities() []string {
 	for _, a := range o.program.Actors {
 		for _, op := range append(slices.Clone(a.Warm), a.Ops...) {
 			for _, r := range op.requests() {
-				if op.Kind == Take && !slices.Contains(list, r.Entity) {
+				if op.Kind == Take && !op.More && !slices.Contains(list, r.Entity) {
 					list = append(list, r.Entity)
 				}
 			}
@@ -180,7 +180,7 @@ func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 func (o *order) giveBack(p *port, le *leased) {
 	r := o.begin(Op{Kind: Rollback}, -1, 0, p)
 	r.lease, le.settles = le, r
-	o.ended(r, le.lease.Rollback(r.context()))
+	o.ended(r, le.settle(r.context(), r))
 }
 
 // blameWait is blame of the witness for a wait, for another goroutine than the scheduler's.

@@ -67,11 +67,19 @@ func moves(ops []Op) bool {
 // settles reports whether an operation settles a lease.
 func (o *Op) settles() bool { return o.Kind == Adjust || o.Kind == Rollback }
 
-// open returns the operation behind the lease that an actor has open after some operations, nil for none.
+// open returns the operation behind the lease that an actor has open after some operations, with what it took more; nil for none.
 func open(ops []Op) *Op {
+	more := zlimit.Amounts{}
 	for i := len(ops) - 1; i >= 0 && !ops[i].settles(); i-- {
-		if ops[i].Kind == Take {
-			return &ops[i]
+		if ops[i].Kind != Take {
+			continue
+		}
+		for limit, n := range ops[i].Amounts {
+			more[limit] += n
+		}
+		if lease := ops[i]; !lease.More {
+			lease.Amounts = more
+			return &lease
 		}
 	}
 	return nil
@@ -96,7 +104,7 @@ func phrases(words []Op, length int, warm []Op) (all [][]Op) {
 		lease := open(slices.Concat(warm, before))
 		for _, w := range words {
 			switch last := len(before) - 1; {
-			case w.settles() && (lease == nil || w.Of > len(lease.With) || !w.gives(lease)):
+			case (w.settles() || w.More) && (lease == nil || w.Of > len(lease.With) || !w.gives(lease)):
 			case last >= 0 && before[last].Kind == Die:
 			case w.Kind == Rest && (last < 0 && w.Steps != 1 || last >= 0 && before[last].Kind == Rest): // the other one rests as well
 			case last >= 0 && w.Kind == Set && before[last].Kind == Set && w.Entity == before[last].Entity:

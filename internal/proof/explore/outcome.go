@@ -297,8 +297,9 @@ type leased struct {
 	reservation *zlimit.Reservation
 	asked       *running // by which it was made
 	took        map[account]int64
-	holder
-	doubt bool // a write of it has an outcome that it cannot know
+	rounds      []*running // that took more by it
+	settles     *running   // nil while nobody has begun to settle it
+	doubt       bool       // a write of it has an outcome that it cannot know
 }
 
 // A holding is the amount that an operation, or its lease, has taken of a limit and not given back.
@@ -339,9 +340,11 @@ func (w *witness) lookAt(r *running, asks map[string]zlimit.Amounts, now int64) 
 					have = is.tokens
 				}
 			}
-			least := asked*1000 - r.depth(&p)
-			if asked > 0 {
-				least += r.keeps(l)
+			least := asked * 1000
+			if keeps := r.keeps(l); keeps == 0 {
+				least -= r.depth(&p)
+			} else if asked > 0 {
+				least += keeps // such a request books nothing
 			}
 			r.apart = r.apart || sum < least
 			r.short = r.short || have < least

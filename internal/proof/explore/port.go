@@ -77,7 +77,8 @@ type running struct {
 	attended bool  // a reservation that was waited for
 	wrote    int   // the number of the first write that counted for it, of all; 0 for none
 	ended    bool
-	lease    *leased // made or settled by it
+	lease    *leased // settled by it
+	more     *leased // that it takes more by
 	err      error
 	net      map[account]int64 // counted by the writes on its behalf, millitokens
 	way      ancestry          // of an admitted request: the parents that are charged

@@ -78,6 +78,7 @@ type Op struct {
 	Slots   int64          // of Take, besides
 	With    []Op           // of Take: requests that are admitted together with it, or not at all
 	Of      int            // of Rollback: the one request whose lease is rolled back, 0 for all
+	More    bool           // of Take: by the lease that is open, of its entity
 	Own     []zlimit.Limit // of Take: the limits of the request
 	As      string         // of Take: its priority
 	Allow   bool           // of Take: admitted during an outage
@@ -98,6 +99,9 @@ func (o Op) String() string {
 	switch o.Kind {
 	case Take:
 		text := "takes " + o.requestsText()
+		if o.More {
+			text = "takes " + amountsText(o.Amounts) + " more by its lease"
+		}
 		if len(o.Own) > 0 {
 			text += " by limits of its own " + limitsText(o.Own)
 		}

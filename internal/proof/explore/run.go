@@ -252,6 +252,12 @@ func (a *actor) work(ops []Op) {
 // do does one operation.
 func (a *actor) do(op Op) {
 	process := a.program.Actors[a.index].Process
+	if op.More {
+		if a.lease == nil {
+			return
+		}
+		op.Entity = a.lease.asked.Entity
+	}
 	r := a.begin(op, a.index, a.number, a.ports[process])
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), opKey{}, r))
 	defer cancel()
@@ -297,6 +303,9 @@ func (o *order) ended(r *running, err error) {
 func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) error {
 	switch r.Kind {
 	case Take:
+		if r.More {
+			return a.lease.take(ctx, r)
+		}
 		lease, err := a.acquire(ctx, r, l)
 		var exceeded *zlimit.ExceededError
 		if r.Insist && errors.As(err, &exceeded) && exceeded.Possible() {

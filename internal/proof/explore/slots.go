@@ -22,9 +22,9 @@ import (
 //     over still is, unless there was a fault or the bucket was deleted.
 type crowd struct {
 	*witness
-	limits map[string][]setting
-	leases []*leased
-	doubts []doubt
+	limits  map[string][]setting
+	holders []*holder
+	doubts  []doubt
 }
 
 // A doubt is slots that may count as held until a time though nobody holds them.
@@ -40,13 +40,14 @@ const (
 	theSlots = "slots"
 )
 
-// holder is what a crowd knows of the holder of a lease.
+// A holder is what a crowd knows of the holder of a lease. Requests that are admitted together have a lease each.
 type holder struct {
-	lost    <-chan struct{}
-	fence   int64
-	settles *running // nil while nobody has begun to settle the lease
-	noted   bool     // it was judged when it came
-	over    bool     // its slots are held no more, or a doubt says for how long
+	*leased
+	of    *Op // the request
+	lost  <-chan struct{}
+	fence int64
+	noted bool // it was judged when it came
+	over  bool // its slots are held no more, or a doubt says for how long
 }
 
 // split parts limits into those of slots and the others.
@@ -71,15 +72,20 @@ func (o *Op) request() zlimit.Amounts {
 	return all
 }
 
-// admitted notes a lease with slots.
+// admitted notes leases with slots.
 func (o *order) admitted(le *leased) {
-	if le.asked.Slots == 0 || le.lease.Degraded() {
-		return
-	}
-	le.lost, le.fence = le.lease.Lost(), le.lease.Fence()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.witness.crowd.leases = append(o.witness.crowd.leases, le)
+	for i, of := range le.asked.requests() {
+		lease := le.lease
+		if le.all != nil {
+			lease = le.all.Of(i)
+		}
+		if of.Slots > 0 && !lease.Degraded() {
+			k := o.witness.crowd
+			k.holders = append(k.holders, &holder{leased: le, of: of, lost: lease.Lost(), fence: lease.Fence()})
+		}
+	}
 }
 
 // isLost reports whether the holder of a lease knows that it is lost.
@@ -93,29 +99,40 @@ func (h *holder) isLost() bool {
 }
 
 // isAtWork reports whether a holder believes that it holds its slots, and does work.
-func (le *leased) isAtWork() bool {
-	return !le.asked.port.dead.Load() && le.settles == nil && !le.isLost()
+func (h *holder) isAtWork() bool {
+	return !h.asked.port.dead.Load() && h.settles == nil && !h.isLost()
 }
 
-// charges reports whether a request of an entity takes slots of another one.
-func (k *crowd) charges(r *running, entity string) bool {
-	return k.program.Initial.asks(&r.Op)[entity] != nil
+// asksFor returns the slots of an entity that a request takes.
+func (k *crowd) asksFor(o *Op, entity string) (slots int64) {
+	if o.Slots > 0 && slices.Contains(k.program.Initial.chain(o.Entity), entity) {
+		return o.Slots
+	}
+	return 0
+}
+
+// asksInAll returns the slots of an entity that requests take together.
+func (k *crowd) asksInAll(o *Op, entity string) (slots int64) {
+	for _, of := range o.requests() {
+		slots += k.asksFor(of, entity)
+	}
+	return slots
 }
 
 // atWork returns the slots of all holders at work. Those of a bucket that was deleted since are left out.
 func (k *crowd) atWork(entity string) (slots int64) {
-	for _, le := range k.leases {
-		if k.charges(le.asked, entity) && le.isAtWork() && !k.isDeleted(le.asked) {
-			slots += le.asked.Slots
+	for _, h := range k.holders {
+		if h.isAtWork() && !k.isDeleted(h) {
+			slots += k.asksFor(h.of, entity)
 		}
 	}
 	return slots
 }
 
 // isDeleted reports whether the bucket of a request was deleted since the request came, or may have been.
-func (k *crowd) isDeleted(r *running) bool {
+func (k *crowd) isDeleted(h *holder) bool {
 	return slices.ContainsFunc(k.ops, func(o *running) bool {
-		return o.Kind == Delete && k.charges(r, o.Entity) && (!o.ended || o.over > r.since)
+		return o.Kind == Delete && k.asksFor(h.of, o.Entity) > 0 && (!o.ended || o.over > h.asked.since)
 	})
 }
 
@@ -138,13 +155,15 @@ func (k *crowd) bounds(entity string, since int64) (least, most int64) {
 
 // mayLack reports whether a request may have met stored limits without slots.
 func (k *crowd) mayLack(r *running) bool {
-	if k == nil || r.Slots == 0 {
+	if k == nil {
 		return false
 	}
-	return slices.ContainsFunc(k.program.Initial.chain(r.Entity), func(entity string) bool {
-		least, _ := k.bounds(entity, r.begun)
-		return least == 0
-	})
+	for entity := range k.limits {
+		if least, _ := k.bounds(entity, r.begun); least == 0 && k.asksInAll(&r.Op, entity) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // stored returns the slots of the stored limits, 0 for none.
@@ -159,9 +178,9 @@ func (k *crowd) stored(entity string) int64 {
 // taken returns the slots that may count as held, without those of one request.
 func (k *crowd) taken(entity string, but *running) (slots int64) {
 	now := time.Now().UnixMilli()
-	for _, le := range k.leases {
-		if !le.over && k.charges(le.asked, entity) {
-			slots += le.asked.Slots
+	for _, h := range k.holders {
+		if !h.over {
+			slots += k.asksFor(h.of, entity)
 		}
 	}
 	for _, d := range k.doubts {
@@ -170,8 +189,8 @@ func (k *crowd) taken(entity string, but *running) (slots int64) {
 		}
 	}
 	for _, r := range k.ops {
-		if r != but && r.Kind == Take && !r.judged && k.charges(r, entity) {
-			slots += r.Slots
+		if r != but && r.Kind == Take && !r.judged {
+			slots += k.asksInAll(&r.Op, entity)
 		}
 	}
 	return slots
@@ -180,10 +199,12 @@ func (k *crowd) taken(entity string, but *running) (slots int64) {
 // slack is how much longer slots may count as held where a clock is ahead.
 func (k *crowd) slack() time.Duration { return 2 * k.program.Initial.Ahead }
 
-// mayHold notes that slots may count as held for a time.
-func (k *crowd) mayHold(r *running, slots int64, d time.Duration) {
-	for _, entity := range k.program.Initial.chain(r.Entity) {
-		k.doubts = append(k.doubts, doubt{entity, slots, time.Now().Add(d + k.slack()).UnixMilli()})
+// mayHold notes that the slots of a request may count as held for a time.
+func (k *crowd) mayHold(o *Op, d time.Duration) {
+	for entity := range k.limits {
+		if slots := k.asksFor(o, entity); slots > 0 {
+			k.doubts = append(k.doubts, doubt{entity, slots, time.Now().Add(d + k.slack()).UnixMilli()})
+		}
 	}
 }
 
@@ -192,70 +213,73 @@ func (k *crowd) step() {
 	if k == nil {
 		return
 	}
-	for _, le := range k.leases {
-		if !le.noted {
-			le.noted = true
-			k.judgeHolder(le)
+	for _, h := range k.holders {
+		if !h.noted {
+			h.noted = true
+			k.judgeHolder(h)
 		}
-		if le.over {
+		if h.over {
 			continue
 		}
-		s := le.settles
-		switch le.over = true; {
-		case le.asked.port.dead.Load():
-			k.mayHold(le.asked, le.asked.Slots, 2*term)
-		case le.isLost():
-			k.mayHold(le.asked, le.asked.Slots, term/5)
+		s := h.settles
+		switch h.over = true; {
+		case h.asked.port.dead.Load():
+			k.mayHold(h.of, 2*term)
+		case h.isLost():
+			k.mayHold(h.of, term/5)
 		case s == nil || !s.judged:
-			le.over = false
+			h.over = false
 		case s.unknown > 0 || s.canceled:
-			k.mayHold(le.asked, le.asked.Slots, 2*term)
+			k.mayHold(h.of, 2*term)
 		case s.err != nil:
-			le.over = false // it was not written, and is held on
+			h.over = false // it was not written, and is held on
 		}
 	}
 	for _, r := range k.ops {
-		if r.judged || r.short || r.Kind != Take || r.Slots == 0 {
+		if r.judged || r.short || r.Kind != Take {
 			continue
 		}
-		for _, entity := range k.program.Initial.chain(r.Entity) {
+		for entity := range k.limits {
 			least, _ := k.bounds(entity, r.begun)
-			r.short = r.short || k.taken(entity, r)+r.Slots > least
+			slots := k.asksInAll(&r.Op, entity)
+			r.short = r.short || slots > 0 && k.taken(entity, r)+slots > least
 		}
 	}
 }
 
 // judgeHolder judges the holders when another one has come.
-func (k *crowd) judgeHolder(le *leased) {
-	for _, entity := range k.program.Initial.chain(le.asked.Entity) {
-		if _, most := k.bounds(entity, le.asked.begun); k.atWork(entity) > most {
-			k.blame("crowd", "%s: %q is admitted, and %d slots of %s are held by holders at work, of %d", k.name(le.asked), le.asked.Op,
+func (k *crowd) judgeHolder(h *holder) {
+	for _, entity := range k.program.Initial.chain(h.of.Entity) {
+		if _, most := k.bounds(entity, h.asked.begun); k.atWork(entity) > most {
+			k.blame("crowd", "%s: %q is admitted, and %d slots of %s are held by holders at work, of %d", k.name(h.asked), h.asked.Op,
 				k.atWork(entity), entity, most)
 		}
 	}
-	for _, other := range k.leases {
-		if other.asked.ended && other.asked.Entity == le.asked.Entity && other.asked.over < le.asked.since && other.fence >= le.fence {
-			k.blame("fence", "%s: %q has the fencing number %d, and %q before it %d", k.name(le.asked), le.asked.Op, le.fence, other.asked.Op, other.fence)
+	for _, other := range k.holders {
+		before := other.asked.ended && other.asked.over < h.asked.since
+		if other != h && other.of.Entity == h.of.Entity && (before && other.fence >= h.fence || other.asked == h.asked && other.fence == h.fence) {
+			k.blame("fence", "%s: %q has the fencing number %d, and %q %d", k.name(h.asked), h.asked.Op, h.fence, other.asked.Op, other.fence)
 		}
 	}
 }
 
 // fault notes that a write of slots may be done or not. It may move all slots of its process.
 func (k *crowd) fault(c *call) {
-	if k == nil || c.op == nil || c.kind != writeCall {
+	if k == nil || c.op == nil || c.op.settles() || c.kind != writeCall {
 		return
 	}
-	slots, known := int64(0), false
-	for _, le := range k.leases {
-		if le.asked.port == c.port {
-			slots += le.asked.Slots
-			known = known || le.asked == c.op
+	known := false
+	for _, h := range k.holders {
+		if h.asked.port == c.port {
+			k.mayHold(h.of, 2*term)
+			known = known || h.asked == c.op
 		}
 	}
-	if !known {
-		slots += c.op.Slots
+	for _, of := range c.op.requests() {
+		if !known {
+			k.mayHold(of, 2*term)
+		}
 	}
-	k.mayHold(c.op, slots, 2*term)
 }
 
 // judge judges the counters of an item.
@@ -280,8 +304,8 @@ func (k *crowd) digest() (sum uint64) {
 	if k == nil {
 		return 0
 	}
-	for _, le := range k.leases {
-		sum += digestOf(le.asked.id(), le.isAtWork(), le.over, le.fence, le.settles.id(), k.isDeleted(le.asked))
+	for _, h := range k.holders {
+		sum += digestOf(h.asked.id(), h.isAtWork(), h.over, h.fence, h.settles.id(), k.isDeleted(h))
 	}
 	now := time.Now().UnixMilli()
 	for _, d := range k.doubts {
@@ -309,19 +333,19 @@ func (o *order) finishSlots() {
 	if k == nil {
 		return
 	}
-	before := slices.DeleteFunc(slices.Clone(k.leases), func(le *leased) bool { return !le.isAtWork() || k.isDeleted(le.asked) })
+	before := slices.DeleteFunc(slices.Clone(k.holders), func(h *holder) bool { return !h.isAtWork() || k.isDeleted(h) })
 	const steps = 12
 	clock := o.begin(Op{Kind: Rest, For: 3 * term, Steps: steps}, -1, 0, o.ports[len(o.ports)-1])
 	if o.rest(clock) != nil {
 		return
 	}
-	for _, le := range k.leases {
-		switch s := le.settles; {
-		case s != nil && s.err != nil && s.unknown == 0 && !le.isLost() && !le.asked.port.dead.Load():
-			le.doubt = true
-			o.settleAgain(s, le)
-		case slices.Contains(before, le) && o.left == o.program.Faults.Most && !le.isAtWork():
-			o.blame("kept", "%q has lost its slots, and nothing else went on", le.asked.Op)
+	for _, h := range k.holders {
+		switch s := h.settles; {
+		case s != nil && s.err != nil && s.unknown == 0 && !h.isLost() && !h.asked.port.dead.Load():
+			h.doubt = true
+			o.settleAgain(s, h.leased)
+		case slices.Contains(before, h) && o.left == o.program.Faults.Most && !h.isAtWork():
+			o.blame("kept", "%q has lost its slots, and nothing else went on", h.asked.Op)
 		}
 	}
 	for process, l := range o.limiters {
@@ -341,7 +365,11 @@ func (o *order) settleAgain(before *running, le *leased) {
 	}
 	r := o.begin(before.Op, -1, 0, le.asked.port)
 	r.lease, le.settles = le, r
-	o.ended(r, le.lease.Commit(r.context()))
+	commit := le.lease.Commit
+	if le.all != nil {
+		commit = le.all.Commit
+	}
+	o.ended(r, commit(r.context()))
 }
 
 // blame is blame of the witness for another goroutine than the scheduler's.
@@ -356,9 +384,9 @@ func (o *order) askSlots(p *port, l *zlimit.RateLimiter, entity string) {
 	k, free := o.witness.crowd, int64(1<<40)
 	for _, e := range o.program.Initial.chain(entity) {
 		n := int64(0)
-		for _, le := range k.leases {
-			if k.charges(le.asked, e) && le.isAtWork() {
-				n += le.asked.Slots
+		for _, h := range k.holders {
+			if h.isAtWork() {
+				n += k.asksFor(h.of, e)
 			}
 		}
 		if k.stored(e) == 0 {

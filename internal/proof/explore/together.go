@@ -54,26 +54,56 @@ func (a ancestry) asks(o *Op) map[string]zlimit.Amounts {
 }
 
 // settled returns what an operation adds to each entity that the lease of a Take is charged to; without faults, and where the bucket
-// and its limits are as they were.
+// and its limits are as they were. What a lease took last is given back first.
 func (w *Initial) settled(r *running) map[string]zlimit.Amounts {
-	asked, way := &r.lease.asked.Op, r.lease.asked.way
-	if way == nil {
-		way = w.parents()
-	}
-	if r.Kind == Adjust {
-		return way.asks(&Op{Entity: asked.Entity, Amounts: r.Amounts})
-	}
-	all := asked
-	if r.Of > 0 {
-		all = asked.requests()[r.Of]
-	}
-	back := way.asks(all)
-	for _, amounts := range back {
-		for limit, n := range amounts {
-			amounts[limit] = -n
+	asked, sum := &r.lease.asked.Op, map[string]zlimit.Amounts{}
+	add := func(by *running, o *Op, sign int64) {
+		way := by.way
+		if way == nil {
+			way = w.parents()
+		}
+		for entity, amounts := range way.asks(o) {
+			if sum[entity] == nil {
+				sum[entity] = zlimit.Amounts{}
+			}
+			for limit, n := range amounts {
+				sum[entity][limit] += sign * n
+			}
 		}
 	}
-	return back
+	rounds := append([]*running{r.lease.asked}, r.lease.rounds...)
+	switch {
+	case r.Kind == Adjust:
+		for limit, n := range r.Amounts {
+			last := rounds[len(rounds)-1]
+			for i := len(rounds) - 1; n < 0 && i > 0; i-- {
+				back := min(-n, rounds[i].Amounts[limit])
+				add(rounds[i], &Op{Entity: asked.Entity, Amounts: zlimit.Amounts{limit: back}}, -1)
+				n, last = n+back, rounds[i-1]
+			}
+			add(last, &Op{Entity: asked.Entity, Amounts: zlimit.Amounts{limit: n}}, 1)
+		}
+	case r.Of > 0:
+		add(rounds[0], asked.requests()[r.Of], -1)
+	default:
+		for _, round := range rounds {
+			add(round, &round.Op, -1)
+		}
+	}
+	return sum
+}
+
+// take takes more by a lease.
+func (le *leased) take(ctx context.Context, r *running) error {
+	r.more = le
+	err := le.lease.Consume(ctx, r.Amounts)
+	if err == nil {
+		le.rounds = append(le.rounds, r)
+		for at, n := range r.net { // it took something before
+			le.took[at] += n
+		}
+	}
+	return err
 }
 
 // own returns what a Take asks of the limit of an entity itself, and not of its children.

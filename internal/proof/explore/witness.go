@@ -73,6 +73,7 @@ type witness struct {
 	moments  int             // at which operations have begun or ended
 	writes   int             // that were the first to count for an operation
 	settings int             // changes of stored limits so far
+	resets   map[string]int  // by operators, by the ID of the operation
 	taken    map[shardOf]int // of each item, which limits of its entity's history it has
 }
 
@@ -87,7 +88,7 @@ func newWitness(p *Program) *witness {
 		program: p, start: time.Now(), kin: newKin(p),
 		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
 		changes: map[account]*running{}, configs: map[string][]setting{}, taken: map[shardOf]int{},
-		counted: map[account]int64{}, drawn: map[account]int64{}, owed: map[account]int64{},
+		resets: map[string]int{}, counted: map[account]int64{}, drawn: map[account]int64{}, owed: map[account]int64{},
 	}
 	if p.Initial.Timed {
 		w.timed = newTimekeeper(w, p)
@@ -123,6 +124,9 @@ func (w *witness) digest() uint64 {
 	}
 	for at, n := range w.gone {
 		sum += digestOf(at, n)
+	}
+	for id, n := range w.resets {
+		sum += digestOf(id, n)
 	}
 	for at, r := range w.changes {
 		sum += digestOf(at, r.id(), r.completed())

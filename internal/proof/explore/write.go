@@ -73,8 +73,11 @@ func (w *witness) due(r *running, at account, amount int64) int64 {
 		return amount // coalescing programs delete nothing, and their sums are compared in the end
 	}
 	holder := r
-	if r.lease != nil {
+	switch {
+	case r.lease != nil:
 		holder = r.lease.asked
+	case r.more != nil:
+		holder = r.more.asked
 	}
 	h := holder.held[at]
 	switch is := w.gone[at]; {
@@ -82,7 +85,7 @@ func (w *witness) due(r *running, at account, amount int64) int64 {
 		return 0
 	case amount < 0:
 		amount = -min(-amount, h.tokens)
-	case holder != r:
+	case r.lease != nil:
 		return amount
 	case h.born != is:
 		h = holding{born: is}
@@ -116,6 +119,10 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 	old, next := c.old, c.next
 	if r == nil || len(r.Own) == 0 {
 		w.judgeLimits(c)
+	}
+	if r != nil && r.Kind == Reset {
+		w.judgeReset(r, c)
+		return
 	}
 	if next.RefilledAt < old.RefilledAt {
 		w.blame("stamp", "the refill stamp of %s went back from %d to %d", c.entity, old.RefilledAt, next.RefilledAt)
@@ -164,6 +171,30 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 	for i := range old.Limits {
 		if name := old.Limits[i].Name; limitOf(next, name) == nil {
 			w.drop(c.entity, name)
+		}
+	}
+}
+
+// judgeReset judges a shard that an operator made full. What leases took before is not put back from then on.
+func (w *witness) judgeReset(r *running, c change) {
+	if c.shard == 0 {
+		w.resets[r.ID]++
+	}
+	if w.resets[r.ID] > 1 {
+		w.blame("twice", "%s: %q resets a second time", w.name(r), r.Op)
+	}
+	for i := range c.next.Limits {
+		l, had := &c.next.Limits[i], limitOf(c.old, c.next.Limits[i].Name)
+		if l.Name == bucket.WriteUnits {
+			continue
+		}
+		if full := share(l.Capacity, c.next); l.Tokens != full || had != nil && l.Consumed != had.Consumed {
+			w.blame("reset", "%s: %q leaves %d of %s in shard %d, of %d, and counts %d", w.name(r), r.Op, l.Tokens, l.Name, c.shard, full, l.Consumed)
+		}
+		if c.shard == 0 {
+			at := account{c.entity, l.Name}
+			w.ideals[at] = &ideal{tokens: l.Capacity, at: c.next.RefilledAt, limit: paramsOf(l)}
+			w.gone[at]++
 		}
 	}
 }

@@ -59,6 +59,16 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 	has("acquire of another", do("acquire", "alice", "gpt", "--consume", "rpm=1"), 0, nil, nil)
 }
 
+// namespaceID returns the ID of the one namespace of a store.
+func namespaceID(t *testing.T, s zlimit.Store) string {
+	t.Helper()
+	registry, err := store.Of(s).Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return registry.Items[0].Get("namespace_id").Text()
+}
+
 // mark adds attributes to the config of a resource.
 func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 	t.Helper()
@@ -71,11 +81,7 @@ func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 			t.Error(err)
 		}
 	}()
-	registry, err := store.Of(s).Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := store.Key{PK: registry.Items[0].Get("namespace_id").Text() + "/" + place, SK: "#CONFIG"}
+	key := store.Key{PK: namespaceID(t, s) + "/" + place, SK: "#CONFIG"}
 	items, err := store.Of(s).Read(t.Context(), []store.Key{key}, true)
 	if err != nil {
 		t.Fatal(err)
@@ -89,4 +95,101 @@ func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 	if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestAttributesOfOthersStay has the commands for files of limits change a store in whose items other programs keep attributes. Items that are
+// there afterwards have all of these.
+func TestAttributesOfOthersStay(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "limits.yaml")
+	do := func(args ...string) {
+		t.Helper()
+		if r := command(t, "", append(args, "--store", dsn)...); r.code != 0 {
+			t.Fatalf("%q: %+v", args, r)
+		}
+	}
+	replace := func(old, with string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), old) {
+			t.Fatalf("%v: no %q in\n%s", err, old, text)
+		}
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), old, with)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range [][]string{{"--system"}, {"--resource", "gpt"}, {"--entity", "alice"}, {"--entity", "alice", "--resource", "gpt"}} {
+		do(append([]string{"limits", "set", "--limit", "rpm=60/min"}, at...)...)
+	}
+	do("acquire", "alice", "gpt", "--consume", "rpm=1")
+	kept := expr.Attribute{Name: "x_later", Value: expr.S("kept")}
+	for _, writer := range []struct {
+		name    string
+		write   func()
+		changed int // items
+	}{
+		{"import", func() { do("limits", "import", "-f", file) }, 0},
+		{"the first apply", func() { do("limits", "apply", "-f", file, "--yes") }, 4},
+		{"an apply", func() {
+			replace("60", "70")
+			do("limits", "apply", "-f", file, "--yes")
+		}, 5}, // with the record of what is managed
+		{"an apply of another manager", func() { do("limits", "apply", "-f", file, "--manager", "another", "--take-over", "--yes") }, 1},
+		{"an import again", func() { do("limits", "import", "-f", file, "--force") }, 0},
+	} {
+		before := everything(t, dsn, kept)
+		writer.write()
+		changed := 0
+		for key, item := range everything(t, dsn) {
+			was, had := before[key]
+			if v := item.Get(kept.Name); had && !v.Equal(kept.Value) {
+				t.Errorf("%s: %s of PK %q, SK %q is %v", writer.name, kept.Name, key.PK, key.SK, v)
+			}
+			if had && !item.Equal(was) {
+				changed++
+			}
+		}
+		if changed < writer.changed || writer.changed == 0 && changed > 0 {
+			t.Errorf("%s changes %d items, want %d", writer.name, changed, writer.changed)
+		}
+	}
+}
+
+// everything returns all items of a store, to which it adds attributes.
+func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[store.Key]expr.Item {
+	t.Helper()
+	s, err := zlimit.OpenStore(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	page, err := store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: namespaceID(t, s)})
+	if err != nil || page.Next != nil {
+		t.Fatal(err, page.Next)
+	}
+	keys := make([]store.Key, len(page.Items))
+	for i, item := range page.Items {
+		keys[i] = store.KeyOf(item)
+	}
+	items, err := store.Of(s).Read(t.Context(), keys, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[store.Key]expr.Item{}
+	for _, item := range items {
+		key := store.KeyOf(item)
+		for _, a := range attributes {
+			item.Set(a.Name, a.Value)
+		}
+		if len(attributes) > 0 {
+			if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all[key] = item
+	}
+	return all
 }

@@ -59,7 +59,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 func (m *Migration) open(ctx context.Context, v *Verification) error {
 	m.ledger.mu.Lock()
 	defer m.ledger.mu.Unlock()
-	more := []store.Write{m.ledger.version(v.Clients)}
+	more := []store.Write{m.ledger.version(v.Clients, v.childrenFrom)}
 	if m.derivation.rules.NS != "" && !v.kept {
 		if len(v.resources) > 0 {
 			it := layout.ResourceRegistry{
@@ -126,7 +126,7 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	if m.config.InPlace {
 		last = append(last, m.restoration()...)
 	} else {
-		last = append(last, m.ledger.version(m.config.ClientMinVersion))
+		last = append(last, m.ledger.version(m.config.ClientMinVersion, ""))
 	}
 	applied := false
 	err = m.ledger.patientlyOwn(ctx, func(ctx context.Context) error {

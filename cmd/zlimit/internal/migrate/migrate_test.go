@@ -495,8 +495,9 @@ func TestPlan(t *testing.T) {
 }
 
 // TestMigratedKinds has limits with windows in the source, and others: the target is for clients that obey them. It is for no older ones than
-// the source is, whose moves leave nothing else behind.
+// the source is, whose moves leave nothing else behind. It counts the charges of parents for children since the source does.
 func TestMigratedKinds(t *testing.T) {
+	const since = "2026-07-14T00:00:00Z"
 	for way, newTestbed := range worlds {
 		for name, test := range map[string]struct {
 			attribute expr.Attribute
@@ -524,7 +525,10 @@ func TestMigratedKinds(t *testing.T) {
 					item := level.Key.Key().Join(level.Encode())
 					item.Set(test.attribute.Name, test.attribute.Value)
 					w.add(item)
-					w.put(layout.VersionKey{}.Key(), func(item *expr.Item) { item.Set("client_min_version", expr.S(test.source)) })
+					w.put(layout.VersionKey{}.Key(), func(item *expr.Item) {
+						item.Set("client_min_version", expr.S(test.source))
+						item.Set("children_from", expr.S(since))
+					})
 					w.add(usage.Key.Key().Join(usage.Encode()))
 					if err := w.run(&process{}); err != nil {
 						t.Fatal(err)
@@ -536,6 +540,8 @@ func TestMigratedKinds(t *testing.T) {
 					}
 					if v, err := layout.DecodeVersion(items[0]); err != nil || v.ClientMinVersion != test.client {
 						t.Errorf("the target is for clients from %s, %v; want %s", v.ClientMinVersion, err, test.client)
+					} else if v.ChildrenFrom != since {
+						t.Errorf("the target counts the charges of parents for children since %q, want %s", v.ChildrenFrom, since)
 					}
 				})
 			})

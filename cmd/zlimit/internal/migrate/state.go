@@ -323,7 +323,7 @@ func (m *Migration) begin(ctx context.Context) error {
 		return err
 	}
 	applied := false
-	writes := append([]store.Write{{Kind: store.Put, Key: m.ledger.record.Key.Key(), Item: m.ledger.record.Encode(), Expr: absent}, m.ledger.version(guardVersion)}, more...)
+	writes := append([]store.Write{{Kind: store.Put, Key: m.ledger.record.Key.Key(), Item: m.ledger.record.Encode(), Expr: absent}, m.ledger.version(guardVersion, "")}, more...)
 	err = m.ledger.patientlyOwn(ctx, func(ctx context.Context) error {
 		results, err := m.config.Target.Transact(ctx, writes)
 		applied = err == nil && table.Applied(results)

@@ -23,10 +23,11 @@ type Verification struct {
 	Clients     string           // the version of the oldest client that obeys all of the target, and for which the source is
 	Moving      int64            // groups that changed while they were compared, and were compared again
 
-	missing   int64            // those of the different items that are missing
-	resources map[string]bool  // with limits of their own, in the namespace of items without one
-	entities  map[string]int64 // with limits of their own for a resource
-	kept      bool             // the source has a registry, which is an item as others are
+	childrenFrom string           // from when on the source counts what requests of children are charged to their parents
+	missing      int64            // those of the different items that are missing
+	resources    map[string]bool  // with limits of their own, in the namespace of items without one
+	entities     map[string]int64 // with limits of their own for a resource
+	kept         bool             // the source has a registry, which is an item as others are
 }
 
 // Exact reports whether the target is what follows from the source.
@@ -53,7 +54,8 @@ type verifier struct {
 
 func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
 	v := &Verification{Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
-	v.Clients = layout.Later(vf.config.ClientMinVersion, clientsOf(layout.VersionKey{}.Key().Join(vf.ledger.record.Before)))
+	v.Clients = vf.config.ClientMinVersion
+	v.addVersion(layout.VersionKey{}.Key().Join(vf.ledger.record.Before))
 	last := ""
 	for s := (store.Scan{Limit: vf.config.Page, Consistent: true}); ; {
 		page, err := vf.verifyPage(ctx, v, s, &last)
@@ -97,7 +99,7 @@ func (vf *verifier) verifyPage(ctx context.Context, v *Verification, q store.Sca
 		if vf.derivation.isOwn(store.KeyOf(item)) {
 			continue
 		}
-		v.Clients = layout.Later(v.Clients, clientsOf(item)) // moves of entities, and top-ups of quotas, ask for clients and leave no other trace
+		v.addVersion(item)
 		if err := vf.verifyItem(ctx, v, item, last, counts); err != nil {
 			return page, err
 		}
@@ -105,13 +107,13 @@ func (vf *verifier) verifyPage(ctx context.Context, v *Verification, q store.Sca
 	return page, nil
 }
 
-// clientsOf returns the version of the oldest client for which a version record has the table, "" for another item.
-func clientsOf(item expr.Item) string {
-	it, err := layout.DecodeVersion(item)
-	if err != nil {
-		return ""
+// addVersion adds what a version record tells; any other item tells nothing. Moves of entities, and top-ups of quotas, ask for clients and
+// leave no other trace. Of several records, the one that counts since the latest time tells what all usage of the table has.
+func (v *Verification) addVersion(item expr.Item) {
+	if it, err := layout.DecodeVersion(item); err == nil {
+		v.Clients = layout.Later(v.Clients, it.ClientMinVersion)
+		v.childrenFrom = max(v.childrenFrom, it.ChildrenFrom)
 	}
-	return it.ClientMinVersion
 }
 
 func (dv *derivation) expired(item expr.Item) bool {
