@@ -157,5 +157,5 @@ func (ls *Leases) settle(ctx context.Context, settle func(*Lease, context.Contex
 	if closed == len(errs) {
 		return ErrLeaseClosed
 	}
-	return errors.Join(errs...)
+	return protocol.Joined(errs...)
 }

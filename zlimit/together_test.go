@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -284,6 +285,29 @@ func TestAcquireAllFaults(t *testing.T) {
 	leases, err := l.AcquireAll(ctx, requests)
 	if err != nil || !leases.Of(0).Degraded() || !leases.Of(2).Degraded() {
 		t.Errorf("AcquireAll() = %v, want degraded leases", err)
+	}
+}
+
+// TestAcquireAllOnce has a caller give up while calls for several buckets are under way: its error says so once.
+func TestAcquireAllOnce(t *testing.T) {
+	s := hook(newMemory(t))
+	l := newWider(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now))
+	leases, err := l.AcquireAll(context.Background(), step(1, 1, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.set(func(...store.Write) error {
+		cancel()
+		return &store.Error{Op: "write", Err: context.Canceled}
+	})
+	for call, err := range map[string]error{
+		"AcquireAll": func() error { _, err := l.AcquireAll(ctx, step(1, 1, 1)); return err }(),
+		"Commit":     errors.Join(leases.Of(0).Adjust(zlimit.Amounts{"tpd": 1}), leases.Of(1).Adjust(zlimit.Amounts{"tpd": 1}), leases.Commit(ctx)),
+	} {
+		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s() = %v, want one line", call, err)
+		}
 	}
 }
 

@@ -200,7 +200,7 @@ func (ad *admitter) failure(ctx context.Context, levels []level, errs []error) e
 		}
 	}
 	if len(failures) > 0 {
-		return errors.Join(failures...)
+		return Joined(failures...)
 	}
 	return errors.Join(outdated...)
 }
@@ -298,7 +298,7 @@ func (ad *admitter) slotFailure(ctx context.Context, levels []level, errs []erro
 		}
 	}
 	if len(failures) > 0 {
-		return errors.Join(failures...)
+		return Joined(failures...)
 	}
 	return errOutdated
 }

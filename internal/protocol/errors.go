@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -104,6 +105,21 @@ var (
 	errUnaligned = errors.New("the shards change together")   // they have other limits than the level, or open a session
 	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before
 )
+
+// Joined returns several errors as one, nil where there are none. Calls of several buckets that end because their caller has given up say so
+// once.
+func Joined(errs ...error) error {
+	var said []error
+	for _, err := range errs {
+		again := func(other error) bool {
+			return store.OutcomeOf(other) == store.Ended && errors.Is(other, context.Canceled) == errors.Is(err, context.Canceled)
+		}
+		if err != nil && (store.OutcomeOf(err) != store.Ended || !slices.ContainsFunc(said, again)) {
+			said = append(said, err)
+		}
+	}
+	return errors.Join(said...)
+}
 
 // IsUnknown reports whether an error leaves open whether a write happened.
 func IsUnknown(err error) bool {

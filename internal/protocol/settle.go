@@ -107,7 +107,7 @@ func (st *settler) settleTokens(ctx context.Context, s *Settlement) error {
 		}
 	}
 	s.due = due
-	return errors.Join(errs...)
+	return Joined(errs...)
 }
 
 // settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt.

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -41,7 +40,7 @@ func (td *tender) release(ctx context.Context, holds []*Hold) (kept []*Hold, err
 		}
 		b.tended.mu.Unlock()
 	}
-	return kept, errors.Join(errs...)
+	return kept, Joined(errs...)
 }
 
 // leave gives slots of one bucket back.

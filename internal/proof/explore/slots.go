@@ -357,19 +357,18 @@ func (o *order) finishSlots() {
 	}
 }
 
-// settleAgain settles a lease as before: one whose commit was not written is open for another commit.
+// settleAgain settles leases as before: one whose commit was not written is open for another commit, and so a rollback.
 func (o *order) settleAgain(before *running, le *leased) {
-	if before.Kind == Rollback {
-		o.giveBack(le.asked.port, le)
-		return
-	}
 	r := o.begin(before.Op, -1, 0, le.asked.port)
 	r.lease, le.settles = le, r
-	commit := le.lease.Commit
-	if le.all != nil {
-		commit = le.all.Commit
+	if before.Kind == Adjust { // it has what it adjusts by
+		r.Amounts = nil
 	}
-	o.ended(r, commit(r.context()))
+	err := le.settle(r.context(), r)
+	if le.all != nil && errors.Is(err, zlimit.ErrLeaseClosed) { // those that were settled before
+		err = nil
+	}
+	o.ended(r, err)
 }
 
 // blame is blame of the witness for another goroutine than the scheduler's.

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -145,9 +146,7 @@ func (le *leased) settle(ctx context.Context, r *running) error {
 	case r.Kind == Rollback && r.Of == 0:
 		return le.all.Rollback(ctx)
 	case r.Kind == Rollback:
-		if err := le.all.Of(r.Of).Rollback(ctx); err != nil {
-			return err
-		}
+		return errors.Join(le.all.Of(r.Of).Rollback(ctx), le.all.Commit(ctx))
 	}
 	return le.all.Commit(ctx)
 }
