@@ -228,3 +228,22 @@ func TestTopUpTellsShares(t *testing.T) {
 		}
 	})
 }
+
+// TestSplitWhileLimitsChange has a bucket be split just before the write that brings it in line with new limits. The request that found the
+// former ones brings both shards in line: one that nobody draws would have the former rate for ever.
+func TestSplitWhileLimitsChange(t *testing.T) {
+	w := &shareLedger{Store: store.Of(newMemory(t)), clock: newClock()}
+	l := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(w.clock.now))
+	w.ns = l.NS()
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 90}))
+	setSystem(t, l, zlimit.PerDay("rpd", 80))
+	w.interrupt(0, func() { split(t, l) })
+	reject(t, l, ask(zlimit.Amounts{"rpd": 50}))
+	shards := w.shards()
+	for _, s := range shards {
+		if got := partOf(s, "rpd").Capacity; got != 80_000 || len(shards) != 2 {
+			t.Errorf("shard %d of %d has a capacity of %d, want the 80000 of both", s.Shard, len(shards), got)
+		}
+	}
+}

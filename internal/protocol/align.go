@@ -160,7 +160,7 @@ func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard
 	if err != nil {
 		return nil, false, err
 	}
-	if !next.exists {
+	if !next.exists || next.Count() != i.Count() {
 		return nil, false, errOutdated // the shards are others now
 	}
 	return next, applied, nil
