@@ -99,6 +99,9 @@ func (w *witness) judgeTake(r *running) {
 		w.owe(r, admitted)
 		return
 	}
+	if admitted {
+		w.relabel(r)
+	}
 	for at, n := range r.net {
 		if n < 0 || n > w.kin.most(r, at)*1000 && r.returns == 0 {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
@@ -110,6 +113,35 @@ func (w *witness) judgeTake(r *running) {
 	if admitted {
 		w.judgeAdmission(r)
 		w.judgeSeen(r)
+	}
+}
+
+// relabel has an admitted request count what an earlier one of its process seems to have taken beside its own. The goroutine that writes for
+// those who wait for a throttled bucket goes by the name of the request that began it.
+func (w *witness) relabel(r *running) {
+	for _, o := range w.ops {
+		if o == r || o.port != r.port || o.Kind != Take || !o.judged || o.err != nil || o.outages == 0 || o.returns > 0 {
+			continue
+		}
+		asked := o.way.asks(&o.Op)
+		for at, n := range o.net {
+			more := n - asked[at.entity][at.limit]*1000
+			if more <= 0 || r.net[at] != 0 || r.made == nil {
+				continue
+			}
+			for _, to := range []*map[account]int64{&r.net, &r.made.took} {
+				if *to == nil {
+					*to = map[account]int64{}
+				}
+				(*to)[at] += more
+			}
+			if r.held == nil {
+				r.held = map[account]holding{}
+			}
+			h := o.held[at]
+			r.held[at] = holding{tokens: more, born: h.born}
+			o.net[at], o.held[at] = n-more, holding{tokens: h.tokens - more, born: h.born}
+		}
 	}
 }
 

@@ -78,6 +78,7 @@ type running struct {
 	wrote    int   // the number of the first write that counted for it, of all; 0 for none
 	ended    bool
 	lease    *leased // settled by it
+	made     *leased
 	more     *leased // that it takes more by
 	err      error
 	net      map[account]int64 // counted by the writes on its behalf, millitokens

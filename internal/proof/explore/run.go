@@ -420,7 +420,7 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 			r.by = append(r.by, s.Limit)
 		}
 	}
-	le.took, le.doubt = maps.Clone(r.net), r.degraded
+	le.took, le.doubt, r.made = maps.Clone(r.net), r.degraded, le
 	o.admitted(le)
 	return le, nil
 }
