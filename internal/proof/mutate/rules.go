@@ -84,7 +84,7 @@ var rules = []rule{
 	},
 	{
 		"wait 10: an item with a debt expires as if there were none", "internal/bucket/wait.go",
-		"	p.Now = max(p.Now, add(now, params.rule()", "	p.Now = max(p.Now, either[int64](«broken», 0, 1)*add(now, params.rule()",
+		"	p.Now = max(p.Now, add(now, r.slowest(", "	p.Now = max(p.Now, either[int64](«broken», 0, 1)*add(now, r.slowest(",
 		"./internal/bucket TestDebtsKeepTheirItem",
 	},
 	{
