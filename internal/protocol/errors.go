@@ -141,13 +141,8 @@ func isHotKey(err error) bool {
 	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), (*store.Error).KeyThrottled)
 }
 
-// isWriteThrottled reports whether an error says that the keys of a write are written too often, or names no reason, as a cancelled
-// transaction does. Nothing was written.
-func isWriteThrottled(err error) bool {
-	return isKeyWriteThrottled(err, false) || IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
-		return e.Throttled && len(e.Throttles) == 0
-	})
-}
+// isWriteThrottled reports whether an error says that the keys of a write are written too often. Nothing was written.
+func isWriteThrottled(err error) bool { return isKeyWriteThrottled(err, false) }
 
 // isIndexThrottled reports whether an error blames keys of an index: they have too many writes. Nothing was written.
 // The keys are those of many buckets.

@@ -245,9 +245,10 @@ func alike[T job[T]](waiters []*waiter[T]) (alike, others []*waiter[T]) {
 }
 
 // triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request that does not wait
-// does so only in a bucket with many writers: elsewhere its policy decides at once. A settlement has no policy, and always does.
+// does so only in a bucket with many writers: elsewhere its policy decides at once. A settlement has no policy, and always does: also
+// where a transaction was throttled, for which the store names no reason.
 func (q *queue[T]) triesAgain(c *core, err error, waits bool) bool {
-	return isWriteThrottled(err) && (q.settling || waits || c.isSought(q.bucket))
+	return isWriteThrottled(err) && (q.settling || waits || c.isSought(q.bucket)) || q.settling && isKeyThrottled(err)
 }
 
 // ended notes what became of a write of the queue. A job without a write, such as a rejection from memory, changes no
