@@ -464,9 +464,9 @@ func TestTendingFails(t *testing.T) {
 	}
 }
 
-// TestSplitBusy splits a shard that is busy, before its write units run short. The
-// stream tells whole seconds, so that only the seconds between the first and the last one count. busyUnits = 600 of
-// package bucket is what the numbers of writes are below or above.
+// TestSplitBusy splits a shard that is busy, before its write units run short. The stream tells whole seconds, so that
+// only the seconds between the first and the last one count. The numbers of writes lie around busyUnits of package
+// bucket, 600.
 func TestSplitBusy(t *testing.T) {
 	for _, test := range []struct {
 		name      string

@@ -128,8 +128,8 @@ func (l *lambdaService) start(t *testing.T, dir, bootstrap, handler, table, endp
 	})
 }
 
-// TestInfraBootstrap builds the function for arm64 twice, with the same bytes, and has Lambda's part played for it: it sums up
-// a change, and it serves Custom::ZlimitLimits, whose answer goes to a URL.
+// TestInfraBootstrap builds the function for arm64 twice, with the same bytes, and plays the part of Lambda. The function
+// sums up a change, and serves Custom::ZlimitLimits, whose answer goes to a URL.
 func TestInfraBootstrap(t *testing.T) {
 	dir := tools(t)
 	code, err := stack.Pack(buildFor(t, "arm64"))

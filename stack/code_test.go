@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// TestPack packs an executable twice: the same bytes, which Unpack takes.
-// executable returns the head of a program for Linux on a machine, which is all that tells one.
+// TestPack packs an executable twice, with the same bytes, and unpacks them. executable returns the head of a program
+// for Linux on a machine; the head suffices to tell the machine.
 func executable(t *testing.T, machine elf.Machine) []byte {
 	t.Helper()
 	ident := [elf.EI_NIDENT]byte{elf.EI_CLASS: byte(elf.ELFCLASS64), elf.EI_DATA: byte(elf.ELFDATA2LSB), elf.EI_VERSION: byte(elf.EV_CURRENT)}

@@ -156,8 +156,8 @@ func (m *motoTransport) complete(form url.Values, text string) error {
 	return nil
 }
 
-// dropElements takes out the elements of lists that are there under one of the conditions alone: lines that begin with - !If [CONDITION,
-// and blocks that begin with - !If.
+// dropElements takes out the elements of lists that depend on one of the conditions. They are lines that begin with - !If
+// [CONDITION, and blocks that begin with - !If.
 func dropElements(text string, conditions ...string) string {
 	lines := strings.SplitAfter(text, "\n")
 	var kept strings.Builder

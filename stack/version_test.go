@@ -93,8 +93,8 @@ func TestAuditRetentionIsSet(t *testing.T) {
 	}
 }
 
-// TestSetupKeepsAudit sets a table up as a deployment does: events of a namespace that says nothing are kept as long as the stack
-// says, and 0 leaves the table as it is.
+// TestSetupKeepsAudit sets a table up as a deployment does. A namespace without a retention keeps its events as long as
+// the stack says, and 0 changes nothing.
 func TestSetupKeepsAudit(t *testing.T) {
 	engine := enginetest.Start(t)
 	client, table := engine.Client(), engine.Table(t)

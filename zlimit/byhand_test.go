@@ -402,9 +402,9 @@ func TestTopUpRefuses(t *testing.T) {
 	}
 }
 
-// TestOperationsAtOnce has two operators who do one operation at once. The second has seen no record of it, and the first one's is there by
-// the time that the second writes: at its first try, at a late one, which asks for no balances, and where there is no bucket, so that nothing
-// but the record tells. One of them does it, and both are told what it did.
+// TestOperationsAtOnce has two operators who do one operation at once. The second operator has seen no record, and the
+// record of the first is there when the second writes. The cases are a first try, a late try, which asks for no balances,
+// and a bucket that does not exist, where only the record tells. One of them does it, and both are told what it did.
 func TestOperationsAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		taken int64 // 0 for no bucket

@@ -26,10 +26,10 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkEngine compares acquires of a known bucket, one after the other, with the bare SDK call that they make, and with
-// an HTTP client that sends the bytes of such a request and reads the reply. All run on the engine, which is a process of
-// its own, and take turns. It reports the median duration and the processor time of this process against the bare call.
-// What is floor of both is net/http and the kernel.
+// BenchmarkEngine makes acquires of a known bucket, one after the other. It compares them with the same call of the bare
+// SDK, and with an HTTP client that sends the bytes of that request. All run on the engine, which is a process of its own,
+// and take turns. It reports the median duration and the processor time of this process against the bare call. What is
+// floor of both is net/http and the kernel.
 func BenchmarkEngine(b *testing.B) {
 	last := &lastRequest{}
 	plain := &http.Transport{DisableCompression: true} // as programs have it, and not as tests do
@@ -61,8 +61,8 @@ func BenchmarkEngine(b *testing.B) {
 	b.ReportMetric(float64(median(cpu[1]).Nanoseconds())/100, "cpu-ns")
 }
 
-// BenchmarkLimits compares what it takes to find the limits of an entity and a resource with a GetItem of the bare SDK: read anew,
-// as at the first use, and held in memory, as at the others. All take turns.
+// BenchmarkLimits finds the limits of an entity and a resource, and compares the cost with a GetItem of the bare SDK. The
+// limits are read anew, as at a first use, or held in memory, as later. All take turns.
 func BenchmarkLimits(b *testing.B) {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
 	key := map[string]types.AttributeValue{

@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A program that keeps limits as code: in a run it replaces what it has seen, and records what it manages.
+// A program keeps limits as code. In a run it replaces the levels that it has read, and records those that it manages.
 func ExampleManagedService() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

@@ -287,8 +287,8 @@ func (b *ledger) unbalanced(items []*bucket.State) error {
 	return nil
 }
 
-// TestHistoryChecker gives the checker histories that are right to the last token and millisecond, and those that are
-// off by one.
+// TestHistoryChecker gives the checker histories that are exact to a token and a millisecond, and others that are off by
+// one.
 func TestHistoryChecker(t *testing.T) {
 	const ms = 1000 // microseconds
 	rpm := zlimit.Limit{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second}

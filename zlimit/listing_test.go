@@ -373,8 +373,8 @@ func (s *scans) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 	return s.Scanner.Scan(ctx, q)
 }
 
-// TestPurgeLeavesWhatExpires purges a namespace without a scan: what the entities and resources have that its items name is deleted, and
-// a bucket of a name that nothing knows is left to its expiry.
+// TestPurgeLeavesWhatExpires purges a namespace without a scan. It deletes the items of all entities and resources that
+// other items name. A bucket whose name no other item has is left to its expiry.
 func TestPurgeLeavesWhatExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

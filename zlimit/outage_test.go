@@ -143,7 +143,8 @@ func outageRates() []int {
 	return []int{50, 400, 2000}
 }
 
-// inOutage runs a load of 2 s, then one of 10 s with a fault, and one of 10 s after it, by stored limits that are due every 5 s.
+// inOutage runs a load of 2 s, one of 10 s with a fault, and another of 10 s after it. Its limits are stored, and read
+// anew every 5 s.
 func inOutage(
 	t *testing.T, rate, names int, fault func(context.Context, string, bool) error, policy zlimit.FailurePolicy,
 	check func(l *load, d *distant, calls [3]int64, log *faulttest.Log), opts ...zlimit.Option,

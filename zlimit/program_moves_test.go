@@ -18,8 +18,9 @@ type lineage struct {
 	ended map[string]time.Time // when a former one was last seen in the record
 }
 
-// family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A former one may be
-// charged by a process that goes by what it has read, and where a shard of the bucket does not tell of the move.
+// family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A
+// former parent may be charged by a process whose reads are older than the move, and through a shard that does not tell of
+// it.
 func (w *fleet) family(entity string) (parents []string) {
 	ctx, ns, now := context.Background(), w.procs[0].limiter.NS(), w.clock.now()
 	line := w.lines[entity]
@@ -85,7 +86,7 @@ func (w *fleet) all() map[string]zlimit.Amounts {
 	return all
 }
 
-// take notes what a lease has taken of each account, and checks that the parent is one of those that it may be charged to.
+// take notes the tokens of a lease by account, and checks that the lease may be charged to the parent.
 func (w *fleet) take(what string, lease *held, parents []string, before map[string]zlimit.Amounts) {
 	for entity, amounts := range w.since(before) {
 		if entity != lease.entity && !slices.Contains(parents, entity) {

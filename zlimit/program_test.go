@@ -326,9 +326,9 @@ func (w *fleet) step(opts []zlimit.Option) {
 	w.check(what)
 }
 
-// checkSettled checks that a lease gave back, or charged, all of what it was settled by, or nothing of a limit: the bucket may
-// have expired, or have no such limit any more. What the lease took before the bucket or the limit was made anew is not given
-// back, and what it took since is.
+// checkSettled checks that a settled lease corrected a limit by the whole difference, or not at all. The bucket may have
+// expired, or may have lost the limit. What the lease took before the bucket or the limit was made anew is not given back,
+// and what it took since is.
 func (w *fleet) checkSettled(what, entity string, before map[string]zlimit.Amounts, delta zlimit.Amounts) {
 	after := w.counted(entity)
 	for _, name := range slices.Sorted(maps.Keys(delta)) {

@@ -31,8 +31,8 @@ func (w *fleet) settled(p *process) bool {
 	return true
 }
 
-// slack returns by how much a told wait may be short for each merge that came with the request: a millisecond, and the
-// time in which a millitoken flows in for each shard that a bucket may have.
+// slack returns by how much a told wait may be short for each merge that came with the request. It is a millisecond, and
+// the time for an inflow of one millitoken to each possible shard.
 func slack(statuses zlimit.Statuses) (most time.Duration) {
 	for _, s := range statuses {
 		most = max(most, time.Millisecond+zlimit.MaxShards*s.Limit.RefillPeriod/time.Duration(s.Limit.RefillAmount*zlimit.Millis))

@@ -501,9 +501,9 @@ func TestDebtWithoutAShard(t *testing.T) {
 	}
 }
 
-// TestOrphansAreReplaced restores a split bucket as a backup may have it that was made while the bucket was split: the first
-// item is older, and the item that was split off is still there. The bucket has its whole limit. Under pressure it splits
-// again, and the new shard counts on from the orphan, so that what was consumed is not counted twice.
+// TestOrphansAreReplaced restores a split bucket from a backup that was made during the split. The first item is older
+// than the split, and the item that was split off exists. The bucket has its whole limit. Under pressure it splits again,
+// and the new shard counts on from the orphan, so that what was consumed is not counted twice.
 func TestOrphansAreReplaced(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		h := hook(s)

@@ -256,9 +256,10 @@ func TestSharedWritesOfShares(t *testing.T) {
 	}
 }
 
-// TestFloodsOfShares has two priorities ask of a limit of 1,000/s, of which a tenth is guaranteed to the low one, whose floor is a fifth of the
-// rest, also in eight shards. Whatever the other asks, the low one gets its share in every tenth of a second, and the high one what it gets
-// without a flood of low requests, by as many writes. All together get no more than the limit.
+// TestFloodsOfShares has two priorities ask of a limit of 1,000/s, also in eight shards. A tenth is guaranteed to the low
+// priority, whose floor is a fifth of the rest. Whatever the other asks, the low priority gets its share in every tenth of
+// a second. The high priority gets as much, by as many writes, as without a flood of low requests. All together get no
+// more than the limit.
 func TestFloodsOfShares(t *testing.T) {
 	for _, splits := range []int{0, 3} {
 		type outcome struct {

@@ -137,8 +137,8 @@ func TestUnsupportedLevels(t *testing.T) {
 	}
 }
 
-// TestUnsupportedLevelsThatDoNotHold has levels that say nothing of a request: those behind the first one with limits, those
-// with values that do not matter, and one that an operator has given free again.
+// TestUnsupportedLevelsThatDoNotHold has levels that do not matter to a request. They lie behind the first level with
+// limits, have values without effect, or were enabled again by an operator.
 func TestUnsupportedLevelsThatDoNotHold(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

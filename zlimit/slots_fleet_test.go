@@ -207,8 +207,9 @@ func (p *slotProcess) work(until time.Time) {
 	}
 }
 
-// TestSlotsOfAFleet has processes with clocks that differ, and networks that lose calls and replies, take slots and give them back, alone or beside
-// tokens, while some of them are killed and others are cut off. An outside observer never sees more at work than there are slots.
+// TestSlotsOfAFleet has processes take slots and give them back, alone or beside tokens. Their clocks differ, their
+// networks lose calls and replies, and some processes are killed or cut off. An outside observer never sees more at work
+// than there are slots.
 func TestSlotsOfAFleet(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {

@@ -37,8 +37,8 @@ func TestMergedShardsDoNotCount(t *testing.T) {
 	}
 }
 
-// TestFullShardsKeepRefill takes half of a split bucket from one shard, and waits: the refill that the other one cannot
-// hold is not lost, neither when the shards are merged nor when one of them is split once more.
+// TestFullShardsKeepRefill takes half of a split bucket from one shard, and waits. The other shard is full, and its refill
+// is not lost, neither by a merge nor by another split.
 func TestFullShardsKeepRefill(t *testing.T) {
 	for name, resize := range map[string]func(context.Context, *zlimit.RateLimiter, *bucket.State) error{
 		"as they are": func(context.Context, *zlimit.RateLimiter, *bucket.State) error { return nil },
@@ -225,8 +225,8 @@ func permutations(n int) (all [][]int) {
 	return all
 }
 
-// TestLostShardIsLookedForTwice rejects requests of a bucket one of whose shards was deleted: by two reads of all shards at most,
-// since a shard that is missing may be on its way.
+// TestLostShardIsLookedForTwice rejects requests of a bucket with a deleted shard. It takes two reads of all shards at
+// most, since a missing shard may be about to appear.
 func TestLostShardIsLookedForTwice(t *testing.T) {
 	for _, age := range []time.Duration{0, 250 * time.Millisecond} {
 		c := newClock()

@@ -50,7 +50,7 @@ func TestOptionsValidation(t *testing.T) {
 	}
 }
 
-// TestTuning changes what is given, and leaves the rest as it is, also where a limiter for another namespace is made.
+// TestTuning sets some fields, and expects the defaults of the others, also in a limiter for another namespace.
 func TestTuning(t *testing.T) {
 	l := newLimiter(t, newMemory(t), zlimit.WithTuning(zlimit.Tuning{CacheSize: 10, MaxShards: 4}), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1, MaxShards: 8}))
 	want := zlimit.Tuning{BucketTTL: -1, CacheSize: 10, ClockSkew: 5 * time.Second, MaxInFlight: 256, MaxShards: 8}

@@ -130,8 +130,8 @@ func TestStampsBind(t *testing.T) {
 	}
 }
 
-// TestLimitsLoseNoSwitch changes and deletes the limits of a level that is disabled: it stays so, also where another program has disabled
-// it after the level was read, and where that program has made the level.
+// TestLimitsLoseNoSwitch changes and deletes the limits of a disabled level, which stays disabled. Another program may
+// have disabled the level, or made it, after the level was read.
 func TestLimitsLoseNoSwitch(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

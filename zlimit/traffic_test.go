@@ -369,8 +369,8 @@ func observe(tr *traffic) ([]act, error) {
 	return acts, nil
 }
 
-// checkHistory holds a history against the limits and the items that it left. The bucket that was split has that many
-// shards, unless some were merged on a slow machine: what those had counted is gone. Others may have been split since.
+// checkHistory holds a history against the limits and the items that it left. The split bucket has that many shards,
+// unless some were merged on a slow machine. A merged shard takes its count with it. Others may have been split since.
 func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64, shards int) {
 	t.Helper()
 	limits := map[string][]zlimit.Limit{}

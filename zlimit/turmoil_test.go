@@ -90,8 +90,9 @@ func (u *turmoil) resize(ctx context.Context) error {
 
 // TestTurmoil runs several processes on buckets as TestHistories does. Meanwhile the shards of one are split and merged
 // all the time, its capacity changes, and processes are killed in the middle of their calls and followed by others. In the
-// end the bucket has to the millitoken what it had, with the refill, less what its items ever counted. Without killed
-// processes that is what they say that they consumed, and what is told to be there can be had (I1, I2, I7, I8, I9).
+// end the balance is, to the millitoken, the first balance plus the refill less the consumption that its items counted.
+// Without killed processes, the count equals the sum of all that callers consumed, and each caller can take what the
+// bucket reports (I1, I2, I7, I8, I9).
 func TestTurmoil(t *testing.T) {
 	t.Parallel() // its processes wait more than they compute
 	t.Run("memory", func(t *testing.T) { testTurmoil(t, newMemory(t), "", false) })

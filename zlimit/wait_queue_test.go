@@ -153,9 +153,10 @@ func (c *queuers) run(ctx context.Context, s zlimit.Store, out *json.Encoder, ne
 	}), out.Encode("gone"))
 }
 
-// TestProcessesWaitInOneQueue has callers of four processes reserve at once, on each store; those on the store in memory are four limiters. Each
-// has a place of its own, in the order of the writes, no place is left out, and the last is due when the tokens of all have flowed in. Then
-// all of them cancel at once: the balance is what it was, and no goroutine is left.
+// TestProcessesWaitInOneQueue has callers of four processes reserve at once, on each store; those on the store in memory
+// are four limiters. Each has a place of its own, in the order of the writes, and no place is left out. The last is due
+// when the tokens of all have flowed in. Then all of them cancel at once: the balance is what it was, and no goroutine is
+// left.
 func TestProcessesWaitInOneQueue(t *testing.T) {
 	callers := 10_000
 	if testing.Short() && !*queueSleeps {
@@ -293,8 +294,8 @@ func testQueuers(t *testing.T, s zlimit.Store, callers int, start func(queuers) 
 	checkTaken("all have cancelled")
 }
 
-// checkStays checks that each caller has a place of its own behind the first one that came, that nobody is admitted before its time, and
-// that a caller who came after another one has its reservation has a later place.
+// checkStays checks three rules. Each caller has a place of its own behind the first caller. Nobody is admitted early. A
+// caller who comes after a reservation has a later place than it.
 func checkStays(t *testing.T, stays []stay, first int64) {
 	t.Helper()
 	slices.SortFunc(stays, func(a, b stay) int { return int(a.Due - b.Due) })

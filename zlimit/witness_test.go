@@ -38,7 +38,8 @@ func newWitness(s store.Store) *witness {
 	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}, over: map[store.Key]map[string]int64{}, ledger: map[string]zlimit.Amounts{}}
 }
 
-// counted returns what the items of an entity ever counted of a limit, those that are gone included, in tokens.
+// counted returns the consumption of a limit that all items of an entity have counted, deleted items included, in
+// tokens.
 func (w *witness) counted(entity, limit string) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -294,8 +295,8 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 	return nil
 }
 
-// resets reports whether a write resets a limit of an item by hand. After that, what was taken before and is given back is counted alone:
-// resets returns what a write gives back of it, where the balance shows that.
+// resets reports whether a write resets a limit of an item by hand. After a reset, tokens of the former period that are
+// given back are only counted. resets returns how many of them a write gives back, where the balance shows it.
 func (w *witness) resets(k layout.BucketKey, old, next *layout.Bucket, l *bucket.Limit) (isReset bool, returned int64) {
 	lifeOf := func(item *layout.Bucket) int64 {
 		for _, life := range item.Lives {
@@ -413,8 +414,8 @@ func (w *witness) judgeSplit(before, after map[layout.BucketKey]*layout.Bucket, 
 	return nil
 }
 
-// judgeMerge checks that a shard has what it and the one that went had, refilled: each below its share up to the later of
-// their stamps, and both together since.
+// judgeMerge checks that a merged shard has the tokens of both shards, and their refill. Up to the later stamp each
+// refills below its own share, and from then on both together.
 func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, k layout.BucketKey) error {
 	gone := k
 	gone.Shard += int(after[k].ShardCount)
@@ -495,7 +496,7 @@ type flaky struct {
 	dead   bool
 }
 
-// add adds faults for the calls after those that have one.
+// add adds faults for the next calls that have none.
 func (f *flaky) add(faults ...fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,8 +20,8 @@ func TestFloorsOf(t *testing.T) {
 	}
 }
 
-// TestFloors has requests of three priorities take from shards: each is admitted just where the balance holds what it leaves, and the
-// wait that a refused one is told is the first millisecond at which it is admitted.
+// TestFloors has requests of three priorities take from shards. A request is admitted exactly where the balance covers its
+// amount and its floor. A refused request learns the first millisecond at which it is admitted.
 func TestFloors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.Int64Range(1, 1000).Draw(t, "capacity")
@@ -89,8 +89,8 @@ func TestFloors(t *testing.T) {
 	})
 }
 
-// TestGatherFloors has shards give a request together that leaves a part to others: just where all of them hold it, and those that give keep
-// their share of it, or what they have.
+// TestGatherFloors gathers a request with a floor from several shards. It is admitted exactly where all shards together
+// cover the amount and the floor. A shard that gives keeps its share of the floor, or its balance where that is less.
 func TestGatherFloors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{Name: "rpm", Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000, Floors: "low=20"}

@@ -263,8 +263,8 @@ func TestLeadingStampIsSetBack(t *testing.T) {
 	}
 }
 
-// TestOtherLimitsAreBounded names new limits again and again: the item keeps few of those that are full, and none that is
-// not full is dropped.
+// TestOtherLimitsAreBounded names new limits again and again. The item keeps a few full limits, and never drops a limit
+// that is not full.
 func TestOtherLimitsAreBounded(t *testing.T) {
 	it, now := &item{}, int64(1000)
 	var plan Plan
@@ -294,8 +294,8 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it. They go one part after
-// another, and none of those that stay loses refill.
+// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it. The parts go one after
+// another, and no limit that stays loses refill.
 func TestPiledUpLimitsGo(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		it := &item{state: &State{RefilledAt: 0, Shards: 1}}

@@ -91,7 +91,7 @@ func TestLaw(t *testing.T) {
 	}
 }
 
-// TestIdle compares what a bucket has that does not exist with one that exists for long, and of which nothing was taken.
+// TestIdle compares a bucket that does not exist with an old bucket of which nothing was taken.
 func TestIdle(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 400 {

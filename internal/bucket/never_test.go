@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// TestNever tells of amounts that windows never let in, and of those that they do: also when it takes a year.
+// TestNever has amounts that no window ever admits, and amounts that one admits, at the latest after a year.
 func TestNever(t *testing.T) {
 	const now = 1_767_225_600_000 // 2026-01-01, a Thursday
 	for _, test := range []struct {

@@ -108,8 +108,8 @@ func (p *quotaProgram) shard() int {
 	return rapid.SampledFrom(all).Draw(p.T, "shard")
 }
 
-// apply writes a plan to a shard, for what is taken of the quota, and returns the period that it is in then; false where a
-// condition of the write does not hold.
+// apply writes a plan to a shard, and returns the period of the quota after it. It returns false where a condition of the
+// write does not hold.
 func (p *quotaProgram) apply(shard int, plan *Plan, taken, counted int64) (period int64, ok bool) {
 	before := p.shards[shard].image()
 	if !p.shards[shard].apply(plan) {

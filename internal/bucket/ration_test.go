@@ -98,7 +98,7 @@ func TestWaitsOfQuotasInWindows(t *testing.T) {
 	}
 }
 
-// TestQuotaOfLongerMonths waits for what a window has that begins at the time at which the quota is full anew.
+// TestQuotaOfLongerMonths waits for a window that begins when the quota is full anew.
 func TestQuotaOfLongerMonths(t *testing.T) {
 	w, err := calendar.ParseWindows("* * 1 * * x1.5", "UTC")
 	if err != nil {

@@ -76,8 +76,9 @@ func TestWaitsAreEnough(t *testing.T) {
 	})
 }
 
-// TestDeepestDebtEnds owes as much as 64 bits hold, and what is close to that. The bucket tells the time after which a request is
-// admitted: a millisecond before that it is rejected, and an advance then leaves what the sum of unbounded numbers is.
+// TestDeepestDebtEnds owes as much as 64 bits hold, and what is close to that. The bucket tells the time after which a
+// request is admitted. A millisecond earlier the request is rejected. An advance at that time leaves the same balance as a
+// sum of unbounded numbers.
 func TestDeepestDebtEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const begin, asked = 1_700_000_000_000, 3000

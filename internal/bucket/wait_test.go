@@ -117,8 +117,8 @@ func TestOneWriteAsOneAfterAnother(t *testing.T) {
 	})
 }
 
-// checkFloors checks that the write of a plan fails on an item that has as little less of a limit as it takes for one of the demands not to be
-// admitted.
+// checkFloors checks that the write of a plan fails on an item with a slightly lower balance, at which one of the demands
+// would not be admitted.
 func checkFloors(t *rapid.T, q *queueing, plan *Plan, fitting []*Demand) {
 	for i := range q.c.Params {
 		with := func(less int) *queueing {
@@ -282,8 +282,8 @@ func TestWaitersAreExact(t *testing.T) {
 	})
 }
 
-// TestOldStampsAsk writes a spend on an old stamp to an item that has changed since its image: tokens were given back, so that the refill
-// since the stamp does not fit any more, or the limits are others.
+// TestOldStampsAsk writes a spend on an old stamp to an item that has changed since its image. Either tokens were given
+// back, so that the refill since the stamp does not fit, or the limits differ.
 func TestOldStampsAsk(t *testing.T) {
 	c := Config{Params: []Params{{Name: "rpm", Capacity: 100, RefillAmount: 10, RefillPeriod: 1000}}}
 	state := State{Shards: 1, RefilledAt: waitNow - 5000, Limits: []Limit{

@@ -14,8 +14,8 @@ var windowsOfTests = []string{
 	"* * 29-31 * * x2; * 0-12 * * 1 x3; 0 0 * * * x4", "* * * * * x0.1", "* * * 3,10 * x7; 59 23 * * * x2", "5 4 29 2 * x2",
 }
 
-// TestStretches walks half minute by half minute through weeks from 1970 to 2040, among them those in which clocks are changed, and
-// compares what holds with what the minutes that clocks show are of.
+// TestStretches walks through weeks from 1970 to 2040 in steps of half a minute, also through changes of clocks. It
+// compares the stretch of each instant with the window of the minute shown by a clock.
 func TestStretches(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, zone := range zonesOfTests {

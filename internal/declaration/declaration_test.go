@@ -148,7 +148,7 @@ func draw(t *rapid.T) *declaration.Declaration {
 	return d
 }
 
-// TestFormat: what is written reads as what it was, and its JSON Schema takes it.
+// TestFormat writes a declaration, and reads it back unchanged. The text also fits the JSON Schema.
 func TestFormat(t *testing.T) {
 	schema := resolve(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// TestLookBeginsAtAllOrNone has a look begin at shards one of which is read by another look: it begins at none of them, and then,
-// when that one has ended, at all.
+// TestLookBeginsAtAllOrNone has a look begin while another look reads one of its shards. It begins at no shard, and at all
+// of them when the other look has ended.
 func TestLookBeginsAtAllOrNone(t *testing.T) {
 	b := newBucket("ns", "hot", "model")
 	shards := []*shard{b.shard(0), b.shard(1), b.shard(2)}

@@ -116,9 +116,9 @@ var (
 	quick = bucket.Params{Name: "rpm", Capacity: 800 * millis, RefillAmount: 2000 * millis, RefillPeriod: 1000}
 )
 
-// TestBatchTakesWhatShardsHave has callers share writes of a strained bucket whose shards have tokens for some of them: each shard that
-// is drawn serves those who fit, first come first served, by a plain write. The others fall short. They do so at once where shards
-// are proven short, and by a view of all shards where one of them asks for much.
+// TestBatchTakesWhatShardsHave has callers share writes of a strained bucket, whose shards have tokens for some of them.
+// Each shard that is drawn serves the callers who fit, in their order, by a plain write. The others fall short. They do so
+// at once where shards are proven short, and by a view of all shards where one of them asks for much.
 func TestBatchTakesWhatShardsHave(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -162,8 +162,8 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 	}
 }
 
-// TestRejectedByShares has tokens flow in during each call, which another process takes at once: no view of all shards shows that they
-// are exhausted, and yet a request is rejected. The told wait is enough when the other process goes away.
+// TestRejectedByShares has tokens flow in during each call, which another process takes at once. No view shows all shards
+// exhausted, and yet a request is rejected. The told wait is enough when the other process goes away.
 func TestRejectedByShares(t *testing.T) {
 	for _, test := range []struct {
 		shards   int

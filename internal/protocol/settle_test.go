@@ -413,9 +413,9 @@ func (s *torn) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 	return append(first, rest...), err
 }
 
-// TestReturnToFormerLimit removes a limit under a lease and adds it again, by the process of the lease, and by another one while
-// the first one goes by an image from before. All of the new limit is taken. What the lease gives back is part of that; what it
-// is charged counts. No time passes.
+// TestReturnToFormerLimit removes a limit under a lease and adds it again, by the process of the lease, and by another one
+// while the first one goes by an image from before. All of the new limit is taken. Tokens that the lease gives back are
+// part of the forgotten balance, and tokens that it is charged count. No time passes.
 func TestReturnToFormerLimit(t *testing.T) {
 	for name, sameProcess := range map[string]bool{"by the same process": true, "by another process": false} {
 		t.Run(name, func(t *testing.T) {
@@ -536,8 +536,8 @@ func TestSharedSettlementsOfFormerLives(t *testing.T) {
 	})
 }
 
-// TestLivesOutliveShards splits a bucket under a lease, takes of the new shard as well, merges the two, and has a limit added by another
-// request: the leases give all back. The list of lives is one for all images.
+// TestLivesOutliveShards splits a bucket under a lease, takes of the new shard as well, and merges the two. Another
+// request adds a limit, and the leases give all back. The list of lives is one for all images.
 func TestLivesOutliveShards(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	limits.set("key", perDay("", map[string]int64{"rpm": 100}))

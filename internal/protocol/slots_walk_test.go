@@ -28,9 +28,9 @@ var (
 	slotSeed  = flag.Uint64("slots.seed", 0, "the seed of the first one")
 )
 
-// A slotWalk is a random interleaving of processes that hold slots of one bucket, in virtual time. Each call of the store is held until the
-// walk lets it happen, or loses it. The model is the set of slots that are held, each with its process and the epoch in which the process was
-// last heard of: it is what the counters of the item stand for.
+// A slotWalk is a random interleaving of processes that hold slots of one bucket, in virtual time. Each call of the store
+// is held until the walk lets it happen, or loses it. The model is the set of held slots, which the counters of the item
+// stand for. Each slot has its process, and the epoch in which the process was last heard of.
 type slotWalk struct {
 	t     *testing.T
 	seed  uint64

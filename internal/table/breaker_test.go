@@ -224,8 +224,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSilenceRunsFromTheFirstCall has calls swallowed one after the other. The time of silence runs from the first, so that few calls a
-// second are enough, and the last one of those that must be under way has half of it.
+// TestSilenceRunsFromTheFirstCall has calls swallowed one after the other. The time of silence runs from the first call,
+// so that few calls a second are enough. The last of the calls that must be under way has half of that time.
 func TestSilenceRunsFromTheFirstCall(t *testing.T) {
 	const silence = 500 * time.Millisecond
 	for _, test := range []struct {

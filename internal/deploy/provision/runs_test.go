@@ -27,7 +27,7 @@ func TestKilledAnywhere(t *testing.T) {
 	t.Run("parts", func(t *testing.T) { killedAnywhere(t, divideRecord) })
 }
 
-// divideRecord makes the record of what is managed one in parts, which it then stays.
+// divideRecord splits the record of managed levels into parts.
 func divideRecord(t *testing.T, w *testbed) {
 	t.Helper()
 	var many zlimit.ManagedSet

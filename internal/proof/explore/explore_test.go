@@ -94,7 +94,7 @@ type task struct {
 	round int
 }
 
-// tasks returns the rounds of all sweeps. The first ones of all come first, and then those that complete the sweeps of
+// tasks returns the rounds of all sweeps. The first programs of each sweep come first, and then the rest of the sweeps of
 // two operations with at most one fault. The second ones of the others follow, and so on.
 func tasks(all []*Sweep, rounds int) (list []task) {
 	for round := range rounds {

@@ -23,8 +23,8 @@ import (
 // quotaNow is where the clock of the quota scripts stands.
 var quotaNow = time.Date(2026, time.February, 20, 14, 32, 30, 0, time.UTC)
 
-// TestQuotaScripts runs what TestScripts cannot: commands whose clock stands still, which read the file $STDIN, and for
-// which $PROVIDER counts tokens. `written FILE TIME` sets when a file was written.
+// TestQuotaScripts runs commands that TestScripts cannot. Their clock stands still, they read the file $STDIN, and
+// $PROVIDER counts tokens for them. `written FILE TIME` sets when a file was written.
 func TestQuotaScripts(t *testing.T) {
 	provider := httptest.NewServer(http.HandlerFunc(countBytes))
 	t.Cleanup(provider.Close)

@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads from a
-// terminal; without it the input is none. `fail RESOURCE REASON` makes a resource fail from then on, and `fail RESOURCE`
+// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` gives the next command a terminal with
+// that input; without it there is no input. `fail RESOURCE REASON` makes a resource fail from then on, and `fail RESOURCE`
 // has it succeed again. `deployed STACK VERSION` has a stack be of another version.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")

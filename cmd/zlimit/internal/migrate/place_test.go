@@ -222,8 +222,8 @@ func TestPlanInPlace(t *testing.T) {
 	}
 }
 
-// TestMixed asks that leftovers of a release without namespaces do not come beside the items of the namespace that they would
-// go to: a bucket of the one may have the key of another's. The table to migrate to is as it was.
+// TestMixed refuses a namespace that has items, where leftovers of a release without namespaces would join it. Two buckets
+// could have the same key. The table to migrate to is as it was.
 func TestMixed(t *testing.T) {
 	for _, leftover := range fixture(t, "0.9") {
 		if !isBare(store.KeyOf(leftover)) {

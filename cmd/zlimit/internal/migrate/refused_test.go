@@ -70,7 +70,8 @@ func TestRefusedSources(t *testing.T) {
 	}
 }
 
-// TestRefusedWhileCopied has a program make the limit of a resource a session, in a form that no version knows, after the start: the run ends, and the target stays closed.
+// TestRefusedWhileCopied has a program turn the limit of a resource into a session, in a form unknown to all versions,
+// during the copy. The run ends, and the target stays closed.
 func TestRefusedWhileCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.10.0")

@@ -272,8 +272,8 @@ func (w *testbed) add(item expr.Item) {
 	}
 }
 
-// traffic returns changes of the source, one of each kind that a release makes: of every item there is, of one that
-// comes, of one that goes and comes back.
+// traffic returns changes of the source, one of each kind that a release makes. It changes every item, adds one, and
+// deletes and recreates another.
 func (w *testbed) traffic() (all []func()) {
 	items := fixture(w.t, w.release)
 	number := func(key store.Key, nested bool) func() {
