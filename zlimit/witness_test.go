@@ -295,8 +295,8 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 	return nil
 }
 
-// resets reports whether a write resets a limit of an item by hand. After a reset, tokens of the former period that are
-// given back are only counted. resets returns how many of them a write gives back, where the balance shows it.
+// resets reports whether a write resets a limit of an item by hand, and how many tokens it gives back, where the balance shows it. After
+// a reset, tokens of the former period that are given back are only counted.
 func (w *witness) resets(k layout.BucketKey, old, next *layout.Bucket, l *bucket.Limit) (isReset bool, returned int64) {
 	lifeOf := func(item *layout.Bucket) int64 {
 		for _, life := range item.Lives {
