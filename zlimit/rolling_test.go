@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 // earlier is the last commit before shards, parents and settlements moved to package protocol.
 const earlier = "1771efd23adef048ddb7982c930a70239c912c8c"
+
+// needed are the files of tests at that commit that its processes are compiled from, without _test.go.
+var needed = []string{"chain", "history", "main", "process", "program", "shards", "traffic", "witness"}
 
 // buildEarlier returns the test binary of this package at the commit. It skips the test where git does not have the
 // commit, as in a shallow clone.
@@ -36,6 +40,18 @@ func buildEarlier(t *testing.T) string {
 	source, binary := filepath.Join(dir, "source"), filepath.Join(dir, "earlier.test")
 	if err := run("..", "git", "--work-tree="+mustMake(t, source), "checkout", earlier, "--", "."); err != nil {
 		t.Fatal("the earlier version cannot be checked out")
+	}
+	tests, err := filepath.Glob(filepath.Join(source, "zlimit", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range tests {
+		if slices.Contains(needed, strings.TrimSuffix(filepath.Base(file), "_test.go")) {
+			continue
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := run(source, "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./zlimit"); err != nil {
 		t.Fatal("the earlier version cannot be built")
