@@ -56,6 +56,12 @@ func perRequest(rate, seconds float64) float64 {
 	return (1 - math.Exp(-rate*seconds)) / (rate * seconds)
 }
 
+// costed returns a limiter that goes by a clock. No call of a busy machine is late for it, in whose place it would make another.
+func costed(t *testing.T, s zlimit.Store, c *clock, opts ...zlimit.Option) *zlimit.RateLimiter {
+	t.Helper()
+	return newLimiter(t, s, append(opts, zlimit.WithClock(c.now), zlimit.WithCallTimeout(time.Minute))...)
+}
+
 // TestCosts measures the calls and capacity units of each path, and compares them with docs/costs.md.
 func TestCosts(t *testing.T) {
 	t.Parallel() // it waits more than it computes
@@ -64,7 +70,7 @@ func TestCosts(t *testing.T) {
 	}
 	s, faults := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithConfigTTL(time.Hour)) // limits are not read again meanwhile
+	l := costed(t, s, c, zlimit.WithListing(true), zlimit.WithConfigTTL(time.Hour)) // limits are not read again meanwhile
 	setSystem(t, l, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_000))
 	ctx := context.Background()
 	var page strings.Builder
@@ -113,7 +119,7 @@ func TestCosts(t *testing.T) {
 	}
 
 	section("Acquire")
-	other := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithConfigTTL(time.Hour))
+	other := costed(t, s, c, zlimit.WithListing(true), zlimit.WithConfigTTL(time.Hour))
 	measure("first use of a bucket that does not exist", other, take(other, request))
 	another := zlimit.Request{Entity: "key-2", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
 	acquire(t, other, zlimit.Request{Entity: "key-3", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
@@ -227,7 +233,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("Slots")
-	holder := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(false), zlimit.WithNamespace("holder"), zlimit.WithConfigTTL(1000*time.Hour))
+	holder := costed(t, s, c, zlimit.WithListing(false), zlimit.WithNamespace("holder"), zlimit.WithConfigTTL(1000*time.Hour))
 	setSystem(t, holder, zlimit.Slots("slots", 3, zlimit.Term(time.Hour)), zlimit.PerMinute("rpm", 1000))
 	slot := ask(zlimit.Amounts{"slots": 1})
 	var held []*zlimit.Lease
@@ -259,7 +265,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("Soft and shadow limits")
-	modes := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(false), zlimit.WithNamespace("modes"), zlimit.WithConfigTTL(1000*time.Hour))
+	modes := costed(t, s, c, zlimit.WithListing(false), zlimit.WithNamespace("modes"), zlimit.WithConfigTTL(1000*time.Hour))
 	setSystem(t, modes, zlimit.PerDay("soft", 10).Soft(), zlimit.PerDay("shadow", 10).Shadow(), zlimit.PerDay("rpd", 10))
 	acquire(t, modes, ask(zlimit.Amounts{"soft": 1, "shadow": 1}))
 	measure("a request within them", modes, take(modes, ask(zlimit.Amounts{"soft": 9, "shadow": 9})))
@@ -289,7 +295,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A resource within a wider one")
-	wider := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("wider"))
+	wider := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("wider"))
 	for id, limits := range map[string][]zlimit.Limit{"gpt-4": {zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_000)}, "models": {zlimit.PerDay("rpm", 110)}} {
 		if err := wider.Limits.Set(ctx, zlimit.Level{Resource: id}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
@@ -300,7 +306,7 @@ func TestCosts(t *testing.T) {
 		return wider.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"})
 	})
 	enginetest.CatchUp()
-	fresh := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("wider"))
+	fresh := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("wider"))
 	measure("first use, neither bucket exists", fresh, take(fresh, request))
 	acquire(t, fresh, request)
 	measure("both known: one round trip", fresh, take(fresh, request))
@@ -312,7 +318,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("Several requests together")
-	together := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithListing(true), zlimit.WithNamespace("together"))
+	together := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("together"))
 	if err := together.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 110)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +360,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A bucket of several shards")
-	sharded := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"))
+	sharded := costed(t, s, c, zlimit.WithNamespace("sharded"))
 	setSystem(t, sharded, zlimit.PerDay("tpm", 1000))
 	acquire(t, sharded, ask(zlimit.Amounts{"tpm": 1}))
 	enterIndex(t, sharded, shardKey(sharded, "key-1", 0))
@@ -375,7 +381,7 @@ func TestCosts(t *testing.T) {
 		_, err := sharded.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 		return err
 	})
-	exact := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"), zlimit.WithRejectionCache(0))
+	exact := costed(t, s, c, zlimit.WithNamespace("sharded"), zlimit.WithRejectionCache(0))
 	for _, by := range []*zlimit.RateLimiter{sharded, exact} {
 		if err := refuse(by, ask(zlimit.Amounts{"tpm": 500}))(); err != nil { // both shards are known then
 			t.Fatal(err)
@@ -405,7 +411,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("By hand")
-	manual := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("manual"))
+	manual := costed(t, s, c, zlimit.WithNamespace("manual"))
 	setSystem(t, manual, zlimit.PerDay("tpm", 1000))
 	acquire(t, manual, ask(zlimit.Amounts{"tpm": 1}))
 	resets := func(id string) func() error {
@@ -431,8 +437,8 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A disabled bucket")
-	switched := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
-	served := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
+	switched := costed(t, s, c, zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
+	served := costed(t, s, c, zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
 	setSystem(t, switched, zlimit.PerDay("tpm", 1000))
 	pair := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 	tpm := ask(zlimit.Amounts{"tpm": 1})
@@ -458,7 +464,7 @@ func TestCosts(t *testing.T) {
 	c.sleep(time.Second)
 	measure("the first one of each second after it", served, disabled(served, tpm))
 	measure("the next one", served, disabled(served, tpm))
-	unaware := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
+	unaware := costed(t, s, c, zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
 	measure("the first refused request of a process that does not know the bucket", unaware, disabled(unaware, tpm))
 	measure("the next one of it, within a second", unaware, disabled(unaware, tpm))
 	measure("`Enable` of it", switched, turn(switched.Limits.Enable))
@@ -478,7 +484,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("Usage and capacity")
-	past := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("past"))
+	past := costed(t, s, c, zlimit.WithNamespace("past"))
 	year := time.Date(2025, time.January, 1, 0, 0, 0, 0, time.UTC)
 	for at := year; at.Before(year.AddDate(0, 0, 31)); at = at.Add(time.Hour) { // all of January
 		for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
@@ -559,7 +565,7 @@ func TestCosts(t *testing.T) {
 func TestItemsOfManyLimits(t *testing.T) {
 	s, _ := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	l := costed(t, s, c)
 	var limits []zlimit.Limit
 	consume := zlimit.Amounts{}
 	for i := range zlimit.MaxLimits {
