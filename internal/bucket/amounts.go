@@ -285,6 +285,12 @@ func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	}
 }
 
+// CountOnly has a demand count its amounts, and give none of them back.
+func (d *Demand) CountOnly() {
+	next := beside{counted: slices.Concat(d.rest().counted, d.Amounts)}
+	d.Amounts, d.beside = nil, &next
+}
+
 // The relation of a limit of an item to a limit of a lease.
 type identity uint8
 

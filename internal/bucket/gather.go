@@ -111,10 +111,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 			c := keep(s)
 			if p := c.of(a.Limit); p != nil {
 				one := c.standing(s, p, now, now, 0)
-				levels[at], shares[at], rooms[at] = one.level, s.holds(one, p, now), one.room
-				if !s.isPeriodOf(shards[home], a.Limit) {
-					rooms[at] = 0
-				}
+				levels[at], shares[at], rooms[at] = one.level, s.holds(one, p, now), s.roomFor(one, shards[home], a.Limit)
 			}
 		}
 		if a.Tokens <= 0 {
@@ -172,6 +169,35 @@ func deal(taken [][]Amount, a Amount, parts []int64) {
 			taken[at] = append(taken[at], dealt)
 		}
 	}
+}
+
+// roomFor returns the room of a shard for tokens of a limit that were taken of another shard: none in another period.
+func (s *State) roomFor(one standing, home *State, limit string) int64 {
+	if !s.isPeriodOf(home, limit) {
+		return 0
+	}
+	return one.room
+}
+
+// TakesBack reports whether a shard has room for some of what a demand gives back to another shard, and for all of it.
+func (c *Config) TakesBack(s, home *State, d *Demand, now int64) (some, all bool) {
+	now, all = led([]*State{s, home}, now), true
+	for _, a := range d.Amounts {
+		room := int64(0)
+		if p := c.of(a.Limit); p != nil {
+			room = s.roomFor(c.standing(s, p, now, now, 0), home, a.Limit)
+		}
+		some, all = some || room > 0, all && room >= -a.Tokens
+	}
+	return some, all
+}
+
+// Regains reports whether as much flows into a bucket between two times as a demand gives back to it.
+func (c *Config) Regains(d *Demand, from, to int64) bool {
+	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool {
+		p := c.of(a.Limit)
+		return a.Tokens < 0 && (p == nil || p.rule().over(nil, a.Limit, from, to) < uint64(-a.Tokens))
+	})
 }
 
 // intoRooms splits a refund among shards. The shard at index home is filled first, then the others. Tokens that find no

@@ -177,8 +177,8 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 			if unaligned && err != nil && !errors.Is(err, errShort) {
 				tk.aligner.part(ctx, p.level, err)
 			}
-			if IsThrottled(err) && tk.goesByShare(p) {
-				return p.proof()
+			if IsThrottled(err) && (tk.isStrained(p.bucket) || tk.isSought(p.bucket)) && p.isSmall() {
+				return p.proof() // requests for the bucket keep its keys throttled: that is no outage
 			}
 			return err
 		default:

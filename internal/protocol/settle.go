@@ -207,18 +207,27 @@ func (*settler) undo(context.Context, *payment) {}
 // correction.
 //
 // A transaction loses races and is throttled in a bucket with many writers. The shard alone goes into debt then. Callers come to shards
-// alike, so that the others have such debts as well. A debt that is small is not worth many tries.
+// alike, so that the others have such debts as well. A debt that is small is not worth many tries. Nor is a transaction worth its price
+// where no shard has room: the shard alone counts what is given back. Where another shard has room for all of it, that one gets it.
 func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	var refused error // of the transaction
-	for alone := false; ; {
+	passed := false
+	for alone := (bearing{}); ; {
 		left, err := st.settleOnShard(ctx, c, s, amounts, holds, alone)
 		switch {
 		case errors.Is(err, errNoShard):
 			s = c.bucket.shard(bucket.Origin(s.Shard))
 		case errors.Is(err, errShort) && refused != nil: // it has no room for what is given back
 			return false, refused
-		case errors.Is(err, errShort) && !alone && st.isStrained(c.bucket) && isSmallDebt(c, s, amounts):
-			alone = true
+		case errors.Is(err, errShort) && !alone.refund && st.isFull(ctx, c, s, amounts):
+			alone.refund = true
+		case errors.Is(err, errShort) && !passed:
+			if to, _ := st.passOn(c, s, amounts); to != nil {
+				s, holds = to, nil // which are of the first shard
+			}
+			passed = true
+		case errors.Is(err, errShort) && !alone.debt && st.isStrained(c.bucket) && isSmallDebt(c, s, amounts):
+			alone.debt = true
 		case errors.Is(err, errShort):
 			tries := table.MaxAttempts
 			if isSmallDebt(c, s, amounts) {
@@ -227,11 +236,87 @@ func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, 
 			if refused = st.settleAcrossShards(ctx, c, s, amounts, tries); !IsThrottled(refused) && !errors.Is(refused, ErrContended) {
 				return false, refused
 			}
-			alone = true
+			alone.debt = true
 		default:
 			return left, err
 		}
 	}
+}
+
+// A bearing says what a shard of a split bucket bears alone.
+type bearing struct {
+	debt   bool // tokens that it lacks
+	refund bool // tokens given back that no shard has room for: it counts them
+}
+
+// asks has the demand of a correction ask a shard. It reports whether the shard has any limit of it.
+func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bool {
+	if d.GiveBack(d.Amounts, lives, s); d.Empty() {
+		return false
+	}
+	if d.Unchecked = b.debt || s.Count() == 1; b.refund {
+		d.CountOnly()
+	}
+	return true
+}
+
+// passOn returns another shard that has room for all that a correction gives back, as last seen; nil where none has. It reports whether
+// none has any.
+func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to *shard, full bool) {
+	home, d := s.last().state(), bucket.Demand{Amounts: amounts}
+	if !d.Returns() || home == nil {
+		return nil, false
+	}
+	d.GiveBack(amounts, c.lives, home)
+	now, found := st.now(), 0
+	full = true
+	c.bucket.walk((*shard).last, func(o *shard, i *image) {
+		switch {
+		case o == s:
+		case i == nil:
+			full = false
+		case i.exists:
+			some, all := st.items.keep(&i.State).TakesBack(&i.State, home, &d, now)
+			full = full && !some
+			if found++; all && (to == nil || st.table.IntN(found) == 0) { // processes choose apart from each other
+				to = o
+			}
+		}
+	})
+	return to, full && found > 0
+}
+
+// isFull reports whether no shard has room for what a correction gives back, and whether as much flows in within the age that is allowed
+// for a rejection from memory. It goes by the images in memory, with the refill since. Those of the shard and of another one are no older
+// than that. Otherwise both are read: the other is the one that was not seen for longest. What others took in that time flows in again as
+// soon.
+func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) bool {
+	now, d := st.now(), bucket.Demand{Amounts: amounts}
+	if _, full := st.passOn(c, s, amounts); !full || !c.limits.Config.Regains(&d, now-st.options.RejectionAge.Milliseconds(), now) {
+		return false
+	}
+	isRecent := func(o *shard) bool { return st.items.isRecent(o, o.last(), st.now()) }
+	oldest, seen := s, 0
+	c.bucket.walk((*shard).last, func(o *shard, i *image) {
+		if o == s {
+			return
+		}
+		if oldest == s || i.askedAt < oldest.last().askedAt {
+			oldest = o
+		}
+		if isRecent(o) {
+			seen++
+		}
+	})
+	if seen > 0 && isRecent(s) {
+		return true
+	}
+	w := st.looks.sharing.Sharer()
+	if _, err := st.looks.lookAt(ctx, []*shard{s, oldest}, &w); err != nil || !isRecent(s) || !isRecent(oldest) {
+		return false
+	}
+	_, full := st.passOn(c, s, amounts)
+	return full
 }
 
 // maxSpreads is how often a debt that is small beside a shard is tried for all shards.
@@ -245,9 +330,9 @@ func isSmallDebt(c *correction, s *shard, amounts []bucket.Amount) bool {
 }
 
 // settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that a
-// shard of a split bucket cannot bear: a debt, unless it is to bear that alone, or tokens without room. A missing bucket, or a limit that was started
-// anew, has a full one in its place. Tokens given back to the former are part of that one.
-func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone bool) (left bool, err error) {
+// shard of a split bucket cannot bear: a debt or tokens without room, unless it is to bear them alone. A missing bucket, or a limit that was
+// started anew, has a full one in its place. Tokens given back to the former are part of that one.
+func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone bearing) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	image := s.image.Load()
@@ -266,10 +351,9 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			return false, st.looks.shardMissing(ctx, c.bucket, s)
 		case image.exists:
 			config = st.items.keep(&image.State)
-			if d.GiveBack(amounts, c.lives, &image.State); d.Empty() {
+			if !alone.asks(&d, c.lives, &image.State) {
 				return false, nil
 			}
-			d.Unchecked = alone || image.Count() == 1
 		case d.Returns() && (attempt > 0 || image.asked > 0):
 			return false, nil
 		case d.Returns(): // as far as a read that may be moments behind tells
@@ -318,7 +402,7 @@ func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *sha
 		}
 		v := st.looks.view(c.bucket, seen)
 		if v.isWhole() {
-			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil, false)
+			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil, bearing{})
 			return err == nil, unlessMoved(err)
 		}
 		home := max(slices.Index(v.shards, s), 0)

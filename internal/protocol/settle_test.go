@@ -234,7 +234,7 @@ func TestReturnToRefilledShard(t *testing.T) {
 		split(t, e, "hot", 0)
 		s := e.Memory.Bucket("hot", "model").shard(0)
 		fill := correction{bucket: r.takings[0].bucket, limits: r.takings[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
-		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil, false); err != nil { // shard 0 is full, shard 1 is empty
+		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil, bearing{}); err != nil { // shard 0 is full, shard 1 is empty
 			t.Fatal(err)
 		}
 		giveAllBack(t, e, r)

@@ -119,6 +119,9 @@ var (
 		}
 		return most
 	}}
+	unsettled = Metric{"unsettled", func(f *Figure) string {
+		return percent(float64(f.Unsettled) / float64(max(f.Admitted, 1)))
+	}}
 	writesPerRequest = Metric{"writes a request", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Writes) }}
 	readsPerRequest  = Metric{"read units a request", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Reads) }}
 	failedPart       = Metric{"failed conditions", func(f *Figure) string { return percent(f.Failed) }}

@@ -208,3 +208,36 @@ func TestFullHour(t *testing.T) {
 		}
 	}
 }
+
+// TestSettledLeases has a fleet settle the leases of one hot key of tokens. A settlement costs one more write, and nothing is read for it,
+// also where shards are full. Where the limit is used up, requests are rejected, and few fail.
+func TestSettledLeases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
+	for _, test := range []struct {
+		name     string
+		failures float64 // parts of the requests
+		writes   float64 // a request
+		reads    float64
+	}{
+		{"settle: 60,000,000 tokens a minute, 60 used", 0.001, 2.3, 1.5},
+		{"settle: 1,200,000 tokens a minute, 150 used", 0.05, 6, 10},
+	} {
+		c := caseOf(t, test.name)
+		load := c.Load
+		load.Processes, load.For, load.Settle = 30, 30*time.Second, 15*time.Second
+		c.Params.Lost = 0 // the lease of a lost reply counts as not settled
+		o := run(t, &load, c.Params)
+		f := figureOf(o, "", false)
+		if failed := float64(o.failures()) / float64(o.Offered); failed > test.failures || o.Admitted+o.Rejected < o.Offered*95/100 {
+			t.Errorf("%s: %v of the requests failed, %+v: %v", test.name, failed, o.Tally, o.Errors)
+		}
+		if f.Writes > test.writes || f.Reads > test.reads {
+			t.Errorf("%s: %v write and %v read units a request", test.name, f.Writes, f.Reads)
+		}
+		if test.failures < 0.01 && o.Unsettled > 0 {
+			t.Errorf("%s: %d leases were not settled: %v", test.name, o.Unsettled, o.Errors)
+		}
+	}
+}

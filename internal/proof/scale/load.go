@@ -34,6 +34,9 @@ type Load struct {
 	// Sticky sends all requests of an entity to the same process; otherwise they go to any.
 	Sticky bool
 	Amount int64 // of a request; 0 for 1
+	// Actual is what an admitted request has used after Takes, by which its lease is settled; 0 for leases that are not.
+	Actual int64
+	Takes  time.Duration
 	// Midnight has the load begin so long before the first midnight of a month in UTC; 0 for any time.
 	Midnight time.Duration
 	// Spent is what each known bucket has used of its limits before; 0 for 1.
@@ -75,7 +78,8 @@ type Tally struct {
 	Degraded    int `json:"degraded,omitempty"`  // admitted uncounted
 	Contended   int `json:"contended,omitempty"` // gave up after lost races
 	Other       int `json:"other,omitempty"`
-	Slow        int `json:"slow,omitempty"` // slower than slow, with any outcome
+	Slow        int `json:"slow,omitempty"`      // slower than slow, with any outcome
+	Unsettled   int `json:"unsettled,omitempty"` // leases whose settlement failed
 }
 
 // slow is the time of requests that wait for something.
@@ -399,6 +403,7 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 	} else {
 		lease, err = l.Acquire(ctx, f.ask(entity, amount))
 	}
+	f.requests.Go(func() { f.settle(ctx, lease, entity, measured) })
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -452,6 +457,29 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 		}
 	}
 	return err
+}
+
+// settle has a lease, nil for none, commit what its request has used.
+func (f *fleet) settle(ctx context.Context, lease *zlimit.Lease, entity string, measured bool) {
+	if lease == nil || f.Actual == 0 {
+		return
+	}
+	time.Sleep(f.Takes)
+	err := lease.Adjust(f.ask(entity, f.Actual-max(f.Amount, 1)).Consume)
+	if err == nil {
+		err = lease.Commit(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !measured {
+		return
+	}
+	if err != nil {
+		f.outcome.Unsettled++
+		f.outcome.Errors["settle: "+err.Error()]++
+		return
+	}
+	f.witness.admitted(entity, float64(f.Actual-max(f.Amount, 1)), time.Now())
 }
 
 // isUncounted reports whether the failure policy decided about a request.

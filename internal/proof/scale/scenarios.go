@@ -44,7 +44,7 @@ func ceilingOf(l zlimit.Limit) Ceiling {
 // Scenarios returns what `make scale` runs.
 func Scenarios() []Scenario {
 	return []Scenario{
-		fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), fullHours(), millions(), restarts(), outages(),
+		fleets(), deployments(), hotKeys(), settlements(), rejections(), skewed(), families(), floods(), fullHours(), millions(), restarts(), outages(),
 		midnights(), herds(), switches(), queues(),
 	}
 }
@@ -145,6 +145,33 @@ func hotKeys() Scenario {
 		s.Cases = append(s.Cases, Case{
 			Label:  fmt.Sprintf("%d processes, %v/s", c.processes, c.rate),
 			Load:   Load{Processes: c.processes, Rate: c.rate, For: 30 * time.Second, Limits: roomy, Ceilings: map[string]Ceiling{"hot": ceilingOf(roomy[0])}},
+			Params: p,
+		})
+	}
+	return s
+}
+
+// settlements are one hot bucket of tokens, whose requests settle what they have used.
+func settlements() Scenario {
+	s := Scenario{
+		Name: "settle", Title: "Leases of one hot key are settled",
+		Text: "100 processes ask one bucket 1,500 times a second for 100 tokens, and say after two seconds what was used of them. The write of a settlement " +
+			"comes on top of that of the request. *Unsettled* are leases whose `Commit` failed, of those that were admitted.",
+		Metrics: []Metric{admitted, rejected, unavailable, unsettled, writesPerRequest, readsPerRequest, failedPart, shards, p99},
+	}
+	for _, c := range []struct {
+		limit  int64
+		actual int64
+	}{{60_000_000, 60}, {6_000_000, 60}, {3_000_000, 100}, {3_000_000, 150}, {1_200_000, 150}} {
+		l := zlimit.PerMinute("tpm", c.limit)
+		p := Default()
+		p.TableWrites, p.TableReads = 0, 0
+		s.Cases = append(s.Cases, Case{
+			Label: fmt.Sprintf("%s tokens a minute, %d used", whole(float64(c.limit)), c.actual),
+			Load: Load{
+				Processes: 100, Rate: 1500, For: 60 * time.Second, Settle: 40 * time.Second, Limits: []zlimit.Limit{l}, Amount: 100,
+				Actual: c.actual, Takes: 2 * time.Second,
+			},
 			Params: p,
 		})
 	}

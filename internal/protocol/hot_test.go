@@ -1,0 +1,131 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestRefundsToFullShards gives tokens back to a shard of four that is full. They go to another shard that has room for them, by one
+// write. Where no shard has room, and as much flows in within the age of a rejection from memory, the shard counts them by one write, and
+// for that age without another look. A limit that flows in slowly looks at all shards, and loses nothing that others have taken since.
+func TestRefundsToFullShards(t *testing.T) {
+	const day, second = 86_400_000, 1000
+	for _, test := range []struct {
+		name         string
+		period       int64
+		rest         time.Duration // before the first refund
+		taken        int64         // by another process, at the end of the rest
+		reads        int           // items read for the first refund
+		writes       int           // of it
+		again        int           // items read for the second refund; -1 for any number
+		transactions int           // of both
+		left         int64
+	}{
+		{"another has room", day, 0, 0, 0, 1, 0, 0, 1200},
+		{"no shard has room", second, 10 * time.Second, 0, 2, 1, 0, 0, 4000},
+		{"no shard has room, slow", day, 48 * time.Hour, 0, 4, 1, -1, 0, 4000},
+		{"others took, slow", day, 48 * time.Hour, 500, 4, 1, -1, 0, 3700},
+	} {
+		g, limits := newGauge(t), fixedLimits{}
+		own := perDay("", map[string]int64{"rpm": 4000})
+		own.Config.Params[0].RefillPeriod = test.period
+		limits.set("hot", own)
+		e := newProcess(t, g, limits)
+		e.core.options.RejectionAge = 250 * time.Millisecond
+		first, second := takeFrom(t, e, "hot", map[string]int64{"rpm": 100}), takeFrom(t, e, "hot", map[string]int64{"rpm": 100})
+		takeFrom(t, e, "hot", map[string]int64{"rpm": 3800})
+		split(t, e, "hot", 0)
+		split(t, e, "hot", 0)
+		split(t, e, "hot", 1)
+		b := e.Memory.Bucket("hot", "model")
+		if test.rest == 0 { // the first shard is full, the others are empty
+			fill := correction{bucket: b, limits: own, shard: b.shard(0), amounts: amountsOf(map[string]int64{"rpm": -1000})}
+			if _, err := e.settler.settleOnShard(t.Context(), &fill, b.shard(0), fill.amounts, nil, bearing{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.now.Add(test.rest.Milliseconds())
+		if test.taken > 0 {
+			other := newProcess(t, g, limits)
+			takeFrom(t, other, "hot", map[string]int64{"rpm": test.taken})
+		}
+		reads, writes, transactions := 0, 0, 0
+		g.onRead(func(keys []store.Key, after bool) {
+			if !after {
+				reads += len(keys)
+			}
+		})
+		g.onWrite(func(w []store.Write) error {
+			if len(w) > 1 {
+				transactions++
+			}
+			writes++
+			return nil
+		})
+		giveAllBack(t, e, first)
+		if reads != test.reads || writes != test.writes {
+			t.Errorf("%s: %d items read and %d writes for the first refund, want %d and %d", test.name, reads, writes, test.reads, test.writes)
+		}
+		reads = 0
+		giveAllBack(t, e, second)
+		if test.again >= 0 && reads != test.again || transactions != test.transactions {
+			t.Errorf("%s: %d items read for the second refund, want %d; %d transactions, want %d", test.name, reads, test.again, transactions, test.transactions)
+		}
+		if got := available(t, g, limits, "hot", "rpm"); got != test.left {
+			t.Errorf("%s: %d available, want %d", test.name, got, test.left)
+		}
+		used := 3800 + test.taken
+		if test.rest == 0 {
+			used -= 1000
+		}
+		if got := usedOf(t, e, b); got != used {
+			t.Errorf("%s: %d tokens are counted, want %d", test.name, got, used)
+		}
+	}
+}
+
+// usedOf returns the tokens that the shards of a bucket count as used of its first limit.
+func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
+	t.Helper()
+	b.walk((*shard).last, func(s *shard, _ *image) {
+		i, err := e.items.readShard(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.exists {
+			sum += i.Limits[0].Consumed / millis
+		}
+	})
+	return sum
+}
+
+// TestThrottledGather has a request fall short in each of two shards, and the store throttle the transaction over both, without a reason.
+// Where others write the bucket often, that is no outage: the shards reject the request, which is small beside them. Elsewhere the failure
+// policy decides.
+func TestThrottledGather(t *testing.T) {
+	for _, others := range []float64{0, 1000} { // writes a second
+		g, limits := newGauge(t), fixedLimits{}
+		limits.set("hot", perDay("", map[string]int64{"rpm": 2000}))
+		e := newProcess(t, g, limits)
+		takeFrom(t, e, "hot", map[string]int64{"rpm": 1980})
+		split(t, e, "hot", 0)
+		b := e.Memory.Bucket("hot", "model")
+		g.onWrite(func(w []store.Write) error {
+			if len(w) == 1 {
+				return nil
+			}
+			for number := range 2 {
+				b.shard(number).traffic.tally = tally{known: true, others: others, span: 1000}
+			}
+			return &store.Error{Op: "transact", Throttled: true, Unavailable: true, Err: context.DeadlineExceeded}
+		})
+		err := e.Take(t.Context(), &Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 15})}, new(Receipt))
+		if rejected := errors.As(err, new(*RejectedError)); rejected != (others > 0) || err == nil {
+			t.Errorf("%v writes a second of others: Take() = %v", others, err)
+		}
+	}
+}
