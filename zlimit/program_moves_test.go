@@ -16,6 +16,7 @@ import (
 type lineage struct {
 	layout.Lineage
 	ended map[string]time.Time // when a former one was last seen in the record
+	anew  time.Time            // when the entity was created again last
 }
 
 // family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A
@@ -49,7 +50,7 @@ func (w *fleet) family(entity string) (parents []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	behind := len(shards) == 0 || line.Generation == 0
+	behind := len(shards) == 0 || line.Generation == 0 || now.Sub(line.anew) <= programTTL // moves count anew then: a record of before may have as many
 	for _, s := range shards {
 		behind = behind || s.Moved != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10
 	}
@@ -88,7 +89,9 @@ func (w *fleet) all() map[string]zlimit.Amounts {
 
 // take notes the tokens of a lease by account, and checks that the lease may be charged to the parent.
 func (w *fleet) take(what string, lease *held, parents []string, before map[string]zlimit.Amounts) {
+	isAbove := false // a parent has counted something
 	for entity, amounts := range w.since(before) {
+		isAbove = isAbove || entity != lease.entity
 		if entity != lease.entity && !slices.Contains(parents, entity) {
 			w.t.Fatalf("%s: %s is charged with %v, and the parents since are %q", what, entity, amounts, parents)
 		}
@@ -97,6 +100,13 @@ func (w *fleet) take(what string, lease *held, parents []string, before map[stri
 		}
 		for limit, n := range amounts {
 			lease.took[entity][limit] += n
+		}
+	}
+	if !isAbove {
+		for _, parent := range parents { // one of which a later correction charges
+			if lease.took[parent] == nil {
+				lease.took[parent] = zlimit.Amounts{}
+			}
 		}
 	}
 }
