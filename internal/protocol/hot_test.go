@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,6 +85,39 @@ func TestRefundsToFullShards(t *testing.T) {
 		}
 		if got := usedOf(t, e, b); got != used {
 			t.Errorf("%s: %d tokens are counted, want %d", test.name, got, used)
+		}
+	}
+}
+
+// TestRefundToAnotherLife gives tokens back to a full shard. The only one with room started the limit anew, so the tokens were not taken
+// of what it has, and it does not get them by itself.
+func TestRefundToAnotherLife(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		g, limits := newGauge(t), fixedLimits{}
+		own := perDay("", map[string]int64{"rpm": 2000})
+		limits.set("hot", own)
+		e := newProcess(t, g, limits)
+		r := takeFrom(t, e, "hot", map[string]int64{"rpm": 2000})
+		split(t, e, "hot", 0)
+		b := e.Memory.Bucket("hot", "model")
+		for number := range 2 {
+			i, err := e.items.readShard(t.Context(), b.shard(number))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := *i
+			changed.Limits = slices.Clone(i.Limits)
+			if number == 1 && anew {
+				for at := range changed.Limits {
+					changed.Limits[at].Life++
+				}
+			}
+			b.shard(number).image.Store(&changed)
+		}
+		c := r.takings[0].returns(nil)[0]
+		amounts := amountsOf(map[string]int64{"rpm": -100})
+		if to, _ := e.settler.passOn(&c, b.shard(0), amounts); (to != nil) == anew {
+			t.Errorf("started anew %v: passOn() finds a shard: %v", anew, to != nil)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -260,8 +261,8 @@ func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bo
 	return true
 }
 
-// passOn returns another shard that has room for all that a correction gives back, as last seen; nil where none has. It reports whether
-// none has any.
+// passOn returns another shard that has room for all that a correction gives back, as last seen; nil where none has. Its limits are those
+// that the tokens were taken of, and none that were started anew. passOn reports whether no shard has any room.
 func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to *shard, full bool) {
 	home, d := s.last().state(), bucket.Demand{Amounts: amounts}
 	if !d.Returns() || home == nil {
@@ -278,7 +279,10 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 		case i.exists:
 			some, all := st.items.keep(&i.State).TakesBack(&i.State, home, &d, now)
 			full = full && !some
-			if found++; all && (to == nil || st.table.IntN(found) == 0) { // processes choose apart from each other
+			var there bucket.Demand
+			there.GiveBack(amounts, c.lives, &i.State)
+			isSame := len(d.Amounts) == len(amounts) && len(there.Amounts) == len(amounts)
+			if found++; all && isSame && (to == nil || st.table.IntN(found) == 0) { // processes choose apart from each other
 				to = o
 			}
 		}
@@ -295,20 +299,22 @@ func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts 
 	if _, full := st.passOn(c, s, amounts); !full || !c.limits.Config.Regains(&d, now-st.options.RejectionAge.Milliseconds(), now) {
 		return false
 	}
-	isRecent := func(o *shard) bool { return st.items.isRecent(o, o.last(), st.now()) }
-	oldest, seen := s, 0
+	isRecent := func(o *shard) bool { i := o.last(); return i != nil && st.items.isRecent(o, i, st.now()) }
+	oldest, since, seen := s, int64(math.MaxInt64), false
 	c.bucket.walk((*shard).last, func(o *shard, i *image) {
 		if o == s {
 			return
 		}
-		if oldest == s || i.askedAt < oldest.last().askedAt {
-			oldest = o
+		asked := int64(0) // of a shard that has split off just now
+		if i != nil {
+			asked = i.askedAt
 		}
-		if isRecent(o) {
-			seen++
+		if asked < since {
+			oldest, since = o, asked
 		}
+		seen = seen || isRecent(o)
 	})
-	if seen > 0 && isRecent(s) {
+	if seen && since > 0 && isRecent(s) {
 		return true
 	}
 	w := st.looks.sharing.Sharer()
