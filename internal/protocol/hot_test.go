@@ -122,6 +122,66 @@ func TestRefundToAnotherLife(t *testing.T) {
 	}
 }
 
+// TestRefundsFillShards gives tokens back to a shard of two that has room for a part of them. The other one is full. The shard is filled,
+// and no part of its room is left, however fast the limit flows in. What flows in is told by the limits of the item, and not by the ones
+// that the process knows.
+func TestRefundsFillShards(t *testing.T) {
+	const day, second = 86_400_000, 1000
+	for _, test := range []struct {
+		period, known int64 // of the limit of the item, and of the one that the process knows
+		room          int64 // of the shard
+	}{
+		{second, second, 100}, {second, second, 0}, {day, second, 100}, {day, second, 0},
+	} {
+		g, limits := newGauge(t), fixedLimits{}
+		own := perDay("", map[string]int64{"rpm": 2000})
+		own.Config.Params[0].RefillPeriod = test.period
+		limits.set("hot", own)
+		e := newProcess(t, g, limits)
+		e.core.options.RejectionAge = 250 * time.Millisecond
+		takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
+		split(t, e, "hot", 0)
+		b := e.Memory.Bucket("hot", "model")
+		others := *own
+		others.Config.Params = slices.Clone(own.Config.Params)
+		others.Config.Params[0].RefillPeriod = test.known
+		give := func(number int, tokens int64) correction {
+			return correction{bucket: b, limits: &others, shard: b.shard(number), amounts: amountsOf(map[string]int64{"rpm": -tokens})}
+		}
+		for number, room := range []int64{test.room, 0} {
+			i, err := e.items.readShard(t.Context(), b.shard(number))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := give(number, 1000-room-i.Limits[0].Tokens/millis)
+			if _, err := e.settler.settleOnShard(t.Context(), &c, c.shard, c.amounts, nil, bearing{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		transactions := 0
+		g.onWrite(func(w []store.Write) error {
+			if len(w) > 1 {
+				transactions++
+			}
+			return nil
+		})
+		c := give(0, 200)
+		if _, err := e.settler.settleAnywhere(t.Context(), &c, c.shard, c.amounts, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := available(t, g, limits, "hot", "rpm"); got != 2000 {
+			t.Errorf("%+v: %d available, want all 2000", test, got)
+		}
+		if isFast := test.period == second; isFast && transactions > 0 && test.room == 0 {
+			t.Errorf("%+v: %d transactions", test, transactions)
+		}
+		c = give(0, 200)
+		if e.settler.isFull(t.Context(), &c, c.shard, c.amounts) && test.period == day {
+			t.Errorf("%+v: a shard whose limits flow in slowly only counts what is given back", test)
+		}
+	}
+}
+
 // usedOf returns the tokens that the shards of a bucket count as used of its first limit.
 func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
 	t.Helper()

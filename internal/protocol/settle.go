@@ -262,7 +262,7 @@ func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bo
 }
 
 // passOn returns another shard that has room for all that a correction gives back, as last seen; nil where none has. Its limits are those
-// that the tokens were taken of, and none that were started anew. passOn reports whether no shard has any room.
+// that the tokens were taken of, and none that were started anew. passOn reports whether no shard has any room, s among them.
 func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to *shard, full bool) {
 	home, d := s.last().state(), bucket.Demand{Amounts: amounts}
 	if !d.Returns() || home == nil {
@@ -270,7 +270,8 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 	}
 	d.GiveBack(amounts, c.lives, home)
 	now, found := st.now(), 0
-	full = true
+	some, _ := st.items.keep(home).TakesBack(home, home, &d, now)
+	full = !some
 	c.bucket.walk((*shard).last, func(o *shard, i *image) {
 		switch {
 		case o == s:
@@ -291,12 +292,16 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 }
 
 // isFull reports whether no shard has room for what a correction gives back, and whether as much flows in within the age that is allowed
-// for a rejection from memory. It goes by the images in memory, with the refill since. Those of the shard and of another one are no older
-// than that. Otherwise both are read: the other is the one that was not seen for longest. What others took in that time flows in again as
-// soon.
+// for a rejection from memory, by the limits that the shard has. It goes by the images in memory, with the refill since. Those of the shard
+// and of another one are no older than that. Otherwise both are read: the other is the one that was not seen for longest. What others took
+// in that time flows in again as soon.
 func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) bool {
 	now, d := st.now(), bucket.Demand{Amounts: amounts}
-	if _, full := st.passOn(c, s, amounts); !full || !c.limits.Config.Regains(&d, now-st.options.RejectionAge.Milliseconds(), now) {
+	home := s.last().state()
+	if home == nil || !st.items.keep(home).Regains(&d, now-st.options.RejectionAge.Milliseconds(), now) {
+		return false
+	}
+	if _, full := st.passOn(c, s, amounts); !full {
 		return false
 	}
 	isRecent := func(o *shard) bool { i := o.last(); return i != nil && st.items.isRecent(o, i, st.now()) }
