@@ -81,10 +81,11 @@ const (
 	Pass                       // time
 	Soften                     // until
 	Harden                     // none
-	Shade                      // none
+	Shade                      // 1
 	Unshade                    // none
 	Excuse                     // until
 	Oblige                     // none
+	StepKinds                  // the number of kinds
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.

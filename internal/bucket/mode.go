@@ -167,7 +167,7 @@ func (p *Plan) mode(l *Limit, params *Params, c *Config) {
 	}
 	switch {
 	case params.Mode == Shadow && had.Shade == 0:
-		p.step(Shade, params.Name)
+		p.step(Shade, params.Name, 1)
 	case params.Mode != Shadow && (had.Shade != 0 || had.Refusals != 0):
 		p.step(Unshade, params.Name)
 	}

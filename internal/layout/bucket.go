@@ -215,45 +215,68 @@ func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Lineage, repeated *R
 	return w, err
 }
 
+// A binding has the clause of an operation for each kind of step, by its number.
+type binding [bucket.StepKinds]int
+
+// bind returns a binding of kinds to clauses. Other kinds have no clause, and end in a panic.
+func bind(clauses map[bucket.StepKind]int) (b binding) {
+	for kind := range b {
+		b[kind] = -1
+		if clause, ok := clauses[bucket.StepKind(kind)]; ok {
+			b[kind] = clause
+		}
+	}
+	return b
+}
+
+// spendSteps are the clauses of [Spend], except those of slots.
+var spendSteps = bind(map[bucket.StepKind]int{
+	bucket.Admit: spendAdmit, bucket.Take: spendTake, bucket.Borrow: spendBorrow, bucket.Below: spendBelow, bucket.Unmoved: spendUnmoved,
+	bucket.Charge: spendCharge, bucket.Owe: spendOwe, bucket.Refund: spendRefund, bucket.Same: spendSame, bucket.Period: spendPeriod,
+	bucket.Ascribe: spendAscribe, bucket.Contain: spendContain, bucket.Regard: spendRegard, bucket.Meter: spendMeter,
+	bucket.Foresee: spendForesee, bucket.Pass: spendPass,
+})
+
+// advanceSteps are the clauses of [Advance], except those of slots.
+var advanceSteps = bind(map[bucket.StepKind]int{
+	bucket.Admit: advanceAdmit, bucket.Credit: advanceCredit, bucket.Cover: advanceCover, bucket.Fill: advanceFill, bucket.Count: advanceCount,
+	bucket.Renew: advanceRenew, bucket.Open: advanceOpen, bucket.Close: advanceClose, bucket.Seed: advanceSeed, bucket.Know: advanceKnow,
+	bucket.Ascribe: advanceAscribe, bucket.Contain: advanceContain, bucket.Foresee: advanceForebode,
+	// An item has a limit with other settings, or no longer.
+	bucket.Configure: advanceConfigure, bucket.Ration: advanceRation, bucket.Unration: advanceUnration, bucket.Sit: advanceSit,
+	bucket.Unsit: advanceUnsit, bucket.Bestow: advanceBestow, bucket.Lend: advanceLend, bucket.Revoke: advanceRevoke,
+	bucket.Soften: advanceSoften, bucket.Harden: advanceHarden, bucket.Shade: advanceShade, bucket.Unshade: advanceUnshade,
+	bucket.Schedule: advanceSchedule, bucket.Unschedule: advanceUnschedule, bucket.Drop: advanceDrop, bucket.Forget: advanceForget,
+	bucket.Release: advanceRelease, bucket.Disown: advanceDisown, bucket.Begin: advanceBegin, bucket.End: advanceEnd,
+	// What is of no single limit.
+	bucket.Edge: advanceEdge, bucket.Steady: advanceSteady, bucket.Place: advancePlace, bucket.Hold: advanceHold, bucket.Apart: advanceApart,
+	bucket.Expire: advanceExpire, bucket.Outdate: advanceOutdate, bucket.Excuse: advanceExcuse,
+	bucket.Oblige: advanceOblige, bucket.Resize: advanceShare,
+})
+
+// pick adds the clause of a step to a call. The numbers of a step come first, and its text is the last value.
+func (b *binding) pick(call *expr.Call, op *expr.Operation, s *bucket.Step) {
+	clause := b[s.Kind]
+	var values [len(s.Values) + 1]expr.Value
+	n := op.Clauses[clause].Slots
+	for i := range min(n, len(s.Values)) {
+		values[i] = expr.N(s.Values[i])
+	}
+	if s.Text != "" {
+		values[n-1] = expr.S(s.Text)
+	}
+	call.Pick(clause, s.Limit, values[:n]...)
+}
+
 // bindSpend binds a plan that leaves the refill stamp alone.
 func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 	call := Spend(p.RefilledAt, seconds(p.Now), p.At, p.Generation)
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; s.Kind {
-		case bucket.Admit:
-			call.Admit()
-		case bucket.Take:
-			call.Take(s.Limit, s.Values[0])
-		case bucket.Borrow:
-			call.Borrow(s.Limit, s.Values[0], s.Values[1], s.Values[2])
-		case bucket.Below:
-			call.Below(s.Limit, s.Values[0])
-		case bucket.Unmoved:
-			call.Unmoved(s.Values[0])
-		case bucket.Charge:
-			call.Charge(s.Limit, s.Values[0])
-		case bucket.Owe:
-			call.Owe(s.Limit, s.Values[0], s.Values[1])
-		case bucket.Same:
-			call.Same(s.Limit, s.Values[0])
-		case bucket.Ascribe:
-			call.Ascribe(s.Limit, s.Values[0])
-		case bucket.Contain:
-			call.Contain(s.Limit, s.Values[0])
-		case bucket.Period:
-			call.Period(s.Values[0])
-		case bucket.Regard:
-			call.Regard(s.Limit, s.Values[0])
-		case bucket.Meter:
-			call.Meter(s.Limit, s.Values[0], s.Values[1])
-		case bucket.Foresee:
-			call.Foresee(s.Limit, s.Values[0], s.Values[1])
-		case bucket.Pass:
-			call.Pass(s.Values[0])
 		case bucket.HoldSlots, bucket.GiveSlots:
 			bindSlots(call, s)
-		default: // bucket.Refund
-			call.Refund(s.Limit, s.Values[0], s.Values[1], s.Values[2], s.Values[3])
+		default:
+			spendSteps.pick(call.Call, &spendOperation, s)
 		}
 	}
 	return call.Bind()
@@ -287,35 +310,13 @@ func bindSlots[C slotsCall](call C, s *bucket.Step) {
 func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, error) {
 	call := Advance(p.RefilledAt, p.Now, p.ValidUntil, p.Generation)
 	for i := range p.Steps {
-		s := &p.Steps[i]
-		v := s.Values
-		switch s.Kind {
-		case bucket.Admit:
-			call.Admit()
-		case bucket.Credit:
-			call.Credit(s.Limit, v[0], v[1])
-		case bucket.Cover:
-			call.Cover(s.Limit, v[0])
-		case bucket.Fill:
-			call.Fill(s.Limit, v[0], v[1])
-		case bucket.Count:
-			call.Count(s.Limit, v[0])
-		case bucket.Renew:
-			call.Renew(s.Limit, v[0])
-		case bucket.Open:
-			call.Open(s.Limit, v[0])
-		case bucket.Close:
-			call.Close(s.Limit)
-		case bucket.Seed:
-			call.Seed(s.Limit, v[0], v[1])
-		case bucket.Know:
-			call.Know(s.Limit, v[0])
-		case bucket.Ascribe:
-			call.Ascribe(s.Limit, v[0])
-		case bucket.Contain:
-			call.Contain(s.Limit, v[0])
+		switch s := &p.Steps[i]; s.Kind {
+		case bucket.HoldSlots, bucket.GiveSlots:
+			bindSlots(call, s)
+		case bucket.Persist:
+			call.Persist(k.GSI4())
 		default:
-			k.advanceLimit(&call, s)
+			advanceSteps.pick(call.Call, &advanceOperation, s)
 		}
 	}
 	switch {
@@ -326,88 +327,6 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 		call.Repeat(repeated.ReadAt, repeated.Levels)
 	}
 	return call.Bind()
-}
-
-// advanceLimit adds the clause of a step by which an item has a limit with other settings, or no longer.
-func (k BucketKey) advanceLimit(call *AdvanceCall, s *bucket.Step) {
-	v := s.Values
-	switch s.Kind {
-	case bucket.Configure:
-		call.Configure(s.Limit, v[0], v[1], v[2])
-	case bucket.Ration:
-		call.Ration(s.Limit, v[0], v[1], s.Text)
-	case bucket.Unration:
-		call.Unration(s.Limit)
-	case bucket.Sit:
-		call.Sit(s.Limit, v[0], v[1], v[2])
-	case bucket.Unsit:
-		call.Unsit(s.Limit)
-	case bucket.Bestow:
-		call.Bestow(s.Limit, v[0])
-	case bucket.Lend:
-		call.Lend(s.Limit, v[0], v[1])
-	case bucket.Revoke:
-		call.Revoke(s.Limit)
-	case bucket.Soften:
-		call.Soften(s.Limit, v[0])
-	case bucket.Harden:
-		call.Harden(s.Limit)
-	case bucket.Shade:
-		call.Shade(s.Limit, 1)
-	case bucket.Unshade:
-		call.Unshade(s.Limit)
-	case bucket.Foresee:
-		call.Forebode(s.Limit, v[0])
-	case bucket.Schedule:
-		call.Schedule(s.Limit, s.Text)
-	case bucket.Unschedule:
-		call.Unschedule(s.Limit)
-	case bucket.Drop:
-		call.Drop(s.Limit)
-	case bucket.Forget:
-		call.Forget(s.Limit)
-	case bucket.Release:
-		call.Release(s.Limit)
-	case bucket.Disown:
-		call.Disown(s.Limit)
-	case bucket.Begin:
-		call.Begin(s.Limit, v[0])
-	case bucket.End:
-		call.End(s.Limit)
-	default:
-		k.advanceItem(call, s)
-	}
-}
-
-// advanceItem adds the clause of a step that is of no single limit.
-func (k BucketKey) advanceItem(call *AdvanceCall, s *bucket.Step) {
-	v := s.Values
-	switch s.Kind {
-	case bucket.Edge:
-		call.Edge(v[0])
-	case bucket.Steady:
-		call.Steady()
-	case bucket.Place:
-		call.Place(s.Text)
-	case bucket.Hold:
-		call.Hold(v[0])
-	case bucket.Apart:
-		call.Apart()
-	case bucket.Expire:
-		call.Expire(v[0])
-	case bucket.Persist:
-		call.Persist(k.GSI4())
-	case bucket.Outdate:
-		call.Outdate(v[0])
-	case bucket.Excuse:
-		call.Excuse(v[0])
-	case bucket.Oblige:
-		call.Oblige()
-	case bucket.HoldSlots, bucket.GiveSlots:
-		bindSlots(*call, s)
-	default: // bucket.Resize
-		call.Share(v[0], v[1])
-	}
 }
 
 // A new bucket need not be in two indexes, of its resource and of its namespace.

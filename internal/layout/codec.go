@@ -22,8 +22,8 @@ type decoder struct {
 
 // A Feature is something that other programs limit by, and this one does not.
 type Feature struct {
-	Name  string
-	Since string // version of the first program that knows it
+	Name  string `json:"name"`
+	Since string `json:"since"` // version of the first program that knows it
 }
 
 // A Refusal is an attribute of a feature that an item has.

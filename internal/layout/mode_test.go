@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -63,6 +64,16 @@ func TestModesAsk(t *testing.T) {
 		}
 		if plan.Decide(&state, config, &test.demand, now+1); plan.Kind != bucket.Advance {
 			t.Errorf("%s: when the time is over, it is planned to %v", name, plan.Kind)
+		}
+	}
+}
+
+// TestEveryStepHasAClause looks at each kind of step. A plan with another one would end in a panic.
+func TestEveryStepHasAClause(t *testing.T) {
+	byHand := []bucket.StepKind{bucket.HoldSlots, bucket.GiveSlots, bucket.Persist}
+	for kind := range bucket.StepKinds {
+		if spendSteps[kind] < 0 && advanceSteps[kind] < 0 && !slices.Contains(byHand, kind) {
+			t.Errorf("steps of kind %d have no clause, in spend or advance", kind)
 		}
 	}
 }

@@ -13,7 +13,10 @@ type Indexer interface {
 
 // IndexDifferences are the names of indexes in which a table is not as it would be created.
 type IndexDifferences struct {
-	Missing    []string // missing global indexes, which can be added
-	Local      []string // missing local indexes, which cannot be added to a table
-	Projecting []string // indexes that project other attributes, which cannot be changed
+	Missing    []string `json:"indexes_to_add"`                 // missing global indexes, which can be added
+	Local      []string `json:"local_indexes_missing"`          // missing local indexes, which cannot be added to a table
+	Projecting []string `json:"indexes_with_other_projections"` // indexes that project other attributes, which cannot be changed
 }
+
+// NoDifferences returns those of a table that is as it would be created. None of its lists is nil.
+func NoDifferences() IndexDifferences { return IndexDifferences{[]string{}, []string{}, []string{}} }

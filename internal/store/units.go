@@ -5,7 +5,8 @@ import "context"
 // Units are the capacity units that calls consumed, as far as the store tells them. DynamoDB does for each finished
 // call, but neither for a failed condition nor for a canceled transaction. Embedded stores have none.
 type Units struct {
-	Read, Write float64
+	Read  float64 `json:"read_units"`
+	Write float64 `json:"write_units"`
 }
 
 type unitsKey struct{}

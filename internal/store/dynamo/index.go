@@ -20,6 +20,7 @@ func (s *setup) CompareIndexes(ctx context.Context) (d store.IndexDifferences, e
 	if err != nil {
 		return d, err
 	}
+	d = store.NoDifferences()
 	in := s.create(s.name)
 	for i := range in.GlobalSecondaryIndexes {
 		want := &in.GlobalSecondaryIndexes[i]

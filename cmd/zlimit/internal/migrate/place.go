@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,6 +77,13 @@ func (dv *derivation) one(item expr.Item) Result { return dv.added(dv.rules.One(
 type Mix struct {
 	Namespace  string // its name
 	Bare, With store.Key
+}
+
+// MarshalJSON returns the keys as those of the item without a namespace, and those with one.
+func (x *Mix) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]string{
+		"namespace": x.Namespace, "pk": x.Bare.PK, "sk": x.Bare.SK, "with_pk": x.With.PK, "with_sk": x.With.SK,
+	})
 }
 
 // Err returns [ErrMixed] with the keys.

@@ -215,7 +215,7 @@ func TestPlanInPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, counts, err := Find(t.Context(), Config{Target: w.place})
-			if err != nil || counts[CountWritten] != p.Targets || counts[CountDeleted] == 0 || p.Delete.Write == 0 {
+			if err != nil || counts[CountWritten] != p.Targets || counts[CountDeleted] == 0 || p.InPlace.Delete.Write == 0 {
 				t.Errorf("%s: %d items written and %d deleted, %v; the plan said %d", release, counts[CountWritten], counts[CountDeleted], err, p.Targets)
 			}
 		})

@@ -16,36 +16,46 @@ import (
 
 // A Plan estimates a migration from a sample of the source.
 type Plan struct {
-	Items    int64 // items of the source: counted where Exact, else as the store estimates them
-	Bytes    int64
-	Sampled  int64 // items that were read
-	Exact    bool  // all items were read
-	Stream   bool  // the source tells its changes
-	Releases string
-	Shapes   []ShapeCount
-	Losses   []LossCount
-	Targets  int64         // items that follow
-	Copy     store.Units   // what copying takes
-	Verify   store.Units   // units of a comparison, which finishing makes at least once
-	Spent    store.Units   // units of the plan itself
-	Mix      *Mix          // why the migration is not possible with this namespace; nil where the sample shows nothing
-	Refused  *RefusedError // why the migration is not possible at all, by the sample; nil where it shows nothing
-	InPlace  bool
-	Delete   store.Units            // in place: what deleting the old items takes
-	Indexes  store.IndexDifferences // in place: indexes to be added, and indexes that cannot be
+	Releases string        `json:"releases"`
+	Exact    bool          `json:"exact"`  // all items were read
+	Stream   bool          `json:"stream"` // the source tells its changes
+	Items    int64         `json:"items"`  // items of the source: counted where Exact, else as the store estimates them
+	Bytes    int64         `json:"bytes"`
+	Sampled  int64         `json:"sampled"` // items that were read
+	Shapes   []ShapeCount  `json:"forms"`
+	Losses   []LossCount   `json:"losses"`
+	Targets  int64         `json:"items_to_write"`    // items that follow
+	Copy     store.Units   `json:"copy"`              // what copying takes
+	Verify   store.Units   `json:"verify"`            // units of a comparison, which finishing makes at least once
+	Spent    store.Units   `json:"plan"`              // units of the plan itself
+	Mix      *Mix          `json:"mixed,omitempty"`   // why the migration is not possible with this namespace; nil where the sample shows nothing
+	Refused  *RefusedError `json:"refused,omitempty"` // why the migration is not possible at all, by the sample; nil where it shows nothing
+	InPlace  *InPlace      `json:"in_place,omitempty"`
+}
+
+// InPlace is what a migration in place takes besides: what deleting the old items takes, and indexes to be added or that cannot be.
+type InPlace struct {
+	Delete store.Units `json:"delete"`
+	store.IndexDifferences
 }
 
 // A ShapeCount is a number of items of one shape.
 type ShapeCount struct {
-	Shape Shape
-	Items int64
+	Shape Shape `json:"form"`
+	Items int64 `json:"items"`
 }
 
 // A LossCount is a number of losses for one reason, with one of them.
 type LossCount struct {
-	Reason  string
-	Items   int64
-	Example store.Key
+	Reason string `json:"reason"`
+	Items  int64  `json:"items"`
+	Example
+}
+
+// An Example is the key of one of several items.
+type Example struct {
+	PK string `json:"example_pk"`
+	SK string `json:"example_sk"`
 }
 
 // Current reports whether the source has this layout already, so that no migration is needed.
@@ -66,7 +76,7 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 	if m.derivation.rules.NS == "" {
 		m.derivation.rules.NS = strings.Repeat("n", 11) // as long as an id is
 	}
-	p, counts := &Plan{InPlace: c.InPlace}, Counts{}
+	p, counts := &Plan{Shapes: []ShapeCount{}, Losses: []LossCount{}}, Counts{}
 	if p.Items, p.Bytes, err = m.calls.scanner.Estimate(ctx); err != nil {
 		return nil, err
 	}
@@ -76,12 +86,15 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 	case !errors.Is(err, ErrStream):
 		return nil, err
 	}
-	if x, ok := c.Source.(store.Indexer); ok && c.InPlace {
-		if p.Indexes, err = x.CompareIndexes(ctx); err != nil {
-			return nil, err
+	if c.InPlace {
+		p.InPlace = &InPlace{IndexDifferences: store.NoDifferences()}
+		if x, ok := c.Source.(store.Indexer); ok {
+			if p.InPlace.IndexDifferences, err = x.CompareIndexes(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
-	s := sampler{m: m, plan: p, shapes: map[Shape]int64{}, losses: map[string]*LossCount{}, counts: counts}
+	s := sampler{m: m, plan: p, refused: RefusedError{Features: []FeatureCount{}}, shapes: map[Shape]int64{}, losses: map[string]*LossCount{}, counts: counts}
 	s.mixer.mix.Namespace = c.Namespace
 	if s.mixer.id, _, err = m.calls.namespaceIn(ctx, c.Namespace, counts); err != nil {
 		return nil, err
@@ -177,8 +190,8 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) erro
 		p.Sampled++
 		size := store.Size(item)
 		s.bytes += int64(size)
-		if p.InPlace && isOld(store.KeyOf(item)) {
-			p.Delete.Write += 2*blocks(size, 1024) + wholeEntries(item)
+		if p.InPlace != nil && isOld(store.KeyOf(item)) {
+			p.InPlace.Delete.Write += 2*blocks(size, 1024) + wholeEntries(item)
 		}
 		s.shapes[ShapeOf(item)]++
 		if s.refused.add(item) {
@@ -215,7 +228,7 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) erro
 		}
 		for _, l := range r.Losses {
 			if s.losses[l.Reason] == nil {
-				s.losses[l.Reason] = &LossCount{Reason: l.Reason, Example: l.Key}
+				s.losses[l.Reason] = &LossCount{Reason: l.Reason, Example: Example(l.Key)}
 			}
 			s.losses[l.Reason].Items++
 		}
@@ -251,7 +264,9 @@ func (s *sampler) extrapolate() {
 		p.Copy.Read = s.all.copying.Read * scale
 		p.Copy.Write = s.all.copying.Write * scale
 		p.Verify.Read = s.all.reading * scale
-		p.Delete.Write *= scale
+		if p.InPlace != nil {
+			p.InPlace.Delete.Write *= scale
+		}
 		for i := range p.Shapes {
 			p.Shapes[i].Items = int64(float64(p.Shapes[i].Items) * scale)
 		}
@@ -265,10 +280,10 @@ func (s *sampler) extrapolate() {
 	p.Copy.Write += pages + 2*float64(s.m.config.Segments)     // the checkpoints, the first of each part with its entry in an index
 	p.Copy.Read += float64(p.Bytes)/8192 + pages/4             // half a unit for 4 KB, rounded up page by page
 	p.Verify.Read += float64(p.Bytes)/4096 + pages/2
-	if p.InPlace {
+	if p.InPlace != nil {
 		p.Copy.Read += float64(p.Bytes) / 4096 // the survey
-		p.Delete.Read = float64(p.Bytes)/4096 + pages/2
-		p.Delete.Write += 2 * pages
+		p.InPlace.Delete.Read = float64(p.Bytes)/4096 + pages/2
+		p.InPlace.Delete.Write += 2 * pages
 	}
 }
 
@@ -291,13 +306,17 @@ func wholeEntries(item expr.Item) (units float64) {
 func (s *sampler) writeUnits(item expr.Item) float64 {
 	size := store.Size(item)
 	units := blocks(size, 1024)
+	var differences store.IndexDifferences
+	if s.plan.InPlace != nil {
+		differences = s.plan.InPlace.IndexDifferences
+	}
 	for i := range layout.Table.Indexes {
 		x := &layout.Table.Indexes[i]
 		_, hasPK := item.Lookup(x.PK)
 		_, hasSK := item.Lookup(x.SK)
 		switch {
-		case !hasPK || !hasSK || slices.Contains(s.plan.Indexes.Local, x.Name):
-		case x.KeysOnly && !slices.Contains(s.plan.Indexes.Projecting, x.Name):
+		case !hasPK || !hasSK || slices.Contains(differences.Local, x.Name):
+		case x.KeysOnly && !slices.Contains(differences.Projecting, x.Name):
 			units++
 		default:
 			units += blocks(size, 1024)

@@ -15,17 +15,17 @@ import (
 // A RefusedError reports a source with attributes by which zae-limiter limits, and this module does not. The copy would
 // be admitted by programs that the source refuses.
 type RefusedError struct {
-	ClientMin string // the version of clients that the source asks for, where this module is older; else ""
-	Features  []FeatureCount
-	Read      int64 // items that were read
+	ClientMin string         `json:"client_min,omitempty"` // the version of clients that the source asks for, where this module is older; else ""
+	Features  []FeatureCount `json:"features"`
+	Read      int64          `json:"-"` // items that were read
 }
 
 // A FeatureCount is a number of items with attributes of one feature, with one of them.
 type FeatureCount struct {
-	Feature   *layout.Feature
-	Items     int64
-	Example   store.Key
-	Attribute string // of the example
+	*layout.Feature
+	Items     int64  `json:"items"`
+	Attribute string `json:"example_attribute"`
+	Example
 }
 
 // Error lists the findings, with numbers.
@@ -36,7 +36,7 @@ func (e *RefusedError) Error() string {
 	}
 	for _, f := range e.Features {
 		found = append(found, fmt.Sprintf("%d items with a %s of zae-limiter %s or later, such as attribute %s of PK %q, SK %q",
-			f.Items, f.Feature.Name, f.Feature.Since, f.Attribute, f.Example.PK, f.Example.SK))
+			f.Items, f.Name, f.Since, f.Attribute, f.PK, f.SK))
 	}
 	return fmt.Sprintf("the source is limited in ways that this version does not know, in %d items read: %s", e.Read, strings.Join(found, "; "))
 }
@@ -71,7 +71,7 @@ func (e *RefusedError) add(item expr.Item) bool {
 		at := slices.IndexFunc(e.Features, func(f FeatureCount) bool { return f.Feature == r.Feature })
 		if at < 0 {
 			at = len(e.Features)
-			e.Features = append(e.Features, FeatureCount{Feature: r.Feature, Example: key, Attribute: r.Attribute})
+			e.Features = append(e.Features, FeatureCount{Feature: r.Feature, Example: Example(key), Attribute: r.Attribute})
 		}
 		e.Features[at].Items++
 	}

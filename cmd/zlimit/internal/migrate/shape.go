@@ -28,6 +28,9 @@ func (s Shape) String() string {
 	return s.Record
 }
 
+// MarshalText implements [encoding.TextMarshaler].
+func (s Shape) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // The records of a source.
 const (
 	entityRecord           = "entity"

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -120,6 +121,17 @@ func (c Counts) Losses() map[string]int64 {
 		}
 	}
 	return losses
+}
+
+// MarshalJSON returns the counts with whole capacity units, and losses by their reasons.
+func (c Counts) MarshalJSON() ([]byte, error) {
+	all := map[string]any{
+		"losses": c.Losses(), CountReadUnits: float64(c[CountReadUnits]) / 1000, CountWriteUnits: float64(c[CountWriteUnits]) / 1000,
+	}
+	for _, name := range []string{CountRead, CountWritten, CountKept, CountReplaced, CountDeleted, CountChanges} {
+		all[name] = c[name]
+	}
+	return json.Marshal(all)
 }
 
 func (c Counts) lose(losses []Loss) {

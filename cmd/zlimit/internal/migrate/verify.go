@@ -14,14 +14,14 @@ import (
 
 // A Verification says how the target compares with what follows from the source.
 type Verification struct {
-	Source      int64            // items of the source
-	Items       int64            // items that follow from them
-	Extra       int64            // items of the target that follow from none
-	Differences []string         // the first of them
-	Different   int64            // items that are missing, or not as they should be
-	Losses      map[string]int64 // items and fields without a place in the target, by reason
-	Clients     string           // the version of the oldest client that obeys all of the target, and for which the source is
-	Moving      int64            // groups that changed while they were compared, and were compared again
+	Source      int64            `json:"items_read"`     // items of the source
+	Items       int64            `json:"items_compared"` // items that follow from them
+	Different   int64            `json:"different"`      // items that are missing, or not as they should be
+	Extra       int64            `json:"extra"`          // items of the target that follow from none
+	Differences []string         `json:"differences"`    // the first of them
+	Losses      map[string]int64 `json:"losses"`         // items and fields without a place in the target, by reason
+	Clients     string           `json:"-"`              // the version of the oldest client that obeys all of the target, and for which the source is
+	Moving      int64            `json:"-"`              // groups that changed while they were compared, and were compared again
 
 	childrenFrom string           // from when on the source counts what requests of children are charged to their parents
 	missing      int64            // those of the different items that are missing
@@ -53,7 +53,7 @@ type verifier struct {
 }
 
 func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
-	v := &Verification{Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
+	v := &Verification{Differences: []string{}, Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
 	v.Clients = vf.config.ClientMinVersion
 	v.addVersion(layout.VersionKey{}.Key().Join(vf.ledger.record.Before))
 	last := ""

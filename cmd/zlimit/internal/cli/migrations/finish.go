@@ -37,12 +37,12 @@ its parts have come. It costs a few read units.`,
 				return adviseMigration(err)
 			}
 			value := struct {
-				From      string     `json:"from"`
-				Phase     string     `json:"phase"`
-				StartedAt string     `json:"started_at"`
-				Running   bool       `json:"running"`
-				Counts    countsJSON `json:"counts"`
-			}{found.Source, found.Phase, found.StartedAt, found.Owner != "", countsJSONOf(counts)}
+				From      string         `json:"from"`
+				Phase     string         `json:"phase"`
+				StartedAt string         `json:"started_at"`
+				Running   bool           `json:"running"`
+				Counts    migrate.Counts `json:"counts"`
+			}{found.Source, found.Phase, found.StartedAt, found.Owner != "", counts}
 			return sh.Print(value, func(p *show.Page) {
 				p.Linef("%s from %s, since %s", found.Phase, found.Source, found.StartedAt)
 				if found.Owner != "" {
@@ -118,7 +118,7 @@ that they differ.`,
 				if err != nil {
 					return err
 				}
-				if err := sh.Print(verificationJSONOf(v), func(p *show.Page) { showVerification(p, v, from, dsn) }); err != nil || v.Exact() {
+				if err := printVerification(sh, v, func(p *show.Page) { showVerification(p, v, from, dsn) }); err != nil || v.Exact() {
 					return err
 				}
 				return shell.ErrDiffers
@@ -129,18 +129,11 @@ that they differ.`,
 	return cmd
 }
 
-type verificationJSON struct {
-	Exact       bool             `json:"exact"`
-	Source      int64            `json:"items_read"`
-	Items       int64            `json:"items_compared"`
-	Different   int64            `json:"different"`
-	Extra       int64            `json:"extra"`
-	Differences []string         `json:"differences"`
-	Losses      map[string]int64 `json:"losses"`
-}
-
-func verificationJSONOf(v *migrate.Verification) verificationJSON {
-	return verificationJSON{v.Exact(), v.Source, v.Items, v.Different, v.Extra, append([]string{}, v.Differences...), v.Losses}
+func printVerification(sh *shell.Shell, v *migrate.Verification, text func(*show.Page)) error {
+	return sh.Print(struct {
+		Exact bool `json:"exact"`
+		*migrate.Verification
+	}{v.Exact(), v}, text)
 }
 
 func showVerification(p *show.Page, v *migrate.Verification, from, dsn string) {
@@ -180,12 +173,12 @@ undone; when it is interrupted, the same command goes on with it.`,
 			return endMigration(cmd.Context(), sh, &o, ask, func(m *migrate.Migration, from, dsn string) error {
 				v, err := m.Finish(cmd.Context())
 				if v == nil && err == nil {
-					return sh.Print(countsJSONOf(m.Counts()), func(p *show.Page) { showDeleted(p, dsn) })
+					return sh.Print(m.Counts(), func(p *show.Page) { showDeleted(p, dsn) })
 				}
 				if v == nil || err != nil && !errors.Is(err, migrate.ErrDiffers) {
 					return err
 				}
-				printed := sh.Print(verificationJSONOf(v), func(p *show.Page) {
+				printed := printVerification(sh, v, func(p *show.Page) {
 					showVerification(p, v, from, dsn)
 					if err == nil {
 						if o.inPlace {

@@ -179,7 +179,7 @@ what cannot be changed there.`,
 			if err != nil {
 				return err
 			}
-			return sh.Print(planJSONOf(from, p), func(page *show.Page) { showPlan(page, from, p) })
+			return sh.Print(planResult{from, p.Current(), p}, func(page *show.Page) { showPlan(page, from, p) })
 		},
 	}
 	o.sourceFlags(cmd)
@@ -199,93 +199,11 @@ func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (from str
 	return from, plan, adviseMigration(err)
 }
 
-type (
-	planJSON struct {
-		From     string          `json:"from"`
-		Releases string          `json:"releases"`
-		Current  bool            `json:"current"`
-		Exact    bool            `json:"exact"`
-		Stream   bool            `json:"stream"`
-		Items    int64           `json:"items"`
-		Bytes    int64           `json:"bytes"`
-		Sampled  int64           `json:"sampled"`
-		Shapes   []planShapeJSON `json:"forms"`
-		Losses   []planLossJSON  `json:"losses"`
-		Targets  int64           `json:"items_to_write"`
-		Copy     unitsJSON       `json:"copy"`
-		Verify   unitsJSON       `json:"verify"`
-		Spent    unitsJSON       `json:"plan"`
-		Mix      *mixJSON        `json:"mixed,omitempty"`
-		Refused  *refusedJSON    `json:"refused,omitempty"`
-		InPlace  *inPlaceJSON    `json:"in_place,omitempty"`
-	}
-	refusedJSON struct {
-		ClientMin string        `json:"client_min,omitempty"`
-		Features  []featureJSON `json:"features"`
-	}
-	featureJSON struct {
-		Name      string `json:"name"`
-		Since     string `json:"since"`
-		Items     int64  `json:"items"`
-		Attribute string `json:"example_attribute"`
-		PK        string `json:"example_pk"`
-		SK        string `json:"example_sk"`
-	}
-	mixJSON struct {
-		Namespace string `json:"namespace"`
-		PK        string `json:"pk"`
-		SK        string `json:"sk"`
-		WithPK    string `json:"with_pk"`
-		WithSK    string `json:"with_sk"`
-	}
-	inPlaceJSON struct {
-		Delete     unitsJSON `json:"delete"`
-		Missing    []string  `json:"indexes_to_add"`
-		Local      []string  `json:"local_indexes_missing"`
-		Projecting []string  `json:"indexes_with_other_projections"`
-	}
-	planShapeJSON struct {
-		Form  string `json:"form"`
-		Items int64  `json:"items"`
-	}
-	planLossJSON struct {
-		Reason string `json:"reason"`
-		Items  int64  `json:"items"`
-		PK     string `json:"example_pk"`
-		SK     string `json:"example_sk"`
-	}
-	unitsJSON struct {
-		Read  float64 `json:"read_units"`
-		Write float64 `json:"write_units"`
-	}
-)
-
-func planJSONOf(from string, p *migrate.Plan) planJSON {
-	j := planJSON{
-		From: from, Releases: p.Releases, Current: p.Current(), Exact: p.Exact, Stream: p.Stream, Items: p.Items, Bytes: p.Bytes, Sampled: p.Sampled,
-		Shapes: []planShapeJSON{}, Losses: []planLossJSON{}, Targets: p.Targets,
-		Copy: unitsJSON(p.Copy), Verify: unitsJSON(p.Verify), Spent: unitsJSON(p.Spent),
-	}
-	if p.InPlace {
-		x := &p.Indexes
-		j.InPlace = &inPlaceJSON{unitsJSON(p.Delete), append([]string{}, x.Missing...), append([]string{}, x.Local...), append([]string{}, x.Projecting...)}
-	}
-	if x := p.Mix; x != nil {
-		j.Mix = &mixJSON{x.Namespace, x.Bare.PK, x.Bare.SK, x.With.PK, x.With.SK}
-	}
-	if x := p.Refused; x != nil {
-		j.Refused = &refusedJSON{x.ClientMin, []featureJSON{}}
-		for _, f := range x.Features {
-			j.Refused.Features = append(j.Refused.Features, featureJSON{f.Feature.Name, f.Feature.Since, f.Items, f.Attribute, f.Example.PK, f.Example.SK})
-		}
-	}
-	for _, s := range p.Shapes {
-		j.Shapes = append(j.Shapes, planShapeJSON{s.Shape.String(), s.Items})
-	}
-	for _, l := range p.Losses {
-		j.Losses = append(j.Losses, planLossJSON{l.Reason, l.Items, l.Example.PK, l.Example.SK})
-	}
-	return j
+// A planResult is a plan, as JSON.
+type planResult struct {
+	From    string `json:"from"`
+	Current bool   `json:"current"`
+	*migrate.Plan
 }
 
 func showPlan(page *show.Page, from string, p *migrate.Plan) {
@@ -306,7 +224,7 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 		rows = append(rows, []string{s.Shape.String(), show.Grouped(s.Items)})
 	}
 	page.Table([]string{"form", "items>"}, rows)
-	if p.Current() && p.InPlace {
+	if p.Current() && p.InPlace != nil {
 		page.Linef("nothing is to migrate")
 		return
 	}
@@ -314,7 +232,7 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 		page.Linef("")
 		page.Linef("not carried over, or not as it was:")
 		for _, l := range p.Losses {
-			page.Linef("  %s %s, such as PK %q, SK %q", show.Grouped(l.Items), l.Reason, l.Example.PK, l.Example.SK)
+			page.Linef("  %s %s, such as PK %q, SK %q", show.Grouped(l.Items), l.Reason, l.PK, l.SK)
 		}
 	}
 	page.Linef("")
@@ -322,11 +240,11 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 		{"copy", show.Grouped(p.Targets), units(p.Copy.Read), units(p.Copy.Write)},
 		{"compare", show.Grouped(p.Targets), units(p.Verify.Read), "0"},
 	}
-	if p.InPlace {
-		steps = append(steps, []string{"delete", show.Grouped(p.Items), units(p.Delete.Read), units(p.Delete.Write)})
+	if x := p.InPlace; x != nil {
+		steps = append(steps, []string{"delete", show.Grouped(p.Items), units(x.Delete.Read), units(x.Delete.Write)})
 	}
 	page.Table([]string{"step", "items>", "read units>", "write units>"}, steps)
-	if p.InPlace {
+	if p.InPlace != nil {
 		showInPlace(page, p)
 	}
 	if x := p.Refused; x != nil {
@@ -344,13 +262,13 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 func showInPlace(page *show.Page, p *migrate.Plan) {
 	page.Linef("")
 	page.Linef("in place: the new items come beside the old ones, which finish deletes for good")
-	if x := p.Indexes.Missing; len(x) > 0 {
+	if x := p.InPlace.Missing; len(x) > 0 {
 		page.Linef("  the run adds the global indexes %s first, one at a time, which reads the whole table for each", strings.Join(x, ", "))
 	}
-	if x := p.Indexes.Local; len(x) > 0 {
+	if x := p.InPlace.Local; len(x) > 0 {
 		page.Linef("  not in place: the reserved local indexes %s cannot be added to a table", strings.Join(x, ", "))
 	}
-	if x := p.Indexes.Projecting; len(x) > 0 {
+	if x := p.InPlace.Projecting; len(x) > 0 {
 		page.Linef("  not in place: %s keeps its projection, so that each acquire may write whole items into it again", strings.Join(x, ", "))
 	}
 	if strings.HasPrefix(p.Releases, "0.10.0") {
@@ -451,7 +369,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 		if err != nil {
 			return err
 		}
-		return sh.Print(countsJSONOf(m.Counts()), func(p *show.Page) {
+		return sh.Print(m.Counts(), func(p *show.Page) {
 			if o.inPlace {
 				p.Linef("%s has the new items beside the old ones, in step with them", dsn)
 			} else {
@@ -572,24 +490,5 @@ func showCounts(p *show.Page, c migrate.Counts) {
 func showLosses(p *show.Page, losses map[string]int64) {
 	for _, reason := range slices.Sorted(maps.Keys(losses)) {
 		p.Linef("not carried over, or not as it was: %s %s", show.Grouped(losses[reason]), reason)
-	}
-}
-
-type countsJSON struct {
-	Read       int64            `json:"read"`
-	Written    int64            `json:"written"`
-	Kept       int64            `json:"kept"`
-	Replaced   int64            `json:"replaced"`
-	Deleted    int64            `json:"deleted"`
-	Changes    int64            `json:"changes"`
-	ReadUnits  float64          `json:"read_units"`
-	WriteUnits float64          `json:"write_units"`
-	Losses     map[string]int64 `json:"losses"`
-}
-
-func countsJSONOf(c migrate.Counts) countsJSON {
-	return countsJSON{
-		c[migrate.CountRead], c[migrate.CountWritten], c[migrate.CountKept], c[migrate.CountReplaced], c[migrate.CountDeleted],
-		c[migrate.CountChanges], float64(c[migrate.CountReadUnits]) / 1000, float64(c[migrate.CountWriteUnits]) / 1000, c.Losses(),
 	}
 }
