@@ -3,6 +3,7 @@ package table
 import (
 	"context"
 	"hash/maphash"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,9 @@ import (
 // How a silent part of the store is known by its keys.
 const (
 	cellCalls   = 3             // calls of a key one after the other that are not answered, or keys of which one is not
-	nearCells   = 4             // that a key may have
+	nearCells   = 4             // that a key may have, all in one row
+	cellRows    = 256           // of cells, each of which is made with the first call of a key in it
+	rowCells    = 16            // in a row
 	cellPause   = time.Second   // between questions for silent keys, less up to a fifth
 	cellForgets = 5 * cellPause // calls that were not answered, where none came later
 )
@@ -25,8 +28,8 @@ type keyWatch struct {
 	ask   func(ctx context.Context, pk string) error // nil where no key is watched
 	intN  func(int) int
 	seed  maphash.Seed
-	cells [4096]cell
-	quiet atomic.Int64 // silent keys
+	rows  [cellRows]atomic.Pointer[cellRow] // nil where no call had a key
+	quiet atomic.Int64                      // silent keys
 
 	mu      sync.Mutex    // guards the fields below, and that keys become silent
 	asker   *time.Timer   // of the next question for a silent key
@@ -46,6 +49,9 @@ type cell struct {
 	silent atomic.Pointer[string] // the key, once a call of it is not answered; its calls are refused, unless it is alone with one
 }
 
+// A cellRow is cells of keys with the same part of their hashes.
+type cellRow [rowCells]cell
+
 // A cellKey is a partition key, hashed, and its cell, nil for calls without one.
 type cellKey struct {
 	*cell
@@ -58,9 +64,9 @@ func (k *keyWatch) cellOf(pk string) cellKey {
 		return cellKey{}
 	}
 	hash := maphash.String(k.seed, pk)
-	found := cellKey{nil, hash}
+	found, row := cellKey{nil, hash}, k.rowOf(hash)
 	for i := range uint64(nearCells) {
-		c := &k.cells[(hash+i)%uint64(len(k.cells))]
+		c := &row[(hash+i)%rowCells]
 		isFree := c.begun.Load() == 0
 		if !isFree && c.key.Load() == hash {
 			return cellKey{c, hash}
@@ -70,6 +76,31 @@ func (k *keyWatch) cellOf(pk string) cellKey {
 		}
 	}
 	return found
+}
+
+// rowOf returns the row of a hashed key.
+func (k *keyWatch) rowOf(hash uint64) *cellRow {
+	place := &k.rows[hash/rowCells%cellRows]
+	row := place.Load()
+	if row == nil {
+		place.CompareAndSwap(nil, new(cellRow))
+		row = place.Load()
+	}
+	return row
+}
+
+// used returns the cells that calls had.
+func (k *keyWatch) used() iter.Seq[*cell] {
+	return func(yield func(*cell) bool) {
+		for i := range k.rows {
+			row := k.rows[i].Load()
+			for j := 0; row != nil && j < rowCells; j++ {
+				if !yield(&row[j]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // isKnown reports whether the cell has calls of the key that are not answered.
@@ -114,8 +145,7 @@ func (k *keyWatch) arePart(silence time.Duration) bool {
 		return true
 	}
 	now, keys := k.now(), 0
-	for i := range k.cells {
-		c := &k.cells[i]
+	for c := range k.used() {
 		if first := time.Duration(c.first.Load()); first == 0 || c.begun.Load() == 0 || first < k.back {
 			continue
 		} else if past := now - first; past < silence || past > cellForgets {
@@ -183,8 +213,8 @@ func (k *keyWatch) leave() {
 func (k *keyWatch) reset() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range k.cells {
-		k.forget(&k.cells[i])
+	for c := range k.used() {
+		k.forget(c)
 	}
 }
 
@@ -214,9 +244,13 @@ func (k *keyWatch) askNext() {
 func (k *keyWatch) nextSilent() (pk string, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for range k.cells {
-		k.cursor = (k.cursor + 1) % len(k.cells)
-		if silent := k.cells[k.cursor].silent.Load(); silent != nil {
+	for range cellRows * rowCells {
+		k.cursor = (k.cursor + 1) % (cellRows * rowCells)
+		row := k.rows[k.cursor/rowCells].Load()
+		if row == nil {
+			continue
+		}
+		if silent := row[k.cursor%rowCells].silent.Load(); silent != nil {
 			apart := time.Duration(k.intN(int(cellPause/5/time.Millisecond))) * time.Millisecond // from other processes
 			k.nextAsk = k.now() + cellPause - apart
 			k.askNext()
@@ -239,9 +273,9 @@ func (k *keyWatch) askFor(pk string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.back = k.now()
-	for i := range k.cells {
-		if k.cells[i].silent.Load() != nil {
-			k.forget(&k.cells[i])
+	for c := range k.used() {
+		if c.silent.Load() != nil {
+			k.forget(c)
 		}
 	}
 }

@@ -352,10 +352,10 @@ func TestAKeyThatIsSilentAlone(t *testing.T) {
 	})
 }
 
-// TestFirstCallsOfAKeyAtOnce sends the first calls of a key by two goroutines. Both count, whichever takes the cell.
+// TestFirstCallsOfAKeyAtOnce sends the first calls of a key by two goroutines. Both count, whichever makes the row and takes the cell.
 func TestFirstCallsOfAKeyAtOnce(t *testing.T) {
-	watch := &NewBreaker(BreakerOptions{Timeout: time.Minute, Ask: func(context.Context, string) error { return nil }}).keys
 	for i := range 5000 {
+		watch := &NewBreaker(BreakerOptions{Timeout: time.Minute, Ask: func(context.Context, string) error { return nil }}).keys
 		pk := fmt.Sprint("k", i)
 		var come atomic.Int64
 		var calls sync.WaitGroup
@@ -375,7 +375,21 @@ func TestFirstCallsOfAKeyAtOnce(t *testing.T) {
 		if n := c.begun.Load(); n != 2 {
 			t.Fatalf("%d of two calls of key %d count", n, i)
 		}
-		watch.heard(c)
+	}
+}
+
+// TestCellsAreMadeByNeed asks that a breaker has cells for the keys of its calls alone.
+func TestCellsAreMadeByNeed(t *testing.T) {
+	watch := &NewBreaker(BreakerOptions{Timeout: time.Minute, Ask: func(context.Context, string) error { return nil }}).keys
+	for calls, pk := range []string{"", "a", "a"} {
+		watch.sentTo(watch.cellOf(pk), 1)
+		cells := 0
+		for range watch.used() {
+			cells++
+		}
+		if want := min(calls, 1) * rowCells; cells != want {
+			t.Errorf("after %d calls with a key there are %d cells, want %d", calls, cells, want)
+		}
 	}
 }
 
