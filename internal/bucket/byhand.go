@@ -62,14 +62,15 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 	if c.HasSessions() {
 		now = together(shards, now, c.restamp)
 	}
-	latest := c.latest(shards, now)
+	v := view{c, shards, now}
+	latest := v.latest()
 	levels, gifts, raises := make([][]Amount, len(shards)), make([][]Amount, len(shards)), make([][]raise, len(shards))
 	for i := range c.Params {
 		p := &c.Params[i]
 		full, gift := slices.Contains(by.Full, p.Name), Of(by.Gifts, p.Name)
 		raised := gift > 0 && (by.Until != 0 || p.isQuota())
 		if raised {
-			if err := c.raises(shards, p, gift, by.Until, now); err != nil {
+			if err := v.raises(p, gift, by.Until); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -181,7 +182,7 @@ func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelCh
 		}
 		change := LevelChange{Limit: p.Name, Before: full, After: full}
 		if gift > 0 && (by.Until != 0 || p.isQuota()) {
-			if err := c.raises(nil, p, gift, by.Until, now); err != nil {
+			if err := (view{c, nil, now}).raises(p, gift, by.Until); err != nil {
 				return nil, nil, err
 			}
 			part.raises = append(part.raises, raise{p.Name, gift, by.Until})

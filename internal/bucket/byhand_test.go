@@ -193,7 +193,7 @@ func (p *restoring) reset() {
 	}
 	before := map[string]int64{}
 	for i := range p.config.Params {
-		before[p.config.Params[i].Name] = p.config.whole(p.shards.images(), &p.config.Params[i], p.latest()).available()
+		before[p.config.Params[i].Name] = (view{&p.config, p.shards.images(), p.latest()}).whole(&p.config.Params[i]).available()
 	}
 	parts, changes, err := p.config.Change(images, &Hand{Full: names}, exact, 7, p.now)
 	if err != nil || len(parts) != len(images) || len(changes) != len(names) {
@@ -220,7 +220,7 @@ func (p *restoring) reset() {
 	}
 	for i := range p.config.Params {
 		params := &p.config.Params[i]
-		has := p.config.whole(p.shards.images(), params, p.latest()).available()
+		has := (view{&p.config, p.shards.images(), p.latest()}).whole(params).available()
 		switch full := slices.Contains(names, params.Name); {
 		case full && has != params.Capacity:
 			p.Fatalf("%s has %d of %d after a reset", params.Name, has, params.Capacity)
@@ -240,7 +240,7 @@ func (p *restoring) topUp() {
 		fresh = fresh && reflect.DeepEqual(images[i], it.image())
 	}
 	for i := range p.config.Params {
-		before[p.config.Params[i].Name] = p.config.whole(p.shards.images(), &p.config.Params[i], p.latest())
+		before[p.config.Params[i].Name] = (view{&p.config, p.shards.images(), p.latest()}).whole(&p.config.Params[i])
 	}
 	parts, changes, err := p.config.Change(images, &Hand{Gifts: []Amount{gift}}, exact, 7, p.now)
 	if err != nil || len(parts) != len(images) || len(changes) != 1 {
@@ -272,7 +272,7 @@ func (p *restoring) topUp() {
 		if params.Name == gift.Limit {
 			least = min(least+added, params.Capacity)
 		}
-		if has := p.config.whole(p.shards.images(), params, p.latest()).available(); fresh && has < least-slack {
+		if has := (view{&p.config, p.shards.images(), p.latest()}).whole(params).available(); fresh && has < least-slack {
 			p.Fatalf("%s has %d after %d of %s were added, want %d", params.Name, has, gift.Tokens, gift.Limit, least)
 		}
 	}
@@ -293,7 +293,7 @@ func (p *restoring) check() {
 		params := &p.config.Params[i]
 		b, at := p.whole[params.Name], p.latest()
 		b.refill(at)
-		has := p.config.whole(p.shards.images(), params, at).available()
+		has := (view{&p.config, p.shards.images(), at}).whole(params).available()
 		if excess := rat(has - 9000); excess.Cmp(b.level) > 0 { // rounding, a millitoken of each shard and step; and the refill of δ of each step
 			p.Fatalf("the shards have %d of %s, the ideal bucket %v", has, params.Name, b.level)
 		}
@@ -361,7 +361,7 @@ func TestByHandWithOtherParameters(t *testing.T) {
 		for _, change := range changes {
 			p := c.of(change.Limit)
 			slack := int64(len(shards)) * (2 + p.RefillAmount/p.RefillPeriod)
-			if has := c.whole(shards.images(), p, latest).available(); has > change.After+slack || has < change.After-slack {
+			if has := (view{&c, shards.images(), latest}).whole(p).available(); has > change.After+slack || has < change.After-slack {
 				t.Fatalf("%s has %d, and the change tells %+v", change.Limit, has, change)
 			}
 			if change.After > change.Before && change.After > old.of(change.Limit).Capacity {

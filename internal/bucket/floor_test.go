@@ -46,7 +46,7 @@ func TestFloors(t *testing.T) {
 			if s := stored.image(); s != nil {
 				states = append(states, s)
 			}
-			before, status := c.available(states, &p, &d, now), c.Statuses(nil, states, &d, now)[0]
+			before, status := (view{&c, states, now}).available(&p, &d), c.Statuses(nil, states, &d, now)[0]
 			if status.Kept != kept {
 				t.Fatalf("%q is told that it leaves %d, want %d", d.Priority, status.Kept, kept)
 			}
@@ -103,7 +103,7 @@ func TestGatherFloors(t *testing.T) {
 			states[i].Limits = []Limit{{Name: "rpm", Tokens: tokens, Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000}, {Name: WriteUnits, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000}}
 		}
 		d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, 1000).Draw(t, "amount")}}, Priority: "low"}
-		available := c.available(states, &p, &d, waitNow)
+		available := (view{&c, states, waitNow}).available(&p, &d)
 		parts, ok := c.Gather(states, &d, rapid.Bool().Draw(t, "even"), waitNow)
 		if fits := available-d.Amounts[0].Tokens >= 200; ok != fits {
 			t.Fatalf("%d of %d are given: %v, want %v", d.Amounts[0].Tokens, available, ok, fits)

@@ -31,10 +31,11 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		now = together(shards, now, c.stamp)
 		sessions = c.begins(shards, d, now)
 	}
+	v := view{c, shards, now}
 	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
 	taken := make([][]Amount, len(shards))
 	floors := make([][]Amount, len(shards)) // of callers that wait, or have a priority
-	latest, moves := c.latest(shards, now), false
+	latest, moves := v.latest(), false
 	for i := range c.Params {
 		p := &c.Params[i]
 		amount, _ := d.of(p.Name)
@@ -59,7 +60,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		deal(taken, Amount{Limit: p.Name, Tokens: amount, FromChildren: children, FromNarrower: narrower}, takes)
 		for at, take := range takes {
 			if take > 0 && d.isFloored() {
-				floor := shards[at].partOfFloor(p, take, amount, d.floor(c.granted(shards, p, now), nil, now))
+				floor := shards[at].partOfFloor(p, take, amount, d.floor(v.granted(p), nil, now))
 				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(floor, max(levels[at], take))})
 			}
 		}
@@ -283,19 +284,16 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 // Fitting returns those of several demands that fit into the tokens of all shards of a bucket, as they are taken, see [Demand.Through]; nil for
 // the others. It goes by their order: a demand fits when it does so beside the fitting ones before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Demand {
-	whole := led(shards, now)
+	v := viewOf(c, shards, now)
 	fitting := make([]*Demand, len(demands))
 	free := c.free(shards, demands)
 	available := make([]Amount, len(c.Params))
 	for i := range c.Params {
-		available[i] = Amount{Limit: c.Params[i].Name, Tokens: nothingTaken.idle(&c.Params[i], whole)}
-		if len(shards) > 0 {
-			available[i].Tokens = c.whole(shards, &c.Params[i], whole).available()
-		}
+		available[i] = Amount{Limit: c.Params[i].Name, Tokens: v.balance(&c.Params[i])}
 	}
 	for at, d := range demands {
 		d = d.through(c, func(p *Params, amount int64) bool { return Of(available, p.Name) >= amount })
-		if !c.fits(shards, d, available, free, whole) {
+		if !v.fits(d, available, free) {
 			continue
 		}
 		fitting[at] = d
@@ -312,10 +310,10 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Deman
 }
 
 // fits reports whether a demand fits into what is left of tokens and slots.
-func (c *Config) fits(shards []*State, d *Demand, available, free []Amount, now int64) bool {
-	for i := range c.Params {
-		p := &c.Params[i]
-		if _, checked := d.asks(p.Name, p.Mode); checked && d.floor(c.granted(shards, p, now), only(shards), now) > available[i].Tokens {
+func (v view) fits(d *Demand, available, free []Amount) bool {
+	for i := range v.Params {
+		p := &v.Params[i]
+		if _, checked := d.asks(p.Name, p.Mode); checked && v.floor(p, d) > available[i].Tokens {
 			return false
 		}
 	}

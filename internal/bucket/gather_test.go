@@ -63,11 +63,11 @@ func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int6
 	times := []int64{now, now + p.rule().slowest(p.Capacity)/7, now + p.rule().slowest(p.Capacity)/2}
 	told := make([]int64, len(times))
 	for i, later := range times {
-		told[i] = c.whole(shards.images(), p, later).available()
+		told[i] = (view{c, shards.images(), later}).whole(p).available()
 	}
 	bound = shards.divide(t, c, at)
 	for i, later := range times {
-		if got := c.whole(shards.images(), p, later).available(); got < told[i]-bound {
+		if got := (view{c, shards.images(), later}).whole(p).available(); got < told[i]-bound {
 			t.Fatalf("%d after %d ms as told, and %d once it is one of %d shards", told[i], later-now, got, len(*shards))
 		}
 	}
@@ -137,7 +137,7 @@ func TestSplitIsWhole(t *testing.T) {
 			}
 			d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, p.Capacity/int64(count)*2).Draw(t, "amount")}}}
 			amount := d.Amounts[0].Tokens
-			before := c.whole(shards.images(), &c.Params[0], now).available()
+			before := (view{&c, shards.images(), now}).whole(&c.Params[0]).available()
 			rounding := rat(int64(32*(step+2)) + lost) // of each shard and step, in millitokens
 			if excess := rat(before); excess.Sub(excess, whole.level).Cmp(rounding) > 0 {
 				t.Fatalf("the shards have %d, the ideal bucket %v", before, whole.level)

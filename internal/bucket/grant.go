@@ -1,7 +1,5 @@
 package bucket
 
-import "math"
-
 // An operator may grant tokens beyond the capacity, until a time. The balance rises by them, and so does what the limit can hold.
 // When the grant ends, what is above the capacity is gone, as where a window closes. The item notes that time among its edges. A
 // write that leaves the stamp alone therefore takes nothing of a past grant.
@@ -85,7 +83,7 @@ func (s *State) grantAt(name string, at int64) int64 {
 	return 0
 }
 
-// grants returns what the whole limit may hold beyond its capacity at a time: as one shard tells it, or as [Config.granted] has found it
+// grants returns what the whole limit may hold beyond its capacity at a time: as one shard tells it, or as [view.granted] has found it
 // where that is nil.
 func (p *Params) grants(s *State, at int64) (sum int64) {
 	if s == nil {
@@ -98,27 +96,7 @@ func (p *Params) grants(s *State, at int64) (sum int64) {
 	return sum
 }
 
-// granted returns the parameters of a limit with the grant that shards have together, nil for none of them.
-func (c *Config) granted(shards []*State, p *Params, now int64) *Params {
-	var sum Grant
-	for _, s := range shards {
-		l := s.find(p.Name)
-		if l == nil || l.Granted() == 0 {
-			continue
-		}
-		if g := s.chain(l, c.since(s, now), now, 0).grant; g.Granted > 0 {
-			sum = sum.plus(g)
-		}
-	}
-	if sum.Granted == 0 {
-		return p
-	}
-	with := *p
-	with.grant = sum
-	return &with
-}
-
-// capacityAt returns what the whole limit can hold at a time, with the grants of its shards where [Config.granted] has found them.
+// capacityAt returns what the whole limit can hold at a time, with the grants of its shards where [view.granted] has found them.
 func (p *Params) capacityAt(t int64) int64 { return add(p.rule().capacityAt(t), p.grant.at(t)) }
 
 // anew returns when a quota was full anew last, up to a time. While no session is open, that is the time itself.
@@ -159,26 +137,6 @@ func (s *State) crossed(l *Limit, at, mark int64) (level int64, left Grant) {
 	}
 	left = l.grant().after(l.anew(mark), l.Tokens).left(mark)
 	return add(s.share(l.Name, l.rule().capacityAt(at)), left.Granted), left
-}
-
-// raises returns an error where shards cannot have so much granted at a time, until another one: a limit has one end of grants at a time, and
-// a quota without one needs a period.
-func (c *Config) raises(shards []*State, p *Params, gift, until, now int64) error {
-	for _, s := range shards {
-		now = max(now, c.restamp(s, now))
-	}
-	switch has := c.granted(shards, p, now).grant; {
-	case until != 0 && until <= now:
-		return &EndError{Limit: p.Name, Over: true}
-	case has.Granted > 0 && has.Until != until:
-		return &EndError{Limit: p.Name, Present: has.Until}
-	case until == 0 && p.Times == nil && p.renewsAfter(shards, now) == Never:
-		return &EndError{Limit: p.Name, Missing: true}
-	case add(add(p.rule().most(), has.Granted), gift) == math.MaxInt64:
-		return &OverflowError{Amount{Limit: p.Name, Tokens: gift}}
-	default:
-		return nil
-	}
 }
 
 // holds returns what a limit of the item can hold, given how it stands at a time. A quota that is full anew then has the rest of

@@ -173,7 +173,7 @@ func TestGrantsGoAlong(t *testing.T) {
 			t.Fatalf("%d are not there", step.amount)
 		}
 		take(step.amount, parts)
-		if has := c.whole(shards.images(), &c.Params[0], now).available(); has != step.left {
+		if has := (view{&c, shards.images(), now}).whole(&c.Params[0]).available(); has != step.left {
 			t.Errorf("%d are left, want %d", has, step.left)
 		}
 		now += hour
@@ -218,7 +218,7 @@ func (p *granting) latest() int64 {
 }
 
 func (p *granting) has() int64 {
-	return p.config.whole(p.shards.images(), p.ledger.p, p.now).available()
+	return (view{&p.config, p.shards.images(), p.now}).whole(p.ledger.p).available()
 }
 
 // slack bounds the roundings of what flows in: a millitoken of each stretch, shard and step.
@@ -231,7 +231,7 @@ func (p *granting) slack() *big.Rat {
 
 // follow compares the bucket with the ledger. Items of a divided bucket have less where a part of a grant was left on one of them alone.
 func (p *granting) follow(step string) {
-	has, whole := rat(p.has()), p.config.granted(p.shards.images(), p.ledger.p, p.now).grant
+	has, whole := rat(p.has()), (view{&p.config, p.shards.images(), p.now}).granted(p.ledger.p).grant
 	over := new(big.Rat).Sub(has, p.ledger.level)
 	if over.Cmp(p.slack()) > 0 || whole.Granted > p.ledger.granted || whole.Granted > 0 && whole.Until != p.ledger.until {
 		p.Fatalf("after a %s at %d the items have %v, of which %+v are granted; the ledger has %v, %d and %d", step, p.now, has, whole, p.ledger.level, p.ledger.granted, p.ledger.until)

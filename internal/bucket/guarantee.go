@@ -132,8 +132,8 @@ func (d *Demand) Through(c *Config, shards []*State, now int64) *Demand {
 	if d.Priority == "" {
 		return d
 	}
-	now = led(shards, now)
-	return d.through(c, func(p *Params, amount int64) bool { return c.available(shards, p, d, now) >= amount })
+	v := viewOf(c, shards, now)
+	return d.through(c, func(p *Params, amount int64) bool { return v.available(p, d) >= amount })
 }
 
 // through is Through by a function that says whether a part has an amount.
@@ -247,28 +247,28 @@ func (c *Config) lost(s *State, limit string) iter.Seq[*Limit] {
 
 // combine makes the status of the rest of a divided limit that of the whole, with its parts. A demand is admitted where its own part has the
 // amount, or the rest beside the floor.
-func (c *Config) combine(status *Status, shards []*State, p *Params, d *Demand, now int64) {
+func (v view) combine(status *Status, p *Params, d *Demand) {
 	amount, checked := d.of(p.Name)
 	all, usable := status.Available, sub(status.Available, status.Kept)
-	most := sub(p.capacityAt(now), status.Kept)
-	for i := range c.Params {
-		part := &c.Params[i]
+	most := sub(p.capacityAt(v.now), status.Kept)
+	for i := range v.Params {
+		part := &v.Params[i]
 		if !isPartOf(part.Name, p.Name, "") {
 			continue
 		}
-		has := c.available(shards, part, d, now)
+		has := v.available(part, d)
 		all = add(all, has)
 		if d.Priority == "" || !isPartOf(part.Name, p.Name, d.Priority) {
 			continue
 		}
 		status.Parted = true
-		status.Own, usable, most = has, max(usable, has), max(most, part.capacityAt(now))
+		status.Own, usable, most = has, max(usable, has), max(most, part.capacityAt(v.now))
 		switch {
 		case !checked:
 		case has >= amount:
 			status.Short, status.Wait = false, 0
-		case amount <= part.capacityAt(now):
-			status.Wait = min(status.Wait, c.until(shards, part, has, func(int64) int64 { return amount }, now))
+		case amount <= part.capacityAt(v.now):
+			status.Wait = min(status.Wait, v.until(part, has, func(int64) int64 { return amount }))
 		}
 	}
 	switch status.Available = all; {

@@ -31,9 +31,9 @@ func TestGuarantees(t *testing.T) {
 				states = append(states, s)
 			}
 			common := &c.Params[0]
-			own, rest, all := int64(-1), c.available(states, common, nobody, now), int64(0)
+			own, rest, all := int64(-1), (view{&c, states, now}).available(common, nobody), int64(0)
 			for i := range c.Params {
-				has := c.available(states, &c.Params[i], nobody, now)
+				has := (view{&c, states, now}).available(&c.Params[i], nobody)
 				if all += has; isPartOf(c.Params[i].Name, "rpm", asked.Priority) && asked.Priority != "" {
 					own = has
 				}

@@ -132,7 +132,7 @@ func TestSplitMixedBucket(t *testing.T) {
 		t.Fatal("the split is not applied")
 	}
 	const hour = 3600_000
-	if got := c.whole([]*State{it.state, &second}, &c.Params[0], hour).available(); got > 20_000 || got < 0 {
+	if got := (view{c, []*State{it.state, &second}, hour}).whole(&c.Params[0]).available(); got > 20_000 || got < 0 {
 		t.Errorf("both shards have %d an hour later, want at most the 20000 that were left of the full bucket", got)
 	}
 	if it.state.MergesWith(&second) {

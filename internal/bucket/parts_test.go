@@ -20,7 +20,7 @@ func TestPartsInWindows(t *testing.T) {
 		c := Config{Params: []Params{p}}
 		now := instant(random)
 		shards := fullShards(&c, 1<<random.IntN(3), now)
-		whole := rat(c.whole(shards.images(), &p, now).available())
+		whole := rat((view{&c, shards.images(), now}).whole(&p).available())
 		even := rapid.Bool().Draw(t, "even")
 		slack, early, lost := int64(1+len(shards)), int64(0), int64(0) // by splits and merges, which move stamps by a millisecond
 		for range rapid.IntRange(1, 40).Draw(t, "operations") {
@@ -45,7 +45,7 @@ func TestPartsInWindows(t *testing.T) {
 				resized++
 				at = min(at, len(shards)-1)
 			}
-			before := c.whole(shards.images(), &p, now).available()
+			before := (view{&c, shards.images(), now}).whole(&p).available()
 			off := new(big.Rat).Sub(rat(before), whole)
 			if off.Cmp(rat(slack+early)) > 0 {
 				t.Fatalf("the shards have %d, the ideal bucket %s", before, whole.FloatString(3))

@@ -82,7 +82,7 @@ func TestWaitsOfQuotasInWindows(t *testing.T) {
 			continue
 		}
 		waits++
-		has := func(at int64) bool { return c.available(shards, &c.Params[0], &d, at) >= d.Amounts[0].Tokens }
+		has := func(at int64) bool { return (view{&c, shards, at}).available(&c.Params[0], &d) >= d.Amounts[0].Tokens }
 		edges := 0
 		for at := p.Times.Next(now); at < now+status.Wait && edges < maxStretches; at = p.Times.Next(at) {
 			if edges++; has(at) {

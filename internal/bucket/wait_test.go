@@ -190,7 +190,7 @@ func TestGatherWaits(t *testing.T) {
 		d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, 1000).Draw(t, "amount")}}, Wait: wait}
 		depth := Refill(0, wait, 100, 1000)
 		parts, ok := c.Gather(states, &d, false, waitNow)
-		if covered := total+c.whole(states, &p, waitNow).level-total >= d.Amounts[0].Tokens-depth; ok && !covered {
+		if covered := total+(view{&c, states, waitNow}).whole(&p).level-total >= d.Amounts[0].Tokens-depth; ok && !covered {
 			t.Fatalf("%d of %d are given, with a depth of %d", d.Amounts[0].Tokens, total, depth)
 		}
 		if !ok {

@@ -89,7 +89,7 @@ var rules = []rule{
 	},
 	{
 		"wait 11: looks ask for the whole amount", "internal/bucket/status.go",
-		"checked && d.floor(c.granted(shards, p, now), only(shards), now) > c.available(", "checked && either(«broken», Of(d.Amounts, p.Name), d.floor(c.granted(shards, p, now), only(shards), now)) > c.available(",
+		"checked && v.floor(p, d) > v.available(", "checked && either(«broken», Of(d.Amounts, p.Name), v.floor(p, d)) > v.available(",
 		"./internal/bucket TestDebtsKeepTheirItem",
 	},
 	{

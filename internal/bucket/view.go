@@ -1,0 +1,198 @@
+package bucket
+
+import "math"
+
+// A view is a whole bucket: all its shards, as a config has them at a time. Without shards the bucket does not exist, and is full
+// therefore. Its methods write nothing.
+type view struct {
+	*Config
+	shards []*State
+	now    int64 // by which the shards are judged
+}
+
+// viewOf returns the view of shards by the clock that is furthest ahead.
+func viewOf(c *Config, shards []*State, now int64) view { return view{c, shards, led(shards, now)} }
+
+// available returns the balance of a limit, with the held tokens of a demand.
+func (v view) available(p *Params, d *Demand) int64 {
+	available := v.balance(p)
+	if held := Of(d.rest().held, p.Name); held > 0 && len(v.shards) > 0 {
+		return min(add(available, held), max(available, p.capacityAt(v.now)))
+	}
+	return available
+}
+
+// balance returns the balance of a limit.
+func (v view) balance(p *Params) int64 {
+	if len(v.shards) == 0 {
+		return nothingTaken.idle(p, v.now)
+	}
+	return v.whole(p).available()
+}
+
+// floor returns the balance that a demand asks for.
+func (v view) floor(p *Params, d *Demand) int64 { return d.floor(v.granted(p), only(v.shards), v.now) }
+
+// whole returns where a limit stands in all shards together. Refill that a full shard could not hold before the latest
+// refill stamp is lost. The images do not tell whether the others had room then. From then on nothing was taken, as far
+// as the images tell. The unsplit bucket would have kept the refill as long as any shard has room.
+func (v view) whole(p *Params) (sum standing) {
+	latest, spare := v.latest(), spareOf(v.shards, p)
+	for _, s := range v.shards {
+		sum = sum.plus(v.standing(s, p, latest, v.now, spare))
+	}
+	return sum
+}
+
+// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp.
+func (v view) latest() int64 {
+	latest := int64(math.MinInt64)
+	for _, s := range v.shards {
+		latest = max(latest, v.since(s, v.now))
+	}
+	return latest
+}
+
+// granted returns the parameters of a limit with the grant that the shards have together, nil for none of them.
+func (v view) granted(p *Params) *Params {
+	var sum Grant
+	for _, s := range v.shards {
+		l := s.find(p.Name)
+		if l == nil || l.Granted() == 0 {
+			continue
+		}
+		if g := s.chain(l, v.since(s, v.now), v.now, 0).grant; g.Granted > 0 {
+			sum = sum.plus(g)
+		}
+	}
+	if sum.Granted == 0 {
+		return p
+	}
+	with := *p
+	with.grant = sum
+	return &with
+}
+
+// raises returns an error where the bucket cannot have so much granted until a time: a limit has one end of grants at a time, and
+// a quota without one needs a period.
+func (v view) raises(p *Params, gift, until int64) error {
+	for _, s := range v.shards {
+		v.now = max(v.now, v.restamp(s, v.now))
+	}
+	switch has := v.granted(p).grant; {
+	case until != 0 && until <= v.now:
+		return &EndError{Limit: p.Name, Over: true}
+	case has.Granted > 0 && has.Until != until:
+		return &EndError{Limit: p.Name, Present: has.Until}
+	case until == 0 && p.Times == nil && p.renewsAfter(v.shards, v.now) == Never:
+		return &EndError{Limit: p.Name, Missing: true}
+	case add(add(p.rule().most(), has.Granted), gift) == math.MaxInt64:
+		return &OverflowError{Amount{Limit: p.Name, Tokens: gift}}
+	default:
+		return nil
+	}
+}
+
+// inflow returns what flows into a limit until a later time, at the configured rate. The shares of
+// the rate add up to it, but each is rounded down by itself. A fast clock may have set the latest refill stamp. Until
+// that stamp, a shard keeps no more than it has room for.
+func (v view) inflow(p *Params, at int64) (sum uint64) {
+	if len(v.shards) == 0 { // of a missing bucket, perhaps cut off by a window a short time ago
+		if p.Times == nil {
+			return p.rule().over(nil, p.Name, v.now, at)
+		}
+		if p.Times.Between(v.now, at) {
+			return uint64(p.rule().most())
+		}
+		return 0
+	}
+	more := func(tokens uint64) { sum = plus(sum, tokens) }
+	latest := max(v.now, v.latest())
+	for _, s := range v.shards {
+		r := p.rule()
+		from := max(v.now, v.since(s, v.now))
+		if from < latest {
+			early := r.over(s, p.Name, from, max(from, min(at, latest)))
+			more(min(early, uint64(v.standing(s, p, latest, v.now, 0).room)))
+			from = latest
+		}
+		more(r.over(s, p.Name, from, max(at, from)))
+	}
+	return sum
+}
+
+// until returns the time, in milliseconds, until shards with too little of a limit have enough, if nothing else
+// happens. That is a function of the capacity. It goes from window to window, since the end of a window may lower the
+// capacity.
+func (v view) until(p *Params, available int64, needs func(capacity int64) int64) int64 {
+	if p.isQuota() {
+		return v.untilAnew(p, needs)
+	}
+	r, now := p.rule(), v.now
+	for range maxStretches {
+		is, _, end := r.at(v.now)
+		tokens, most := needs(is.capacity), add(is.capacity, p.grant.at(v.now))
+		if p.grant.at(v.now) > 0 {
+			end = min(end, p.grant.Until)
+		}
+		if available = min(available, most); v.now > now && available >= tokens {
+			return v.now - now
+		}
+		if tokens <= most {
+			wait := timeUntil(func(wait int64) bool {
+				return raised(available, v.inflow(p, min(add(v.now, wait), end))) >= tokens
+			})
+			if wait < sub(end, v.now) {
+				return v.now - now + wait
+			}
+		}
+		switch {
+		case end == Never && tokens <= most && is.refill > 0:
+			return Never - 1 // longer than can be told, and not for ever
+		case end == Never:
+			return Never
+		}
+		available = min(raised(available, v.inflow(p, end)), most)
+		v.now = end
+	}
+	if !r.mayReach(needs, min(available, r.capacityAt(v.now))) {
+		return Never
+	}
+	return v.now - now
+}
+
+// untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then. While no session is open, a
+// session quota is full at whatever capacity holds.
+func (v view) untilAnew(p *Params, needs func(capacity int64) int64) int64 {
+	now, r, holds, soon := v.now, p.rule(), false, 2
+	r.each(func(r rule) { holds = holds || needs(r.capacity) <= r.capacity })
+	for i := range maxStretches {
+		next := p.renewsAfter(v.shards, v.now)
+		if p.Session > 0 {
+			_, _, end := r.at(v.now)
+			next = min(next, end)
+		}
+		if next == Never {
+			return Never
+		}
+		if v.now = next; v.available(p, &Demand{}) >= needs(r.capacityAt(v.now)) {
+			return v.now - now
+		}
+		if v.now < p.grant.Until {
+			continue
+		}
+		if !holds { // it was the grant that could
+			return Never
+		}
+		if i >= soon { // all of these times may be in windows that hold too little
+			if p.Times != nil && !r.mayRenew(needs, p.Times) {
+				return Never
+			}
+			soon = maxStretches
+		}
+	}
+	if p.Times != nil && !r.mayRenew(needs, p.Times) {
+		return Never
+	}
+	return v.now - now
+}
