@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/protocol"
@@ -215,13 +216,15 @@ func undecided(unknown bool, bound time.Duration) error {
 
 // takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. Work under way when the time is
 // over goes on in the background, with the lease, which nothing else uses. So does a request that is tried while the
-// store is too slow: it is not waited for.
+// store is too slow: it is not waited for. Slots that such work takes are given back, since no caller would.
 func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, tried bool, request protocol.Request, lease *Lease) error {
 	if !l.engine.Begin() {
 		return ErrClosed
 	}
 	apart, cancel := detached(ctx, l.late.started.Add(l.late.now()+bound))
 	done := make(chan error, 1)
+	var ended atomic.Bool // by the caller that leaves, or by the work that is done
+	ended.Store(tried)
 	go func() {
 		defer l.engine.End()
 		defer cancel()
@@ -229,6 +232,9 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 		err := l.engine.Take(apart, &request, &lease.receipt)
 		if tried && isDecision(err) && l.late.now()-began <= bound {
 			l.late.decided()
+		}
+		if !ended.CompareAndSwap(false, true) && err == nil {
+			l.engine.GiveSlotsBack(ctx, &lease.receipt)
 		}
 		done <- err
 	}()
@@ -253,6 +259,10 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 		case <-timer.C:
 			if l.options.decision == 0 && l.engine.IsStrained(&request) && l.table.Refusal(ctx) == nil {
 				timer.Reset(bound)
+				continue
+			}
+			if !ended.CompareAndSwap(false, true) {
+				timer.Reset(bound) // which done comes before
 				continue
 			}
 			l.late.late()

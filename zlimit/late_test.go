@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
@@ -69,6 +70,37 @@ func TestAPartThatIsSlow(t *testing.T) {
 		}
 		if away > 5 {
 			t.Errorf("%d requests of keys that answer are not counted", away)
+		}
+	})
+}
+
+// TestSlotsThatComeTooLate has the policy decide requests for slots, and the store gives the slots later. Nobody holds them, so that they are free.
+func TestSlotsThatComeTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := []zlimit.Limit{zlimit.Slots("slots", 3), zlimit.PerDay("rpd", 100)}
+		l, s := faulttest.New(t, limits, zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+		r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"slots": 1, "rpd": 1}}
+		kept := acquire(t, l, r)
+		s.Break(faulttest.Slow(400 * time.Millisecond))
+		for range 12 { // from the ninth on no caller waits
+			lease, err := l.Acquire(t.Context(), r)
+			if err != nil || !lease.Degraded() {
+				t.Fatalf("Acquire() = %v, %v, want it to be degraded", lease, err)
+			}
+			time.Sleep(2 * time.Second)
+			if err := lease.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		s.Break(nil)
+		if held := l.Stats().SlotsHeld; held != 1 {
+			t.Errorf("%d slots are held, want that of the lease in time", held)
+		}
+		if err := kept.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if stats := l.Stats(); stats.SlotsHeld != 0 || stats.SlotsLost != 0 || stats.SlotsTaken < 2 {
+			t.Errorf("of %d slots taken %d are held and %d are lost, want none", stats.SlotsTaken, stats.SlotsHeld, stats.SlotsLost)
 		}
 	})
 }

@@ -282,9 +282,9 @@ func (le *Lease) Fence() int64 {
 // it costs nothing. Otherwise it costs one write for each charged bucket, and goes on for up to 5 seconds after the
 // context ends.
 //
-// An [*UnavailableError] whose Unknown is false, or an [*ItemError], means that at least one of the writes provably did
-// not happen. The lease then stays open for another Commit, which writes the rest. A Commit that comes while another
-// one writes waits for its end, up to 5 seconds.
+// An [*UnavailableError] whose Unknown is false, an [*ItemError] or [ErrContended] means that at least one of the writes
+// provably did not happen. The lease then stays open for another Commit, which writes the rest. A Commit that comes
+// while another one writes waits for its end, up to 5 seconds.
 func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit, leaseCommitting) }
 
 // Rollback returns all tokens and slots, drops recorded corrections, and closes the lease. It costs one write for each

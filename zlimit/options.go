@@ -248,7 +248,7 @@ func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callT
 
 // WithDecisionTimeout bounds the time in which a request is decided, with all of its reads, writes, throttles and
 // repetitions. A request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted,
-// and its calls go on in the background for up to 5 seconds. It may then be counted after all. Under [PolicyBlock] its
+// and its calls go on in the background for up to 5 seconds. It may then be counted after all, and holds no slots. Under [PolicyBlock] its
 // calls are ended. It fails with an [*UnavailableError], whose Unknown says that a write was sent. The bound holds for
 // [RateLimiter.Acquire] and [RateLimiter.Do], and not for a context that ends before.
 //

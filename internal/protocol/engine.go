@@ -197,6 +197,12 @@ func (e *Engine) Undo(ctx context.Context, r *Receipt) {
 	e.admitter.giveAllBack(ctx, r.takings)
 }
 
+// GiveSlotsBack gives back the slots of a request that was admitted too late for its caller. Its tokens stay taken. GiveSlotsBack outlives
+// the caller's context, and logs a failure.
+func (e *Engine) GiveSlotsBack(ctx context.Context, r *Receipt) {
+	e.tender.giveSlotsBack(ctx, r.Holds())
+}
+
 // Settle writes the due corrections, to every shard side by side, bounded by the context. A correction that provably
 // was not written stays due, and the next call writes it. The error joins those of all shards.
 func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.settler.settleAll(ctx, s) }

@@ -82,9 +82,9 @@ func (le *Lease) Fence() int64 {
 // Commit writes the recorded corrections, gives back slots, and closes the lease. With nothing to correct or give back
 // it costs nothing. Otherwise it costs one write for each charged bucket, and takes up to 5 seconds, at any timeout.
 //
-// An [*zlimit.UnavailableError] whose Unknown is false, or an [*zlimit.ItemError], means that at least one of the
-// writes provably did not happen. The lease then stays open for another Commit, which writes the rest. A Commit that
-// comes while another one writes waits for its end, up to 5 seconds.
+// An [*zlimit.UnavailableError] whose Unknown is false, an [*zlimit.ItemError] or [zlimit.ErrContended] means that at
+// least one of the writes provably did not happen. The lease then stays open for another Commit, which writes the rest.
+// A Commit that comes while another one writes waits for its end, up to 5 seconds.
 func (le *Lease) Commit() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()
