@@ -109,7 +109,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			},
 			"m": {
 				{Time: start.Add(12 * time.Minute), Action: zlimit.ActionEntityCreated, Details: map[string]any{"name": "m", "parent_id": nil, "cascade": false, "metadata": map[string]any{}}},
-				{Time: start.Add(13 * time.Minute), Action: zlimit.ActionEntityMoved, Details: map[string]any{"old_parent_id": nil, "parent_id": "p", "pgen": int64(1), "before": map[string]any{"parent_id": nil}}},
+				{Time: start.Add(13 * time.Minute), Action: zlimit.ActionEntityMoved, Details: map[string]any{"old_parent_id": nil, "parent_id": "p", "pgen": start.Add(13 * time.Minute).UnixMilli(), "before": map[string]any{"parent_id": nil}}},
 			},
 			zlimit.AuditResource("gpt-4"): {
 				{Time: start.Add(6 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},

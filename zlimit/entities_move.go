@@ -23,9 +23,6 @@ import (
 // has no bucket to stamp, and a process may make a bucket meanwhile. The call may be repeated, and goes on where it was interrupted. An
 // audit event tells who moved the entity, and from where.
 //
-// Moves are counted anew for an entity that was deleted and created again. A process that has read the former record less than its
-// [WithConfigTTL] ago may charge the former parent until then.
-//
 // SetParent returns [ErrEntityNotFound] for an entity or a parent without a record, and a [*ValidationError] for a broken rule. An entity
 // may not come to lie below itself. Nor may the chain above any entity become longer than 8, with the entity. A child that is created
 // below at the same time may make one longer: its requests then fail with that error. It is safe for concurrent use.
@@ -82,11 +79,12 @@ func (s *EntityService) move(ctx context.Context, id, parent string) (done bool,
 	if err != nil {
 		return false, err
 	}
-	writes, err := s.moves(&record, above)
+	generation := max(record.Generation+1, s.l.now().UnixMilli()) // higher than that of a move of a former entity of the same id
+	writes, err := s.moves(&record, above, generation)
 	if err != nil {
 		return false, err
 	}
-	changed := auditEntry{action: ActionEntityMoved, entity: id, details: movedDetails(record.Parent, parent, record.Generation+1)}
+	changed := auditEntry{action: ActionEntityMoved, entity: id, details: movedDetails(record.Parent, parent, generation)}
 	if writes, err = by.with(changed, writes...); err != nil {
 		return false, err
 	}
@@ -98,8 +96,7 @@ func (s *EntityService) move(ctx context.Context, id, parent string) (done bool,
 	if err != nil || results == nil || !table.Applied(results) {
 		return false, err // what was not there any more, the next try tells
 	}
-	record.Parent = parent
-	record.Generation++
+	record.Parent, record.Generation = parent, generation
 	s.l.cache.learn(key, &cachedLevel{lineage: record.Lineage()}, epoch)
 	return true, nil
 }
@@ -204,9 +201,9 @@ func (s *EntityService) below(ctx context.Context, id string) (children []string
 
 // moves returns the writes that move an entity below others, the nearest one first. They ask that none of these was moved since it was
 // read. So two moves at once make no circle.
-func (s *EntityService) moves(record *layout.Entity, above []layout.Entity) ([]store.Write, error) {
+func (s *EntityService) moves(record *layout.Entity, above []layout.Entity, generation int64) ([]store.Write, error) {
 	ns, id := s.l.ns.id(), record.Key.Entity
-	call := layout.MoveEntity(record.Generation, record.Generation+1, 1)
+	call := layout.MoveEntity(record.Generation, generation, 1)
 	if record.CreatedAt != "" {
 		call.Since(record.CreatedAt)
 	}

@@ -53,7 +53,7 @@ func TestSetParent(t *testing.T) {
 		c := newClock()
 		l, other := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithPrincipal("alice")), newLimiter(t, s, zlimit.WithClock(c.now))
 		newChains(t, l, []string{"one", "key-1"}, []string{"two"})
-		before := acquire(t, other, ask(zlimit.Amounts{"rpd": 10}))
+		before, at := acquire(t, other, ask(zlimit.Amounts{"rpd": 10})), c.now().UnixMilli()
 		report, err := l.Entities.SetParent(ctx, "key-1", "two")
 		if err != nil || report.Buckets != 1 || !report.Everywhere.After(c.now()) {
 			t.Fatalf("SetParent() = %+v, %v", report, err)
@@ -95,7 +95,7 @@ func TestSetParent(t *testing.T) {
 			t.Errorf("the new parent is deleted: %v", err)
 		}
 		found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l)))
-		if err != nil || found.Lineage() != (layout.Lineage{Cascade: true, Parent: "two", Generation: 1, Incarnation: layout.FormatTime(moved.CreatedAt)}) {
+		if err != nil || found.Lineage() != (layout.Lineage{Cascade: true, Parent: "two", Generation: at, Incarnation: layout.FormatTime(moved.CreatedAt)}) {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil {
@@ -108,7 +108,7 @@ func TestSetParent(t *testing.T) {
 		if got, want := fmt.Sprint(used(t, l, "key-1", "two")), "[18 7]"; got != want {
 			t.Errorf("consumed are %s without a parent, want %s", got, want)
 		}
-		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "" || found.Cascade || found.Moved != 2 {
+		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "" || found.Cascade || found.Moved != at+1 {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 		moved.Name, moved.ParentID, moved.Version = "Key", "", 2
@@ -124,7 +124,7 @@ func TestSetParent(t *testing.T) {
 				told = append(told, fmt.Sprintf("%v %v %v %v %v", e.Principal, e.Details["old_parent_id"], e.Details["parent_id"], e.Details["pgen"], e.Details["before"]))
 			}
 		}
-		if got, want := strings.Join(told, "; "), "alice one two 1 map[parent_id:one]; alice two <nil> 2 map[parent_id:two]"; got != want {
+		if got, want := strings.Join(told, "; "), fmt.Sprintf("alice one two %d map[parent_id:one]; alice two <nil> %d map[parent_id:two]", at, at+1); got != want {
 			t.Errorf("the audit tells %v, want %s", got, want)
 		}
 	})
@@ -150,6 +150,35 @@ func TestMovesByOthers(t *testing.T) {
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 3})) // planned from the image before
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
 	if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[17 13 4]"; got != want {
+		t.Errorf("consumed are %s, want %s", got, want)
+	}
+}
+
+// TestMovesOfAnotherLife has an entity moved as often as a former one of its id. A process with the former record in memory learns of the move
+// by the bucket nevertheless.
+func TestMovesOfAnotherLife(t *testing.T) {
+	ctx, c := context.Background(), newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	newChains(t, l, []string{"one", "key-1"}, []string{"two"})
+	move := func(to string) {
+		if _, err := l.Entities.SetParent(ctx, "key-1", to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move("two")
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 10})) // reads the record
+	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	c.sleep(10 * time.Second)
+	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "key-1", ParentID: "two", Cascade: true}); err != nil {
+		t.Fatal(err)
+	}
+	move("one")
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 3})) // makes a bucket, which the move has not stamped
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
+	if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[7 7 10]"; got != want {
 		t.Errorf("consumed are %s, want %s", got, want)
 	}
 }
@@ -269,6 +298,7 @@ func TestMovesMeetNewBuckets(t *testing.T) {
 		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 		newChains(t, l, []string{"one", "key-1"}, []string{"two"})
 		acquire(t, other, zlimit.Request{Entity: "key-1", Resource: "whisper", Consume: zlimit.Amounts{"rpd": 1}}) // reads the record
+		moved := c.now().UnixMilli()
 		report, err := l.Entities.SetParent(ctx, "key-1", "two")
 		if err != nil || report.Buckets != 1 {
 			t.Fatalf("SetParent() = %+v, %v", report, err)
@@ -289,7 +319,7 @@ func TestMovesMeetNewBuckets(t *testing.T) {
 		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil { // stamps what came into being meanwhile
 			t.Fatal(err)
 		}
-		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "two" || found.Moved != 1 {
+		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "two" || found.Moved != moved {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 	})

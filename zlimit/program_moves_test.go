@@ -16,7 +16,6 @@ import (
 type lineage struct {
 	layout.Lineage
 	ended map[string]time.Time // when a former one was last seen in the record
-	anew  time.Time            // when the entity was created again last
 }
 
 // family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A
@@ -50,7 +49,7 @@ func (w *fleet) family(entity string) (parents []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	behind := len(shards) == 0 || line.Generation == 0 || now.Sub(line.anew) <= programTTL // moves count anew then: a record of before may have as many
+	behind := len(shards) == 0 || line.Generation == 0
 	for _, s := range shards {
 		behind = behind || s.Moved != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10
 	}

@@ -308,7 +308,6 @@ func (w *fleet) step(opts []zlimit.Option) {
 			t.Fatal(err)
 		}
 		w.family(entity)
-		w.lines[entity].anew = w.clock.now()
 		w.disturb()
 	case 19, 20:
 		if entity == "alone" {

@@ -22,8 +22,8 @@ type Entity struct {
 	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
 	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
 	Version       int64     // version: changes of the entity so far; absent when there were none
-	// pgen: generation of the parent: every move to another one raises it; absent before the first one of an entity of
-	// this module
+	// pgen: generation of the parent: a move to another one raises it to the present time in milliseconds, or by 1;
+	// absent before the first one of an entity of this module
 	Generation  int64
 	Incarnation string // pinc: what tells the entity from a former one of its id; absent where created_at does
 

@@ -62,6 +62,7 @@ type tended struct {
 	leaves  []*leave       // that wait for the turn
 	running bool           // a goroutine tends them
 	changed bool           // since that goroutine looked at them last
+	late    bool           // slots were taken that are due already
 	closed  bool           // none are taken any more
 	wake    func()         // ends the sleep of the goroutine; nil while it does not sleep
 	queue   *queue[*claim] // of callers who take slots alone; nil before the first one

@@ -20,8 +20,10 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 	}
 	runs := !d.closed && (d.running || td.background.BeginTending())
 	if runs {
+		now := td.elapsed()
 		d.holds = append(d.holds, holds...)
-		d.end(td.elapsed()) // some are lost where the reply to their write took so long
+		d.end(now) // some are lost where the reply to their write took so long, and others due
+		d.late = d.late || slices.ContainsFunc(holds, func(h *Hold) bool { return h.phase == held && h.due <= now })
 		d.awake()
 	}
 	if runs && !d.running {
@@ -39,10 +41,13 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 // tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.
 func (td *tender) tend(ctx context.Context, b *Bucket) {
 	defer td.background.EndTending()
-	for {
+	for d := &b.tended; ; {
 		if td.background.open.Err() != nil {
 			td.leaveAll(ctx, b)
 			return
+		}
+		if d.isLate() { // whoever has taken them may give them back first
+			td.yieldUnlessLost(ctx, b)
 		}
 		rest, isDue, ok := td.next(b)
 		td.tellSlots(ctx, b)
@@ -55,6 +60,21 @@ func (td *tender) tend(ctx context.Context, b *Bucket) {
 			td.sleepUnlessWoken(ctx, b, rest)
 		}
 	}
+}
+
+// isLate reports whether slots that were due when they were taken are due for the first time.
+func (d *tended) isLate() (late bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	late, d.late = d.late, false
+	return late
+}
+
+// yieldUnlessLost yields to other goroutines, until a hold is lost.
+func (td *tender) yieldUnlessLost(ctx context.Context, b *Bucket) {
+	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
+	defer cancel()
+	_ = td.table.Yield(ctx)
 }
 
 // next ends the holds that are lost by now, and reports whether the process is to be heard of again. If not, it returns how long it takes until

@@ -138,9 +138,6 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 // entity without limits for a resource has no bucket to stamp, and a process may make a bucket meanwhile. The call may
 // be repeated, and goes on where it was interrupted. An audit event tells who moved the entity, and from where.
 //
-// Moves are counted anew for an entity that was deleted and created again. A process that has read the former record
-// less than its [zlimit.WithConfigTTL] ago may charge the former parent until then.
-//
 // SetParent returns [zlimit.ErrEntityNotFound] for an entity or a parent without a record, and a
 // [*zlimit.ValidationError] for a broken rule. An entity may not come to lie below itself. Nor may the chain above any
 // entity become longer than 8, with the entity. A child that is created below at the same time may make one longer: its

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 var (
@@ -193,4 +195,20 @@ func TestGrammars(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds left; %s", len(queue), progress(all, began))
+}
+
+// TestCancelBesideBackground has a caller give up while its process writes in the background. The write ends as a step of its own, since two
+// goroutines that go on at once may come to one of several states.
+func TestCancelBesideBackground(t *testing.T) {
+	gone := waitFor("c", 1, 3*time.Second)
+	gone.Cancel = true
+	p := &Program{
+		Name: "a caller gives up", Initial: Initial{Limits: map[string][]zlimit.Limit{"c": {zlimit.PerSecond("rpm", 2, zlimit.Burst(2))}}},
+		Faults: Faults{[]Fate{CancelAfter}, 1},
+		Actors: []Actor{{Process: 0, Warm: []Op{take("c", 2)}, Ops: []Op{waitFor("c", 2, 3*time.Second)}}, {Process: 1, Ops: []Op{gone}}},
+	}
+	found := inOrder(t, p, []step{{0, "updates", Done}, {1, "updates", Done}, {1, "updates", CancelAfter}, {1, "to its end", Done}})
+	if found != nil {
+		t.Error(found.in(p))
+	}
 }

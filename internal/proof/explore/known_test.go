@@ -475,7 +475,7 @@ func exploreShowing(t *testing.T, k *showing, ignored []string) (Report, Program
 }
 
 func (f *Finding) in(p *Program) string {
-	return fmt.Sprintf("%s, in %d orders: %s\n%s%s", f.Rule, f.Times, f.Text, p.String(), f.timeline())
+	return fmt.Sprintf("%s, in %d orders: %s\n%s%s", f.Rule, f.Times, f.Text, p.String(), timeline(f.log))
 }
 
 func TestKnownDefects(t *testing.T) {

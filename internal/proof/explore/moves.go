@@ -30,13 +30,14 @@ type kin struct {
 	fault   int64          // when a fault last kept a process from what is stored, epoch milliseconds
 }
 
-// A parentage is a parent of an entity from a time on. Its index in a history is its generation.
+// A parentage is a parent of an entity from a time on.
 type parentage struct {
-	parent string
-	at     int64 // when the table had it, epoch milliseconds
-	moment int   // so, among those of all operations
-	bound  int   // the number of operations that were over when the move was; 0 as long as it is not
-	by     *running
+	parent     string
+	generation int64 // by which buckets tell of it; 0 for none
+	at         int64 // when the table had it, epoch milliseconds
+	moment     int   // so, among those of all operations
+	bound      int   // the number of operations that were over when the move was; 0 as long as it is not
+	by         *running
 }
 
 func newKin(p *Program) *kin {
@@ -87,18 +88,26 @@ func (k *kin) changed(w *witness, r *running, key store.Key, item expr.Item) {
 	if len(h) == 0 || h[len(h)-1].parent == record.Parent {
 		return
 	}
-	k.history[of.Entity] = append(h, parentage{parent: record.Parent, at: time.Now().UnixMilli(), moment: w.moments, by: r})
-	if record.Generation != int64(len(h)) {
-		w.blame("moves", "move %d of %s is counted as %d", len(h), of.Entity, record.Generation)
+	now := time.Now().UnixMilli()
+	if last := k.generation(of.Entity); record.Generation < max(now, last+1) {
+		w.blame("moves", "%s is moved at %d, from generation %d to %d", of.Entity, now, last, record.Generation)
 	}
+	k.history[of.Entity] = append(h, parentage{parent: record.Parent, generation: record.Generation, at: now, moment: w.moments, by: r})
+}
+
+// generation returns that of the last parent of an entity, 0 where it was never moved.
+func (k *kin) generation(entity string) int64 {
+	h := k.history[entity]
+	return h[len(h)-1].generation
 }
 
 // copied checks the copy of the parent in a bucket that tells of moves.
 func (k *kin) copied(w *witness, entity string, item expr.Item) {
 	if h := k.history[entity]; len(h) > 1 && item != nil {
 		copied, _, err := layout.ReadBucket(item)
-		if err == nil && copied.Moved > 0 && (copied.Moved >= int64(len(h)) || h[copied.Moved].parent != copied.Parent) {
-			w.blame("moves", "an item of %s tells of move %d, and names the parent %q", entity, copied.Moved, copied.Parent)
+		isTrue := func(p parentage) bool { return p.generation == copied.Moved && p.parent == copied.Parent }
+		if err == nil && copied.Moved > 0 && !slices.ContainsFunc(h, isTrue) {
+			w.blame("moves", "an item of %s tells of generation %d, and names the parent %q", entity, copied.Moved, copied.Parent)
 		}
 	}
 }
@@ -109,10 +118,10 @@ func (k *kin) made(w *witness, changes []change) {
 		if c.next == nil || len(k.history[c.entity]) == 0 {
 			continue
 		}
-		isBehind := c.next.Moved < int64(len(k.history[c.entity])-1)
+		isBehind := c.next.Moved < k.generation(c.entity)
 		switch {
 		case c.old != nil && c.next.Moved < c.old.Moved:
-			w.blame("moves", "a write undoes move %d of %s, which the item has taken on", c.old.Moved, c.entity)
+			w.blame("moves", "a write undoes generation %d of %s, which the item has taken on", c.old.Moved, c.entity)
 		case c.old == nil && c.shard == 0 && isBehind:
 			k.behind[c.entity] = math.MaxInt
 		case c.shard == 0 && !isBehind && k.behind[c.entity] == math.MaxInt:
@@ -140,8 +149,8 @@ func (k *kin) over(w *witness, r *running) {
 				p.bound = w.done
 			}
 			for _, s := range w.shards[r.Entity] {
-				if s.Moved < int64(i) && k.behind[r.Entity] < r.since {
-					w.blame("moves", "%s: %q is done, and shard %d of %s tells of move %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved)
+				if s.Moved < p.generation && k.behind[r.Entity] < r.since {
+					w.blame("moves", "%s: %q is done, and shard %d of %s tells of generation %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved)
 				}
 			}
 			return
@@ -247,7 +256,7 @@ func (k *kin) digest() (sum uint64) {
 	for entity, h := range k.history {
 		sum += digestOf(entity, k.behind[entity])
 		for i := range h {
-			sum += digestOf(entity, i, h[i].parent, h[i].at, h[i].moment, h[i].bound, h[i].by.id())
+			sum += digestOf(entity, i, h[i].parent, h[i].generation, h[i].at, h[i].moment, h[i].bound, h[i].by.id())
 		}
 	}
 	return digestOf(sum, k.fault)

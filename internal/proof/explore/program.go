@@ -212,6 +212,9 @@ func (f Fate) String() string {
 // goesOn reports whether an operation begun goes on later, as another step.
 func (f Fate) goesOn() bool { return f == LateReply || f == Torn || f == TornBack }
 
+// cancels reports whether the caller of an operation gives up.
+func (f Fate) cancels() bool { return f == CancelFirst || f == CancelAfter }
+
 // isOutage reports whether the caller of the store sees an outage.
 func (f Fate) isOutage() bool {
 	switch f {

@@ -103,10 +103,10 @@ func (c *call) rest() time.Duration {
 	return 0
 }
 
-// endsWithin reports whether a call of the store ends by its context within a time.
+// endsWithin reports whether a call, or a goroutine that goes on, ends by its context within a time.
 func (c *call) endsWithin(d time.Duration) bool {
 	end, ok := c.ctx.Deadline()
-	return ok && c.kind != pauseCall && !c.orphan && time.Until(end) <= d
+	return ok && !c.orphan && time.Until(end) <= d
 }
 
 // may reports whether a fate may befall a call.
@@ -158,7 +158,7 @@ func (s *sched) do(c *call, f Fate) {
 	s.note(c, f, err)
 	c.port.learn(digestOf(c.digest, f, reply, err != nil, time.Now().UnixNano()))
 	switch {
-	case f.goesOn() && c.kind != drawCall:
+	case c.goesOn(f):
 		c.goOn(f, reply, err)
 		s.submit(c)
 	case !c.orphan:
@@ -166,10 +166,19 @@ func (s *sched) do(c *call, f Fate) {
 	}
 }
 
+// goesOn reports whether a call that has met its fate comes to its end as another step. So does one that outlives its caller: by the
+// answer and the caller's end together two goroutines would go on at once.
+func (c *call) goesOn(f Fate) bool {
+	return c.kind != drawCall && (f.goesOn() || f.cancels() && c.ctx.Err() == nil)
+}
+
 // goOn makes a call one that is done, or done in part, and comes to its end later.
 func (c *call) goOn(f Fate, reply uint64, err error) {
+	if f == CancelFirst {
+		return
+	}
 	c.begun, c.text = true, c.text+", to its end"
-	if f == LateReply {
+	if f == LateReply || f == CancelAfter {
 		c.apply = func(Fate) (uint64, error) { return reply, err }
 	}
 }
@@ -203,14 +212,10 @@ func (s *sched) carryOut(c *call, f Fate) (reply uint64, err error) {
 			reply, err = c.apply(Done)
 		}
 		c.op.cancel()
-		switch ended := c.ctx.Err(); {
-		case ended != nil:
+		if ended := c.ctx.Err(); ended != nil {
 			return 0, &store.Error{Op: "call", Unknown: c.kind == writeCall && !c.again, Err: ended}
-		case f == CancelAfter:
-			return reply, err
-		default: // a call that outlives the caller's context
-			return c.apply(Done)
 		}
+		return reply, err
 	case LostReply:
 		_, _ = c.apply(Done)
 	case Late:

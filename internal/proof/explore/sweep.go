@@ -141,7 +141,7 @@ func (s *Sweep) String() string {
 		fmt.Fprintf(&b, "\n%s: %d programs", rule, s.Broken[rule])
 	}
 	for _, f := range s.Smallest {
-		fmt.Fprintf(&b, "\n\n%s (%d): %s\n%s%s", f.Finding.Rule, f.Times, f.Finding.Text, f.Program.String(), f.Finding.timeline())
+		fmt.Fprintf(&b, "\n\n%s (%d): %s\n%s%s", f.Finding.Rule, f.Times, f.Finding.Text, f.Program.String(), timeline(f.Finding.log))
 	}
 	return b.String()
 }

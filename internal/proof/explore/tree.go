@@ -17,6 +17,7 @@ type node struct {
 	state   uint64
 	options []option
 	at      int
+	log     []line // of the order that came there first
 }
 
 // A Report has the results of exploring a program.
@@ -103,7 +104,8 @@ func (tr *tree) next(o *order, depth int, calls []*call) (option, bool) {
 	if depth < len(tr.path) {
 		n := &tr.path[depth]
 		if n.state != state {
-			panic(fmt.Sprintf("explore: the same path leads to another state at step %d of\n%v%v", depth, o.program, o.log))
+			panic(fmt.Sprintf("explore: the same path leads to another state at step %d of\n%v\nthe first time:\n%s\nnow:\n%s",
+				depth, o.program, timeline(n.log), timeline(o.log)))
 		}
 		return n.options[n.at], true
 	}
@@ -115,7 +117,7 @@ func (tr *tree) next(o *order, depth int, calls []*call) (option, bool) {
 	if len(options) == 0 {
 		panic(fmt.Sprintf("explore: nothing may happen next in\n%v%v", o.program, o.log))
 	}
-	tr.path = append(tr.path, node{state: state, options: options})
+	tr.path = append(tr.path, node{state: state, options: options, log: o.log})
 	return options[0], true
 }
 
@@ -131,10 +133,10 @@ func (tr *tree) advance() bool {
 	return false
 }
 
-// timeline returns the log of the order.
-func (f *Finding) timeline() string {
+// timeline returns the log of an order, a line for each call.
+func timeline(log []line) string {
 	var b strings.Builder
-	for _, l := range f.log {
+	for _, l := range log {
 		fmt.Fprintln(&b, l)
 	}
 	return b.String()
