@@ -3,11 +3,11 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
@@ -113,81 +113,23 @@ func (e *entry) enter(ctx context.Context, embedded bool) error {
 // enteringKey marks the contexts of calls by which a limiter comes to its namespace.
 type enteringKey struct{}
 
-// A waitingStore refuses calls until the namespace is known. After that it refuses calls whose keys were built before.
-type waitingStore struct {
-	store.Store
-	l *RateLimiter
-}
-
 // errAway stands for a call with a key that was made before the namespace was known.
 var errAway = &store.Error{Op: "look up the namespace", Unavailable: true, Err: errors.New("the store was unavailable when the call began")}
 
-// refuse returns the error of a call that must not be made.
-func (s waitingStore) refuse(ctx context.Context, partitions ...string) error {
-	if ctx.Value(enteringKey{}) != nil {
-		return nil
-	}
-	if s.l.ns.id() == "" {
-		return &table.NotMade{Err: *s.l.entry.cause.Load()}
-	}
-	for _, pk := range partitions {
-		if pk == "" || strings.HasPrefix(pk, "/") {
-			return &table.NotMade{Err: errAway}
+// waiting returns a store that refuses calls until the namespace is known. After that it refuses calls whose keys were built before.
+func (l *RateLimiter) waiting(s store.Store) store.Store {
+	return store.Around{Store: s, Call: func(ctx context.Context, _ string, partitions iter.Seq[string], do func(context.Context) error) error {
+		if ctx.Value(enteringKey{}) != nil {
+			return do(ctx)
 		}
-	}
-	return nil
-}
-
-// Read implements [store.Store].
-func (s waitingStore) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	for _, key := range keys {
-		if err := s.refuse(ctx, key.PK); err != nil {
-			return nil, err
+		if l.ns.id() == "" {
+			return &table.NotMade{Err: *l.entry.cause.Load()}
 		}
-	}
-	return s.Store.Read(ctx, keys, consistent)
-}
-
-// Query implements [store.Store].
-func (s waitingStore) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := s.refuse(ctx, q.PK); err != nil {
-		return store.Page{}, err
-	}
-	return s.Store.Query(ctx, q)
-}
-
-// Write implements [store.Store].
-func (s waitingStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if err := s.refuse(ctx, w.Key.PK); err != nil {
-		return store.Result{}, err
-	}
-	return s.Store.Write(ctx, w)
-}
-
-// Transact implements [store.Store].
-func (s waitingStore) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	for i := range writes {
-		if err := s.refuse(ctx, writes[i].Key.PK); err != nil {
-			return nil, err
+		for pk := range partitions {
+			if pk == "" || strings.HasPrefix(pk, "/") {
+				return &table.NotMade{Err: errAway}
+			}
 		}
-	}
-	return s.Store.Transact(ctx, writes)
-}
-
-// Delete implements [store.Store].
-func (s waitingStore) Delete(ctx context.Context, keys []store.Key) error {
-	for _, key := range keys {
-		if err := s.refuse(ctx, key.PK); err != nil {
-			return err
-		}
-	}
-	return s.Store.Delete(ctx, keys)
-}
-
-// Expire deletes expired items where the store does not do so by itself.
-func (s waitingStore) Expire(ctx context.Context, now int64) error {
-	if expirer, ok := s.Store.(store.Expirer); ok {
-		return expirer.Expire(ctx, now)
-	}
-	return nil
+		return do(ctx)
+	}}
 }

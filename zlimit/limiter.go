@@ -161,7 +161,7 @@ func start(
 	}
 	calls := s
 	if o.observer != nil {
-		calls = observedStore{s, l}
+		calls = l.observed(s)
 	}
 	tableOptions := table.Options{Timeout: o.callTimeout, Gate: c.gate, Breaker: c.breaker, IntN: o.hooks.Random, Yield: o.hooks.Yield}
 	l.table = table.New(calls, tableOptions)
@@ -183,7 +183,7 @@ func start(
 		if !l.entry.mayWait(ctx, away) {
 			return nil, publicError("look up the namespace", away)
 		}
-		l.table = table.New(waitingStore{calls, l}, tableOptions)
+		l.table = table.New(l.waiting(calls), tableOptions)
 	}
 	l.engine = protocol.New(protocol.Options{
 		Table:        l.table,

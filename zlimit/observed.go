@@ -3,11 +3,11 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -102,70 +102,15 @@ func tokensOf(amounts []bucket.Amount) []Amount {
 	return tokens
 }
 
-// An observedStore tells of each of its calls.
-type observedStore struct {
-	store.Store
-	l *RateLimiter
-}
-
-type observedCall struct {
-	l     *RateLimiter
-	op    string
-	watch stopwatch
-	units store.Units
-}
-
-// begin starts a call. It returns the context to make the call with.
-func (s observedStore) begin(ctx context.Context, op string) (context.Context, *observedCall) {
-	c := &observedCall{l: s.l, op: op, watch: s.l.watch()}
-	return store.CountUnits(ctx, &c.units), c
-}
-
-func (c *observedCall) end(ctx context.Context, err error) {
-	c.l.tell(ctx, c.watch, Event{
-		Kind: EventStore, Operation: c.op, Err: publicError(c.op, err), ReadUnits: c.units.Read, WriteUnits: c.units.Write,
-	})
-}
-
-func (s observedStore) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	counted, call := s.begin(ctx, "read")
-	items, err := s.Store.Read(counted, keys, consistent)
-	call.end(ctx, err)
-	return items, err
-}
-
-func (s observedStore) Write(ctx context.Context, write store.Write) (store.Result, error) {
-	counted, call := s.begin(ctx, "write")
-	result, err := s.Store.Write(counted, write)
-	call.end(ctx, err)
-	return result, err
-}
-
-func (s observedStore) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	counted, call := s.begin(ctx, "transact")
-	results, err := s.Store.Transact(counted, writes)
-	call.end(ctx, err)
-	return results, err
-}
-
-func (s observedStore) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	counted, call := s.begin(ctx, "query")
-	page, err := s.Store.Query(counted, q)
-	call.end(ctx, err)
-	return page, err
-}
-
-func (s observedStore) Delete(ctx context.Context, keys []store.Key) error {
-	counted, call := s.begin(ctx, "delete")
-	err := s.Store.Delete(counted, keys)
-	call.end(ctx, err)
-	return err
-}
-
-// Expire deletes expired items where the store does not do so by itself.
-func (s observedStore) Expire(ctx context.Context, now int64) error {
-	if expirer, ok := s.Store.(store.Expirer); ok {
-		return expirer.Expire(ctx, now)
-	}
-	return nil
+// observed returns a store that tells of each of its calls.
+func (l *RateLimiter) observed(s store.Store) store.Store {
+	return store.Around{Store: s, Call: func(ctx context.Context, operation string, _ iter.Seq[string], do func(context.Context) error) error {
+		var units store.Units
+		watch := l.watch()
+		err := do(store.CountUnits(ctx, &units))
+		l.tell(ctx, watch, Event{
+			Kind: EventStore, Operation: operation, Err: publicError(operation, err), ReadUnits: units.Read, WriteUnits: units.Write,
+		})
+		return err
+	}}
 }

@@ -153,14 +153,12 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 func (f *follower) apply(ctx context.Context, changes []store.Change, counts Counts) (relevant bool, err error) {
 	started := layout.ParseTime(f.m.ledger.record.StartedAt).Add(-clockMargin)
 	w := work{}
-	var last time.Time
 	for i := range changes {
 		c := &changes[i]
 		if c.At.Before(started) || !f.concerns(c) {
 			continue
 		}
 		counts[CountChanges]++
-		last = c.At
 		if f.m.derivation.adds(c.Key) {
 			w.addRemoved(c.Key)
 			continue
@@ -175,9 +173,6 @@ func (f *follower) apply(ctx context.Context, changes []store.Change, counts Cou
 	if len(w.groups)+len(w.singles) == 0 {
 		return false, nil
 	}
-	f.m.ledger.mu.Lock()
-	f.m.ledger.lag = max(0, f.m.config.Now().Sub(last))
-	f.m.ledger.mu.Unlock()
 	return true, f.m.copier.bring(ctx, w, counts)
 }
 

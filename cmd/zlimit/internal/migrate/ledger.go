@@ -24,7 +24,6 @@ type ledger struct {
 	record layout.Migration
 	beaten time.Time // when the record was last written
 	parts  map[string]*layout.MigrationPart
-	lag    time.Duration
 }
 
 // load returns the record of the migration, nil for none.
@@ -195,7 +194,7 @@ func (ld *ledger) savePart(ctx context.Context, next layout.MigrationPart, count
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
 	ld.parts[next.Key.Part] = &next
-	ld.config.Report(Progress{ld.record.Phase, ld.countsLocked(), ld.lag})
+	ld.config.Report(Progress{ld.record.Phase, ld.countsLocked()})
 	return nil
 }
 

@@ -86,7 +86,6 @@ type Rival struct {
 type Progress struct {
 	Phase  string
 	Counts Counts // of all runs
-	Lag    time.Duration
 }
 
 // Counts are numbers by name.

@@ -260,31 +260,8 @@ func settingsOf(details map[string]any) (map[string]string, bool) {
 	return all, true
 }
 
-// limitOf returns a limit as events have it; false for another form.
+// limitOf returns a limit as events have it, which is its JSON form; false for another form.
 func limitOf(v any) (l zlimit.Limit, ok bool) {
-	m, _ := v.(map[string]any)
-	name, named := m["name"].(string)
-	capacity, bounded := m["capacity"].(int64)
-	l = zlimit.Limit{Name: name, Capacity: capacity}
-	l.Windows, _ = m["windows"].(string)
-	l.Floors, _ = m["floors"].(string)
-	l.Zone, _ = m["zone"].(string)
-	mode, _ := m["mode"].(string)
-	l.Mode = zlimit.LimitMode(mode)
-	if term, slots := m["term_seconds"].(int64); slots {
-		l.Term = time.Duration(term) * time.Second
-		return l, named && bounded
-	}
-	if resets, quota := m["resets"].(string); quota {
-		l.Resets = resets
-		return l, named && bounded
-	}
-	if seconds, is := m["session_seconds"].(int64); is {
-		l.Session = time.Duration(seconds) * time.Second
-		return l, named && bounded
-	}
-	amount, refilled := m["refill_amount"].(int64)
-	seconds, periodic := m["refill_period_seconds"].(int64)
-	l.RefillAmount, l.RefillPeriod = amount, time.Duration(seconds)*time.Second
-	return l, named && bounded && refilled && periodic
+	text, err := json.Marshal(v)
+	return l, err == nil && json.Unmarshal(text, &l) == nil && l.Name != ""
 }
