@@ -189,8 +189,8 @@ func TestUnsentInOutages(t *testing.T) {
 	}
 }
 
-// TestMessagesInOutages breaks the store in the middle of streams that acquire for each message: the next message is refused
-// with UNAVAILABLE, within the time of a call, and the stream ends at both sides.
+// TestMessagesInOutages breaks the store in the middle of streams that acquire for each message. The next message is
+// refused with UNAVAILABLE, within the time of a call. The stream ends at both sides.
 func TestMessagesInOutages(t *testing.T) {
 	for _, b := range faulttest.Silent() {
 		for _, side := range []string{"server", "client"} {

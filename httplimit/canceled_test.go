@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// TestCanceledRequestsAreNoSuccess ends the contexts of requests whose clients go on to read: by the context of a server
-// that shuts down, and by middleware around the limit. The handler does not run, so the answer is no success.
+// TestCanceledRequestsAreNoSuccess ends the contexts of requests whose clients go on to read. The context is that of
+// a server that shuts down, or of middleware around the limit. The handler does not run, so the answer is no success.
 func TestCanceledRequestsAreNoSuccess(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
 	limited := httplimit.New(limiter, byKey)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") }))

@@ -21,8 +21,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// TestPhotos sends photos before the model, as the SDKs of OpenAI and Anthropic write them, to a server. The estimate is that
-// of a picture, the server reads what was sent, and the call is charged what it reports.
+// TestPhotos sends photos before the model to a server, as the SDKs of OpenAI and Anthropic write them. The estimate
+// is that of a picture. The server reads the sent body, and the call is charged the reported usage.
 func TestPhotos(t *testing.T) {
 	for _, size := range []int{500 << 10, 900 << 10, 2 << 20, 15 << 20} {
 		photo := strings.Repeat("QUJD", size/3)

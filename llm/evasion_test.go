@@ -34,7 +34,7 @@ func TestPathsThatServersReadInTwoWays(t *testing.T) {
 	}
 }
 
-// TestFormsThatAreMore reads bodies whose Content-Type says that they are forms, and of which another reader may learn of another model.
+// TestFormsThatAreMore reads bodies whose Content-Type claims a form. Another reader may find another model in them.
 func TestFormsThatAreMore(t *testing.T) {
 	part := func(model string) string {
 		return "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n" + model + "\r\n"

@@ -269,7 +269,7 @@ func TestWhatIsNotReportedIsEstimated(t *testing.T) {
 	}
 }
 
-// TestNotGzip reads what says that it is gzip and is not, and what ends too early.
+// TestNotGzip reads bodies that claim to be gzip and are not, and bodies that end too early.
 func TestNotGzip(t *testing.T) {
 	a := answers(t)[0]
 	var b bytes.Buffer

@@ -173,8 +173,7 @@ func TestAFailedRoundTripIsTriedAgain(t *testing.T) {
 	wantLeft(t, l, "after a second attempt", 49, 700)
 }
 
-// TestLearnKeepsOpenCalls: a response of which nothing else is known may be that
-// of any call.
+// TestLearnKeepsOpenCalls learns of a response without a known call. The response may be that of any open call.
 func TestLearnKeepsOpenCalls(t *testing.T) {
 	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	r := reserve(t, l, 60)

@@ -87,7 +87,7 @@ func TestEveryCallGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// TestACancelledNameIsForgotten: what was taken back leaves nothing.
+// TestACancelledNameIsForgotten checks that a cancelled reservation leaves no name.
 func TestACancelledNameIsForgotten(t *testing.T) {
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}}, nil)
 	for i := range 1000 {
@@ -129,7 +129,7 @@ func TestABurstGivesItsRingBack(t *testing.T) {
 	}
 }
 
-// TestAClockSetBackKeepsNoName: what was due in a far future is due within a day.
+// TestAClockSetBackKeepsNoName sets the clock back. A name due in a far future is due within a day.
 func TestAClockSetBackKeepsNoName(t *testing.T) {
 	now := time.Unix(2e9, 0)
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)

@@ -195,8 +195,8 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 	}
 }
 
-// TestOldNewsDoesNotReplaceNew: the response of an earlier request that arrives
-// late knows less.
+// TestOldNewsDoesNotReplaceNew has the response of an earlier request arrive late. It knows less, and replaces
+// nothing.
 func TestOldNewsDoesNotReplaceNew(t *testing.T) {
 	clk := newClock()
 	l := newLimiter(t, quota.Config{Clock: clk.Now})

@@ -157,7 +157,7 @@ func TestWaitRefusesTheImpossibleAtOnce(t *testing.T) {
 	})
 }
 
-// TestWaitersOfOtherKeysPass: a key at its limit holds up only itself.
+// TestWaitersOfOtherKeysPass checks that a key at its limit holds up only itself.
 func TestWaitersOfOtherKeysPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, DefaultKeyQuota: quota.ModelQuota{MaxRPM: 1}})

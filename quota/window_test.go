@@ -49,8 +49,8 @@ func TestIndexMatchesAMap(t *testing.T) {
 	})
 }
 
-// TestMemoryFollowsTheWindow: rings and tables shrink when their entries have aged out, been
-// cancelled, or been forgotten.
+// TestMemoryFollowsTheWindow checks that rings and tables shrink when their entries have aged out, been cancelled, or
+// been forgotten.
 func TestMemoryFollowsTheWindow(t *testing.T) {
 	ctx := t.Context()
 	now := time.Unix(1e9, 0)
@@ -119,8 +119,7 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 	}
 }
 
-// TestIdleNamesAreForgotten: names that are no longer asked for go while others
-// are in use.
+// TestIdleNamesAreForgotten checks that names go which are no longer asked for, while others are in use.
 func TestIdleNamesAreForgotten(t *testing.T) {
 	ctx := t.Context()
 	now := time.Unix(1e9, 0)
@@ -205,7 +204,7 @@ func TestAHeldLockIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestErrNoSQLite: without the engine the constructors say what to import.
+// TestErrNoSQLite calls the constructors without the engine. They name the package to import.
 func TestErrNoSQLite(t *testing.T) {
 	defer sqliteOpener.Store(sqliteOpener.Swap(nil))
 	if _, err := NewWithSQLite(t.Context(), t.TempDir()+"/x.db"); err != ErrNoSQLite { //nolint:errorlint // Returned bare.

@@ -183,8 +183,8 @@ func checkStandstill(template string) error {
 // runbook is where the description of an alarm ends.
 const runbook = " https://github.com/zlimit/zlimit-go/blob/main/docs/operations.md#"
 
-// TestRunbook holds the alarms and the sections of docs/operations.md about them together: each links to the one with
-// its name, and there is no section without an alarm. A section says what the alarm means, what to look at and what to do.
+// TestRunbook holds the alarms and their sections in docs/operations.md together. Each alarm links to the section
+// with its name, and no section lacks an alarm. A section has the meaning of the alarm, where to look and what to do.
 func TestRunbook(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {

@@ -39,8 +39,8 @@ func ofVersion(t *testing.T, s *cfn.Service, version string, at time.Time) {
 	s.Objects[key+version+".json"] = text
 }
 
-// TestWayBack deploys a version with other code, and goes back to the one before: template and code are those of before, and settings
-// stay as they are. Then the later version is deployed again.
+// TestWayBack deploys a version with other code, and goes back to the one before. Template and code are the former
+// ones, and settings stay as they are. Then the later version is deployed again.
 func TestWayBack(t *testing.T) {
 	s := cfn.NewService()
 	deploy(t, s, fresh(), stack.Hooks{})

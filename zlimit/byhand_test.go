@@ -215,8 +215,8 @@ func TestResetRefuses(t *testing.T) {
 	}
 }
 
-// TestResetOfOthers resets buckets that are disabled, whose limits requests bring, whose stored limits have changed, and whose limits
-// another program has started.
+// TestResetOfOthers resets four kinds of buckets: disabled ones, those with limits of requests, those with changed
+// stored limits, and those with limits of another program.
 func TestResetOfOthers(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
@@ -328,8 +328,8 @@ func TestTopUp(t *testing.T) {
 	})
 }
 
-// TestTopUpOfARaisedLimit raises the limit of an entity whose bucket no request has brought in line yet, and adds tokens: all of them are
-// there at once, above the former capacity too.
+// TestTopUpOfARaisedLimit raises the limit of an entity, and adds tokens before a request has brought its bucket in
+// line. All of the tokens are there at once, above the former capacity too.
 func TestTopUpOfARaisedLimit(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
@@ -402,9 +402,9 @@ func TestTopUpRefuses(t *testing.T) {
 	}
 }
 
-// TestOperationsAtOnce has two operators who do one operation at once. The second operator has seen no record, and the
-// record of the first is there when the second writes. The cases are a first try, a late try, which asks for no balances,
-// and a bucket that does not exist, where only the record tells. One of them does it, and both are told what it did.
+// TestOperationsAtOnce has two operators do one operation at once. The second operator has seen no record, and the
+// record of the first is there when the second writes. The cases are a first try, a late try without balances, and a
+// missing bucket, of which only the record tells. One of the operators does it, and both get the same answer.
 func TestOperationsAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		taken int64 // 0 for no bucket

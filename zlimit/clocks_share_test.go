@@ -12,11 +12,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestClocksShareWhatFlowsIn has four processes ask for one bucket all the time, some without a wait and some in a full
-// queue. Their clocks differ by up to half a second. Once they have met, each gets a fifth to a third. All of them
-// together get no more than flows in by the clock that is furthest ahead. They follow that clock, and do not drive each
-// other further. Nobody is passed by who came later, and no admission is earlier than in one right bucket by more than
-// that clock is ahead.
+// TestClocksShareWhatFlowsIn has four processes ask for one bucket all the time, some without a wait and some in a
+// full queue. Their clocks differ by up to half a second. Once they have met, each gets a fifth to a third. All of
+// them together get no more than flows in by the clock that is furthest ahead. They follow that clock, and do not
+// drive each other further. No caller is passed by a later one. No admission is earlier than in one right bucket,
+// beyond the lead of that clock.
 func TestClocksShareWhatFlowsIn(t *testing.T) {
 	leads := []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}
 	const most = 500 * time.Millisecond

@@ -232,8 +232,8 @@ func TestCoalescedCancellation(t *testing.T) {
 	}
 }
 
-// TestCloseWithRefunds closes the limiter while tokens of callers that gave up wait to be given back in one write: they
-// come back, since closing waits for them.
+// TestCloseWithRefunds closes the limiter while tokens of callers that gave up wait to be given back in one write.
+// The tokens come back, since closing waits for them.
 func TestCloseWithRefunds(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	late, leave := context.WithCancel(context.Background())

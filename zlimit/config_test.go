@@ -300,8 +300,8 @@ func TestConfigCache(t *testing.T) {
 	}
 }
 
-// TestTablesOfOthers reads what other implementations of the layout write: burst limits, and attributes that zlimit does
-// not know, which survive its writes.
+// TestTablesOfOthers reads items of other implementations of the layout. They have burst limits, and attributes
+// unknown to zlimit, which survive its writes.
 func TestTablesOfOthers(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

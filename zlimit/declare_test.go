@@ -16,8 +16,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestApply is the life of a declaration: a line is something that an application or an operator does, and what that
-// makes of the limits.
+// TestApply is the life of a declaration. Each line is an act of an application or an operator, with the limits that
+// follow.
 func TestApply(t *testing.T) {
 	limits := func(rpm int64) []zlimit.Limit {
 		return []zlimit.Limit{zlimit.PerMinute("tpm", 1000), zlimit.PerMinute("rpm", rpm)}

@@ -37,8 +37,8 @@ func away(t *testing.T) *down {
 	return d
 }
 
-// TestStartInAnOutage opens a limiter before its store: requests follow the failure policy, all other calls fail, and what
-// was left to do is done when the store is back.
+// TestStartInAnOutage opens a limiter before its store. Requests follow the failure policy, and all other calls fail.
+// What was left to do is done when the store is back.
 func TestStartInAnOutage(t *testing.T) {
 	for name, opts := range map[string][]zlimit.Option{
 		"": nil, "with setup": {zlimit.WithSetup()}, "with an observer": {zlimit.WithObserver(func(context.Context, zlimit.Event) {})},

@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestFaultsOfTheNetwork injects faults into the write of a known bucket. It compares what was sent, what the item says
-// and what the caller hears (I10, unknown outcomes).
+// TestFaultsOfTheNetwork injects faults into the write of a known bucket. It compares the sent request, the item and
+// the caller's answer (I10, unknown outcomes).
 func TestFaultsOfTheNetwork(t *testing.T) {
 	if enginetest.IsMean() {
 		t.Skip("it counts every call, and what becomes of it")

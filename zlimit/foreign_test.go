@@ -268,8 +268,8 @@ func TestCountOfWritesIsSeeded(t *testing.T) {
 	})
 }
 
-// TestAdvanceAsksForTheBalance has a process that takes a stamp of a minute for fresh empty the bucket, by a spend that
-// leaves the stamp alone. Another process, which asks for the present, may not advance from the balance that it saw before.
+// TestAdvanceAsksForTheBalance has one process take a stamp of a minute for fresh. It empties the bucket by a spend,
+// which leaves the stamp alone. Another process, which asks for the present, may not advance from the former balance.
 func TestAdvanceAsksForTheBalance(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
@@ -331,9 +331,9 @@ func TestRecoveryAsksForTheState(t *testing.T) {
 	}
 }
 
-// TestAttributeSetByHand gives the item of a known bucket an attribute that makes it unreadable. What is written is done all the same,
-// and once: the reply cannot be read, and says nothing against that. A call that has to read the item first writes nothing,
-// and says which attribute of which item is wrong.
+// TestAttributeSetByHand gives the item of a known bucket an attribute that makes it unreadable. A write is done all
+// the same, and once: the reply cannot be read, and is no proof of a failure. A call that has to read the item first
+// writes nothing. Its error names the item and the attribute.
 func TestAttributeSetByHand(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

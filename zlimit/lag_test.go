@@ -188,8 +188,8 @@ func TestChildrenBeforeTheIndex(t *testing.T) {
 	}
 }
 
-// TestChildrenThatOthersDelete deletes a parent whose children were deleted by a program that does not know of their
-// items under the parent's key. These go too, except that of a child that comes back meanwhile.
+// TestChildrenThatOthersDelete deletes a parent after another program has deleted its children. That program does not
+// know of their items under the parent's key. These items go too, except that of a child that comes back meanwhile.
 func TestChildrenThatOthersDelete(t *testing.T) {
 	for at := 0; ; at++ { // the call of the deletion before which a child comes back; 0 for none
 		ctx := context.Background()

@@ -357,9 +357,9 @@ func haveLimit(tb testing.TB, l *zlimit.RateLimiter, want zlimit.Limit) bool {
 	return true
 }
 
-// TestLimitsThatAreChangedBack has one process know a bucket with some limits. Another process brings the bucket in line with others,
-// and then the first limits are stored again. The first request of the process that knows those finds the item as it expects,
-// except for the limits, and brings all shards in line before it is answered.
+// TestLimitsThatAreChangedBack has one process know a bucket with some limits. Another process brings the bucket in
+// line with others, and then the first limits are stored again. The first request of the former process finds the
+// item as it expects, except for the limits. That request brings all shards in line before it is answered.
 func TestLimitsThatAreChangedBack(t *testing.T) {
 	slow, fast := zlimit.PerHour("rpm", 10_000), zlimit.PerSecond("rpm", 10_000)
 	for _, splits := range []int{0, 2} {

@@ -280,8 +280,8 @@ func TestSettlingLists(t *testing.T) {
 	})
 }
 
-// TestThrottledEntries throttles the first two entries of an index: the entries wait longer for each other, requests do not, and a
-// bucket that was not entered is when it is refilled.
+// TestThrottledEntries throttles the first two entries of an index. The entries wait longer for each other, and
+// requests do not wait longer. A bucket without an entry is entered at its refill.
 func TestThrottledEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newListing(t)
@@ -453,8 +453,8 @@ func TestPurgeLeavesWhatExpires(t *testing.T) {
 	})
 }
 
-// TestIndexOfTheNamespace has the index of a namespace list the buckets that do not expire, from their creation on or from when
-// they expire no more, and no others. A purge finds all.
+// TestIndexOfTheNamespace has the index of a namespace list the buckets that do not expire, and no others. They are
+// listed from their creation on, or from when they expire no more. A purge finds all.
 func TestIndexOfTheNamespace(t *testing.T) {
 	test := func(t *testing.T, s zlimit.Store) {
 		ctx := t.Context()

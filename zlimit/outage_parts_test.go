@@ -92,8 +92,8 @@ func TestASilentPart(t *testing.T) {
 	}
 }
 
-// TestASilentLevel swallows the calls of the bucket of an entity, or of its parent. Once that is noticed, requests are decided at once,
-// and take nothing of the level that answers, which they would have to give back.
+// TestASilentLevel swallows the calls of the bucket of an entity, or of its parent. Once that is noticed, requests
+// are decided at once. They take nothing of the answering level, to which they would have to give it back.
 func TestASilentLevel(t *testing.T) {
 	for _, silent := range []string{"key", "team"} {
 		t.Run(silent, func(t *testing.T) {
@@ -142,8 +142,9 @@ func TestASilentLevel(t *testing.T) {
 	}
 }
 
-// TestASilentLeader swallows the writes and the consistent reads of half of the keys, as where the leader of a partition is gone, and
-// serves the other reads. Requests of the keys follow the policy at once, until the leader is back: the other replicas do not count.
+// TestASilentLeader swallows the writes and the consistent reads of half of the keys, and serves the other reads.
+// That is a partition without its leader. Requests of the keys follow the policy at once, until the leader is back:
+// the other replicas do not count.
 func TestASilentLeader(t *testing.T) {
 	isSilent := func(entity string) bool { return entity[len(entity)-1]%2 == 0 }
 	fault := func(ctx context.Context, pk string, write bool) error {

@@ -285,8 +285,8 @@ func TestStoresThatComeBack(t *testing.T) {
 	}
 }
 
-// TestABusyBucketWhileAway asks for one bucket, whose requests wait for the writes of others that are not answered. One call of a
-// crowded bucket is under way at a time, so it takes a little longer until the store is known to be away. None waits then.
+// TestABusyBucketWhileAway asks for one bucket, whose requests wait for unanswered writes of others. One call of a
+// crowded bucket is under way at a time, so the outage takes a little longer to be known. No request waits then.
 func TestABusyBucketWhileAway(t *testing.T) {
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 		inOutage(t, 1000, 1, unanswered, policy, func(l *load, _ *distant, _ [3]int64, _ *faulttest.Log) {

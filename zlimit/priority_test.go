@@ -13,7 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestPriority has requests of two priorities ask for a stored limit with a floor for one of them, and for a quota of a parent with another.
+// TestPriority has requests of two priorities ask for a stored limit with a floor for one of them. They ask for a
+// quota of a parent, too, with another floor.
 func TestPriority(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

@@ -158,8 +158,8 @@ func TestNamesThatAreUsedOnce(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTheItem compares what a process learns of an entity from the item of its bucket with what the store has: limits of both
-// levels, the failure policy, and the parent.
+// TestLimitsOfTheItem compares two views of an entity: the item of its bucket, and the store. Both have the limits of
+// both levels, the failure policy, and the parent.
 func TestLimitsOfTheItem(t *testing.T) {
 	cases := map[string]func(t *testing.T, l *zlimit.RateLimiter){
 		"nothing": func(*testing.T, *zlimit.RateLimiter) {},

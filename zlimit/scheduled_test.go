@@ -159,9 +159,9 @@ func (s scene) buckets(tb testing.TB, l *zlimit.RateLimiter, at int64, loose boo
 	return told
 }
 
-// TestScheduledVectors makes the calls of zae-limiter 0.17.0 that concern times and operators: schedules, calendar quotas, sessions, resets,
-// top-ups up to the capacity, and what is disabled. A limiter makes each of them on the items as they were before. It answers as zae-limiter
-// did, and leaves of each bucket what zae-limiter left.
+// TestScheduledVectors makes the calls of zae-limiter 0.17.0 about times and operators. They are schedules, calendar
+// quotas, sessions, resets, top-ups up to the capacity, and disabled levels. A limiter makes each of them on the
+// items as they were before. Its answer, and the bucket afterwards, are those of zae-limiter.
 func TestScheduledVectors(t *testing.T) {
 	groups, made := loadVectors(t), map[string]int{}
 	for group, calls := range scheduledCalls {

@@ -459,8 +459,8 @@ func TestThrottlesDivide(t *testing.T) {
 	}
 }
 
-// TestThrottlesOfExhaustedBuckets throttles the writes of a key whose bucket can admit no more than one key bears: it is not
-// split, since more shards would only take more reads.
+// TestThrottlesOfExhaustedBuckets throttles the writes of a key whose bucket can admit no more than one key bears.
+// The bucket is not split, since more shards would only take more reads.
 func TestThrottlesOfExhaustedBuckets(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())

@@ -229,8 +229,9 @@ func TestTopUpTellsShares(t *testing.T) {
 	})
 }
 
-// TestSplitWhileLimitsChange has a bucket be split just before the write that brings it in line with new limits. The request that found the
-// former ones brings both shards in line: one that nobody draws would have the former rate for ever.
+// TestSplitWhileLimitsChange has a bucket be split just before the write that brings it in line with new limits. The
+// request that found the former limits brings both shards in line. A shard that no request draws would have the
+// former rate for ever.
 func TestSplitWhileLimitsChange(t *testing.T) {
 	w := &shareLedger{Store: store.Of(newMemory(t)), clock: newClock()}
 	l := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(w.clock.now))

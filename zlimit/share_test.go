@@ -127,8 +127,9 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestSharesThatFill has a process know a share as empty to which another one gives back. Its next requests take of the share all the same,
-// alone and together, by an old stamp and by a new one, so that the others have their part.
+// TestSharesThatFill has a process know a share as empty, to which another one gives back. Its next requests take of
+// the share all the same. They do so alone and together, by an old stamp and by a new one, so that the others have
+// their part.
 func TestSharesThatFill(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, limit := range []zlimit.Limit{zlimit.PerDay("rpd", 100), zlimit.PerHour("rpd", 100)} {
@@ -439,8 +440,8 @@ func TestBadShares(t *testing.T) {
 	}
 }
 
-// TestShareWaits has callers of four processes wait for their share, a tenth of a limit of 20 a second, beside others who leave nothing of the
-// rest. They are admitted at the rate of the share.
+// TestShareWaits has callers of four processes wait for their share, a tenth of a limit of 20 a second. Others leave
+// nothing of the rest. The callers are admitted at the rate of the share.
 func TestShareWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seconds, callers = 30, 5 // in each process

@@ -177,8 +177,8 @@ func (s *scattered) Read(ctx context.Context, keys []store.Key, consistent bool)
 	return items, nil
 }
 
-// TestShardsMoveWhileTheyAreRead splits a shard or merges two while the shards of a bucket are read in some order: what the bucket
-// has all the time is admitted.
+// TestShardsMoveWhileTheyAreRead splits a shard or merges two while the shards of a bucket are read in some order.
+// The constant content of the bucket is admitted.
 func TestShardsMoveWhileTheyAreRead(t *testing.T) {
 	resizes := map[string]func(context.Context, *zlimit.RateLimiter, *bucket.State) error{"split": splitShard, "merged": mergeShard}
 	for name, resize := range resizes {

@@ -82,8 +82,8 @@ func TestDisable(t *testing.T) {
 	})
 }
 
-// TestStampsBind stamps buckets that another process knows. What it has planned from the image before does not hold: neither a spend nor an
-// advance, whether the bucket was disabled, enabled again, or is gone.
+// TestStampsBind stamps buckets that another process knows. Its plans from the former image fail, a spend and an
+// advance alike. The bucket was disabled, enabled again, or is gone.
 func TestStampsBind(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
@@ -276,8 +276,9 @@ func TestStampedLimitsBind(t *testing.T) {
 	}
 }
 
-// TestDeletionAsksForTheSwitch has another program disable a level just before the level would be deleted. A level that said nothing of
-// requests keeps what that program has said. One that an operator leaves to wider levels goes, and its event tells what it said last.
+// TestDeletionAsksForTheSwitch has another program disable a level just before the level would be deleted. A level
+// without a switch of its own keeps the word of that program. A level left to wider levels by an operator goes, and
+// its event has its last switch.
 func TestDeletionAsksForTheSwitch(t *testing.T) {
 	ctx := context.Background()
 	at := zlimit.Level{Resource: "gpt-4"}

@@ -88,11 +88,11 @@ func (u *turmoil) resize(ctx context.Context) error {
 	return err
 }
 
-// TestTurmoil runs several processes on buckets as TestHistories does. Meanwhile the shards of one are split and merged
-// all the time, its capacity changes, and processes are killed in the middle of their calls and followed by others. In the
-// end the balance is, to the millitoken, the first balance plus the refill less the consumption that its items counted.
-// Without killed processes, the count equals the sum of all that callers consumed, and each caller can take what the
-// bucket reports (I1, I2, I7, I8, I9).
+// TestTurmoil runs several processes on buckets as TestHistories does. Meanwhile the shards of one are split and
+// merged all the time, and its capacity changes. Processes are killed in the middle of their calls, and followed by
+// others. In the end the balance is exact to the millitoken: the first balance plus the refill, less the consumption
+// counted by the items. Without killed processes, the count equals the consumption of all callers. Each caller can
+// then take what the bucket reports (I1, I2, I7, I8, I9).
 func TestTurmoil(t *testing.T) {
 	t.Parallel() // its processes wait more than they compute
 	t.Run("memory", func(t *testing.T) { testTurmoil(t, newMemory(t), "", false) })

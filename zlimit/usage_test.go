@@ -192,8 +192,8 @@ func TestUsageOfOneWindowLengthAlone(t *testing.T) {
 	})
 }
 
-// TestUsageLeavesOut stores what no program shows: snapshots past their time, of windows that are none or are called
-// otherwise, write units, and overdrafts that zae-limiter counts.
+// TestUsageLeavesOut stores snapshots that no program shows. They are past their time, of unknown or misnamed
+// windows, of write units, or overdrafts counted by zae-limiter.
 func TestUsageLeavesOut(t *testing.T) {
 	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

@@ -168,9 +168,9 @@ func TestNobodyOvertakes(t *testing.T) {
 	})
 }
 
-// TestLargeRequestsHaveTheirTurn has four processes work off a limit of 20 a second for ten seconds, each of them with seven callers of one
-// token and one of 15. A call of the store admits a request, all wait alike, and the large ones are served in their turn, since their
-// MaxWait leaves room for it.
+// TestLargeRequestsHaveTheirTurn has four processes work off a limit of 20 a second for ten seconds. Each of them has
+// seven callers of one token and one of 15. A call of the store admits a request, and all wait alike. The large
+// requests are served in their turn, since their MaxWait leaves room for it.
 func TestLargeRequestsHaveTheirTurn(t *testing.T) {
 	for _, large := range []int64{1, 15} {
 		t.Run(fmt.Sprint(large), func(t *testing.T) {
@@ -336,8 +336,8 @@ func TestLimitsAndParentsWait(t *testing.T) {
 	})
 }
 
-// TestQueueThatBecameShorter has a request of two levels come when a queue is shorter than its process last saw: it waits, though its
-// tokens are not there yet.
+// TestQueueThatBecameShorter has a request of two levels come when a queue is shorter than its process last saw. The
+// request waits, though its tokens are not there yet.
 func TestQueueThatBecameShorter(t *testing.T) {
 	clock := newClock()
 	s := newMemory(t)

@@ -86,8 +86,8 @@ func TestUnknownBookingsInSilence(t *testing.T) {
 	}
 }
 
-// TestUnknownReservationInSilence waits for a reservation whose write is unknown, with less time than it needs: that is an end of the
-// caller's time, and not of a limit.
+// TestUnknownReservationInSilence waits for a reservation whose write is unknown, with less time than the reservation
+// needs. The caller's time ends, and no limit refuses.
 func TestUnknownReservationInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := faulttest.New(t, faulttest.Never(), zlimit.WithFailurePolicy(zlimit.PolicyAllow))

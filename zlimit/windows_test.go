@@ -15,7 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestWindows follows a limit across the edges of its windows: it has what flows in at the rates that held, and no more than it can hold.
+// TestWindows follows a limit across the edges of its windows. The limit has what flows in at the rates of each
+// window, and no more than it can hold.
 func TestWindows(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

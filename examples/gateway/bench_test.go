@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// BenchmarkGateway makes the same call through the gateway and through a bare proxy, in turns: a short answer, a stream of 200 events, and
-// a photo of 15 MB. It reports what the gateway's time is of the proxy's, to the first byte of the answer and to its end, each the shortest of all.
+// BenchmarkGateway makes the same call through the gateway and through a bare proxy, in turns. The calls are a short
+// answer, a stream of 200 events, and a photo of 15 MB. The benchmark reports the gateway's time as a part of the
+// proxy's. It does so for the first byte of the answer and for its end, each the shortest of all.
 func BenchmarkGateway(b *testing.B) {
 	const event = `data: {"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}` + "\n\n"
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestRawAttacks writes to the connection what no client of net/http sends: targets with a host, two lengths, trailers, headers that a proxy
-// removes, upgrades, tunnels, and requests behind one another. Whatever reaches the provider is a call that is listed, and one request of the
-// team is charged for each.
+// TestRawAttacks writes to the connection what no client of net/http sends. Examples are targets with a host, two
+// lengths, trailers, headers for proxies, upgrades, tunnels, and requests behind one another. The provider gets
+// listed calls alone, and the team is charged one request for each.
 func TestRawAttacks(t *testing.T) {
 	const path = "/openai/v1/chat/completions"
 	const body = `{"model":"gpt-5-mini"}`

@@ -150,7 +150,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestExpiredItemsAdvance checks that an item past its time is no ground for a write that leaves that time alone.
+// TestExpiredItemsAdvance plans a write to an item past its time. The plan does not leave that time alone.
 func TestExpiredItemsAdvance(t *testing.T) {
 	c := Config{Params: []Params{paramsOf("a", 5000)}, Lifetime: 7, Freshness: 1000}
 	s := &State{Limits: []Limit{limitOf("a", 5000, 5000, 7), wcu(0, 0)}, RefilledAt: 60_000, ExpiresAt: 60}

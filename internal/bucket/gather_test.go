@@ -108,10 +108,10 @@ func (shards *tree) divide(t *rapid.T, c *Config, at int) (bound int64) {
 	return bound
 }
 
-// TestSplitIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole. The shards
-// admit nothing that the ideal bucket would not. They admit whatever of it they have together. As long as they are kept
-// even, they never have less than seven eighths of the capacity below it. Some of them split and merge on the way, by which
-// the bucket has no less than it was told to have, except the bound of [tree.resize].
+// TestSplitIsWhole runs random programs on the shards of a bucket beside the ideal bucket, which is whole. The shards
+// admit no more than the ideal bucket, and all of it that they have together. While they are kept even, they have at
+// most an eighth of the capacity less than it. Some of them split and merge on the way. The bucket then has no less
+// than it was told to have, except the bound of [tree.resize].
 func TestSplitIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{

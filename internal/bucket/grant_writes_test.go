@@ -47,8 +47,8 @@ func takeOf(t *testing.T, c *Config, it *item, image *State, limit string, amoun
 	}
 }
 
-// TestEdgesAskForTheRest crosses an edge during a grant by an image from before another client took of it: the write fails, in an advance and
-// in a merge.
+// TestEdgesAskForTheRest crosses an edge during a grant by an old image, after another client took of the grant. The
+// write fails, in an advance and in a merge.
 func TestEdgesAskForTheRest(t *testing.T) {
 	c := hourly(t)
 	shards := lent(t, &c, 1, "a", grantStart+2*grantHour)
@@ -146,7 +146,8 @@ func TestGrantsAreDivided(t *testing.T) {
 	}
 }
 
-// TestMergesOfQuotasInWindows merges a shard that has been full anew before a window, which cut it off, with one that is seen from before.
+// TestMergesOfQuotasInWindows merges two shards. One was full anew before a window, which cut it off. The other is
+// seen from before.
 func TestMergesOfQuotasInWindows(t *testing.T) {
 	w, err := calendar.ParseWindows("*/2 * * * * x0.5", "UTC")
 	if err != nil {

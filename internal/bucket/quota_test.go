@@ -57,9 +57,9 @@ type quotaProgram struct {
 	setBack int
 }
 
-// TestQuotas runs programs of clients whose clocks differ by seconds, one of which may be so far ahead that its stamps are
-// set back. They take, correct in later periods, gather, split and merge, from images that may be old. No token of a
-// period is minted or lost, and all that was consumed is counted.
+// TestQuotas runs programs of clients whose clocks differ by seconds. One clock may be so far ahead that its stamps
+// are set back. The clients take, correct in later periods, gather, split and merge, from images that may be old. No
+// token of a period is minted or lost, and all consumption is counted.
 func TestQuotas(t *testing.T) {
 	setBack, later := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

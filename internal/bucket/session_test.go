@@ -34,9 +34,10 @@ type sessionProgram struct {
 	over    int // settlements after their session
 }
 
-// TestSessions runs programs of clients whose clocks differ by seconds, one of which may be so far ahead that its stamps are set back. They
-// take, correct in later sessions, gather, split, merge and reset by hand, from images that may be old. No token of a session is minted
-// or lost, and all that was consumed is counted. What takes of all shards finds them in one session.
+// TestSessions runs programs of clients whose clocks differ by seconds. One clock may be so far ahead that its stamps
+// are set back. The clients take, correct in later sessions, gather, split, merge and reset by hand, from images that
+// may be old. No token of a session is minted or lost, and all consumption is counted. A write to all shards finds
+// them in one session.
 func TestSessions(t *testing.T) {
 	setBack, opened, over := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {

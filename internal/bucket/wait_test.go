@@ -138,8 +138,8 @@ func checkFloors(t *rapid.T, q *queueing, plan *Plan, fitting []*Demand) {
 	}
 }
 
-// TestNoWaitIsLonger has callers wait on shards: none is told a later time than it waits, and each is told the first millisecond at
-// which what flowed in has paid the debt.
+// TestNoWaitIsLonger has callers wait on shards. No caller is told a later time than it waits. Each is told the first
+// millisecond at which the inflow has paid the debt.
 func TestNoWaitIsLonger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := drawQueueing(t)

@@ -278,7 +278,7 @@ func TestJSONSchema(t *testing.T) {
 	}
 }
 
-// TestDocs loads what docs/limits-file.md shows, which is the file that its commands take.
+// TestDocs loads the file of docs/limits-file.md, which is the file for its commands.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/limits-file.md")
 	if err != nil {

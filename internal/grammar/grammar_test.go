@@ -154,7 +154,7 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit checks that a limit that is accepted is written in a form that says the same.
+// FuzzParseLimit writes each accepted limit in a form with the same meaning.
 func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{"rpm=300/m", "tpm=10_000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s", `a=1/s when "* 9 * * *" x2`, "a=1/s floors b=2 a=1%"} {
 		f.Add(seed)

@@ -10,9 +10,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestRefundsToFullShards gives tokens back to a shard of four that is full. They go to another shard that has room for them, by one
-// write. Where no shard has room, and as much flows in within the age of a rejection from memory, the shard counts them by one write, and
-// for that age without another look. A limit that flows in slowly looks at all shards, and loses nothing that others have taken since.
+// TestRefundsToFullShards gives tokens back to a shard of four, which is full. The tokens go to another shard with
+// room, by one write. Where no shard has room, the shard counts them by one write, if as much flows in within the age
+// of a rejection from memory. For that age it takes no other look. A slow limit looks at all shards, and loses
+// nothing that others have taken since.
 func TestRefundsToFullShards(t *testing.T) {
 	const day, second = 86_400_000, 1000
 	for _, test := range []struct {
@@ -89,8 +90,8 @@ func TestRefundsToFullShards(t *testing.T) {
 	}
 }
 
-// TestRefundToAnotherLife gives tokens back to a full shard. The only one with room started the limit anew, so the tokens were not taken
-// of what it has, and it does not get them by itself.
+// TestRefundToAnotherLife gives tokens back to a full shard. The only shard with room started the limit anew, so the
+// tokens are not of its life. It does not get them by itself.
 func TestRefundToAnotherLife(t *testing.T) {
 	for _, anew := range []bool{false, true} {
 		g, limits := newGauge(t), fixedLimits{}

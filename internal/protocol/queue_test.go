@@ -99,8 +99,9 @@ func TestOwnWrites(t *testing.T) {
 	}
 }
 
-// TestPaceOfWrites throttles a write of a queue: callers then wait for the next one together, though no write is under way,
-// and the first of them serves the others. Once the pause is over, callers write by themselves again, one at a time.
+// TestPaceOfWrites throttles a write of a queue. Callers then wait for the next one together, though no write is
+// under way, and the first of them serves the others. After the pause, callers write by themselves again, one at a
+// time.
 func TestPaceOfWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, c := newQueue[*claim](busyBucket(), false), coreFor(3)
@@ -177,8 +178,8 @@ func TestOtherErrorsKeepThePace(t *testing.T) {
 	}
 }
 
-// TestRoundsOfLateWrites has callers wait behind a write that is late: it does not count any more, and those who wait are served. Its
-// end, and that of a goroutine that served before, change nothing then.
+// TestRoundsOfLateWrites has callers wait behind a late write. The write does not count any more, and the waiting
+// callers are served. Its end changes nothing then, nor does the end of a former serving goroutine.
 func TestRoundsOfLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 200 * time.Millisecond

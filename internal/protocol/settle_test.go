@@ -413,9 +413,9 @@ func (s *torn) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 	return append(first, rest...), err
 }
 
-// TestReturnToFormerLimit removes a limit under a lease and adds it again, by the process of the lease, and by another one
-// while the first one goes by an image from before. All of the new limit is taken. Tokens that the lease gives back are
-// part of the forgotten balance, and tokens that it is charged count. No time passes.
+// TestReturnToFormerLimit removes a limit under a lease and adds it again. The process of the lease does it, or
+// another one while the first one goes by an image from before. All of the new limit is taken. Tokens given back by
+// the lease are part of the forgotten balance, and tokens charged to it count. No time passes.
 func TestReturnToFormerLimit(t *testing.T) {
 	for name, sameProcess := range map[string]bool{"by the same process": true, "by another process": false} {
 		t.Run(name, func(t *testing.T) {

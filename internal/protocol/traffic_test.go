@@ -123,8 +123,8 @@ func TestTrafficBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestTrafficOfASplitItem splits an item that is written 800 times a second: each of the two is expected to have half of
-// that, until more is seen.
+// TestTrafficOfASplitItem splits an item that is written 800 times a second. Each of the two is expected to have half
+// of that, until more is seen.
 func TestTrafficOfASplitItem(t *testing.T) {
 	var tr traffic
 	tr.see(seen(0, 0), 0)

@@ -453,9 +453,9 @@ func stateOf(table *Table) breakerState {
 	return table.breaker.state
 }
 
-// TestTrialsThatAreNotAnswered has a store answer probes, and swallow the calls after them. The breaker opens again after the time of
-// silence, and not after the call timeout: counted from the first trial, or from the last one that was answered. Callers who leave soon
-// change nothing of that.
+// TestTrialsThatAreNotAnswered has a store answer probes, and swallow the calls after them. The breaker opens again
+// after the time of silence, and not after the call timeout. It counts from the first trial, or from the last
+// answered one. Callers who leave soon change nothing of that.
 func TestTrialsThatAreNotAnswered(t *testing.T) {
 	const silence = 500 * time.Millisecond
 	swallowed := func(ctx context.Context) error {

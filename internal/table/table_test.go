@@ -265,8 +265,8 @@ func TestPatientlyPauses(t *testing.T) {
 	})
 }
 
-// TestPatientlyEnds checks that a caller whose context has ended gets the error of the call, which may say that the
-// write happened.
+// TestPatientlyEnds ends the context of a caller. The caller gets the error of the call, which may say that the write
+// happened.
 func TestPatientlyEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
@@ -294,7 +294,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that a call that hangs is an outage, and that the end of the caller's context is not.
+// TestTimeout has a call hang, which is an outage. The end of the caller's context is none.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable(nil, table.Options{Gate: store.NewGate(1, nil)})

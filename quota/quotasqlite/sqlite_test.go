@@ -148,7 +148,7 @@ func TestLayoutIsTheCommonOne(t *testing.T) {
 	}
 }
 
-// TestSavingIsIncremental: a decision writes its own rows and leaves the others.
+// TestSavingIsIncremental checks that a decision writes its own rows and leaves the others.
 func TestSavingIsIncremental(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	l := open(t, path, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1000}}})
@@ -249,7 +249,7 @@ func TestResetOnAFile(t *testing.T) {
 	}
 }
 
-// TestALockedFileIsWaitedFor: another program holds the write lock for a while.
+// TestALockedFileIsWaitedFor has another program hold the write lock for a while.
 func TestALockedFileIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	l := open(t, path, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100}}})
@@ -326,8 +326,8 @@ func TestManyGoroutinesOnOneFile(t *testing.T) {
 	}
 }
 
-// TestManyOpenANewFileAtOnce: one of them makes the tables, and the others wait
-// for that; the last to close it finds everything.
+// TestManyOpenANewFileAtOnce has several limiters open a new file. One of them makes the tables, and the others wait
+// for that. The last one to close the file finds everything.
 func TestManyOpenANewFileAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.db")
 	var wg sync.WaitGroup

@@ -76,8 +76,8 @@ func value(t *testing.T, b *hclsyntax.Body, name string) cty.Value {
 	return v
 }
 
-// TestResource evaluates the resource: one stack of the template beside the module, with the name and the parameters that the
-// module is given, and protected from `terraform destroy`.
+// TestResource evaluates the resource. It has one stack of the template beside the module, with the name and the
+// parameters of the module. It is protected from `terraform destroy`.
 func TestResource(t *testing.T) {
 	all := body(t)
 	got := map[string]int{}

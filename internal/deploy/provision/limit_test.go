@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestEveryFieldOfALimit: a limit in a file is the limit that its text says to the SDK, in every field, and an import
-// writes it as a file that says the same.
+// TestEveryFieldOfALimit loads a limit from a file. In every field it is the limit of its text in the SDK. An import
+// writes the same limit.
 func TestEveryFieldOfALimit(t *testing.T) {
 	ctx := t.Context()
 	seen := map[string]bool{}

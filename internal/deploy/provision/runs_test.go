@@ -240,7 +240,7 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a run whose context ends records what it did, and gives the lock back.
+// TestInterrupted ends the context of a run. The run records its changes, and gives the lock back.
 func TestInterrupted(t *testing.T) {
 	w := newTestbed(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -85,8 +85,8 @@ type scriptContext struct{}
 // sinceTime is the time at which a migration began.
 var sinceTime = regexp.MustCompile(`since [-0-9]+T[:0-9]+Z`)
 
-// TestMigrateScripts runs migrations on an engine. `old RELEASE` or `old RELEASE+RELEASE` sets $OLD to a table of a release of zae-limiter, and
-// `$NEW` to one that does not exist; `old RELEASE still` has no change stream.
+// TestMigrateScripts runs migrations on an engine. `old RELEASE` or `old RELEASE+RELEASE` sets $OLD to a table of a
+// release of zae-limiter. It sets `$NEW` to a table that does not exist. `old RELEASE still` has no change stream.
 func TestMigrateScripts(t *testing.T) {
 	engine := enginetest.Start(t)
 	client := engine.Client()

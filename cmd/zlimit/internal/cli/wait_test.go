@@ -24,8 +24,8 @@ func (i *interrupter) Write(text []byte) (int, error) {
 	return i.Buffer.Write(text)
 }
 
-// TestInterruptedWait has requests wait at a terminal: each tells which limit it waits for, whose that is, and until when. An interrupt gives
-// back what it took.
+// TestInterruptedWait has requests wait at a terminal. Each tells its limit, the owner of the limit, and the time. An
+// interrupt gives the taken tokens back.
 func TestInterruptedWait(t *testing.T) {
 	for _, test := range []struct {
 		name, limit, whose string

@@ -75,9 +75,9 @@ func (h *hashed) Scan(_ context.Context, q store.Scan) (page store.Page, err err
 	return page, nil
 }
 
-// TestSampledPlan compares plans from a sample with those of whole tables, whose items and sizes are skewed. A plan is a ratio
-// estimate from partitions that the hash of their keys has drawn. It must be within four of its standard errors, which follow
-// from the table, and all plans together within as much less as there are more of them.
+// TestSampledPlan compares plans from a sample with those of whole tables, whose items and sizes are skewed. A plan
+// is a ratio estimate from partitions drawn by the hash of their keys. It must be within four of its standard errors,
+// which follow from the table. All plans together must be closer, by their number.
 func TestSampledPlan(t *testing.T) {
 	const seeds, entities, sample, segments, page = 6, 1500, 1000, 16, 20
 	mean, bounds := 0.0, 0.0
