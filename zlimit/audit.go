@@ -119,10 +119,7 @@ const auditPage = 100
 
 // query returns the query for the events that q may choose, none when it chooses none.
 func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, err error) {
-	if s.l.closed.Load() {
-		return query, ErrClosed
-	}
-	if err := errors.Join(validateAudited(entity), q.validate()); err != nil {
+	if err := s.l.check(errors.Join(validateAudited(entity), q.validate())); err != nil {
 		return query, err
 	}
 	from, to := timePrefix(q.From), timePrefix(q.To)
@@ -390,11 +387,8 @@ var tableLevel = configRef{source: SourceSystem, key: layout.SystemConfigKey{NS:
 // Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any
 // call. It costs a read, and a conditional write where the retention changes, one unit each. The first write costs one for an index.
 func (l *RateLimiter) SetAuditRetention(ctx context.Context, d time.Duration) error {
-	if err := validateRetention(d); err != nil {
+	if err := l.check(validateRetention(d)); err != nil {
 		return err
-	}
-	if l.closed.Load() {
-		return ErrClosed
 	}
 	return publicError("set the audit retention", l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, err := l.table.Read(ctx, tableLevel.key)

@@ -59,10 +59,7 @@ func (q *AuditQuery) chooses(it *layout.Audit, now int64) bool {
 
 // keysOfAll returns the keys of the events of the namespace within the times of a query, in its order.
 func (s *AuditService) keysOfAll(ctx context.Context, q *AuditQuery) (keys []store.Key, err error) {
-	if s.l.closed.Load() {
-		return nil, ErrClosed
-	}
-	if err := q.validate(); err != nil {
+	if err := s.l.check(q.validate()); err != nil {
 		return nil, err
 	}
 	from, to := timePrefix(q.From), timePrefix(q.To)

@@ -57,7 +57,7 @@ func (c Capacity) Limit(name string) (LimitCapacity, bool) {
 // hours, some 20 entries.
 func (s *UsageService) Capacity(ctx context.Context, resource string) (Capacity, error) {
 	sum := Capacity{Resource: resource, At: s.l.now().UTC(), Limits: []LimitCapacity{}}
-	if err := s.check(validateResource(resource)); err != nil {
+	if err := s.l.check(validateResource(resource)); err != nil {
 		return Capacity{}, err
 	}
 	added := func(yield func(string, error) bool) {
@@ -118,7 +118,7 @@ func addLevel(limits []LimitCapacity, level *bucket.Status) []LimitCapacity {
 // per 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
 func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[Bucket, error] {
 	return func(yield func(Bucket, error) bool) {
-		if err := s.check(validateResource(resource)); err != nil {
+		if err := s.l.check(validateResource(resource)); err != nil {
 			yield(Bucket{}, err)
 			return
 		}

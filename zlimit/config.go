@@ -140,11 +140,8 @@ func (s *LimitService) Delete(ctx context.Context, at Level) error {
 // level has some. Resolved.OnUnavailable and Resolved.DisabledBy are told then, too.
 func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
 	r := Request{Entity: entity, Resource: resource}
-	if err := r.validateNames(); err != nil {
+	if err := s.l.check(r.validateNames()); err != nil {
 		return Resolved{}, err
-	}
-	if s.l.closed.Load() {
-		return Resolved{}, ErrClosed
 	}
 	limits, err := s.l.cache.For(ctx, s.l.engine.Memory.Bucket(entity, resource))
 	if err != nil {

@@ -48,7 +48,7 @@ func (c Coverage) String() string {
 // buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, some 20 entries. In
 // SQLite and in memory it reads nothing.
 func (s *UsageService) Coverage(ctx context.Context, resource string) (Coverage, error) {
-	if err := s.check(validateResource(resource)); err != nil {
+	if err := s.l.check(validateResource(resource)); err != nil {
 		return Coverage{}, err
 	}
 	if !s.l.table.Partitioned() {

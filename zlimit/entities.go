@@ -93,10 +93,7 @@ func (e *Entity) validate() error {
 //   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
 //   - a consistent read of each entity of the chain.
 func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
-	if s.l.closed.Load() {
-		return Entity{}, ErrClosed
-	}
-	if err := e.validateNew(); err != nil {
+	if err := s.l.check(e.validateNew()); err != nil {
 		return Entity{}, err
 	}
 	created, err := s.create(ctx, e)
@@ -247,12 +244,7 @@ func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entit
 }
 
 // check returns the error of a call that must not be made.
-func (s *EntityService) check(id string) error {
-	if s.l.closed.Load() {
-		return ErrClosed
-	}
-	return validateEntity("entity", id)
-}
+func (s *EntityService) check(id string) error { return s.l.check(validateEntity("entity", id)) }
 
 func entityOf(item expr.Item) (Entity, error) {
 	decoded, err := layout.DecodeEntity(item)

@@ -26,10 +26,7 @@ import (
 // more per KB for its index. Where nothing is to change Update costs the read. The first change within [WithConfigTTL]
 // reads two items more, in a call more.
 func (s *EntityService) Update(ctx context.Context, e Entity) (Entity, error) {
-	if s.l.closed.Load() {
-		return Entity{}, ErrClosed
-	}
-	if err := e.validate(); err != nil {
+	if err := s.l.check(e.validate()); err != nil {
 		return Entity{}, err
 	}
 	if e.Version < 0 {
@@ -148,10 +145,7 @@ func (e *Entity) metadata() expr.Item {
 // Ensure returns [ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other
 // errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
 func (s *EntityService) Ensure(ctx context.Context, e Entity) (Entity, error) {
-	if s.l.closed.Load() {
-		return Entity{}, ErrClosed
-	}
-	if err := e.validateNew(); err != nil {
+	if err := s.l.check(e.validateNew()); err != nil {
 		return Entity{}, err
 	}
 	var found Entity

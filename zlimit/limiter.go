@@ -214,6 +214,14 @@ func start(
 	return l, nil
 }
 
+// check returns the error of a call that must not be made: of a closed limiter, or of its input.
+func (l *RateLimiter) check(invalid error) error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	return invalid
+}
+
 // configsOf returns how many configs belong to so many buckets. Each bucket has three of the entity's, and one of the
 // resource, which other buckets share. All have that of the system.
 func configsOf(buckets int) int {
@@ -413,11 +421,8 @@ func (l *RateLimiter) Available(ctx context.Context, q AvailableQuery) (Statuses
 	if err := r.validateNames(); err != nil {
 		return nil, err
 	}
-	if err := r.validateLimits(); err != nil {
+	if err := l.check(r.validateLimits()); err != nil {
 		return nil, err
-	}
-	if l.closed.Load() {
-		return nil, ErrClosed
 	}
 	request := l.request(&r)
 	levels, err := l.engine.Status(ctx, &request, q.Parents)

@@ -50,7 +50,7 @@ type Namespace struct {
 // Register registers a namespace under a name, or finds it registered. It costs one read, and for a new one a
 // transaction of two items: four write units, and one for the index of each.
 func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace, error) {
-	if err := s.check(validateNamespace(name)); err != nil {
+	if err := s.l.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
 	}
 	ns, err := s.register(ctx, name)
@@ -59,7 +59,7 @@ func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace
 
 // Get returns the namespace of a name; [ErrNamespaceNotFound] when there is none. It costs one read.
 func (s *NamespaceService) Get(ctx context.Context, name string) (Namespace, error) {
-	if err := s.check(validateNamespace(name)); err != nil {
+	if err := s.l.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
 	}
 	found, err := s.named(ctx, name)
@@ -92,7 +92,7 @@ func (s *NamespaceService) list(
 	ctx context.Context, q store.Query, decode func(expr.Item) (Namespace, error), wanted func(Namespace) bool,
 ) iter.Seq2[Namespace, error] {
 	return func(yield func(Namespace, error) bool) {
-		if err := s.check(nil); err != nil {
+		if err := s.l.check(nil); err != nil {
 			yield(Namespace{}, err)
 			return
 		}
@@ -119,7 +119,7 @@ func (s *NamespaceService) list(
 // that name, and a [*ValidationError] for [DefaultNamespace]. It costs one read and a transaction of two items: four
 // write units, and one for an index.
 func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, error) {
-	if err := s.check(validateNamespace(name)); err != nil {
+	if err := s.l.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
 	}
 	if name == DefaultNamespace {
@@ -173,7 +173,7 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 // or when a new namespace has taken the name. It costs one read and a transaction of two items: four write units, and
 // one for an index.
 func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, error) {
-	if err := s.check(validateNamespaceID(id)); err != nil {
+	if err := s.l.check(validateNamespaceID(id)); err != nil {
 		return Namespace{}, err
 	}
 	ns, err := s.recover(ctx, id)
@@ -251,14 +251,6 @@ func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option
 		return nil, err
 	}
 	return start(ctx, l.store, o, l.common, false, (*NamespaceService).lookup)
-}
-
-// check returns the error of a call that must not be made.
-func (s *NamespaceService) check(invalid error) error {
-	if s.l.closed.Load() {
-		return ErrClosed
-	}
-	return invalid
 }
 
 // missing returns the error of a name or an ID that is not registered.

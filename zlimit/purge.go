@@ -41,7 +41,7 @@ func (c PurgeCost) MarshalJSON() ([]byte, error) {
 // whose indexes have all items it makes none: a purge costs by its namespace alone there, and the cost is the zero
 // value.
 func (s *NamespaceService) PurgeCost(ctx context.Context) (PurgeCost, error) {
-	if err := s.check(nil); err != nil {
+	if err := s.l.check(nil); err != nil {
 		return PurgeCost{}, err
 	}
 	scanner, ok := s.l.store.(store.Scanner)
@@ -82,7 +82,7 @@ const maxSweeps = 8
 // gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte. [NamespaceService.PurgeCost] tells it for a table, and
 // [LeaveExpiring] spares it.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress), opts ...PurgeOption) error {
-	if err := s.check(validateNamespaceID(id)); err != nil {
+	if err := s.l.check(validateNamespaceID(id)); err != nil {
 		return err
 	}
 	p := &purge{NamespaceService: s, id: id, progress: progress, reached: map[[3]string]bool{}}

@@ -29,11 +29,8 @@ type ResetReport struct {
 // some four reads. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table: twice the reads that
 // [NamespaceService.PurgeCost] tells. Those of an entity are found in an index. It is safe for concurrent use.
 func (s *LimitService) ResetAll(ctx context.Context, r ResetRequest, progress func(ResetReport)) (ResetReport, error) {
-	if err := r.validateWalk(); err != nil {
+	if err := s.l.check(r.validateWalk()); err != nil {
 		return ResetReport{}, err
-	}
-	if s.l.closed.Load() {
-		return ResetReport{}, ErrClosed
 	}
 	if r.OperationID == "" {
 		r.OperationID = s.l.eventIDs.next(s.l.now())

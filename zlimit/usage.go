@@ -97,7 +97,7 @@ type UsageQuery struct {
 //     half a unit for each window.
 func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
-		if err := s.check(q.validate()); err != nil {
+		if err := s.l.check(q.validate()); err != nil {
 			yield(Snapshot{}, err)
 			return
 		}
@@ -113,14 +113,6 @@ func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Sn
 			}
 		}
 	}
-}
-
-// check returns the error of a call that must not be made.
-func (s *UsageService) check(invalid error) error {
-	if s.l.closed.Load() {
-		return ErrClosed
-	}
-	return invalid
 }
 
 func (q *UsageQuery) validate() error {
