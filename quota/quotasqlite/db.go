@@ -229,11 +229,12 @@ func (d *db) begin(ctx context.Context, how string) error {
 func (d *db) read(ctx context.Context, op string, fn func(ctx context.Context) error) error {
 	return d.use(ctx, op, func(ctx context.Context) error {
 		return d.retry(ctx, func() (err error) {
-			if _, err := d.conn.ExecContext(ctx, "BEGIN"); err != nil {
+			whole := context.WithoutCancel(ctx) // a BEGIN that is broken off may have begun
+			if _, err := d.conn.ExecContext(whole, "BEGIN"); err != nil {
 				return err
 			}
 			defer func() {
-				_, rollback := d.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+				_, rollback := d.conn.ExecContext(whole, "ROLLBACK")
 				err = errors.Join(err, rollback)
 			}()
 			return fn(ctx)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -347,6 +348,44 @@ func TestManyOpenANewFileAtOnce(t *testing.T) {
 	l := open(t, path, quota.Config{})
 	if st, err := l.Stats(t.Context(), "m"); err != nil || st.RPM != 12 || l.Load(t.Context()) != nil {
 		t.Errorf("Stats = %+v, %v, want the 12 requests of a whole file", st, err)
+	}
+}
+
+// An endingContext ends when it is asked for the n-th time whether it has. That call and the next one take time, in which a driver notices the
+// end that watches for it beside a statement.
+type endingContext struct {
+	context.Context //nolint:containedctx // that it is made of
+	asked           atomic.Int64
+	ends            context.CancelFunc
+	first, next     time.Duration
+}
+
+func (c *endingContext) Done() <-chan struct{} {
+	switch c.asked.Add(-1) {
+	case 0:
+		c.ends()
+		time.Sleep(c.first)
+	case -1:
+		time.Sleep(c.next)
+	}
+	return c.Context.Done()
+}
+
+// TestCallersThatGiveUpLeaveTheFileUsable has contexts end in each step of a call. A transaction that stays open would fail all later calls.
+func TestCallersThatGiveUpLeaveTheFileUsable(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "quota.db"), quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1}}})
+	for try := range int64(60) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ending := &endingContext{Context: ctx, ends: cancel, first: 4 * time.Millisecond}
+		if try >= 30 {
+			ending.first, ending.next = time.Millisecond, 4*time.Millisecond
+		}
+		ending.asked.Store(try%10 + 1)
+		_, _ = l.TimeUntil(ending, quota.Request{Model: "m"})
+		cancel()
+		if _, err := l.Stats(t.Context(), "m"); err != nil {
+			t.Fatalf("after a call that was given up in step %d, Stats = %v, want nil", try%10, err)
+		}
 	}
 }
 

@@ -51,6 +51,12 @@ func TestBadInput(t *testing.T) {
 		{"a form of a list that is none", []string{"limits", "list", "-o", "yaml"}, `invalid argument "yaml" for "-o, --output" flag: must be table, json or csv`},
 		{"an argument too many", []string{"version", "now"}, `version: one argument too many, "now"`},
 
+		{"an operation without a text", []string{"bucket", "top-up", "e", "r", "--add", "a=1", "--operation", ""}, "bucket top-up: --operation must not be empty"},
+		{"an end without a text", []string{"bucket", "top-up", "e", "r", "--add", "a=1", "--until", ""}, "bucket top-up: --until must not be empty"},
+		{"a reset without a text", []string{"bucket", "reset", "e", "r", "--operation", ""}, "bucket reset: --operation must not be empty"},
+		{"a parent without a text", []string{"entity", "create", "e", "--parent", ""}, "entity create: --parent must not be empty"},
+		{"usage of an entity without a text", []string{"usage", "summary", "--entity", "", "--resource", "r"}, "usage summary: --entity must not be empty"},
+
 		{"a store that is none", []string{"setup", "--store", "redis:x"}, `invalid store "redis:x": must be memory:, sqlite:PATH or dynamodb:TABLE`},
 		{"a store without a scheme", []string{"setup", "--store", "limits.db"}, `invalid store "limits.db"`},
 		{"a store without a file", []string{"setup", "--store", "sqlite:"}, `invalid store "sqlite:": sqlite: must be followed by the path of a file`},
@@ -94,7 +100,7 @@ func TestBadInput(t *testing.T) {
 		{"no command of usage", []string{"usage"}, "usage: list, summary or plot is missing; see zlimit usage --help"},
 		{"usage of nobody", []string{"usage", "list", "--store", store}, "usage list: --entity or --resource is missing; see zlimit usage list --help"},
 		{"usage of an entity that is none", []string{"usage", "plot", "--store", store, "--entity", "a b"}, `invalid entity "a b": must hold only`},
-		{"usage of an empty entity", []string{"usage", "summary", "--store", store, "--entity="}, `invalid entity "": must be given, or a resource`},
+		{"usage of an empty entity", []string{"usage", "summary", "--store", store, "--entity="}, "usage summary: --entity must not be empty"},
 		{"a window that is none", []string{"usage", "summary", "--store", store, "--entity", "a", "--window", "weekly"}, `invalid window "weekly": must be hourly, daily or monthly`},
 		{"no lines of usage", []string{"usage", "list", "--store", store, "--entity", "a", "--max", "0"}, "usage list: --max 0: must be positive"},
 		{"two beginnings of a range", []string{"usage", "list", "--store", store, "--entity", "a", "--since", "1d", "--from", "today"}, "usage list: --since excludes --from"},

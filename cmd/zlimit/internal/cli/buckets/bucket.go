@@ -140,6 +140,9 @@ disabled, with the level that says so, or as bypassed.`,
 						return b, err
 					}
 				}
+				if _, err := l.Limits.Resolve(ctx, args[0], args[1]); errors.As(err, new(*zlimit.ValidationError)) {
+					return zlimit.Bucket{}, err
+				}
 				return zlimit.Bucket{}, fmt.Errorf("entity %s has no bucket of resource %s", args[0], args[1])
 			})
 			if err != nil {

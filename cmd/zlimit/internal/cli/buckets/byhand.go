@@ -45,13 +45,13 @@ audit event for each bucket tells who did it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := shell.NotEmpty(cmd, "resource", "entity", "operation"); err != nil {
+				return err
+			}
 			given := cmd.Flags().Changed
 			if given("resource") || given("entity") {
-				switch {
-				case given("resource") && given("entity"):
+				if given("resource") && given("entity") {
 					return shell.Usagef("bucket reset: --resource excludes --entity: one bucket is named by ENTITY RESOURCE")
-				case r.Resource == "" && r.Entity == "":
-					return shell.Usagef("bucket reset: --resource and --entity must not be empty")
 				}
 				return resetAll(cmd.Context(), sh, r, yes)
 			}
@@ -162,6 +162,9 @@ tells who did it.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(add) == 0 {
 				return shell.Usagef("bucket top-up: --add NAME=N is missing; see %s --help", cmd.CommandPath())
+			}
+			if err := shell.NotEmpty(cmd, "until", "operation"); err != nil {
+				return err
 			}
 			r.Entity, r.Resource = args[0], args[1]
 			if r.Amounts, err = shell.ParseAmounts(add); err != nil {

@@ -65,7 +65,10 @@ shown.`,
 		Args: shell.Takes("ENTITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.ID = args[0]
-			var err error
+			err := shell.NotEmpty(cmd, "parent")
+			if err != nil {
+				return err
+			}
 			if e.Metadata, err = parseMetadata(cmd, metadata); err != nil {
 				return err
 			}

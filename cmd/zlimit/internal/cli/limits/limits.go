@@ -68,12 +68,8 @@ func (f *levelFlag) check(cmd *cobra.Command) error {
 			levels = "--system, " + levels
 		}
 		return shell.Usagef("limits %s: %s is missing; see %s --help", cmd.Name(), levels, cmd.CommandPath())
-	case entity && f.Entity == "":
-		return shell.Usagef("limits %s: --entity must not be empty", cmd.Name())
-	case resource && f.Resource == "":
-		return shell.Usagef("limits %s: --resource must not be empty", cmd.Name())
 	}
-	return nil
+	return shell.NotEmpty(cmd, "entity", "resource")
 }
 
 type level struct {
@@ -278,8 +274,8 @@ zae-limiter that zlimit does not know is named with it.`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := zlimit.LevelQuery{Resource: resource, NamesOnly: !details}
-			if cmd.Flags().Changed("resource") && resource == "" {
-				return shell.Usagef("limits list: --resource must not be empty")
+			if err := shell.NotEmpty(cmd, "resource"); err != nil {
+				return err
 			}
 			levels, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]level, error) {
 				levels := []level{}

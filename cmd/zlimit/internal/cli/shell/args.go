@@ -53,6 +53,16 @@ func Takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// NotEmpty refuses flags that are given without a text, as by a script whose variable is not set.
+func NotEmpty(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return Usagef("%s: --%s must not be empty", CommandName(cmd), name)
+		}
+	}
+	return nil
+}
+
 // CommandName returns the name of a command without that of the program.
 func CommandName(cmd *cobra.Command) string {
 	_, name, _ := strings.Cut(cmd.CommandPath(), " ")

@@ -63,6 +63,9 @@ func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQue
 	if !given("entity") && !given("resource") {
 		return q, shell.Usagef("%s: --entity or --resource is missing; see %s --help", shell.CommandName(cmd), cmd.CommandPath())
 	}
+	if err := shell.NotEmpty(cmd, "entity", "resource"); err != nil {
+		return q, err
+	}
 	q = zlimit.UsageQuery{Entity: f.entity, Resource: f.resource}
 	if q.Window, err = zlimit.ParseWindow(f.window); err != nil {
 		return q, err
