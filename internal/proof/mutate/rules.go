@@ -146,7 +146,8 @@ var rules = []rule{
 	},
 	{
 		"slots, lost: holders wait for a store that does not answer", "internal/protocol/slots_tend.go",
-		"context.WithTimeout(ctx, td.untilLost(b))", "context.WithTimeout(ctx, either(«broken», time.Hour, td.untilLost(b)))", ofSlots,
+		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, td.untilLost(b))",
+		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, either(«broken», time.Hour, td.untilLost(b)))", ofSlots,
 	},
 	{
 		"slots, clock: held by a clock of any error", "internal/protocol/slots.go",
