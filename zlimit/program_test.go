@@ -307,6 +307,11 @@ func (w *fleet) step(opts []zlimit.Option) {
 		if _, err := p.limiter.Entities.Create(ctx, e); err != nil {
 			t.Fatal(err)
 		}
+		if rapid.Bool().Draw(t, "moved") { // as often as a former one of its id, perhaps
+			if _, err := p.limiter.Entities.SetParent(ctx, entity, rapid.SampledFrom(programParents).Draw(t, "to")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		w.family(entity)
 		w.disturb()
 	case 19, 20:
