@@ -65,7 +65,7 @@ func sweeps() []*Sweep {
 			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
-	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages))...)
+	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages), settleSweeps(outages))...)
 }
 
 // combinedSweeps are those of grammars that combine others. A test run has a part of the smallest one.
@@ -81,6 +81,24 @@ func combinedSweeps(outages []Fate) []*Sweep {
 	}
 	for _, s := range all {
 		if s.Grammars, s.Bounds.Orders = combinedGrammars, 5000; !*whole {
+			s.Bounds.Orders = 100
+		}
+	}
+	return all
+}
+
+// settleSweeps are those of fast limits of four shards. A test run has a part of the smallest one.
+func settleSweeps(outages []Fate) []*Sweep {
+	all := []*Sweep{{Name: "settles, 2 operations, strict", Operations: 2, Rounds: 20}}
+	if *whole {
+		fault := Faults{append([]Fate{Conflict, Lag, HotKey}, outages...), 1}
+		all = append(all,
+			&Sweep{Name: "settles, 2 operations, a fault, loose", Operations: 2, Rounds: 20, Faults: fault, Bounds: Bounds{Loose: true}},
+			&Sweep{Name: "settles, 3 operations, loose", Operations: 3, Rounds: 100, Bounds: Bounds{Loose: true}},
+		)
+	}
+	for _, s := range all {
+		if s.Grammars, s.Bounds.Orders = settleGrammars, 1000; !*whole {
 			s.Bounds.Orders = 100
 		}
 	}

@@ -379,7 +379,7 @@ func (w *witness) lookAt(r *running, asks map[string]zlimit.Amounts, now int64) 
 				least += keeps // such a request books nothing
 			}
 			r.apart = r.apart || sum < least
-			r.short = r.short || have < least
+			r.short = r.short || have < least || w.remembered(at, &p, now) < least
 		}
 	}
 }

@@ -35,6 +35,8 @@ type Initial struct {
 	AtOnce     int
 	// Timed says that the one limit of each entity is full anew at times. A timekeeper judges such programs.
 	Timed bool
+	// Memory is for how long processes reject by what they have seen.
+	Memory time.Duration
 	// Ahead is how far the clock of the first process is ahead.
 	Ahead time.Duration
 }
@@ -89,6 +91,7 @@ type Op struct {
 	Limits  []zlimit.Limit // of Set
 	For     time.Duration  // of Rest; of TopUp: until the grant ends, from the start, 0 for the end of the period
 	Steps   int            // of Rest: the number of parts in which the time passes; 0 for one
+	Twice   bool           // of Split: each half, too
 	ID      string         // of TopUp and Reset
 	Wide    bool           // of Disable and Enable: for every resource
 	Parent  string         // of Move; "" for none
@@ -131,6 +134,9 @@ func (o Op) String() string {
 	case Unset:
 		return "deletes the limits of " + nameOf(o.Entity)
 	case Split:
+		if o.Twice {
+			return "splits the bucket of " + o.Entity + " into four"
+		}
 		return "splits the bucket of " + o.Entity
 	case Merge:
 		return "merges the shards of " + o.Entity

@@ -29,7 +29,7 @@ func (p *Program) limiterOptions() []zlimit.Option {
 	opts := []zlimit.Option{
 		zlimit.WithConfigTTL(configTTL),
 		zlimit.WithFreshness(0),
-		zlimit.WithRejectionCache(0), // a rejection from memory need not agree with the store
+		zlimit.WithRejectionCache(p.Initial.Memory), // a rejection from memory need not agree with the store, see [witness.remembers]
 		zlimit.WithCallTimeout(1000 * time.Hour),
 		zlimit.WithPrincipal("explorer"),
 	}
@@ -436,10 +436,18 @@ func (r *running) ask(o *Op) zlimit.Request {
 
 // resize splits a bucket, or merges its shards, in one try.
 func (a *actor) resize(ctx context.Context, r *running) error {
+	err := a.resizeShard(ctx, r, 0, 1)
+	for shard := 0; shard < 2 && r.Twice && err == nil; shard++ {
+		err = a.resizeShard(ctx, r, shard, shard+2)
+	}
+	return err
+}
+
+func (a *actor) resizeShard(ctx context.Context, r *running, from, to int) error {
 	p := a.ports[len(a.ports)-1]
-	low := layout.BucketKey{NS: a.namespace(), Entity: r.Entity, Resource: resource}
+	low := layout.BucketKey{NS: a.namespace(), Entity: r.Entity, Resource: resource, Shard: from}
 	high := low
-	high.Shard = 1
+	high.Shard = to
 	items, err := p.Read(ctx, []store.Key{low.Key(), high.Key()}, true)
 	if err != nil || items[0] == nil || (items[1] != nil) != (r.Kind == Merge) {
 		return err

@@ -37,6 +37,8 @@ import (
 //     is compared with the sum of all writes.
 //   - Every rejection names a limit that falls short, and a wait if waiting helps. Some limit did fall short at some
 //     time since the request came.
+//   - Where processes reject from memory, a request may be rejected by items as they were within that time. A shard of several
+//     that gets tokens back may count them alone, and lose as many as flow into the whole bucket within that time.
 //   - Every error is of the kind that the fault calls for. Without a fault, or for a conflict, there is none; for an
 //     outage it is an outage. A rejected request is not admitted because giving back failed (I10).
 //   - A write by stored limits gives an item limits that were stored together with its own, or later (I8). A process
@@ -75,6 +77,7 @@ type witness struct {
 	settings int             // changes of stored limits so far
 	resets   map[string]int  // by operators, by the ID of the operation
 	taken    map[shardOf]int // of each item, which limits of its entity's history it has
+	former   []formerly      // items that processes may remember
 }
 
 // A Violation is something that must not be.
@@ -130,6 +133,9 @@ func (w *witness) digest() uint64 {
 	}
 	for at, r := range w.changes {
 		sum += digestOf(at, r.id(), r.completed())
+	}
+	for i := range w.former {
+		sum += w.former[i].digest()
 	}
 	for _, r := range w.ops {
 		for at, h := range r.held {
@@ -200,6 +206,7 @@ func (w *witness) changeOf(s layout.BucketKey, before, next expr.Item) change {
 			w.refill(at, w.ideals[at], c.next.RefilledAt)
 		}
 	}
+	w.forget(c)
 	if c.next == nil {
 		delete(w.shards[s.Entity], s.Shard)
 	} else {

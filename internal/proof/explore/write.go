@@ -150,7 +150,11 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 		w.count(r, c.entity, l.Name, amount)
 		room := min(full, share(had.Capacity, old))
 		filled := had.Tokens + flow(old.RefilledAt, next.RefilledAt, share(had.RefillAmount, old), had.RefillPeriod)
-		if want := min(min(filled, room)-due, room); l.Tokens != want && (!together || due != amount) {
+		forgone := int64(0)
+		if r != nil && r.settles() && !together {
+			forgone = w.forgone(c, had, l.Tokens-min(filled, room)+due)
+		}
+		if want := min(min(filled, room)-due, room); (l.Tokens > want || l.Tokens < want-forgone) && (!together || due != amount) {
 			rule := "balance"
 			if due != amount {
 				rule = "given twice"
@@ -164,7 +168,9 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 		}
 		spilled := max(0, filled-room)
 		if over := min(filled, room) - due - room; over > 0 && due < 0 {
-			spilled += min(over, r.meanwhile(at, w.drawn[at]))
+			spilled += max(min(over, r.meanwhile(at, w.drawn[at])), forgone)
+		} else {
+			spilled += forgone
 		}
 		w.move(r, at, params, next.RefilledAt, due, spilled)
 	}
