@@ -96,6 +96,8 @@ func settleGrammars() []Grammar {
 	four := Op{Kind: Split, Entity: "c", Twice: true}
 	fast := Initial{Limits: map[string][]zlimit.Limit{"c": {second}}, Memory: time.Second}
 	slow := Initial{Limits: map[string][]zlimit.Limit{"c": {day}}, Memory: time.Second}
+	drawn := fast
+	drawn.Draws = 4
 	rollback, short := Op{Kind: Rollback}, rest(300*time.Millisecond)
 	holder := []Op{rollback, adjust(-1), take("c", 1), short}
 	taker := []Op{take("c", 1), take("c", 2), take("c", 6), rollback, adjust(-1), reset("one"), short}
@@ -107,7 +109,7 @@ func settleGrammars() []Grammar {
 			Warm: [2][]Op{{take("c", 2), four, rest(2 * time.Second), {Kind: Look, Entity: "c"}}, {take("c", 2), rest(time.Second)}},
 		},
 		{
-			Name: "settles, slower", Initial: fast, Words: [2][]Op{{rollback, set("c", day)}, {take("c", 2), rollback}},
+			Name: "settles, slower", Initial: drawn, Words: [2][]Op{{rollback, set("c", day)}, {take("c", 2), rollback}},
 			Warm: [2][]Op{{take("c", 2), four, rest(2 * time.Second), {Kind: Look, Entity: "c"}}, {take("c", 2), rest(time.Second)}},
 		},
 	}

@@ -35,6 +35,8 @@ type Initial struct {
 	AtOnce     int
 	// Timed says that the one limit of each entity is full anew at times. A timekeeper judges such programs.
 	Timed bool
+	// Draws is the number of shards that requests are drawn to, 0 for two.
+	Draws int
 	// Memory is for how long processes reject by what they have seen.
 	Memory time.Duration
 	// Ahead is how far the clock of the first process is ahead.

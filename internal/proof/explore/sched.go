@@ -76,7 +76,9 @@ var errFault = errors.New("fault of the explorer")
 func (s *sched) options(calls []*call, faults *Faults, to []option) []option {
 	for i, c := range calls {
 		if c.kind == drawCall {
-			to = append(to, option{i, 0}, option{i, 1})
+			for shard := range max(s.witness.program.Initial.Draws, 2) {
+				to = append(to, option{i, Fate(shard)}) //nolint:gosec // a small number
+			}
 			continue
 		}
 		if c.rest() > 0 && slices.ContainsFunc(calls, func(other *call) bool { return other.endsWithin(c.rest()) }) {
@@ -369,7 +371,7 @@ const draws = 1 << 16
 // others.
 const salts = math.MaxInt32
 
-// intN returns the longest pause, the salt of the process, or lets the scheduler choose one of two shards.
+// intN returns the longest pause, the salt of the process, or lets the scheduler choose a shard.
 func (p *port) intN(n int) int {
 	drawn := n - 1
 	switch n {
