@@ -202,11 +202,12 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
-	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "steady", Resource: "gpt-4"})
+	exact := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), append(patient(), zlimit.WithRejectionCache(0), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)
+	statuses, err := exact.Available(ctx, zlimit.AvailableQuery{Entity: "steady", Resource: "gpt-4"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if left := statuses[0].Available; left > 0 {
-		acquire(t, l, zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": left}})
+		acquire(t, exact, zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": left}})
 	}
 }

@@ -261,7 +261,7 @@ func checkMoved(t *testing.T, w *witness, name string, processes ...*writer) {
 // among the writers, or touches no bucket.
 func TestEveryWriterIsKnown(t *testing.T) {
 	known := map[string]string{
-		"write":             "every write of one shard: take, settle, create, refill, change of limits",
+		"send":              "every write of one shard: take, settle, create, refill, change of limits",
 		"writeParts":        "taking from several shards, and settling on them",
 		"createLevels":      "creation of a whole chain",
 		"enterIndex":        "keys of indexes; nothing that a bucket counts",

@@ -201,6 +201,24 @@ func (c *Config) Regains(d *Demand, from, to int64) bool {
 	})
 }
 
+// IsTrickle reports whether a bucket has only a trickle of each limit that a shard is short of for a demand. All shards, since one of
+// them was last seen, then have no more than flows in within a time, in milliseconds. Within it what is asked flows into the shard alone.
+func (c *Config) IsTrickle(shards []*State, short *State, d *Demand, at, since, within int64) bool {
+	one, all := viewOf(c, []*State{short}, at), viewOf(c, shards, since)
+	for i := range c.Params {
+		p := &c.Params[i]
+		amount, checked := d.asks(p.Name, p.Mode)
+		if !checked || one.floor(p, d) <= one.available(p, d) {
+			continue
+		}
+		inflow := func(s *State) int64 { return signed(p.rule().over(s, p.Name, all.now, all.now+within)) }
+		if all.available(p, d) > inflow(nil) || amount > inflow(short) {
+			return false
+		}
+	}
+	return true
+}
+
 // intoRooms splits a refund among shards. The shard at index home is filled first, then the others. Tokens that find no
 // room go to the shard at home, too.
 func intoRooms(rooms []int64, home int, amount int64) []int64 {

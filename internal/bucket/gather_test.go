@@ -367,3 +367,42 @@ func TestStampsAheadGiveNothing(t *testing.T) {
 		t.Errorf("the shards are left with %d, want the refill of one of them in a millisecond, 500", left)
 	}
 }
+
+// TestIsTrickle asks four shards, one of which falls short, whether they have only a trickle of a limit.
+func TestIsTrickle(t *testing.T) {
+	const now = 1_000_000
+	c := &Config{Params: []Params{
+		{Name: "fast", Capacity: 4000, RefillAmount: 4000, RefillPeriod: 1000},
+		{Name: "slow", Capacity: 4000, RefillAmount: 4000, RefillPeriod: 86_400_000},
+	}}
+	for _, test := range []struct {
+		name              string
+		fast, slow        int64 // what the first shard has
+		others            int64 // what each of the others has of both
+		asks              []Amount
+		isTrickle, within bool
+	}{
+		{"used up", 50, 1000, 300, []Amount{{Limit: "fast", Tokens: 100}}, true, true},
+		{"used up, and nothing is remembered", 50, 1000, 300, []Amount{{Limit: "fast", Tokens: 100}}, false, false},
+		{"others have more", 50, 1000, 320, []Amount{{Limit: "fast", Tokens: 100}}, false, true},
+		{"more than flows into a shard", 50, 1000, 300, []Amount{{Limit: "fast", Tokens: 251}}, false, true},
+		{"slow", 1000, 50, 1, []Amount{{Limit: "slow", Tokens: 100}}, false, true},
+		{"short of both", 50, 50, 1, []Amount{{Limit: "fast", Tokens: 100}, {Limit: "slow", Tokens: 100}}, false, true},
+		{"short of the fast one alone", 50, 1000, 300, []Amount{{Limit: "fast", Tokens: 100}, {Limit: "slow", Tokens: 100}}, true, true},
+	} {
+		states := fullShards(c, 4, now).images()
+		for at, s := range states {
+			s.Limits[0].Tokens, s.Limits[1].Tokens = test.others, test.others
+			if at == 0 {
+				s.Limits[0].Tokens, s.Limits[1].Tokens = test.fast, test.slow
+			}
+		}
+		within := int64(0)
+		if test.within {
+			within = 250
+		}
+		if got := c.IsTrickle(states, states[0], &Demand{Amounts: test.asks}, now, now, within); got != test.isTrickle {
+			t.Errorf("%s: IsTrickle() = %v", test.name, got)
+		}
+	}
+}

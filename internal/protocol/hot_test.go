@@ -183,6 +183,67 @@ func TestRefundsFillShards(t *testing.T) {
 	}
 }
 
+// TestInflowIsShared uses a limit of 1,000/s up, of which others have three quarters of all writes. A request then counts on a quarter of
+// what has flowed in since the last image, as long as a rejection may be told from that, and is rejected without a call. It looks before it writes. It counts on all of what has
+// flowed in where few others write, where it is not small, and where it waits.
+func TestInflowIsShared(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		others, mine float64 // writes a second
+		age, rest    time.Duration
+		asks         int64
+		wait         time.Duration
+		admitted     bool
+		calls        int
+	}{
+		{"its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 20, 0, true, 2},
+		{"more than its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 30, 0, false, 0},
+		{"it writes nothing", 300, 0, 250 * time.Millisecond, 100 * time.Millisecond, 1, 0, false, 0},
+		{"few others", 50, 50, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, true, 2},
+		{"the image is too old", 300, 100, 250 * time.Millisecond, 250 * time.Millisecond, 90, 0, true, 2},
+		{"no rejection from memory", 300, 100, 0, 100 * time.Millisecond, 90, 0, true, 2},
+		{"not small", 300, 100, 250 * time.Millisecond, 200 * time.Millisecond, 130, 0, true, 2},
+		{"it waits", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 90, time.Minute, true, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g, limits := newGauge(t), fixedLimits{}
+			own := perDay("", map[string]int64{"rpm": 1000})
+			own.Config.Params[0].RefillPeriod = 1000
+			limits.set("hot", own)
+			e := newProcess(t, g, limits)
+			e.core.options.RejectionAge = test.age
+			takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
+			s := e.Memory.Bucket("hot", "model").shard(0)
+			s.traffic.tally = tally{known: true, count: 1, at: g.now.Load(), writes: s.image.Load().Writes() / millis, others: test.others, mine: test.mine, span: 1000}
+			g.now.Add(test.rest.Milliseconds())
+			calls := 0
+			g.onRead(func(_ []store.Key, after bool) {
+				if !after {
+					calls++
+				}
+			})
+			g.onWrite(func([]store.Write) error {
+				calls++
+				return nil
+			})
+			r := Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": test.asks}), Wait: test.wait}
+			err := e.Take(t.Context(), &r, new(Receipt))
+			var rejected *RejectedError
+			if admitted := err == nil; admitted != test.admitted || !admitted && !errors.As(err, &rejected) {
+				t.Errorf("Take() = %v, admitted should be %v", err, test.admitted)
+			}
+			if calls != test.calls {
+				t.Errorf("%d calls, want %d", calls, test.calls)
+			}
+			if rejected != nil {
+				if s := rejected.Levels[0].Statuses[0]; !s.Short || s.Wait <= 0 || s.Available >= s.Requested {
+					t.Errorf("the rejection tells %+v", s)
+				}
+			}
+		})
+	}
+}
+
 // usedOf returns the tokens that the shards of a bucket count as used of its first limit.
 func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
 	t.Helper()

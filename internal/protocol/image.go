@@ -330,6 +330,9 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 // without, and so do all who come later.
 const maxTurn = 100 * time.Millisecond
 
+// noTurn ends nothing: the write takes no turn.
+func noTurn() {}
+
 // enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
 func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) {
 	select {
@@ -337,19 +340,28 @@ func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) 
 		return it.inTurn(s), nil
 	default:
 	}
-	rest := maxTurn
-	if at := s.turnAt.Load(); at > 0 {
-		rest -= it.sinceStart() - time.Duration(at)
-	}
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case s.turn <- struct{}{}:
-		return it.inTurn(s), nil
-	case <-timer.C:
-		return func() {}, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	var timer *time.Timer
+	for {
+		rest := maxTurn // of the present turn
+		if at := s.turnAt.Load(); at > 0 {
+			rest -= it.sinceStart() - time.Duration(at)
+		}
+		switch {
+		case rest <= 0:
+			return noTurn, nil
+		case timer == nil:
+			timer = time.NewTimer(rest)
+			defer timer.Stop()
+		default:
+			timer.Reset(rest)
+		}
+		select {
+		case s.turn <- struct{}{}:
+			return it.inTurn(s), nil
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 

@@ -218,7 +218,23 @@ func (c *core) isStrained(b *Bucket) bool {
 }
 
 // goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all
-// shards. In a strained bucket, some tokens flow in while all shards are read, and others take them. No view proves
-// that the shards are exhausted. A request may then be rejected though a third shard has its tokens. So it must be
-// small beside the capacity of a shard.
-func (tk *taker) goesByShare(p *party) bool { return tk.isStrained(p.bucket) && p.isSmall() }
+// shards. In a bucket that many processes write, some tokens flow in while all shards are read, and others take them. No view proves
+// that the shards are exhausted. A request may then be rejected though a third shard has its tokens. So it must be small beside the
+// capacity of a shard. Unless the bucket is strained, it must be a trickle, too.
+func (tk *taker) goesByShare(p *party) bool {
+	return p.isSmall() && (tk.isStrained(p.bucket) || p.bucket.isCrowded() && tk.isTrickle(p))
+}
+
+// isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age
+// of a rejection from memory.
+func (tk *taker) isTrickle(p *party) bool {
+	var states []*bucket.State
+	since, complete := int64(math.MaxInt64), true
+	p.bucket.walk((*shard).last, func(_ *shard, i *image) {
+		if complete = complete && i != nil; i != nil && i.exists {
+			states, since = append(states, &i.State), min(since, i.seenAt)
+		}
+	})
+	age := tk.options.RejectionAge.Milliseconds()
+	return complete && len(states) > 0 && p.limits.Config.IsTrickle(states, &p.short.image.State, &p.demand, p.short.at, since, age)
+}

@@ -192,11 +192,14 @@ func (p *party) proof() error {
 	return &short
 }
 
-// isSmall reports whether the demand of each caller is small beside the shard that was found short last. The limits of
-// the shard must be in line with the level.
-func (p *party) isSmall() bool {
-	c, i := &p.limits.Config, p.short.image
-	if i == nil || !c.InLine(&i.State, p.short.at) {
+// isSmall reports whether the demand of each caller is small beside the shard that was found short last.
+func (p *party) isSmall() bool { return p.short.image != nil && p.areSmall(p.short.image, p.short.at) }
+
+// areSmall reports whether the demand of each caller is small beside a shard at a time. The limits of the shard must be in line with the
+// level.
+func (p *party) areSmall(i *image, at int64) bool {
+	c := &p.limits.Config
+	if !i.exists || !c.InLine(&i.State, at) {
 		return false
 	}
 	for _, w := range p.waiters {

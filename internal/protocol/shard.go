@@ -48,12 +48,8 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			}
 			continue
 		}
-		askedAt := t.at
-		if t.attempt > 0 {
-			askedAt = tk.now()
-		}
-		next, applied, err := tk.items.write(ctx, s, t.limits.Lineage, image, t.plan, askedAt, t.limits.Repeat.due(s, image, askedAt))
-		if applied && err == nil && t.slots != nil {
+		from, next, applied, err := t.sendInTurn(ctx, image)
+		if image = from; applied && err == nil && t.slots != nil {
 			if err := t.grantSlots(ctx, image, next); err != nil {
 				return err
 			}
@@ -83,6 +79,46 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 		}
 	}
 	return ErrContended
+}
+
+// sendInTurn sends the plan that was made from an image. Where others have come first by then, it sends one that it makes from the
+// last image. A caller that began anew instead would come after all who wait, and might never be the first. It returns the image that
+// the plan was made from, and what [items.send] returns. A plan that is not to be sent is like one whose condition failed.
+func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
+	latest, leave, err := t.tk.items.awaitTurn(ctx, t.s, i, t.plan)
+	if err != nil {
+		return i, nil, false, err
+	}
+	defer func() { leave() }()
+	if latest != i {
+		if !t.replan(ctx, latest) {
+			return i, latest, false, nil
+		}
+		if t.plan.Kind == bucket.Spend && !isScarce(&t.limits.Config, t.level, latest, t.at) { // there is enough for those who wait, too
+			leave()
+			leave = noTurn
+		}
+	}
+	askedAt := t.at
+	if t.attempt > 0 {
+		askedAt = t.tk.now()
+	}
+	next, applied, err = t.tk.items.send(ctx, t.s, t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, latest, askedAt))
+	return latest, next, applied, err
+}
+
+// replan makes the plan anew from a later image, and reports whether it is to be sent.
+func (t *take) replan(ctx context.Context, i *image) bool {
+	if len(t.demand.Slots()) > 0 { // which are made ready for an image
+		return false
+	}
+	t.attempt++
+	next, ready, err := t.latest(ctx, i)
+	if err != nil || !ready || next != i {
+		return false
+	}
+	contested, err := t.decide(ctx, i)
+	return err == nil && !contested && t.plan.Writes()
 }
 
 // A take is one call of takeFromShard.
@@ -139,9 +175,11 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	}
 	t.makePlan(i)
 	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.at) {
-		if t.limits, err = t.tk.aligner.confirm(ctx, t.level, t.limits, i); err != nil {
+		limits, err := t.tk.aligner.confirm(ctx, t.level, t.limits, i)
+		if err != nil {
 			return false, err
 		}
+		t.limits = limits
 		if i.Count() > 1 && !t.limits.Config.Matches(&i.State) && t.bucket.alignsAll(t.limits, t.at) {
 			return false, errUnaligned
 		}
@@ -162,14 +200,32 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	return contested, nil
 }
 
-// makePlan makes the plan from an image, for the callers whose demands fit it. In a strained bucket it goes by the
-// shard's balance at the time of the request to it, which was after they came. Some tokens have flowed in by the time
-// the reply is there, which all callers see and few get.
+// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that many processes write, all of them see what
+// flows in, and few get it:
+//   - A strained bucket is judged as of the request for its image, where that came after the callers. Some tokens have flowed in by the
+//     time the reply is there.
+//   - Of a crowded one, an image that a rejection may be told from gives small demands a part of what has flowed in since: the part that
+//     this process has in all writes. Others have taken the rest, or it shows once the image is too old.
 func (t *take) makePlan(i *image) {
-	state := i.state()
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
 	}
+	t.planAsOf(i)
+	if t.plan.Kind == bucket.Advance && t.asOf == t.at && t.sharesInflow(i) {
+		t.asOf = i.askedAt + int64(float64(t.at-i.askedAt)*t.s.traffic.share())
+		if t.planAsOf(i); t.plan.Kind == bucket.Reject && !t.isTrickle(i) {
+			t.asOf = t.at
+			t.planAsOf(i)
+		}
+	}
+	if t.slots != nil && t.plan.Kind == bucket.Create && !t.plan.EnrolSlots(&t.limits.Config, &t.demand, t.slots.now) {
+		t.plan.Kind = bucket.Reject
+	}
+}
+
+// planAsOf makes the plan for the callers whose demands fit an image as of the time that was chosen.
+func (t *take) planAsOf(i *image) {
+	state := i.state()
 	if t.mayChoose() {
 		var shards []*bucket.State
 		if state != nil {
@@ -181,9 +237,18 @@ func (t *take) makePlan(i *image) {
 	if t.asOf != t.at && t.plan.Kind != bucket.Reject {
 		t.plan.Decide(state, &t.limits.Config, &t.demand, t.at)
 	}
-	if t.slots != nil && t.plan.Kind == bucket.Create && !t.plan.EnrolSlots(&t.limits.Config, &t.demand, t.slots.now) {
-		t.plan.Kind = bucket.Reject
-	}
+}
+
+// sharesInflow reports whether callers share what has flowed in since an image with other processes.
+func (t *take) sharesInflow(i *image) bool {
+	return (t.bucket.isCrowded() || t.tk.isStrained(t.bucket)) && !t.demand.Waits() && t.tk.items.isRecent(t.s, i, t.at) && t.areSmall(i, t.at)
+}
+
+// isTrickle reports whether a shard, as it was asked for, has only a trickle of what the party is short of, within the age of a rejection
+// from memory.
+func (t *take) isTrickle(i *image) bool {
+	age := t.tk.options.RejectionAge.Milliseconds()
+	return t.limits.Config.IsTrickle([]*bucket.State{&i.State}, &i.State, &t.demand, t.asOf, i.askedAt, age)
 }
 
 // readySlots makes the slots ready that the party asks for beside tokens. It returns the image to decide by: the one that it was given
@@ -322,27 +387,47 @@ func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	return errNoShard
 }
 
-// write sends a plan that was made from an image. It returns the image after the plan, or after its failed condition;
-// nil when it is not known, or cannot be read. A plan that moves the refill stamp takes turns with those of other
-// goroutines, since all but one of them would fail. When another one has moved it meanwhile, nothing is sent. A write
-// that met a transaction is a lost race. The time askedAt, in epoch milliseconds, is one before the call. repeat may be
-// nil.
+// write sends a plan in its turn. Where another goroutine has moved the refill stamp meanwhile, nothing is sent. It returns what send does.
 func (it *items) write(
 	ctx context.Context, s *shard, o layout.Lineage, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
-	if plan.Kind != bucket.Spend {
-		leave, err := it.enter(ctx, s)
-		if err != nil {
-			return nil, false, err
-		}
-		defer leave()
-		if latest := s.image.Load(); latest != from && latest != nil && latest.exists && (!from.exists || latest.newer(from)) {
-			return latest, false, nil
-		}
-		if latest, err := it.lookFirst(ctx, s, from); err != nil || latest != from {
-			return latest, false, err
-		}
+	latest, leave, err := it.awaitTurn(ctx, s, from, plan)
+	if err != nil {
+		return nil, false, err
 	}
+	defer leave()
+	if latest != from {
+		return latest, false, nil
+	}
+	return it.send(ctx, s, o, plan, askedAt, repeat)
+}
+
+// awaitTurn waits until a plan may be sent. One that moves the refill stamp takes turns with those of other goroutines, since all but one
+// of them would fail. It returns the last image, from which the plan has to be made anew where that is another one, and the function that
+// ends the turn.
+func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *bucket.Plan) (latest *image, leave func(), err error) {
+	if plan.Kind == bucket.Spend {
+		return from, noTurn, nil
+	}
+	if leave, err = it.enter(ctx, s); err != nil {
+		return nil, nil, err
+	}
+	if latest = s.image.Load(); latest == nil || !latest.exists || from.exists && !latest.newer(from) {
+		latest = from
+	}
+	if latest, err = it.lookFirst(ctx, s, latest); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return latest, leave, nil
+}
+
+// send sends a plan. It returns the image after the plan, or after its failed condition; nil when it is not
+// known, or cannot be read. A write that met a transaction is a lost race. The time askedAt, in epoch milliseconds, is one before the call.
+// repeat may be nil.
+func (it *items) send(
+	ctx context.Context, s *shard, o layout.Lineage, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
+) (*image, bool, error) {
 	w, err := s.WriteAt(s.key, plan, o, repeat)
 	if err != nil {
 		return nil, false, err

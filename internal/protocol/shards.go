@@ -205,10 +205,15 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 			return false, err
 		}
 	}
+	for i := range parts {
+		v.shards[parts[i].At].traffic.sent()
+	}
 	done, err = al.table.Transact(ctx, writes)
 	for i := range parts {
 		if done || IsUnknown(err) {
 			al.noteStamp(v.shards[parts[i].At], &parts[i].Plan)
+		} else {
+			v.shards[parts[i].At].traffic.refused(err == nil)
 		}
 	}
 	if !done || err != nil {

@@ -30,6 +30,7 @@ type tally struct {
 	own    int64 // writes sent by this process since, and not refused
 
 	others float64 // writes of other processes in the time; older ones count less
+	mine   float64 // those of this process in it
 	span   float64 // the time, milliseconds
 
 	from        int64   // since when writes are measured, epoch milliseconds
@@ -74,6 +75,7 @@ func (t *traffic) see(i *image, at int64) {
 	writes := i.Writes() / millis
 	if t.known && t.count != i.Count() && writes >= t.writes { // it was split or merged, and its part of the writes is another one
 		t.others *= float64(t.count) / float64(i.Count())
+		t.mine *= float64(t.count) / float64(i.Count())
 		t.count, t.busy, t.from, t.base = i.Count(), false, at, writes
 	}
 	if !t.known || writes < t.writes { // fewer writes are those of another item of the key
@@ -90,6 +92,7 @@ func (t *traffic) see(i *image, at int64) {
 	elapsed := float64(at - t.at)
 	kept := math.Exp2(-min(elapsed/halfLifeMS, 1))
 	t.others = t.others*kept + float64(writes-t.writes-t.own)
+	t.mine = t.mine*kept + float64(t.own)
 	t.span = t.span*kept + elapsed
 	t.guess, t.at, t.writes, t.own = false, at, writes, 0
 	if over := time.Duration(at-t.from) * time.Millisecond; over >= rateWindow {
@@ -134,6 +137,16 @@ func (t *tally) perMillisecond() float64 {
 		return 0
 	}
 	return t.others / max(t.span, 1)
+}
+
+// share returns the part of the writes of an item that this process makes, of late: 1 as long as it knows of no others.
+func (t *traffic) share() float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.guess || t.others <= 0 {
+		return 1
+	}
+	return t.mine / (t.mine + t.others)
 }
 
 // crowdWritesPerSecond is the number of writes a second, by other processes, of a bucket that may itself be why its key is throttled. A

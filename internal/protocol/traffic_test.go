@@ -17,7 +17,7 @@ func seen(writes, refilledAt int64) *image {
 	}}
 }
 
-// TestTraffic holds the rate that images tell of other processes against one that is known.
+// TestTraffic holds what images tell of other processes against what is known: their rate, and the part of this process in all writes.
 func TestTraffic(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -25,11 +25,13 @@ func TestTraffic(t *testing.T) {
 		others int64 // writes of others between two
 		own    int64 // of this process
 		want   float64
+		share  float64
 	}{
-		{"this process alone", 10, 0, 1, 0},
-		{"this process alone, with writes under way", 10, 0, 7, 0},
-		{"others, often", 10, 5, 1, 0.5},
-		{"others, and this one seldom", 600_000, 300, 1, 0.0005},
+		{"this process alone", 10, 0, 1, 0, 1},
+		{"this process alone, with writes under way", 10, 0, 7, 0, 1},
+		{"others, often", 10, 5, 1, 0.5, 1. / 6},
+		{"others, and this one seldom", 600_000, 300, 1, 0.0005, 1. / 301},
+		{"others alone", 10, 5, 0, 0.5, 0},
 	} {
 		var tr traffic
 		tr.sent() // it creates the item
@@ -45,6 +47,9 @@ func TestTraffic(t *testing.T) {
 		}
 		if got := tr.perMillisecond(); math.Abs(got-test.want) > test.want/10 {
 			t.Errorf("%s: %v writes of others in a millisecond, want %v", test.name, got, test.want)
+		}
+		if got := tr.share(); math.Abs(got-test.share) > test.share/10 {
+			t.Errorf("%s: this process has a part of %v in all writes, want %v", test.name, got, test.share)
 		}
 	}
 }

@@ -182,31 +182,35 @@ func settlements() Scenario {
 func rejections() Scenario {
 	s := Scenario{
 		Name: "rejections", Title: "Rejections of one bucket",
-		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `PolicyAllow`. What is degraded was " +
+		Text: "Processes ask one bucket for more than its limit, under the failure policy `PolicyAllow`; 1,000 of them where no other number is told. What is degraded was " +
 			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled. Their times show that wait. In the first quarter of a second of 100,000 a second, a process does not know yet that the key " +
 			"is throttled. Some hundred requests wait for longer than the decision timeout then, and are admitted uncounted. Later there are " +
-			"none. The last limit is more than one key bears. While its bucket splits, requests wait for " +
+			"none. The limit of 5,000 a second is more than one key bears. While its bucket splits, requests wait for " +
 			"throttled writes. Some tokens flow in during each call, so no view of all shards proves them exhausted: two " +
 			"shards that fall short reject a request. Requests that were answered after the end are in the admitted ones.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
 	for _, c := range []struct {
-		rate  float64
-		limit zlimit.Limit
-		name  string
-		time  time.Duration
+		rate      float64
+		limit     zlimit.Limit
+		name      string
+		time      time.Duration
+		processes int
 	}{
-		{1000, zlimit.PerMinute("rpm", 600), "600 a minute", 20 * time.Second},
-		{10_000, zlimit.PerMinute("rpm", 600), "600 a minute", 20 * time.Second},
-		{100_000, zlimit.PerMinute("rpm", 600), "600 a minute", 10 * time.Second},
-		{30_000, zlimit.PerSecond("rps", 5000), "5,000 a second", 20 * time.Second},
+		{1000, zlimit.PerMinute("rpm", 600), "600 a minute", 20 * time.Second, 1000},
+		{10_000, zlimit.PerMinute("rpm", 600), "600 a minute", 20 * time.Second, 1000},
+		{100_000, zlimit.PerMinute("rpm", 600), "600 a minute", 10 * time.Second, 1000},
+		{30_000, zlimit.PerSecond("rps", 5000), "5,000 a second", 20 * time.Second, 1000},
+		{600, zlimit.PerSecond("rps", 200), "200 a second, 2 processes", 30 * time.Second, 2},
+		{600, zlimit.PerSecond("rps", 200), "200 a second, 10 processes", 30 * time.Second, 10},
+		{600, zlimit.PerSecond("rps", 200), "200 a second, 100 processes", 30 * time.Second, 100},
 	} {
 		p := Default()
 		p.TableWrites, p.TableReads = 0, 0
 		s.Cases = append(s.Cases, Case{
 			Label: fmt.Sprintf("%v/s, limit %s", c.rate, c.name),
 			Load: Load{
-				Processes: 1000, Rate: c.rate, For: c.time, Limits: []zlimit.Limit{c.limit}, Policy: zlimit.PolicyAllow,
+				Processes: c.processes, Rate: c.rate, For: c.time, Limits: []zlimit.Limit{c.limit}, Policy: zlimit.PolicyAllow,
 				Ceilings: map[string]Ceiling{"hot": ceilingOf(c.limit)},
 			},
 			Params: p,
