@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/tool/room"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -119,6 +120,7 @@ func (o *order) spawn(f func()) func() bool {
 	var done atomic.Bool
 	go func() {
 		defer done.Store(true)
+		room.Make()
 		f()
 	}()
 	return done.Load
