@@ -135,7 +135,7 @@ func (le *leased) settle(ctx context.Context, r *running) error {
 	if le.all == nil && r.Kind == Rollback {
 		return le.lease.Rollback(ctx)
 	}
-	if r.Kind == Adjust {
+	if r.Kind == Adjust && len(r.Amounts) > 0 { // a lease whose commit failed takes no more corrections
 		if err := le.lease.Adjust(r.Amounts); err != nil {
 			return err
 		}
