@@ -154,3 +154,32 @@ func TestSlotsThatNobodyGivesBack(t *testing.T) {
 		time.Sleep(time.Minute) // the bubble fails where goroutines wait on
 	})
 }
+
+// TestSlotsThatDoCannotGiveBack has the store refuse what Do gives back. Nobody has the lease any more, and the slot is free again, though its
+// process goes on and holds others.
+func TestSlotsThatDoCannotGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &lossyStore{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour), zlimit.WithRejectionCache(0))
+		slots(t, l, 3, zlimit.PerDay("rpd", 1000))
+		kept := acquire(t, l, ask(zlimit.Amounts{"slots": 1}))
+		err := l.Do(t.Context(), ask(zlimit.Amounts{"slots": 1}), func(context.Context, *zlimit.Lease) error {
+			s.fate.Store(refuses)
+			return nil
+		})
+		if !errors.As(err, new(*zlimit.UnavailableError)) {
+			t.Errorf("Do() = %v, want an outage", err)
+		}
+		s.fate.Store(arrives)
+		time.Sleep(2*time.Minute + 30*time.Second)
+		if stats := l.Stats(); stats.SlotsHeld != 1 || stats.SlotsLost != 0 {
+			t.Errorf("%d slots are held and %d are lost, want that of the other lease alone", stats.SlotsHeld, stats.SlotsLost)
+		}
+		acquire(t, l, ask(zlimit.Amounts{"slots": 1}))
+		acquire(t, l, ask(zlimit.Amounts{"slots": 1}))
+		if err := kept.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		closeLimiters(t, l)
+	})
+}

@@ -41,6 +41,8 @@ type Hold struct {
 	epoch int64         // in which this process was last heard of for certain
 	due   time.Duration // when it is to be heard of again, by core.elapsed
 	ends  time.Duration // when the hold is lost unless it is
+	over  bool          // its holder could not give it back, and may try again
+	until time.Duration // how long the holder has for that; 0 before that is known
 }
 
 // A holdPhase is how far a hold has come.

@@ -102,10 +102,20 @@ func (td *tender) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
 	return rest, isDue, true
 }
 
-// end ends the holds that are lost at a time. The tended slots are locked.
+// keptTime is how long a holder at least may try again to give slots back. It has two terms where those are longer.
+const keptTime = time.Minute
+
+// end ends the holds that are lost at a time, and those whose holders did not give them back in time. The tended slots are locked.
 func (d *tended) end(now time.Duration) {
 	d.holds = slices.DeleteFunc(d.holds, func(h *Hold) bool {
-		if h.phase == held && now >= h.ends {
+		if h.over && h.until == 0 {
+			h.until = now + max(keptTime, time.Duration(2*h.term)*time.Millisecond)
+		}
+		switch {
+		case h.phase != held:
+		case h.over && now >= h.until:
+			h.end()
+		case now >= h.ends:
 			h.lose()
 		}
 		return h.phase == gone
