@@ -157,7 +157,7 @@ func WithDefaultLimits(limits ...Limit) Option {
 // processes took or gave back within the last d. A request is never admitted by such a view. With 0 the store decides
 // every rejection, as long as it answers.
 //
-// Many processes may race for what flows into a limit that is used up. Where others write a bucket more than 100 times a
+// Many processes may race for what flows into a limit that is used up. Where several write a bucket more than 100 times a
 // second, a process counts on its part of what has flowed in since that view. Others have mostly taken the rest. Such a
 // rejection may come up to d too early.
 //

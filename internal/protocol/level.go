@@ -222,7 +222,7 @@ func (c *core) isStrained(b *Bucket) bool {
 // that the shards are exhausted. A request may then be rejected though a third shard has its tokens. So it must be small beside the
 // capacity of a shard. Unless the bucket is strained, it must be a trickle, too.
 func (tk *taker) goesByShare(p *party) bool {
-	return p.isSmall() && (tk.isStrained(p.bucket) || p.bucket.isCrowded() && tk.isTrickle(p))
+	return p.isSmall() && (tk.isStrained(p.bucket) || p.bucket.isRaced() && tk.isTrickle(p))
 }
 
 // isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age

@@ -213,7 +213,11 @@ func (t *take) makePlan(i *image) {
 	t.planAsOf(i)
 	if t.plan.Kind == bucket.Advance && t.asOf == t.at && t.sharesInflow(i) {
 		t.asOf = i.askedAt + int64(float64(t.at-i.askedAt)*t.s.traffic.share())
-		if t.planAsOf(i); t.plan.Kind == bucket.Reject && !t.isTrickle(i) {
+		switch t.planAsOf(i); {
+		case t.plan.Kind != bucket.Reject:
+		case t.isTrickle(i):
+			t.s.traffic.passed()
+		default:
 			t.asOf = t.at
 			t.planAsOf(i)
 		}
@@ -241,7 +245,7 @@ func (t *take) planAsOf(i *image) {
 
 // sharesInflow reports whether callers share what has flowed in since an image with other processes.
 func (t *take) sharesInflow(i *image) bool {
-	return (t.bucket.isCrowded() || t.tk.isStrained(t.bucket)) && !t.demand.Waits() && t.tk.items.isRecent(t.s, i, t.at) && t.areSmall(i, t.at)
+	return (t.bucket.isRaced() || t.tk.isStrained(t.bucket)) && !t.demand.Waits() && t.tk.items.isRecent(t.s, i, t.at) && t.areSmall(i, t.at)
 }
 
 // isTrickle reports whether a shard, as it was asked for, has only a trickle of what the party is short of, within the age of a rejection

@@ -30,7 +30,7 @@ type tally struct {
 	own    int64 // writes sent by this process since, and not refused
 
 	others float64 // writes of other processes in the time; older ones count less
-	mine   float64 // those of this process in it
+	mine   float64 // those of this process in it, and its requests that left tokens to others
 	span   float64 // the time, milliseconds
 
 	from        int64   // since when writes are measured, epoch milliseconds
@@ -139,7 +139,20 @@ func (t *tally) perMillisecond() float64 {
 	return t.others / max(t.span, 1)
 }
 
-// share returns the part of the writes of an item that this process makes, of late: 1 as long as it knows of no others.
+// passedWeight is how many writes of this process a request counts as that left what has flowed in to others. Without it, the parts of all
+// processes would add up to the whole however they are, and a process that is refused more often than others would stay so. A greater one
+// has more of them try at once.
+const passedWeight = 0.25
+
+// passed notes that a request of this process left what has flowed in to others.
+func (t *traffic) passed() {
+	t.mu.Lock()
+	t.mine += passedWeight
+	t.mu.Unlock()
+}
+
+// share returns the part of what flows into an item that is this process's: its part of all writes of late. It is 1 as long as this process
+// knows of no others.
 func (t *traffic) share() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,26 +166,35 @@ func (t *traffic) share() float64 {
 // partition serves a thousand, and other keys share it.
 const crowdWritesPerSecond = 100
 
-// isCrowded reports whether other processes may cause the throttles of a bucket's key by frequent writes. A process
-// takes shards that it has not seen of late to be as busy as the others, each by its share.
-func (b *Bucket) isCrowded() bool {
-	var sum told
-	if first := b.shard(0); !b.isSplit() {
-		sum.add(&first.traffic, 1) // no closure for the most frequent case
-	} else {
-		b.walk((*shard).last, func(s *shard, i *image) {
-			if i != nil && i.exists {
-				sum.add(&s.traffic, i.Count())
-			}
-		})
-	}
-	return sum.rate() >= crowdWritesPerSecond
+// isCrowded reports whether other processes may cause the throttles of a bucket's key by frequent writes.
+func (b *Bucket) isCrowded() bool { return b.told().rate(false) >= crowdWritesPerSecond }
+
+// isRaced reports whether this process and others write a bucket so often that they race for what flows in, whoever writes more of it.
+func (b *Bucket) isRaced() bool {
+	t := b.told()
+	return t.rate(false) > 0 && t.rate(true) >= crowdWritesPerSecond
 }
 
-// A told is what images of some shards of a bucket tell of the writes of other processes.
+// told returns what images tell of a bucket's writes. A process takes shards that it has not seen of late to be as busy as the others, each
+// by its share.
+func (b *Bucket) told() (sum told) {
+	if first := b.shard(0); !b.isSplit() {
+		sum.add(&first.traffic, 1) // no closure for the most frequent case
+		return sum
+	}
+	b.walk((*shard).last, func(s *shard, i *image) {
+		if i != nil && i.exists {
+			sum.add(&s.traffic, i.Count())
+		}
+	})
+	return sum
+}
+
+// A told is what images of some shards of a bucket tell of the writes of other processes, and of this one.
 type told struct {
-	writes    float64
+	writes    float64 // of others
 	perSecond float64
+	mine      float64 // a second
 	share     float64 // of those shards
 }
 
@@ -183,16 +205,22 @@ func (t *told) add(of *traffic, count int) {
 	if of.known && !of.guess {
 		t.writes += of.others
 		t.perSecond += of.perMillisecond() * 1000
+		t.mine += of.mine / max(of.span, 1) * 1000
 		t.share += 1 / float64(count)
 	}
 }
 
-// rate returns the writes of other processes of all shards in a second, 0 where too few were seen to tell.
-func (t *told) rate() float64 {
+// rate returns the writes of other processes of all shards in a second, or those of all processes; 0 where too few of others were seen to
+// tell.
+func (t told) rate(all bool) float64 {
 	if t.writes < minSamples {
 		return 0
 	}
-	return t.perSecond / t.share
+	sum := t.perSecond
+	if all {
+		sum += t.mine
+	}
+	return sum / t.share
 }
 
 // isSought reports whether a bucket may cause the throttles of its own key. Then others write it often, or look at it

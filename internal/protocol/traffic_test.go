@@ -146,41 +146,70 @@ func TestTrafficOfASplitItem(t *testing.T) {
 	}
 }
 
-// TestSustainedThrottles throttles writes of a shard at several rates.
-// TestCrowdOfASplitBucket has a process that has seen some shards of a bucket tell how busy others are with all of them.
+// TestCrowdOfASplitBucket has a process that has seen some shards of a bucket tell how busy others are with all of them, and whether it
+// races with them for what flows in.
 func TestCrowdOfASplitBucket(t *testing.T) {
 	type seen struct {
-		number, count int
-		perSecond     float64
-		guess         bool
+		number, count   int
+		perSecond, mine float64
+		guess           bool
 	}
 	for _, test := range []struct {
-		name   string
-		shards []seen
-		want   bool
+		name           string
+		shards         []seen
+		crowded, raced bool
 	}{
-		{"one item", []seen{{0, 1, 120, false}}, true},
-		{"one item, seldom", []seen{{0, 1, 80, false}}, false},
-		{"one item, by a single image", []seen{{0, 1, 1000, true}}, false},
-		{"one of 16 shards", []seen{{0, 16, 20, false}}, true},
-		{"one of 16 shards, and others by a single image", []seen{{0, 16, 20, false}, {8, 16, 1, true}}, true},
-		{"two shards", []seen{{0, 2, 30, false}, {1, 2, 80, false}}, true},
-		{"two shards, seldom", []seen{{0, 2, 30, false}, {1, 2, 30, false}}, false},
-		{"two shards, one of which others never write", []seen{{0, 2, 80, false}, {1, 2, 0, false}}, false},
-		{"16 shards, by few writes", []seen{{0, 16, 7, false}}, false},
+		{"one item", []seen{{0, 1, 120, 0, false}}, true, true},
+		{"one item, seldom", []seen{{0, 1, 80, 0, false}}, false, false},
+		{"one item, which this process writes as well", []seen{{0, 1, 80, 30, false}}, false, true},
+		{"one item, which others hardly write", []seen{{0, 1, 7, 1000, false}}, false, false},
+		{"one item, by a single image", []seen{{0, 1, 1000, 1000, true}}, false, false},
+		{"one of 16 shards", []seen{{0, 16, 20, 0, false}}, true, true},
+		{"one of 16 shards, and others by a single image", []seen{{0, 16, 20, 0, false}, {8, 16, 1, 0, true}}, true, true},
+		{"two shards", []seen{{0, 2, 30, 0, false}, {1, 2, 80, 0, false}}, true, true},
+		{"two shards, seldom", []seen{{0, 2, 30, 10, false}, {1, 2, 30, 10, false}}, false, false},
+		{"two shards, which this process writes as well", []seen{{0, 2, 30, 20, false}, {1, 2, 30, 30, false}}, false, true},
+		{"two shards, one of which others never write", []seen{{0, 2, 80, 0, false}, {1, 2, 0, 0, false}}, false, false},
+		{"16 shards, by few writes", []seen{{0, 16, 7, 0, false}}, false, false},
 	} {
 		b := newBucket("ns", "e", "r")
 		for _, s := range test.shards {
 			on := b.shard(s.number)
 			on.image.Store(&image{exists: true, State: bucket.State{Shard: s.number, Shards: s.count}})
-			on.traffic.tally = tally{known: true, guess: s.guess, others: s.perSecond, span: 1000}
+			on.traffic.tally = tally{known: true, guess: s.guess, others: s.perSecond, mine: s.mine, span: 1000}
 		}
-		if got := b.isCrowded(); got != test.want {
-			t.Errorf("%s: isCrowded() = %v", test.name, got)
+		if crowded, raced := b.isCrowded(), b.isRaced(); crowded != test.crowded || raced != test.raced {
+			t.Errorf("%s: isCrowded() = %v, isRaced() = %v", test.name, crowded, raced)
 		}
 	}
 }
 
+// TestPartsOfTheInflow has a process write an item less often than another one. The requests that it is refused for that raise its part.
+func TestPartsOfTheInflow(t *testing.T) {
+	var tr traffic
+	writes, at := int64(1), int64(0)
+	tr.see(seen(writes, at), at)
+	part := func(refused int) float64 {
+		for range 1000 {
+			at += 10
+			tr.sent()
+			writes += 4
+			tr.see(seen(writes, at), at)
+			for range refused {
+				tr.passed()
+			}
+		}
+		return tr.share()
+	}
+	if got := part(0); math.Abs(got-1./4) > 0.01 {
+		t.Errorf("a process that makes a quarter of the writes has a part of %v", got)
+	}
+	if got, want := part(4), 2./5; math.Abs(got-want) > 0.02 {
+		t.Errorf("a process that is refused four times for each write has a part of %v, want %v", got, want)
+	}
+}
+
+// TestSustainedThrottles throttles writes of a shard at several rates.
 func TestSustainedThrottles(t *testing.T) {
 	for _, test := range []struct {
 		name    string
