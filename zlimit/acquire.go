@@ -9,7 +9,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/tool/room"
 )
 
 // Acquire consumes the amounts of the request, of all limits or of none. It returns a lease to settle once the real
@@ -229,7 +228,6 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 	go func() {
 		defer l.engine.End()
 		defer cancel()
-		room.Make()
 		began := l.late.now()
 		err := l.engine.Take(apart, &request, &lease.receipt)
 		if tried && isDecision(err) && l.late.now()-began <= bound {

@@ -13,7 +13,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/tool/room"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -120,7 +119,6 @@ func (o *order) spawn(f func()) func() bool {
 	var done atomic.Bool
 	go func() {
 		defer done.Store(true)
-		room.Make()
 		f()
 	}()
 	return done.Load

@@ -14,7 +14,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/tool/room"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -364,7 +363,6 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 			w = f.line.come(time.Since(f.began), float64(max(f.Amount, 1)))
 		}
 		f.requests.Go(func() {
-			room.Make()
 			for again := true; again; {
 				err := f.request(ctx, f.limiters[process], entity, counts, w)
 				var rest time.Duration
