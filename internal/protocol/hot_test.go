@@ -183,6 +183,38 @@ func TestRefundsFillShards(t *testing.T) {
 	}
 }
 
+// TestFullByLimitsOfBefore has another process make a fast limit slow. The images of the first process are old, and it reads the shards
+// before it leaves out what is given back. By the limit that it finds, that does not flow in again.
+func TestFullByLimitsOfBefore(t *testing.T) {
+	const day, second = 86_400_000, 1000
+	for _, period := range []int64{second, day} {
+		g, limits := newGauge(t), fixedLimits{}
+		own := perDay("", map[string]int64{"rpm": 2000})
+		own.Config.Params[0].RefillPeriod = second
+		limits.set("hot", own)
+		e := newProcess(t, g, limits)
+		e.core.options.RejectionAge = 250 * time.Millisecond
+		r := takeFrom(t, e, "hot", map[string]int64{"rpm": 100})
+		split(t, e, "hot", 0)
+		g.now.Add(10_000)
+		c := r.takings[0].returns(nil)[0]
+		if !e.settler.isFull(t.Context(), &c, c.shard, c.amounts) {
+			t.Fatal("no shard is full after ten seconds")
+		}
+		changed := *own
+		changed.Epoch++
+		changed.Config.Params = slices.Clone(own.Config.Params)
+		changed.Config.Params[0].RefillPeriod = period
+		other := newProcess(t, g, fixedLimits{})
+		other.core.options.Source.(fixedLimits).set("hot", &changed)
+		giveAllBack(t, other, takeFrom(t, other, "hot", map[string]int64{"rpm": 1}))
+		g.now.Add(1000)
+		if full := e.settler.isFull(t.Context(), &c, c.shard, c.amounts); full != (period == second) {
+			t.Errorf("a limit of 2,000 in %d ms: isFull() = %v", period, full)
+		}
+	}
+}
+
 // TestInflowIsShared uses a limit of 1,000/s up, of which others have three quarters of all writes. A request then counts on a quarter of
 // what has flowed in since the last image, as long as a rejection may be told from that, and is rejected without a call. It looks before it writes. It counts on all of what has
 // flowed in where few others write, where it is not small, and where it waits.

@@ -296,12 +296,7 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 // and of another one are no older than that. Otherwise both are read: the other is the one that was not seen for longest. What others took
 // in that time flows in again as soon.
 func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) bool {
-	now, d := st.now(), bucket.Demand{Amounts: amounts}
-	home := s.last().state()
-	if home == nil || !st.items.keep(home).Regains(&d, now-st.options.RejectionAge.Milliseconds(), now) {
-		return false
-	}
-	if _, full := st.passOn(c, s, amounts); !full {
+	if !st.looksFull(c, s, amounts) {
 		return false
 	}
 	isRecent := func(o *shard) bool { i := o.last(); return i != nil && st.items.isRecent(o, i, st.now()) }
@@ -323,7 +318,14 @@ func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts 
 		return true
 	}
 	w := st.looks.sharing.Sharer()
-	if _, err := st.looks.lookAt(ctx, []*shard{s, oldest}, &w); err != nil || !isRecent(s) || !isRecent(oldest) {
+	_, err := st.looks.lookAt(ctx, []*shard{s, oldest}, &w)
+	return err == nil && isRecent(s) && isRecent(oldest) && st.looksFull(c, s, amounts)
+}
+
+// looksFull is isFull by the images in memory, of any age.
+func (st *settler) looksFull(c *correction, s *shard, amounts []bucket.Amount) bool {
+	now, home := st.now(), s.last().state()
+	if home == nil || !st.items.keep(home).Regains(&bucket.Demand{Amounts: amounts}, now-st.options.RejectionAge.Milliseconds(), now) {
 		return false
 	}
 	_, full := st.passOn(c, s, amounts)
