@@ -86,6 +86,9 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	for attempt := 0; attempt < maxRestarts; {
 		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
 		foreseen.apply(levels)
+		for i := range levels {
+			levels[i].again = attempt
+		}
 		takings := to.takingSpace[:]
 		if len(levels) > 1 {
 			takings = make([]taking, len(levels))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,6 +275,52 @@ func TestInflowIsShared(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRoomThatOthersTake asks for a child of a parent that is used up. Tokens flow in whenever the child is charged or gets its tokens back,
+// and another process takes them before each write of the parent. The request is rejected in its second round, and gives back all that it
+// has charged.
+func TestRoomThatOthersTake(t *testing.T) {
+	g, limits := newGauge(t), fixedLimits{}
+	team := perDay("", map[string]int64{"rpm": 1000})
+	team.Config.Params[0].RefillPeriod = 1000
+	limits.set("team", team)
+	limits.set("key-1", perDay("team", map[string]int64{"rpm": 1_000_000}))
+	e, other := newProcess(t, g, limits), newProcess(t, g, limits)
+	e.core.options.RejectionAge = 250 * time.Millisecond
+	takeFrom(t, e, "key-1", map[string]int64{"rpm": 1})
+	takeFrom(t, e, "team", map[string]int64{"rpm": 999})
+	g.now.Add(5)
+	var busy atomic.Bool
+	var charged atomic.Int64 // writes of the child
+	g.onWrite(func(w []store.Write) error {
+		switch {
+		case !strings.Contains(w[0].Key.PK, "team"):
+			charged.Add(1)
+			g.now.Add(5)
+		case busy.CompareAndSwap(false, true):
+			defer busy.Store(false)
+			if n := available(t, g, limits, "team", "rpm"); n > 0 {
+				takeFrom(t, other, "team", map[string]int64{"rpm": n})
+			}
+		}
+		return nil
+	})
+	err := e.Take(t.Context(), &Request{Entity: "key-1", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 3})}, new(Receipt))
+	var rejected *RejectedError
+	if !errors.As(err, &rejected) {
+		t.Fatalf("Take() = %v, want a rejection", err)
+	}
+	if s := rejected.Levels[1].Statuses[0]; !s.Short || s.Wait <= 0 || s.Wait > 3 {
+		t.Errorf("the rejection tells %+v of the parent", s)
+	}
+	if n := charged.Load(); n > 4 {
+		t.Errorf("the child is written %d times, want two charges that are given back", n)
+	}
+	g.onWrite(func([]store.Write) error { return nil })
+	if got := available(t, g, limits, "key-1", "rpm"); got != 999_999 {
+		t.Errorf("the child has %d tokens, want 999,999", got)
 	}
 }
 
