@@ -145,7 +145,7 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *c
 	}
 	demand := r.demand(limits, limits.only(charges.of(r.Amounts, at)), fs.life(began))
 	demand = demand.TakingSlots(limits.slotsOf(r.Amounts))
-	return level{b, limits, demand, began, 0, at}, nil
+	return level{bucket: b, limits: limits, demand: demand, began: began, rung: at}, nil
 }
 
 // widen appends the levels of the wider resources to the last level, which is that of an entity for the resource of a

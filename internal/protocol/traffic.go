@@ -167,12 +167,13 @@ func (t *traffic) share() float64 {
 const crowdWritesPerSecond = 100
 
 // isCrowded reports whether other processes may cause the throttles of a bucket's key by frequent writes.
-func (b *Bucket) isCrowded() bool { return b.told().rate(false) >= crowdWritesPerSecond }
+func (b *Bucket) isCrowded() bool { return b.told().rate() >= crowdWritesPerSecond }
 
-// isRaced reports whether this process and others write a bucket so often that they race for what flows in, whoever writes more of it.
+// isRaced reports whether this process and others write a bucket so often that they race for what flows in, whoever writes more of it. It
+// goes by a second at least: a burst is soon over.
 func (b *Bucket) isRaced() bool {
 	t := b.told()
-	return t.rate(false) > 0 && t.rate(true) >= crowdWritesPerSecond
+	return t.writes >= minSamples && t.all/t.share >= crowdWritesPerSecond
 }
 
 // told returns what images tell of a bucket's writes. A process takes shards that it has not seen of late to be as busy as the others, each
@@ -194,7 +195,7 @@ func (b *Bucket) told() (sum told) {
 type told struct {
 	writes    float64 // of others
 	perSecond float64
-	mine      float64 // a second
+	all       float64 // of all processes in a second, over a second or more
 	share     float64 // of those shards
 }
 
@@ -205,22 +206,17 @@ func (t *told) add(of *traffic, count int) {
 	if of.known && !of.guess {
 		t.writes += of.others
 		t.perSecond += of.perMillisecond() * 1000
-		t.mine += of.mine / max(of.span, 1) * 1000
+		t.all += (of.others + of.mine) / max(of.span, halfLifeMS) * 1000
 		t.share += 1 / float64(count)
 	}
 }
 
-// rate returns the writes of other processes of all shards in a second, or those of all processes; 0 where too few of others were seen to
-// tell.
-func (t told) rate(all bool) float64 {
+// rate returns the writes of other processes of all shards in a second, 0 where too few were seen to tell.
+func (t told) rate() float64 {
 	if t.writes < minSamples {
 		return 0
 	}
-	sum := t.perSecond
-	if all {
-		sum += t.mine
-	}
-	return sum / t.share
+	return t.perSecond / t.share
 }
 
 // isSought reports whether a bucket may cause the throttles of its own key. Then others write it often, or look at it

@@ -151,7 +151,7 @@ func TestTrafficOfASplitItem(t *testing.T) {
 func TestCrowdOfASplitBucket(t *testing.T) {
 	type seen struct {
 		number, count   int
-		perSecond, mine float64
+		perSecond, mine float64 // negative for so many writes in 50 ms
 		guess           bool
 	}
 	for _, test := range []struct {
@@ -164,6 +164,7 @@ func TestCrowdOfASplitBucket(t *testing.T) {
 		{"one item, which this process writes as well", []seen{{0, 1, 80, 30, false}}, false, true},
 		{"one item, which others hardly write", []seen{{0, 1, 7, 1000, false}}, false, false},
 		{"one item, by a single image", []seen{{0, 1, 1000, 1000, true}}, false, false},
+		{"a burst", []seen{{0, 1, -20, 0, false}}, true, false},
 		{"one of 16 shards", []seen{{0, 16, 20, 0, false}}, true, true},
 		{"one of 16 shards, and others by a single image", []seen{{0, 16, 20, 0, false}, {8, 16, 1, 0, true}}, true, true},
 		{"two shards", []seen{{0, 2, 30, 0, false}, {1, 2, 80, 0, false}}, true, true},
@@ -176,7 +177,10 @@ func TestCrowdOfASplitBucket(t *testing.T) {
 		for _, s := range test.shards {
 			on := b.shard(s.number)
 			on.image.Store(&image{exists: true, State: bucket.State{Shard: s.number, Shards: s.count}})
-			on.traffic.tally = tally{known: true, guess: s.guess, others: s.perSecond, mine: s.mine, span: 1000}
+			on.traffic.tally = tally{known: true, guess: s.guess, others: math.Abs(s.perSecond), mine: s.mine, span: 1000}
+			if s.perSecond < 0 {
+				on.traffic.span = 50
+			}
 		}
 		if crowded, raced := b.isCrowded(), b.isRaced(); crowded != test.crowded || raced != test.raced {
 			t.Errorf("%s: isCrowded() = %v, isRaced() = %v", test.name, crowded, raced)
