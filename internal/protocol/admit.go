@@ -83,11 +83,11 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	}
 	began := ad.NextEpoch()
 	var foreseen forecast
-	for attempt := 0; attempt < maxRestarts; {
+	for attempt, rooms := 0, 0; attempt < maxRestarts; {
 		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
 		foreseen.apply(levels)
 		for i := range levels {
-			levels[i].again = attempt
+			levels[i].rooms = rooms
 		}
 		takings := to.takingSpace[:]
 		if len(levels) > 1 {
@@ -110,7 +110,10 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		if foreseen.add(err) {
 			continue
 		}
-		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
+		switch {
+		case errors.Is(err, errRoom):
+			rooms++
+		case !errors.Is(err, errOutdated):
 			return err
 		}
 		if err := ad.table.Pause(ctx, attempt); err != nil {

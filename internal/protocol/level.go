@@ -18,7 +18,7 @@ type level struct {
 	limits *Limits
 	demand bucket.Demand
 	began  int64 // epoch when the request came
-	again  int   // how often the levels of the request were made before
+	rooms  int   // how often the request has found room that others took before it
 	rung
 }
 
@@ -218,16 +218,16 @@ func (c *core) isStrained(b *Bucket) bool {
 	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
 }
 
-// enoughRooms is how often a request of several levels finds room that others take before it does, until a shard that falls short rejects it.
-// Each time, it charges the other levels and gives the tokens back.
+// enoughRooms is how often a request finds room that others take before it does, until shards that fall short reject it. Each time, a request
+// of several levels charges the others and gives the tokens back.
 const enoughRooms = 1
 
 // goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all
 // shards. In a bucket that many processes write, some tokens flow in while all shards are read, and others take them. No view proves
-// that the shards are exhausted. So it is where the levels of a request were made again and again. A request may then be rejected though a
+// that the shards are exhausted. So it is where a request has found room that others took. A request may then be rejected though a
 // third shard has its tokens. So it must be small beside the capacity of a shard. Unless the bucket is strained, it must be a trickle, too.
 func (tk *taker) goesByShare(p *party) bool {
-	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.again >= enoughRooms) && tk.isTrickle(p))
+	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.rooms >= enoughRooms) && tk.isTrickle(p))
 }
 
 // isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age

@@ -204,8 +204,8 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 // flows in, and few get it:
 //   - A strained bucket is judged as of the request for its image, where that came after the callers. Some tokens have flowed in by the
 //     time the reply is there.
-//   - Of a crowded one, an image that a rejection may be told from gives small demands a part of what has flowed in since: the part that
-//     this process has in all writes. Others have taken the rest, or it shows once the image is too old.
+//   - In a raced or strained one, an image that a rejection may be told from gives small demands a part of what has flowed in since: the part
+//     that this process has in all writes. Others have taken the rest, or it shows once the image is too old.
 func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
