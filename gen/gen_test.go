@@ -138,9 +138,10 @@ func TestGoldenCompiles(t *testing.T) {
 		}
 	}
 	packages := "./" + filepath.ToSlash(dir) + "/..."
-	gentest.Vet(t, ".", packages)
-	if output, err := exec.Command("go", "test", packages).CombinedOutput(); err != nil {
-		t.Errorf("go test: %v\n%s", err, output)
+	for _, command := range []*exec.Cmd{exec.Command("go", "vet", packages), exec.Command("go", "test", packages)} {
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", command.Args, err, output)
+		}
 	}
 }
 
