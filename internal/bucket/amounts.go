@@ -356,7 +356,7 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 	next := *s
 	next.RefilledAt, next.Crossed = p.Now, max(s.Crossed, s.RefilledAt)
 	for _, step := range p.Steps {
-		if step.Kind != Open && step.Kind != Close {
+		if step.Kind > Remove || step.Field != Since {
 			continue
 		}
 		if &next.Limits[0] == &s.Limits[0] {

@@ -37,9 +37,6 @@ func (d *Demand) restarts(limit string) bool {
 	return part != nil && slices.Contains(part.full, limit)
 }
 
-// restart plans that a limit was reset by hand.
-func (p *Plan) restart(l *Limit) { p.step(Begin, l.Name, add(l.Life, oneReset)) }
-
 // gift returns the tokens that an operator adds to a limit.
 func (d *Demand) gift(limit string) uint64 {
 	if part := d.rest().part; part != nil {
@@ -130,7 +127,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			return nil, nil, nil
 		}
 		if unborn {
-			one.Plan.step(Outdate, "", generation)
+			one.Plan.put(Generation, "", s.Generation, generation)
 		}
 		parts = append(parts, one)
 	}

@@ -302,8 +302,8 @@ func after(s *State, p *Plan) State {
 			l.Tokens = step.Values[1]
 		case Count:
 			l.Consumed += step.Values[0]
-		case Expire:
-			next.ExpiresAt = step.Values[0]
+		case Put, Remove:
+			next.put(&step)
 		default:
 		}
 	}

@@ -27,70 +27,44 @@ type StepKind uint8
 
 // The steps of a plan, each with its values in order.
 const (
-	Take       StepKind = iota // amount
-	Borrow                     // amount, floor, shards: a take that asks for another balance than the amount
-	Below                      // ceiling
-	Unmoved                    // refill stamp
-	Charge                     // amount
-	Owe                        // amount, shards
-	Refund                     // amount, room, capacity, shards
-	Credit                     // room, delta
-	Cover                      // floor
-	Fill                       // brink, level
-	Count                      // amount
-	Configure                  // capacity, refill amount, refill period
-	Seed                       // level, amount
-	Drop                       // none
-	Know                       // consumed
-	Forget                     // none
-	Ascribe                    // amount
-	Disown                     // none
-	Contain                    // amount
-	Release                    // none
-	Begin                      // life
-	End                        // none
-	Same                       // life
-	Expire                     // expiry
-	Persist                    // none
-	Resize                     // shards, next shards
-	Renew                      // level
-	Ration                     // capacity, refill period; text: the times
-	Unration                   // none
-	Edge                       // the next one
-	Steady                     // none
-	Place                      // text: the zone
-	Hold                       // mark
-	Apart                      // none
-	Schedule                   // text: the windows
-	Unschedule                 // none
-	Period                     // the end of the present one
-	Regard                     // amount
-	Admit                      // none
-	Outdate                    // generation
-	Sit                        // capacity, refill period, length of a session
-	Unsit                      // none
-	Open                       // since
-	Close                      // none
-	HoldSlots                  // slots, epoch, takers, when the counters began
-	GiveSlots                  // slots, epoch in which the holder was last heard of, when the counters began
-	Bestow                     // tokens: a grant for the period
-	Lend                       // tokens, end
-	Revoke                     // none
-	Meter                      // amount, time
-	Foresee                    // requests, time; in an advance requests
-	Pass                       // time
-	Soften                     // until
-	Harden                     // none
-	Shade                      // 1
-	Unshade                    // none
-	Excuse                     // until
-	Oblige                     // none
-	StepKinds                  // the number of kinds
+	Put       StepKind = iota // a number or a text for a field
+	Remove                    // none: the item has the field no more
+	Take                      // amount
+	Borrow                    // amount, floor, shards: a take that asks for another balance than the amount
+	Below                     // ceiling
+	Unmoved                   // refill stamp
+	Charge                    // amount
+	Owe                       // amount, shards
+	Refund                    // amount, room, capacity, shards
+	Credit                    // room, delta
+	Cover                     // floor
+	Fill                      // brink, level
+	Count                     // amount
+	Seed                      // level, amount
+	Drop                      // none
+	Ascribe                   // amount
+	Disown                    // none
+	Contain                   // amount
+	Release                   // none
+	Same                      // life
+	Persist                   // none
+	Resize                    // shards, next shards
+	Renew                     // level
+	Period                    // the end of the present one
+	Regard                    // amount
+	Admit                     // none
+	HoldSlots                 // slots, epoch, takers, when the counters began
+	GiveSlots                 // slots, epoch in which the holder was last heard of, when the counters began
+	Meter                     // amount, time
+	Foresee                   // requests, time; in an advance requests
+	Pass                      // time
+	StepKinds                 // the number of kinds
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
 type Step struct {
 	Kind   StepKind
+	Field  Field // of Put and Remove
 	Limit  string
 	Values [4]int64
 	Text   string
@@ -169,12 +143,6 @@ func (p *Plan) step(kind StepKind, limit string, values ...int64) {
 	s := Step{Kind: kind, Limit: limit}
 	copy(s.Values[:], values)
 	p.Steps = append(p.Steps, s)
-}
-
-// text is step for a step with a text.
-func (p *Plan) text(kind StepKind, limit, text string, values ...int64) {
-	p.step(kind, limit, values...)
-	p.Steps[len(p.Steps)-1].Text = text
 }
 
 // admit plans the checks that serve requests, unless the demand settles a request.
@@ -417,24 +385,27 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if c.mixed(s) && l.Name != WriteUnits {
 			balance = p.settled
 		}
-		level, ok := balance(s, l, params, d, c.owed(s, l, params, from, now), from, now)
+		is := *l
+		level, ok := balance(s, l, &is, params, d, c.owed(s, l, params, from, now), from, now)
 		if !ok {
 			p.reset(Reject, s, s.RefilledAt, now)
 			return
 		}
+		is.configure(params)
 		if d.restarts(l.Name) {
-			p.restart(l)
+			is.Life = add(l.Life, oneReset)
 		}
-		p.mode(l, params, c)
+		p.mode(&is, params, c)
 		amount, checked := d.asks(l.Name, params.Mode)
-		since := p.session(s, l, params, d)
+		since := p.session(s, l, &is, params, d)
 		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
-			until := p.granted(l, l.Name, s.chain(l, from, now, 0).grant, d)
+			until := is.regrant(s.chain(l, from, now, 0).grant, d)
 			life.grants(until)
 			next.grants(until)
 		}
+		p.differ(l, &is, s.Inherits)
 	}
 	if kept+len(c.Params) > MaxLimits {
 		p.reset(Crowded, s, s.RefilledAt, now)
@@ -444,8 +415,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		p.reset(Reject, s, s.RefilledAt, now)
 		return
 	}
-	if s.Inherits {
-		p.apart(s)
+	if s.Inherits { // each limit has its own times and windows from now on
+		p.remove(SharedTimes, "")
+		p.remove(SharedWindows, "")
 	}
 	p.bypass(s, c)
 	p.note(s, next)
@@ -459,7 +431,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	case 0:
 		p.step(Persist, "")
 	default:
-		p.step(Expire, "", expiry)
+		p.put(ExpiresAt, "", s.ExpiresAt, expiry)
 	}
 }
 
@@ -469,27 +441,14 @@ func (p *Plan) drop(l *Limit) {
 		p.step(Cover, l.Name, min(l.Tokens, 0))
 	}
 	p.step(Drop, l.Name)
-	if l.Life != 0 {
-		p.step(End, l.Name)
-	}
-	if l.Known() != 0 {
-		p.step(Forget, l.Name)
-	}
 	if l.Name != WriteUnits {
 		p.step(Disown, l.Name) // also where a write since the image was the first to count any
 		p.step(Release, l.Name)
 	}
-	if l.Times() != nil {
-		p.step(Unration, l.Name)
+	if l.Shade() != 0 || l.Refusals() != 0 {
+		p.remove(Refusals, l.Name)
 	}
-	p.unsit(l)
-	p.modeless(l)
-	if l.Windows() != nil {
-		p.step(Unschedule, l.Name)
-	}
-	if l.Granted() != 0 || l.Until() != 0 {
-		p.step(Revoke, l.Name)
-	}
+	p.differ(l, &Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod}, false)
 }
 
 // start plans the limits that the item is to have and does not have yet, full less the demand. It returns false when one of them
@@ -519,21 +478,20 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if refused := refusalsOf(d, params.Name); refused != 0 {
 			p.step(Foresee, params.Name, refused)
 		}
-		p.mode(nil, params, c)
+		is := Limit{Name: params.Name, Life: d.lifeOf(params.Name)}
+		is.configure(params)
+		p.mode(&is, params, c)
 		if raises {
-			p.granted(nil, params.Name, Grant{}, d)
+			is.regrant(Grant{}, d)
 			life.grants(raise.until)
 			next.grants(raise.until)
 		}
 		p.ascribe(params.Name, d)
-		p.parameters(nil, params)
-		if life := d.lifeOf(params.Name); life != 0 {
-			p.step(Begin, params.Name, life)
-		}
 		if c.mixed(s) && params.Name != WriteUnits && counted != 0 {
-			p.step(Know, params.Name, counted)
+			is.SetKnown(counted)
 		}
-		since := p.session(s, nil, params, d)
+		since := p.session(s, nil, &is, params, d)
+		p.differ(&Limit{Name: params.Name}, &is, false)
 		life.cover(params, level, depth(amount, floor, checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 	}
@@ -542,7 +500,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 
 // balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It returns
 // the balance afterwards, going by the image, and false when the balance does not cover the demand.
-func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {
+func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	amount = add(amount, owed)
 	changed := !l.has(params)
@@ -584,9 +542,6 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, owed, from
 		}
 	default:
 		level = l.Tokens
-	}
-	if changed {
-		p.parameters(l, params)
 	}
 	p.count(l.Name, d)
 	return level, true

@@ -148,32 +148,24 @@ func (s *State) holds(one standing, p *Params, at int64) int64 {
 	return s.capacity(p.Name, p.rule(), at)
 }
 
-// granted plans the grant of a limit after a write. The limit is nil for one that the item does not have yet. A time has left a
-// part of it. It returns when the grant ends that the limit has then, 0 for none.
-func (p *Plan) granted(l *Limit, name string, left Grant, d *Demand) (until int64) {
-	var had Grant
-	if l != nil {
-		had = Grant{l.Granted(), l.Until()}
-	}
-	if d.restarts(name) {
+// regrant has a limit have the grant of which a time has left a part, and what a demand grants. It returns when that ends, 0 for none.
+func (l *Limit) regrant(left Grant, d *Demand) (until int64) {
+	if d.restarts(l.Name) {
 		left = Grant{}
 	}
-	if r, ok := d.raise(name); ok {
+	if r, ok := d.raise(l.Name); ok {
 		if left.Until != r.until { // it is over in another shard by now
 			left = Grant{}
 		}
 		left = Grant{add(left.Granted, r.tokens), r.until}
 	}
-	switch {
-	case left == had:
-	case left.Granted == 0:
-		p.step(Revoke, name)
-	case left.Until == 0:
-		p.step(Bestow, name, left.Granted)
-	default:
-		p.step(Lend, name, left.Granted, left.Until)
+	if until = left.Until; left.Granted == 0 {
+		left = Grant{}
 	}
-	return left.Until
+	if left != (Grant{l.Granted(), l.Until()}) {
+		l.Change(func(r *Rare) { r.Granted, r.Until = left.Granted, left.Until })
+	}
+	return until
 }
 
 // grants takes the end of a grant into account, 0 for none.

@@ -64,7 +64,7 @@ func (s *State) taken() bool {
 
 // settled is [Plan.balance] for an item that a mixed fleet writes. Its steps ask for the very balance of the image, since
 // other clients take tokens and leave the stamp alone.
-func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, _, from, now int64) (level int64, ok bool) {
+func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, from, now int64) (level int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	ch := s.chain(l, from, now, 0)
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
@@ -93,12 +93,9 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, _, from, n
 		p.step(Cover, l.Name, l.Tokens)
 	default:
 	}
-	if !l.has(params) {
-		p.parameters(l, params)
-	}
 	p.count(l.Name, d)
 	if counted != l.Known() {
-		p.step(Know, l.Name, counted)
+		is.SetKnown(counted)
 	}
 	return level, true
 }

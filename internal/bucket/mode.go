@@ -150,45 +150,30 @@ func (p *Plan) regard(l *Limit, d *Demand, now int64) {
 	}
 }
 
-// mode plans the notes of a limit about its mode, nil for one missing in the item.
+// mode has a limit be of the configured mode.
 func (p *Plan) mode(l *Limit, params *Params, c *Config) {
-	had := &usual
-	if l != nil {
-		had = l.rare()
+	had := *l.rare()
+	soft, shade := int64(0), int64(0)
+	if params.Mode != Enforced {
+		soft = max(c.stampAfter(had.Soft, p.Now), 1)
 	}
-	if params.Mode == Enforced && had.Soft == 0 && had.Shade == 0 {
+	if params.Mode == Shadow {
+		shade = 1
+	}
+	if soft == had.Soft && shade == had.Shade {
 		return
 	}
-	switch until := max(c.stampAfter(had.Soft, p.Now), 1); {
-	case params.Mode == Enforced && had.Soft != 0:
-		p.step(Harden, params.Name)
-	case params.Mode != Enforced && until != had.Soft:
-		p.step(Soften, params.Name, until)
+	if shade == 0 && (had.Shade != 0 || had.Refusals != 0) {
+		p.remove(Refusals, l.Name)
 	}
-	switch {
-	case params.Mode == Shadow && had.Shade == 0:
-		p.step(Shade, params.Name, 1)
-	case params.Mode != Shadow && (had.Shade != 0 || had.Refusals != 0):
-		p.step(Unshade, params.Name)
-	}
-}
-
-// modeless plans that a limit that is dropped leaves no notes about its mode.
-func (p *Plan) modeless(l *Limit) {
-	if l.SoftUntil() != 0 {
-		p.step(Harden, l.Name)
-	}
-	if l.Shade() != 0 || l.Refusals() != 0 {
-		p.step(Unshade, l.Name)
-	}
+	l.Change(func(r *Rare) { r.Soft, r.Shade = soft, shade })
 }
 
 // bypass plans the note of an item about a bypass.
 func (p *Plan) bypass(s *State, c *Config) {
-	switch until := c.stampAfter(s.Bypass, p.Now); {
-	case c.Bypass && max(until, 1) != s.Bypass:
-		p.step(Excuse, "", max(until, 1))
-	case !c.Bypass && s.Bypass != 0:
-		p.step(Oblige, "")
+	until := int64(0)
+	if c.Bypass {
+		until = max(c.stampAfter(s.Bypass, p.Now), 1)
 	}
+	p.put(BypassUntil, "", s.Bypass, until)
 }

@@ -48,20 +48,10 @@ func (it *item) apply(p *Plan) bool {
 	for _, s := range p.Steps {
 		l, v := next.find(s.Limit), s.Values
 		switch s.Kind {
-		case Expire:
-			next.ExpiresAt = v[0]
-			continue
-		case Edge, Steady:
-			next.ValidUntil = v[0]
-			continue
-		case Place:
-			next.Zone = s.Text
-			continue
-		case Hold:
-			next.Crossed = v[0]
-			continue
-		case Apart:
-			next.Inherits = false
+		case Put, Remove:
+			if !next.put(&s) {
+				return false
+			}
 			continue
 		case Period:
 			if it.state.ValidUntil != v[0] {
@@ -83,9 +73,6 @@ func (it *item) apply(p *Plan) bool {
 			}
 			continue
 		case Disown, Release: // beside the end of the limit
-			continue
-		case Outdate:
-			next.Generation = v[0]
 			continue
 		case Unmoved:
 			if it.state.RefilledAt != v[0] {
@@ -135,44 +122,12 @@ func (it *item) apply(p *Plan) bool {
 			l.FromChildren += v[0]
 		case Contain:
 			l.SetFromNarrower(l.FromNarrower() + v[0])
-		case Configure:
-			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], v[1], v[2]
 		case Renew:
 			l.Tokens = v[0]
 		case Regard:
 			l.Consumed += v[0]
-		case Ration:
-			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], 0, v[1]
-			l.SetResetTimes(s.Text)
-		case Unration:
-			l.Change(func(r *Rare) { r.Times = nil })
-		case Schedule:
-			l.SetWindowTexts(s.Text)
-		case Unschedule:
-			l.Change(func(r *Rare) { r.Windows = nil })
-		case Sit:
-			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], 0, v[1]
-			l.SetSession(v[2])
-		case Unsit:
-			l.Change(func(r *Rare) { r.Session, r.Since, r.Applied, r.Rolled = 0, 0, 0, 0 })
-		case Open:
-			l.Change(func(r *Rare) { r.Since, r.Applied = v[0], v[0] })
-		case Close:
-			l.Change(func(r *Rare) { r.Since, r.Applied, r.Rolled = 0, 0, 0 })
-		case Know:
-			l.SetKnown(v[0])
-		case Bestow:
-			l.Change(func(r *Rare) { r.Granted, r.Until = v[0], 0 })
-		case Lend:
-			l.Change(func(r *Rare) { r.Granted, r.Until = v[0], v[1] })
-		case Revoke:
-			l.Change(func(r *Rare) { r.Granted, r.Until = 0, 0 })
 		case Same:
 			holds = before.Life == v[0]
-		case Begin:
-			l.Life = v[0]
-		case Forget:
-			continue
 		case Drop:
 			next.Limits = slices.DeleteFunc(next.Limits, func(l Limit) bool { return l.Name == s.Limit })
 		}
@@ -197,6 +152,55 @@ func (it *item) apply(p *Plan) bool {
 		})
 	}
 	it.state = &next
+	return true
+}
+
+// put sets or removes a field.
+func (s *State) put(step *Step) bool {
+	v, text := step.Values[0], step.Text
+	item := map[Field]*int64{ValidUntil: &s.ValidUntil, Crossed: &s.Crossed, BypassUntil: &s.Bypass, ExpiresAt: &s.ExpiresAt, Generation: &s.Generation}
+	switch step.Field {
+	case Zone:
+		s.Zone = text
+		return true
+	case SharedTimes, SharedWindows:
+		s.Inherits = false
+		return true
+	case ValidUntil, Crossed, BypassUntil, ExpiresAt, Generation:
+		*item[step.Field] = v
+		return true
+	}
+	l := s.find(step.Limit)
+	if l == nil { // it was dropped before
+		return step.Kind == Remove
+	}
+	switch step.Field {
+	case Capacity:
+		l.Capacity = v
+	case RefillAmount:
+		l.RefillAmount = v
+	case RefillPeriod:
+		l.RefillPeriod = v
+	case LifeNumber:
+		l.Life = v
+	case Times:
+		l.Change(func(r *Rare) { r.Times = nil })
+		if text != "" {
+			l.SetResetTimes(text)
+		}
+	case Windows:
+		l.Change(func(r *Rare) { r.Windows = nil })
+		if text != "" {
+			l.SetWindowTexts(text)
+		}
+	default:
+		l.Change(func(r *Rare) {
+			*map[Field]*int64{
+				Session: &r.Session, Since: &r.Since, Applied: &r.Applied, Rolled: &r.Rolled, GrantedTokens: &r.Granted, GrantedUntil: &r.Until,
+				SoftUntil: &r.Soft, Shade: &r.Shade, Refusals: &r.Refusals, Known: &r.Known,
+			}[step.Field] = v
+		})
+	}
 	return true
 }
 

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"math"
-	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
@@ -113,69 +112,17 @@ func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark()),
 
 // note plans the notes of an item about its quotas.
 func (p *Plan) note(s *State, e edge) {
-	switch {
-	case e.next == s.ValidUntil && !s.Changed:
-	case e.next == 0:
-		p.step(Steady, "")
-	default:
-		p.step(Edge, "", e.next)
+	had := s.ValidUntil
+	if s.Changed { // another program has left a zero
+		had = -1
 	}
-	if e.zone != "" && e.zone != s.Zone {
-		p.text(Place, "", e.zone)
+	p.put(ValidUntil, "", had, e.next)
+	if e.zone != "" {
+		p.text(Zone, "", s.Zone, e.zone)
 	}
-	if e.quotas && s.mark() > p.Now && s.mark() != s.Crossed {
-		p.step(Hold, "", s.mark())
+	if e.quotas && s.mark() > p.Now {
+		p.put(Crossed, "", s.Crossed, s.mark())
 	}
-}
-
-// parameters plans new parameters of a limit.
-func (p *Plan) parameters(l *Limit, params *Params) {
-	switch {
-	case params.Session > 0:
-		if l != nil && l.Times() != nil {
-			p.step(Unration, params.Name)
-		}
-		p.step(Sit, params.Name, params.Capacity, params.RefillPeriod, params.Session)
-	case params.Times != nil:
-		p.unsit(l)
-		p.text(Ration, params.Name, params.Times.Compact(), params.Capacity, params.RefillPeriod)
-	case l != nil && l.Times() != nil:
-		p.step(Unration, params.Name)
-		fallthrough
-	default:
-		p.unsit(l)
-		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
-	}
-	switch {
-	case params.Windows != nil && (l == nil || !params.Windows.Equal(l.Windows())):
-		p.text(Schedule, params.Name, params.Windows.Compact())
-	case params.Windows == nil && l != nil && l.Windows() != nil:
-		p.step(Unschedule, params.Name)
-	}
-}
-
-// unsit plans that a limit, perhaps missing in the item, is no session quota.
-func (p *Plan) unsit(l *Limit) {
-	if l != nil && l.Session() > 0 {
-		p.step(Unsit, l.Name)
-	}
-}
-
-// apart plans that the limits of an item have each their own times and windows.
-func (p *Plan) apart(s *State) {
-	for i := range s.Limits {
-		l := &s.Limits[i]
-		planned := func(a, b StepKind) bool {
-			return slices.ContainsFunc(p.Steps, func(x Step) bool { return x.Limit == l.Name && (x.Kind == a || x.Kind == b) })
-		}
-		if l.Times() != nil && !planned(Ration, Unration) {
-			p.text(Ration, l.Name, l.Times().Compact(), l.Capacity, l.RefillPeriod)
-		}
-		if l.Windows() != nil && !planned(Schedule, Unschedule) {
-			p.text(Schedule, l.Name, l.Windows().Compact())
-		}
-	}
-	p.step(Apart, "")
 }
 
 // isPeriodOf reports whether a quota is in the same period here and in another shard, as any limit that refills is.

@@ -124,30 +124,31 @@ func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amoun
 	return sessions
 }
 
-// session plans the effect of an advance on the session of a limit, nil for one missing in the item. It returns when
-// the session began that is open then, 0 for none.
-func (p *Plan) session(s *State, l *Limit, params *Params, d *Demand) int64 {
+// session has a limit be in the session in which an advance leaves it, given the limit as it was, nil for one missing in the item. It
+// returns when the session began that is open then, 0 for none.
+func (p *Plan) session(s *State, l, is *Limit, params *Params, d *Demand) (since int64) {
 	if params.Session <= 0 {
 		return 0
 	}
-	var since, had int64
-	if l != nil && l.Session() > 0 {
-		had = l.Since()
-		if !l.isClosed(p.Now) && !d.restarts(l.Name) {
-			since = had
-		}
+	if l != nil && l.Session() > 0 && !l.isClosed(p.Now) && !d.restarts(l.Name) {
+		since = l.Since()
 	}
-	rolled := since > 0 && s.isRolled(l)
 	if since == 0 {
 		since = d.begins(params.Name, p.Now)
 	}
-	switch {
-	case since == 0 && had > 0:
-		p.step(Close, params.Name)
-	case since != had, rolled:
-		p.step(Open, params.Name, since)
-	}
+	is.begin(since)
 	return since
+}
+
+// begin has a session be open that began at a time, or none at 0.
+func (l *Limit) begin(since int64) {
+	if l.Since() != since || l.Applied() != since {
+		l.Change(func(r *Rare) {
+			if r.Since, r.Applied = since, since; since == 0 {
+				r.Rolled = 0
+			}
+		})
+	}
 }
 
 // begins returns when a session begins that the demand opens at a time, 0 where it opens none.
@@ -163,20 +164,15 @@ func (d *Demand) begins(limit string, now int64) int64 {
 	return 0
 }
 
-// keepSession plans the effect of a write at a time on the session of a limit without an amount. It returns the limit
-// as it is then.
-func (p *Plan) keepSession(s *State, l *Limit, at int64) Limit {
-	next := *l
+// keepSession has the session of a limit be as a write at a time without an amount leaves it.
+func (l *Limit) keepSession(s *State, at int64) {
 	switch {
 	case l.Session() <= 0 || l.Since() <= 0:
 	case l.isClosed(at):
-		p.step(Close, l.Name)
-		next.Change(func(r *Rare) { r.Since, r.Applied, r.Rolled = 0, 0, 0 })
+		l.begin(0)
 	case s.isRolled(l):
-		p.step(Open, l.Name, l.Since())
-		next.SetApplied(l.Since())
+		l.begin(l.Since())
 	}
-	return next
 }
 
 // isSessionOf reports whether a session quota is in the same session in two items, as their images show it.

@@ -238,7 +238,7 @@ func (p *sessionProgram) spread(home int, d *Demand, now int64) {
 // opening returns when a session begins that a plan opens, 0 for none.
 func opening(plan *Plan) (since int64) {
 	for _, step := range plan.Steps {
-		if step.Kind == Open {
+		if step.Kind == Put && step.Field == Since {
 			since = step.Values[0]
 		}
 	}

@@ -17,16 +17,17 @@ func (p *Plan) Split(s *State) {
 	next := s.edgeAfter(at)
 	var d Demand
 	for i := range s.Limits {
-		l := s.Limits[i]
+		l, is := s.Limits[i], s.Limits[i]
 		if l.Name == WriteUnits {
-			p.balance(s, &l, &writeUnits, &d, 0, s.RefilledAt, at)
+			p.balance(s, &l, &is, &writeUnits, &d, 0, s.RefilledAt, at)
+			is.configure(&writeUnits)
 			l.Tokens, l.Consumed = l.Capacity-oneWrite, oneWrite
 		} else {
 			others := int64(0)
 			if s.noted() {
 				others = s.others(&l)
 			}
-			gets, until := p.halve(s, &l, &kept, at)
+			gets, until := p.halve(s, &l, &is, &kept, at)
 			next.grants(until)
 			l.Tokens, l.Consumed, l.FromChildren = gets, 0, 0
 			l.Change(func(r *Rare) {
@@ -34,8 +35,9 @@ func (p *Plan) Split(s *State) {
 				r.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 			})
 		}
-		session := p.keepSession(s, &l, at)
-		l.Rare = session.Rare
+		is.keepSession(s, at)
+		l.keepSession(s, at)
+		p.differ(&s.Limits[i], &is, false)
 		p.Item.Limits = append(p.Item.Limits, l)
 		next.cover(l.Times(), l.Windows(), l.Session(), l.Since())
 	}
@@ -49,7 +51,7 @@ func (p *Plan) Split(s *State) {
 
 // halve plans the item's half of one limit, and returns the new shard's. The limit has the grant of the new shard then,
 // and the item a grant that ends at the second result, 0 for none.
-func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) (gets, until int64) {
+func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until int64) {
 	ch := s.chain(l, s.RefilledAt, at, 0) // of one millisecond
 	refill := signed(ch.inflow)
 	capacity, keeps := ch.ceiling, ch.ceiling-ch.ceiling/2
@@ -57,7 +59,7 @@ func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) (gets, until int
 	refilled := add(l.Tokens, refill)
 	if l.Granted() != 0 || l.Until() != 0 {
 		left, given := ch.grant.halved()
-		until = p.granted(l, l.Name, left, &Demand{})
+		until = is.regrant(left, &Demand{})
 		l.Change(func(r *Rare) { r.Granted, r.Until = given.Granted, given.Until })
 		most = add(most, left.Granted)
 		keeps = max(keeps, sub(capacity, p.Item.capacity(l.Name, l.rule(), at)+given.Granted)) // both may have an odd millitoken
@@ -100,20 +102,24 @@ func (p *Plan) Merge(s, other *State) {
 		if theirs != nil && theirs.Refusals() != 0 {
 			p.step(Foresee, l.Name, theirs.Refusals())
 		}
-		session := p.keepSession(s, l, next.after)
-		next.cover(l.Times(), l.Windows(), l.Session(), session.Since())
+		is := *l
+		is.keepSession(s, next.after)
+		next.cover(l.Times(), l.Windows(), l.Session(), is.Since())
 		if l.isQuota() {
-			next.grants(p.mergeQuota(s, other, l, at, next.after))
+			next.grants(p.mergeQuota(s, other, l, &is, at, next.after))
+			p.differ(l, &is, false)
 			continue
 		}
 		if l.Name == WriteUnits || theirs == nil {
 			params := l.params()
-			p.balance(s, l, &params, &d, 0, s.RefilledAt, at)
-			next.grants(p.granted(l, l.Name, s.chain(l, s.RefilledAt, at, 0).grant, &d))
+			p.balance(s, l, &is, &params, &d, 0, s.RefilledAt, at)
+			next.grants(is.regrant(s.chain(l, s.RefilledAt, at, 0).grant, &d))
+			p.differ(l, &is, false)
 			continue
 		}
 		ch := s.chain(l, s.RefilledAt, at, 0)
-		next.grants(p.granted(l, l.Name, ch.grant.plus(other.chain(theirs, other.RefilledAt, at, 0).grant), &d))
+		next.grants(is.regrant(ch.grant.plus(other.chain(theirs, other.RefilledAt, at, 0).grant), &d))
+		p.differ(l, &is, false)
 		refill, most := signed(ch.inflow), ch.ceiling
 		held := min(other.chain(theirs, other.RefilledAt, latest, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), latest))
 		last := other.chain(theirs, latest, at, math.MaxUint64)
@@ -129,8 +135,8 @@ func (p *Plan) Merge(s, other *State) {
 			p.step(Credit, l.Name, sub(most, refill), add(refill, gets))
 		}
 	}
-	if next.quotas && next.after > at && next.after != s.Crossed {
-		p.step(Hold, "", next.after)
+	if next.quotas && next.after > at {
+		p.put(Crossed, "", s.Crossed, next.after)
 	}
 	p.note(s, next)
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))
@@ -138,7 +144,7 @@ func (p *Plan) Merge(s, other *State) {
 
 // mergeQuota has a quota take over that of another shard. The other shard has none where its item is lost. Both cross
 // the edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
-func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) (until int64) {
+func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
 	if of := other.find(l.Name); of != nil {
 		gets, theirs = other.crossed(of, at, mark)
@@ -155,5 +161,5 @@ func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) (until int6
 	case gets != 0:
 		p.step(Credit, l.Name, most, gets)
 	}
-	return p.granted(l, l.Name, left.plus(theirs), &Demand{})
+	return is.regrant(left.plus(theirs), &Demand{})
 }

@@ -240,18 +240,9 @@ var spendSteps = bind(map[bucket.StepKind]int{
 // advanceSteps are the clauses of [Advance], except those of slots.
 var advanceSteps = bind(map[bucket.StepKind]int{
 	bucket.Admit: advanceAdmit, bucket.Credit: advanceCredit, bucket.Cover: advanceCover, bucket.Fill: advanceFill, bucket.Count: advanceCount,
-	bucket.Renew: advanceRenew, bucket.Open: advanceOpen, bucket.Close: advanceClose, bucket.Seed: advanceSeed, bucket.Know: advanceKnow,
-	bucket.Ascribe: advanceAscribe, bucket.Contain: advanceContain, bucket.Foresee: advanceForebode,
-	// An item has a limit with other settings, or no longer.
-	bucket.Configure: advanceConfigure, bucket.Ration: advanceRation, bucket.Unration: advanceUnration, bucket.Sit: advanceSit,
-	bucket.Unsit: advanceUnsit, bucket.Bestow: advanceBestow, bucket.Lend: advanceLend, bucket.Revoke: advanceRevoke,
-	bucket.Soften: advanceSoften, bucket.Harden: advanceHarden, bucket.Shade: advanceShade, bucket.Unshade: advanceUnshade,
-	bucket.Schedule: advanceSchedule, bucket.Unschedule: advanceUnschedule, bucket.Drop: advanceDrop, bucket.Forget: advanceForget,
-	bucket.Release: advanceRelease, bucket.Disown: advanceDisown, bucket.Begin: advanceBegin, bucket.End: advanceEnd,
-	// What is of no single limit.
-	bucket.Edge: advanceEdge, bucket.Steady: advanceSteady, bucket.Place: advancePlace, bucket.Hold: advanceHold, bucket.Apart: advanceApart,
-	bucket.Expire: advanceExpire, bucket.Outdate: advanceOutdate, bucket.Excuse: advanceExcuse,
-	bucket.Oblige: advanceOblige, bucket.Resize: advanceShare,
+	bucket.Renew: advanceRenew, bucket.Seed: advanceSeed, bucket.Ascribe: advanceAscribe, bucket.Contain: advanceContain,
+	bucket.Foresee: advanceForebode, bucket.Drop: advanceDrop, bucket.Release: advanceRelease, bucket.Disown: advanceDisown,
+	bucket.Resize: advanceShare,
 })
 
 // pick adds the clause of a step to a call. The numbers of a step come first, and its text is the last value.
@@ -308,11 +299,19 @@ func bindSlots[C slotsCall](call C, s *bucket.Step) {
 
 // bindAdvance binds a plan that moves the refill stamp.
 func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, error) {
-	call := Advance(p.RefilledAt, p.Now, p.ValidUntil, p.Generation)
+	call := AdvanceCall{noting.Call(expr.N(p.RefilledAt), expr.N(p.Now), expr.N(p.ValidUntil), expr.N(p.Generation))}
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; s.Kind {
 		case bucket.HoldSlots, bucket.GiveSlots:
 			bindSlots(call, s)
+		case bucket.Put:
+			value := expr.N(s.Values[0])
+			if s.Text != "" {
+				value = expr.S(s.Text)
+			}
+			call.Pick(len(advanceOperation.Clauses)+2*int(s.Field), s.Limit, value)
+		case bucket.Remove:
+			call.Pick(len(advanceOperation.Clauses)+2*int(s.Field)+1, s.Limit)
 		case bucket.Persist:
 			call.Persist(k.GSI4())
 		default:
@@ -328,6 +327,31 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 	}
 	return call.Bind()
 }
+
+// notes are the attributes of fields.
+var notes = [bucket.Fields]expr.Path{
+	bucket.Capacity: expr.Of("b_", "_cp"), bucket.RefillAmount: expr.Of("b_", "_ra"), bucket.RefillPeriod: expr.Of("b_", "_rp"),
+	bucket.Times: expr.Of("b_", "_rsched"), bucket.Windows: expr.Of("b_", "_sched"), bucket.Session: expr.Of("b_", "_rsa"),
+	bucket.Since: expr.Of("b_", "_ws"), bucket.Applied: expr.Of("b_", "_wa"), bucket.Rolled: expr.Of("b_", "_wtc"),
+	bucket.GrantedTokens: expr.Of("b_", "_tu"), bucket.GrantedUntil: expr.Of("b_", "_tx"), bucket.SoftUntil: expr.Of("b_", "_soft"),
+	bucket.Shade: expr.Of("b_", "_sh"), bucket.Refusals: expr.Of("b_", "_sr"), bucket.Known: expr.Of("b_", "_kc"),
+	bucket.LifeNumber: expr.Of("i_", ""), bucket.ValidUntil: expr.Attr("vu"), bucket.Crossed: expr.Attr("xu"), bucket.Zone: expr.Attr("sched_tz"),
+	bucket.BypassUntil: expr.Attr("bypass"), bucket.ExpiresAt: expr.Attr("ttl"), bucket.Generation: expr.Attr("cg"),
+	bucket.SharedTimes: expr.Attr("rsched"), bucket.SharedWindows: expr.Attr("sched"),
+}
+
+// noting is [Advance] with two clauses for each field: one sets it, and one removes it.
+var noting = func() *expr.Operation {
+	op := &expr.Operation{
+		Name: advanceOperation.Name, Slots: advanceOperation.Slots, Where: advanceOperation.Where, Update: advanceOperation.Update,
+		Clauses: slices.Clone(advanceOperation.Clauses),
+	}
+	for _, path := range notes {
+		op.Clauses = append(op.Clauses, expr.Clause{Name: "put", Slots: 1, Update: []expr.Action{expr.Set(path, 0)}})
+		op.Clauses = append(op.Clauses, expr.Clause{Name: "remove", Update: []expr.Action{expr.Remove(path)}})
+	}
+	return op
+}()
 
 // A new bucket need not be in two indexes, of its resource and of its namespace.
 var (

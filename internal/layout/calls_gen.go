@@ -228,147 +228,10 @@ func (c AdvanceCall) Count(limit string, amount int64) {
 	c.Pick(advanceCount, limit, expr.N(amount))
 }
 
-// Configure takes over the configured parameters.
-//   - capacity: millitokens
-//   - refillAmount: millitokens per period
-//   - refillPeriod: milliseconds
-func (c AdvanceCall) Configure(limit string, capacity, refillAmount, refillPeriod int64) {
-	c.Pick(advanceConfigure, limit, expr.N(capacity), expr.N(refillAmount), expr.N(refillPeriod))
-}
-
-// Ration takes over the configured parameters of a quota. Older versions of this program do not read a limit without a
-// refill.
-//   - capacity: millitokens
-//   - refillPeriod: milliseconds, of no meaning
-//   - times: at which it is full anew
-func (c AdvanceCall) Ration(limit string, capacity, refillPeriod int64, times string) {
-	c.Pick(advanceRation, limit, expr.N(capacity), expr.N(refillPeriod), expr.S(times))
-}
-
-// Unration ends a quota that is dropped, or refills from now on.
-func (c AdvanceCall) Unration(limit string) {
-	c.Pick(advanceUnration, limit)
-}
-
-// Sit takes over the configured parameters of a session quota. Older versions of this program do not read a limit
-// without a refill.
-//   - capacity: millitokens
-//   - refillPeriod: milliseconds, of no meaning
-//   - session: length of a session, seconds
-func (c AdvanceCall) Sit(limit string, capacity, refillPeriod, session int64) {
-	c.Pick(advanceSit, limit, expr.N(capacity), expr.N(refillPeriod), expr.N(session))
-}
-
-// Unsit ends a session quota that is dropped, or is another limit from now on.
-func (c AdvanceCall) Unsit(limit string) {
-	c.Pick(advanceUnsit, limit)
-}
-
-// Open begins a session.
-//   - since: epoch milliseconds
-func (c AdvanceCall) Open(limit string, since int64) {
-	c.Pick(advanceOpen, limit, expr.N(since))
-}
-
-// Close ends a session. The quota is full from now on.
-func (c AdvanceCall) Close(limit string) {
-	c.Pick(advanceClose, limit)
-}
-
-// Bestow notes what operators have granted beyond the capacity for the period of a quota.
-//   - tokens: millitokens
-func (c AdvanceCall) Bestow(limit string, tokens int64) {
-	c.Pick(advanceBestow, limit, expr.N(tokens))
-}
-
-// Lend notes what operators have granted beyond the capacity until a time.
-//   - tokens: millitokens
-//   - until: its end, epoch milliseconds
-func (c AdvanceCall) Lend(limit string, tokens, until int64) {
-	c.Pick(advanceLend, limit, expr.N(tokens), expr.N(until))
-}
-
-// Revoke ends a grant.
-func (c AdvanceCall) Revoke(limit string) {
-	c.Pick(advanceRevoke, limit)
-}
-
-// Soften notes that a limit refuses nothing, and until when a request may take the word of the item for it.
-//   - until: epoch milliseconds
-func (c AdvanceCall) Soften(limit string, until int64) {
-	c.Pick(advanceSoften, limit, expr.N(until))
-}
-
-// Harden ends a limit that refuses nothing. It is dropped, or refuses from now on.
-func (c AdvanceCall) Harden(limit string) {
-	c.Pick(advanceHarden, limit)
-}
-
-// Shade notes that a limit is a shadow.
-//   - is: 1
-func (c AdvanceCall) Shade(limit string, is int64) {
-	c.Pick(advanceShade, limit, expr.N(is))
-}
-
-// Unshade ends a shadow limit, which is dropped or another one from now on.
-func (c AdvanceCall) Unshade(limit string) {
-	c.Pick(advanceUnshade, limit)
-}
-
 // Forebode counts requests that a shadow limit would have refused.
 //   - refused: requests
 func (c AdvanceCall) Forebode(limit string, refused int64) {
 	c.Pick(advanceForebode, limit, expr.N(refused))
-}
-
-// Excuse notes that requests are counted alone, and until when a request may take the word of the item for it.
-//   - until: epoch milliseconds
-func (c AdvanceCall) Excuse(until int64) {
-	c.Pick(advanceExcuse, "", expr.N(until))
-}
-
-// Oblige notes that limits hold.
-func (c AdvanceCall) Oblige() {
-	c.Pick(advanceOblige, "")
-}
-
-// Schedule takes over the windows in which other parameters hold.
-//   - windows: in the compact form
-func (c AdvanceCall) Schedule(limit, windows string) {
-	c.Pick(advanceSchedule, limit, expr.S(windows))
-}
-
-// Unschedule ends the windows of a limit that is dropped, or has none from now on.
-func (c AdvanceCall) Unschedule(limit string) {
-	c.Pick(advanceUnschedule, limit)
-}
-
-// Apart takes away shared times and windows, since each limit has its own.
-func (c AdvanceCall) Apart() {
-	c.Pick(advanceApart, "")
-}
-
-// Edge notes when the first of the quotas is full anew.
-//   - until: epoch milliseconds
-func (c AdvanceCall) Edge(until int64) {
-	c.Pick(advanceEdge, "", expr.N(until))
-}
-
-// Steady notes that there is no quota.
-func (c AdvanceCall) Steady() {
-	c.Pick(advanceSteady, "")
-}
-
-// Place notes the zone of the times of all quotas.
-//   - zone: as the IANA database names it
-func (c AdvanceCall) Place(zone string) {
-	c.Pick(advancePlace, "", expr.S(zone))
-}
-
-// Hold notes up to when quotas were made full anew, where the stamp is set back.
-//   - mark: epoch milliseconds
-func (c AdvanceCall) Hold(mark int64) {
-	c.Pick(advanceHold, "", expr.N(mark))
 }
 
 // Seed starts a limit that the item does not have yet.
@@ -400,37 +263,9 @@ func (c AdvanceCall) Release(limit string) {
 	c.Pick(advanceRelease, limit)
 }
 
-// Begin notes which life of a limit starts.
-//   - life: a number that the former one did not have
-func (c AdvanceCall) Begin(limit string, life int64) {
-	c.Pick(advanceBegin, limit, expr.N(life))
-}
-
 // Drop ends a limit that is configured no more.
 func (c AdvanceCall) Drop(limit string) {
 	c.Pick(advanceDrop, limit)
-}
-
-// Know notes the consumption counted by now, so that the next refill sees the tokens of other clients since.
-//   - consumed: net consumption since creation, this write's included, millitokens
-func (c AdvanceCall) Know(limit string, consumed int64) {
-	c.Pick(advanceKnow, limit, expr.N(consumed))
-}
-
-// End ends the life of a limit that is dropped.
-func (c AdvanceCall) End(limit string) {
-	c.Pick(advanceEnd, limit)
-}
-
-// Forget ends the note of a limit that is dropped.
-func (c AdvanceCall) Forget(limit string) {
-	c.Pick(advanceForget, limit)
-}
-
-// Expire sets the time of expiry.
-//   - expiresAt: epoch seconds
-func (c AdvanceCall) Expire(expiresAt int64) {
-	c.Pick(advanceExpire, "", expr.N(expiresAt))
 }
 
 // Persist takes the time of expiry away, and enters the item into the index of its namespace, as all items without one.
@@ -451,12 +286,6 @@ func (c AdvanceCall) Repeat(readAt int64, levels string) {
 //   - readAt: when that was read, epoch milliseconds
 func (c AdvanceCall) RepeatNone(readAt int64) {
 	c.Pick(advanceRepeatNone, "", expr.N(readAt))
-}
-
-// Outdate gives the item another generation, so that writes planned from earlier images fail.
-//   - next: time of the write, or the next one after the generation as it was seen, epoch milliseconds
-func (c AdvanceCall) Outdate(next int64) {
-	c.Pick(advanceOutdate, "", expr.N(next))
 }
 
 // Share changes the number of shards, of which the item is one.

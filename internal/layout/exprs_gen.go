@@ -192,45 +192,16 @@ const (
 	advanceFill
 	advanceRenew
 	advanceCount
-	advanceConfigure
-	advanceRation
-	advanceUnration
-	advanceSit
-	advanceUnsit
-	advanceOpen
-	advanceClose
-	advanceBestow
-	advanceLend
-	advanceRevoke
-	advanceSoften
-	advanceHarden
-	advanceShade
-	advanceUnshade
 	advanceForebode
-	advanceExcuse
-	advanceOblige
-	advanceSchedule
-	advanceUnschedule
-	advanceApart
-	advanceEdge
-	advanceSteady
-	advancePlace
-	advanceHold
 	advanceSeed
 	advanceAscribe
 	advanceContain
 	advanceDisown
 	advanceRelease
-	advanceBegin
 	advanceDrop
-	advanceKnow
-	advanceEnd
-	advanceForget
-	advanceExpire
 	advancePersist
 	advanceRepeat
 	advanceRepeatNone
-	advanceOutdate
 	advanceShare
 	advanceHoldEven
 	advanceHoldOdd
@@ -279,138 +250,10 @@ var advanceOperation = expr.Operation{
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
-		advanceConfigure: {
-			Name:  "configure",
-			Slots: 3,
-			Update: []expr.Action{
-				expr.Set(expr.Of("b_", "_cp"), 0),
-				expr.Set(expr.Of("b_", "_ra"), 1),
-				expr.Set(expr.Of("b_", "_rp"), 2),
-			},
-		},
-		advanceRation: {
-			Name:  "ration",
-			Slots: 3,
-			Update: []expr.Action{
-				expr.Set(expr.Of("b_", "_cp"), 0),
-				expr.Set(expr.Of("b_", "_rp"), 1),
-				expr.Set(expr.Of("b_", "_rsched"), 2),
-				expr.Remove(expr.Of("b_", "_ra")),
-			},
-		},
-		advanceUnration: {
-			Name:   "unration",
-			Update: []expr.Action{expr.Remove(expr.Of("b_", "_rsched"))},
-		},
-		advanceSit: {
-			Name:  "sit",
-			Slots: 3,
-			Update: []expr.Action{
-				expr.Set(expr.Of("b_", "_cp"), 0),
-				expr.Set(expr.Of("b_", "_rp"), 1),
-				expr.Set(expr.Of("b_", "_rsa"), 2),
-				expr.Remove(expr.Of("b_", "_ra")),
-			},
-		},
-		advanceUnsit: {
-			Name: "unsit",
-			Update: []expr.Action{
-				expr.Remove(expr.Of("b_", "_rsa")),
-				expr.Remove(expr.Of("b_", "_ws")),
-				expr.Remove(expr.Of("b_", "_wa")),
-				expr.Remove(expr.Of("b_", "_wtc")),
-			},
-		},
-		advanceOpen: {
-			Name:   "open",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_ws"), 0), expr.Set(expr.Of("b_", "_wa"), 0)},
-		},
-		advanceClose: {
-			Name: "close",
-			Update: []expr.Action{
-				expr.Remove(expr.Of("b_", "_ws")),
-				expr.Remove(expr.Of("b_", "_wa")),
-				expr.Remove(expr.Of("b_", "_wtc")),
-			},
-		},
-		advanceBestow: {
-			Name:   "bestow",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_tu"), 0), expr.Remove(expr.Of("b_", "_tx"))},
-		},
-		advanceLend: {
-			Name:   "lend",
-			Slots:  2,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_tu"), 0), expr.Set(expr.Of("b_", "_tx"), 1)},
-		},
-		advanceRevoke: {
-			Name:   "revoke",
-			Update: []expr.Action{expr.Remove(expr.Of("b_", "_tu")), expr.Remove(expr.Of("b_", "_tx"))},
-		},
-		advanceSoften: {
-			Name:   "soften",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_soft"), 0)},
-		},
-		advanceHarden: {
-			Name:   "harden",
-			Update: []expr.Action{expr.Remove(expr.Of("b_", "_soft"))},
-		},
-		advanceShade: {
-			Name:   "shade",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_sh"), 0)},
-		},
-		advanceUnshade: {
-			Name:   "unshade",
-			Update: []expr.Action{expr.Remove(expr.Of("b_", "_sh")), expr.Remove(expr.Of("b_", "_sr"))},
-		},
 		advanceForebode: {
 			Name:   "forebode",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
-		},
-		advanceExcuse: {
-			Name:   "excuse",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("bypass"), 0)},
-		},
-		advanceOblige: {
-			Name:   "oblige",
-			Update: []expr.Action{expr.Remove(expr.Attr("bypass"))},
-		},
-		advanceSchedule: {
-			Name:   "schedule",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_sched"), 0)},
-		},
-		advanceUnschedule: {
-			Name:   "unschedule",
-			Update: []expr.Action{expr.Remove(expr.Of("b_", "_sched"))},
-		},
-		advanceApart: {
-			Name:   "apart",
-			Update: []expr.Action{expr.Remove(expr.Attr("rsched")), expr.Remove(expr.Attr("sched"))},
-		},
-		advanceEdge: {
-			Name:   "edge",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("vu"), 0)},
-		},
-		advanceSteady: {
-			Name:   "steady",
-			Update: []expr.Action{expr.Remove(expr.Attr("vu"))},
-		},
-		advancePlace: {
-			Name:   "place",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("sched_tz"), 0)},
-		},
-		advanceHold: {
-			Name:   "hold",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("xu"), 0)},
 		},
 		advanceSeed: {
 			Name:   "seed",
@@ -436,11 +279,6 @@ var advanceOperation = expr.Operation{
 			Name:   "release",
 			Update: []expr.Action{expr.Remove(expr.Of("n_", ""))},
 		},
-		advanceBegin: {
-			Name:   "begin",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("i_", ""), 0)},
-		},
 		advanceDrop: {
 			Name: "drop",
 			Update: []expr.Action{
@@ -450,24 +288,6 @@ var advanceOperation = expr.Operation{
 				expr.Remove(expr.Of("b_", "_rp")),
 				expr.Remove(expr.Of("b_", "_tc")),
 			},
-		},
-		advanceKnow: {
-			Name:   "know",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_kc"), 0)},
-		},
-		advanceEnd: {
-			Name:   "end",
-			Update: []expr.Action{expr.Remove(expr.Of("i_", ""))},
-		},
-		advanceForget: {
-			Name:   "forget",
-			Update: []expr.Action{expr.Remove(expr.Of("b_", "_kc"))},
-		},
-		advanceExpire: {
-			Name:   "expire",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 		advancePersist: {
 			Name:  "persist",
@@ -487,11 +307,6 @@ var advanceOperation = expr.Operation{
 			Name:   "repeat_none",
 			Slots:  1,
 			Update: []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Remove(expr.Attr("cl"))},
-		},
-		advanceOutdate: {
-			Name:   "outdate",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("cg"), 0)},
 		},
 		advanceShare: {
 			Name:  "share",

@@ -70,7 +70,7 @@ func TestModesAsk(t *testing.T) {
 
 // TestEveryStepHasAClause looks at each kind of step. A plan with another one would end in a panic.
 func TestEveryStepHasAClause(t *testing.T) {
-	byHand := []bucket.StepKind{bucket.HoldSlots, bucket.GiveSlots, bucket.Persist}
+	byHand := []bucket.StepKind{bucket.Put, bucket.Remove, bucket.HoldSlots, bucket.GiveSlots, bucket.Persist}
 	for kind := range bucket.StepKinds {
 		if spendSteps[kind] < 0 && advanceSteps[kind] < 0 && !slices.Contains(byHand, kind) {
 			t.Errorf("steps of kind %d have no clause, in spend or advance", kind)

@@ -242,124 +242,9 @@ var calls = []operationCall{
 		c.Count("m", 1)
 		return c.Bind()
 	}},
-	{"Advance Configure", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Configure("m", 1, 1, 1)
-		return c.Bind()
-	}},
-	{"Advance Ration", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Ration("m", 1, 1, "x")
-		return c.Bind()
-	}},
-	{"Advance Unration", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Unration("m")
-		return c.Bind()
-	}},
-	{"Advance Sit", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Sit("m", 1, 1, 1)
-		return c.Bind()
-	}},
-	{"Advance Unsit", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Unsit("m")
-		return c.Bind()
-	}},
-	{"Advance Open", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Open("m", 1)
-		return c.Bind()
-	}},
-	{"Advance Close", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Close("m")
-		return c.Bind()
-	}},
-	{"Advance Bestow", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Bestow("m", 1)
-		return c.Bind()
-	}},
-	{"Advance Lend", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Lend("m", 1, 1)
-		return c.Bind()
-	}},
-	{"Advance Revoke", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Revoke("m")
-		return c.Bind()
-	}},
-	{"Advance Soften", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Soften("m", 1)
-		return c.Bind()
-	}},
-	{"Advance Harden", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Harden("m")
-		return c.Bind()
-	}},
-	{"Advance Shade", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Shade("m", 1)
-		return c.Bind()
-	}},
-	{"Advance Unshade", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Unshade("m")
-		return c.Bind()
-	}},
 	{"Advance Forebode", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Forebode("m", 1)
-		return c.Bind()
-	}},
-	{"Advance Excuse", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Excuse(1)
-		return c.Bind()
-	}},
-	{"Advance Oblige", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Oblige()
-		return c.Bind()
-	}},
-	{"Advance Schedule", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Schedule("m", "x")
-		return c.Bind()
-	}},
-	{"Advance Unschedule", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Unschedule("m")
-		return c.Bind()
-	}},
-	{"Advance Apart", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Apart()
-		return c.Bind()
-	}},
-	{"Advance Edge", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Edge(1)
-		return c.Bind()
-	}},
-	{"Advance Steady", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Steady()
-		return c.Bind()
-	}},
-	{"Advance Place", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Place("x")
-		return c.Bind()
-	}},
-	{"Advance Hold", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Hold(1)
 		return c.Bind()
 	}},
 	{"Advance Seed", func() (expr.Bound, error) {
@@ -387,34 +272,9 @@ var calls = []operationCall{
 		c.Release("m")
 		return c.Bind()
 	}},
-	{"Advance Begin", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Begin("m", 1)
-		return c.Bind()
-	}},
 	{"Advance Drop", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Drop("m")
-		return c.Bind()
-	}},
-	{"Advance Know", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Know("m", 1)
-		return c.Bind()
-	}},
-	{"Advance End", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.End("m")
-		return c.Bind()
-	}},
-	{"Advance Forget", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Forget("m")
-		return c.Bind()
-	}},
-	{"Advance Expire", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Expire(1)
 		return c.Bind()
 	}},
 	{"Advance Persist", func() (expr.Bound, error) {
@@ -430,11 +290,6 @@ var calls = []operationCall{
 	{"Advance RepeatNone", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.RepeatNone(1)
-		return c.Bind()
-	}},
-	{"Advance Outdate", func() (expr.Bound, error) {
-		c := Advance(1, 1, 1, 1)
-		c.Outdate(1)
 		return c.Bind()
 	}},
 	{"Advance Share", func() (expr.Bound, error) {
