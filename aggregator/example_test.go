@@ -15,6 +15,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // The program of a Lambda function of one's own.
@@ -24,7 +25,7 @@ func ExampleHandler() {
 		log.Fatal(err)
 	}
 	a, err := aggregator.New(
-		zlimit.DynamoDB(dynamodb.NewFromConfig(cfg), "limits"),
+		dynamo.New(dynamodb.NewFromConfig(cfg), "limits"),
 		aggregator.WithArchive(aggregator.S3(s3.NewFromConfig(cfg), "my-archive", "")),
 		aggregator.WithRetention(zlimit.WindowHourly, 0), // for ever
 		aggregator.WithLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil))),

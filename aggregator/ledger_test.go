@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // An account is what a ledger has of one entity, resource, hour and limit, in tokens.
@@ -299,7 +300,7 @@ func TestLedger(t *testing.T) {
 	s := newMemory(t)
 	if *ledgerEngine {
 		engine := enginetest.Fresh(t)
-		s = zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams()))
+		s = dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams()))
 		setUp(t, s)
 	}
 	if err := store.Of(s).(store.Streamer).StartStream(t.Context()); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
@@ -93,12 +94,12 @@ func newTable(tb testing.TB) (s zlimit.Store, table string, faults *enginetest.F
 	faults = enginetest.NewFaults(engine.Transport())
 	client := engine.Client(faults.Attach)
 	table = engine.Table(tb)
-	input := zlimit.CreateTableInput(table)
+	input := dynamo.CreateTableInput(table)
 	input.StreamSpecification = nil
 	if _, err := client.CreateTable(context.Background(), input); err != nil {
 		tb.Fatal(err)
 	}
-	return zlimit.DynamoDB(metered{client}, table), table, faults
+	return dynamo.New(metered{client}, table), table, faults
 }
 
 // newAggregator returns an aggregator that does not pause, at a time long after all changes.

@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // TestCallsOfThePythonClient asks the second index as get_resource_buckets, get_resource_capacity and get_usage_snapshots of
@@ -29,7 +30,7 @@ func TestCallsOfThePythonClient(t *testing.T) {
 			if test.mixed {
 				opts = append(opts, zlimit.WithMixedFleet()) // buckets are in the index from their creation on
 			}
-			g := newGardenOf(t, zlimit.DynamoDB(client, table), opts, WithoutRollUp())
+			g := newGardenOf(t, dynamo.New(client, table), opts, WithoutRollUp())
 			g.seen(store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now})
 			enginetest.CatchUp()
 			for _, call := range []struct {

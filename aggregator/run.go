@@ -20,7 +20,7 @@ import (
 )
 
 // ErrNoStream reports a table without a stream of old and new images, or a store that cannot read the stream. A store
-// that [zlimit.DynamoDB] made needs [zlimit.WithStreams].
+// that dynamo.New made needs dynamo.WithStreams.
 var ErrNoStream = store.ErrNoStream
 
 // newConsumer returns the consumer of the stream of the table, nil where the store tells no changes.

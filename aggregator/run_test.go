@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // forEachStream runs a test on every kind of store, each with its change stream.
@@ -32,7 +33,7 @@ func forEachStream(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	})
 	t.Run("dynamodb", func(t *testing.T) {
 		engine := enginetest.Fresh(t) // streams slow an engine down for all
-		s := zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams()))
+		s := dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams()))
 		setUp(t, s)
 		test(t, s)
 	})
@@ -178,8 +179,8 @@ func TestRunWithoutStream(t *testing.T) {
 		want  error
 	}{
 		"a table without a stream":  {s, ErrNoStream},
-		"no client of streams":      {zlimit.DynamoDB(engine.Client(), engine.Table(t)), ErrNoStream},
-		"a table that is not there": {zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams())), zlimit.ErrTableNotFound},
+		"no client of streams":      {dynamo.New(engine.Client(), engine.Table(t)), ErrNoStream},
+		"a table that is not there": {dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams())), zlimit.ErrTableNotFound},
 	} {
 		a, err := New(test.store)
 		if err != nil {

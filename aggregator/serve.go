@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/zlimit"
+	zdynamo "github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // The environment of the Lambda function.
@@ -83,7 +83,7 @@ func fromEnv(ctx context.Context, env func(string) string, logger *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	return New(zlimit.DynamoDB(client, table), opts...)
+	return New(zdynamo.New(client, table), opts...)
 }
 
 func openSink(ctx context.Context, text string) (Sink, error) {

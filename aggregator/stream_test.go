@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // TestLimiterToUsage lets a limiter work on each store, with parents, corrections and rollbacks, and a bucket that is
@@ -22,7 +23,7 @@ func TestLimiterToUsage(t *testing.T) {
 	t.Run("file", func(t *testing.T) { checkLimiterToUsage(t, newFile(t)) })
 	t.Run("dynamodb", func(t *testing.T) {
 		engine := enginetest.Start(t)
-		s := zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams()))
+		s := dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams()))
 		setUp(t, s)
 		checkLimiterToUsage(t, s)
 	})

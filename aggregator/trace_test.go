@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
+	zdynamo "github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // trace is a file of requests to LLM services: time, context tokens, generated tokens.
@@ -247,7 +248,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 	}
 	requests := readTrace(t, 0)[:1500]
 	engine := enginetest.Fresh(t) // streams slow an engine down for all
-	s := zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams()), dynamo.ReadInterval(0))
+	s := zdynamo.New(engine.Client(), engine.Table(t), zdynamo.WithStreams(engine.Streams()), dynamo.ReadInterval(0))
 	setUp(t, s)
 	var now atomic.Pointer[time.Time]
 	now.Store(&requests[0].at)

@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/pages"
-	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // root is the root of the module, as seen from this package.
@@ -87,7 +87,7 @@ func TestPermissions(t *testing.T) {
 	}
 	// Transactions take the permissions of their writes, among them one that is no call.
 	called := map[string]bool{"ConditionCheckItem": true}
-	for _, client := range []reflect.Type{reflect.TypeFor[zlimit.DynamoDBClient](), reflect.TypeFor[zlimit.DynamoDBStreamsClient]()} {
+	for _, client := range []reflect.Type{reflect.TypeFor[dynamo.Client](), reflect.TypeFor[dynamo.StreamsClient]()} {
 		for method := range client.Methods() {
 			if method.Name != "Options" && method.Name != "TransactWriteItems" {
 				called[method.Name] = true

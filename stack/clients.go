@@ -18,6 +18,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // CloudFormation is what package stack asks of CloudFormation; [*cloudformation.Client] is one.
@@ -114,7 +115,7 @@ func ClientsOf(cfg aws.Config) Clients {
 		Streams:        dynamodbstreams.NewFromConfig(cfg),
 		STS:            sts.NewFromConfig(cfg),
 		Setup: func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error {
-			l, err := zlimit.New(ctx, zlimit.DynamoDB(tables, table), zlimit.WithSetup(),
+			l, err := zlimit.New(ctx, dynamo.New(tables, table), zlimit.WithSetup(),
 				zlimit.WithHooks(hooks.Limiter{Deployment: &hooks.Deployment{Aggregator: aggregator}}))
 			if err != nil {
 				return err

@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
@@ -95,7 +96,7 @@ func TestFiltersOnTheStream(t *testing.T) {
 	engine := enginetest.Fresh(t)
 	table := engine.Table(t)
 	streams := engine.Streams()
-	s := zlimit.DynamoDB(engine.Client(), table, zlimit.WithStreams(streams))
+	s := dynamo.New(engine.Client(), table, dynamo.WithStreams(streams))
 	useTable(t, s)
 	patterns, err := filters(stack.Template, nil)
 	if err != nil {

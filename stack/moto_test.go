@@ -33,6 +33,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // startMoto starts an AWS in memory, and returns the configuration of its clients.
@@ -226,7 +227,7 @@ func (l *motoLife) delete(name string, data bool) *stack.Deletion {
 // acquire takes from a limit in a table.
 func (l *motoLife) acquire(table string) {
 	l.Helper()
-	limiter, err := zlimit.New(l.Context(), zlimit.DynamoDB(l.tables, table))
+	limiter, err := zlimit.New(l.Context(), dynamo.New(l.tables, table))
 	if err != nil {
 		l.Fatalf("a limiter on the new table: %v", err)
 	}
@@ -330,7 +331,7 @@ func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func
 func (l *motoLife) redrive(name string) {
 	l.Helper()
 	const table = "changed"
-	limiter, err := zlimit.New(l.Context(), zlimit.DynamoDB(l.tables, table), zlimit.WithSetup())
+	limiter, err := zlimit.New(l.Context(), dynamo.New(l.tables, table), zlimit.WithSetup())
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -361,7 +362,7 @@ func (l *motoLife) redrive(name string) {
 	if len(queues.QueueUrls) != 1 {
 		l.Fatalf("queues %v, want that of dead letters", queues.QueueUrls)
 	}
-	a, err := aggregator.New(zlimit.DynamoDB(l.tables, table))
+	a, err := aggregator.New(dynamo.New(l.tables, table))
 	must(err)
 	l.function.handle = aggregator.Handler(a)
 	send := func(last string) {

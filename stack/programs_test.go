@@ -27,6 +27,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/iam"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 func writeJSON(t *testing.T, path string, v any) {
@@ -89,7 +90,7 @@ func (w *testbed) sleep(d time.Duration) { w.ms.Add(d.Milliseconds()) }
 func (w *testbed) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimit.RateLimiter {
 	w.Helper()
 	opts = append([]zlimit.Option{zlimit.WithClock(w.now), zlimit.WithPrincipal("test")}, opts...)
-	l, err := zlimit.New(w.Context(), zlimit.DynamoDB(client, w.table), opts...)
+	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
 	w.must(err)
 	w.Cleanup(func() {
 		if err := l.Close(); err != nil {
@@ -374,7 +375,7 @@ func aggregates(t *testing.T, w *testbed) {
 		Region: "eu-central-1", HTTPClient: archive, UsePathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 	})
-	a, err := aggregator.New(zlimit.DynamoDB(w.client, w.table), aggregator.WithClock(w.now), aggregator.WithArchive(aggregator.S3(client, "archive", "")))
+	a, err := aggregator.New(dynamo.New(w.client, w.table), aggregator.WithClock(w.now), aggregator.WithArchive(aggregator.S3(client, "archive", "")))
 	w.must(err)
 	handle := aggregator.Handler(a)
 	sequence := 0
@@ -489,7 +490,7 @@ func aggregates(t *testing.T, w *testbed) {
 // registers and in one that is gone.
 func provisions(t *testing.T, w *testbed) {
 	f := &customresource.Function{Table: "limits", Open: func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
-		return zlimit.New(ctx, zlimit.DynamoDB(w.client, w.table), opts...)
+		return zlimit.New(ctx, dynamo.New(w.client, w.table), opts...)
 	}}
 	const stackID = "arn:aws:cloudformation:eu-central-1:123456789012:stack/app/1"
 	handle := func(kind cfn.RequestType, id string, limits any) string {
@@ -521,7 +522,7 @@ func provisions(t *testing.T, w *testbed) {
 // divideRecord records so many levels as managed that the record is in parts, and then in more of them.
 func (w *testbed) divideRecord() {
 	w.Helper()
-	l, err := zlimit.New(w.Context(), zlimit.DynamoDB(w.client, w.table))
+	l, err := zlimit.New(w.Context(), dynamo.New(w.client, w.table))
 	w.must(err)
 	var many zlimit.ManagedSet
 	for i := range 512 {

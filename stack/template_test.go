@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // variants are values of parameters that make a difference to what the template comes to.
@@ -137,7 +138,7 @@ func checkTable(text string) error {
 	for _, name := range []string{"AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "LocalSecondaryIndexes", "StreamSpecification", "TimeToLiveSpecification"} {
 		got[name] = parsed.Resources["Table"].Properties[name]
 	}
-	input := zlimit.CreateTableInput("limits")
+	input := dynamo.CreateTableInput("limits")
 	for _, x := range input.GlobalSecondaryIndexes {
 		if *x.IndexName == "GSI2" { // by the parameter that says what it projects
 			x.Projection.ProjectionType = "by ForMixedFleet: ALL, else KEYS_ONLY"
@@ -250,7 +251,7 @@ func checkAlarms(text string) error {
 		}
 		var missing []string
 		text := fmt.Sprint(plain(r.Properties["Metrics"]))
-		for _, x := range zlimit.CreateTableInput("").GlobalSecondaryIndexes {
+		for _, x := range dynamo.CreateTableInput("").GlobalSecondaryIndexes {
 			if !strings.Contains(text, "Name:GlobalSecondaryIndexName Value:"+*x.IndexName+"]") {
 				missing = append(missing, *x.IndexName)
 			}

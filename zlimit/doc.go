@@ -31,7 +31,7 @@
 //
 // # The table
 //
-// [CreateTableInput] and [CloudFormation] create the table by other means than [RateLimiter.Setup]. [BucketKey] and the
+// [CloudFormation] and CreateTableInput of package [github.com/zlimit/zlimit-go/zlimit/dynamo] create the table by other means than [RateLimiter.Setup]. [BucketKey] and the
 // other functions that return a [Key] address its items, for work on the table without a limiter. All of these are
 // generated from spec/schema.yaml. So is docs/schema.md, which describes every item. Package blocking is generated from
 // the methods of this package.

@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
-
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // for ExampleSQLite
 )
@@ -141,24 +138,6 @@ func ExampleWithMixedFleet() {
 	defer limiter.Close()
 	fmt.Println(limiter.Ping(ctx))
 	// Output: <nil>
-}
-
-func ExampleDynamoDB() {
-	ctx := context.Background()
-	options := dynamodb.Options{Region: "eu-central-1"}
-	streams := dynamodbstreams.New(dynamodbstreams.Options{Region: "eu-central-1"}) // for an aggregator alone
-	store := zlimit.DynamoDB(dynamodb.New(options), "limits", zlimit.WithStreams(streams))
-	limiter, err := zlimit.New(ctx, store)
-	if err != nil {
-		return // there is no table, or no way to it
-	}
-	defer limiter.Close()
-}
-
-func ExampleCreateTableInput() {
-	table := zlimit.CreateTableInput("limits")
-	fmt.Println(*table.TableName, table.BillingMode, len(table.GlobalSecondaryIndexes), "indexes")
-	// Output: limits PAY_PER_REQUEST 4 indexes
 }
 
 func ExampleRateLimiter_Setup() {

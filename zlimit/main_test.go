@@ -21,6 +21,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
+	zdynamo "github.com/zlimit/zlimit-go/zlimit/dynamo"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
@@ -108,7 +109,7 @@ func newTable(tb testing.TB) (zlimit.Store, *enginetest.Faults) {
 }
 
 func withoutStream(table string) *dynamodb.CreateTableInput {
-	input := zlimit.CreateTableInput(table)
+	input := zdynamo.CreateTableInput(table)
 	input.StreamSpecification = nil
 	return input
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // A pythonClient writes a bucket with the expressions that zae-limiter 0.10.1 to 0.17.0 sends.
@@ -94,7 +95,7 @@ func TestMixedFleet(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := newClock()
 			table := engine.Table(t)
-			l := newLimiter(t, zlimit.DynamoDB(engine.Client(), table), append(test.options, zlimit.WithSetup(), zlimit.WithClock(c.now))...)
+			l := newLimiter(t, dynamo.New(engine.Client(), table), append(test.options, zlimit.WithSetup(), zlimit.WithClock(c.now))...)
 			setSystem(t, l, zlimit.PerMinute("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 			key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
@@ -126,7 +127,7 @@ func TestMixedFleet(t *testing.T) {
 				t.Fatal("the item is not as the Python client needs it")
 			}
 			python.adjust(t, 70)
-			other := newLimiter(t, zlimit.DynamoDB(engine.Client(), table), zlimit.WithClock(c.now))
+			other := newLimiter(t, dynamo.New(engine.Client(), table), zlimit.WithClock(c.now))
 			if got := available(t, other, "rpm"); got != 30 {
 				t.Errorf("Available() = %d, want 30: 70 of 100 were taken since the last refill", got)
 			}

@@ -305,7 +305,7 @@ type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
 // the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the
-// first change. For a database file or memory it is the user of the operating system. A store made by [DynamoDB] knows
+// first change. For a database file or memory it is the user of the operating system. A store made by dynamo.New knows
 // none.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 

@@ -12,17 +12,18 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // A creatingClient notes how a table is created.
 type creatingClient struct {
-	zlimit.DynamoDBClient
+	dynamo.Client
 	created *dynamodb.CreateTableInput
 }
 
 func (c *creatingClient) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, options ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
 	c.created = in
-	return c.DynamoDBClient.CreateTable(ctx, in, options...)
+	return c.Client.CreateTable(ctx, in, options...)
 }
 
 // TestTableForAMixedFleet creates a table whose index holds whole items. A table that exists without is refused, whatever
@@ -43,15 +44,15 @@ func TestTableForAMixedFleet(t *testing.T) {
 	}
 	made := engine.Table(t)
 	for _, settings := range []zlimit.Option{mixed, mixed, zlimit.WithTable(zlimit.TableSettings{})} {
-		newLimiter(t, zlimit.DynamoDB(engine.Client(), made), zlimit.WithSetup(), settings)
+		newLimiter(t, dynamo.New(engine.Client(), made), zlimit.WithSetup(), settings)
 	}
 	want := map[string]types.ProjectionType{"GSI1": "ALL", "GSI2": "ALL", "GSI3": "KEYS_ONLY", "GSI4": "KEYS_ONLY"}
 	if diff := cmp.Diff(want, projections(made)); diff != "" {
 		t.Errorf("indexes of the table for a mixed fleet (-want +got):\n%s", diff)
 	}
 	plain := engine.Table(t)
-	newLimiter(t, zlimit.DynamoDB(engine.Client(), plain), zlimit.WithSetup())
-	_, err := zlimit.New(t.Context(), zlimit.DynamoDB(engine.Client(), plain), zlimit.WithSetup(), mixed)
+	newLimiter(t, dynamo.New(engine.Client(), plain), zlimit.WithSetup())
+	_, err := zlimit.New(t.Context(), dynamo.New(engine.Client(), plain), zlimit.WithSetup(), mixed)
 	var invalid *zlimit.ValidationError
 	if !errors.As(err, &invalid) || invalid.Field != "mixed fleet" || !strings.Contains(err.Error(), "GSI2") || !strings.Contains(err.Error(), "cannot change") {
 		t.Errorf("New() of a table with an index of keys alone = %v, want a ValidationError that names the index", err)
@@ -64,9 +65,9 @@ func TestTableForAMixedFleet(t *testing.T) {
 // TestWithTable creates a table with settings, by an option and by Setup.
 func TestWithTable(t *testing.T) {
 	engine := enginetest.Start(t)
-	client := &creatingClient{DynamoDBClient: engine.Client()}
+	client := &creatingClient{Client: engine.Client()}
 	settings := zlimit.WithTable(zlimit.TableSettings{DeletionProtection: true, MaxWriteUnits: 700})
-	l := newLimiter(t, zlimit.DynamoDB(client, engine.Table(t)), zlimit.WithSetup(), settings)
+	l := newLimiter(t, dynamo.New(client, engine.Table(t)), zlimit.WithSetup(), settings)
 	in := client.created
 	if in == nil || in.DeletionProtectionEnabled == nil || !*in.DeletionProtectionEnabled || *in.OnDemandThroughput.MaxWriteRequestUnits != 700 {
 		t.Fatalf("the table is created as %+v", in)

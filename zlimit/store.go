@@ -12,49 +12,14 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 )
 
-// A Store is where the state of limiters lives. [DynamoDB], [SQLite] and [Memory] make one. It is safe for concurrent
+// A Store is where the state of limiters lives. [SQLite], [Memory] and package
+// [github.com/zlimit/zlimit-go/zlimit/dynamo] make one. It is safe for concurrent
 // use, and several limiters may share it. Its method Close releases everything that the store opened. A client that was
-// passed to [DynamoDB] stays open.
+// passed to dynamo.New stays open.
 type Store = store.Handle
-
-// A DynamoDBClient is the part of the AWS SDK's DynamoDB client that a store calls. Every [*dynamodb.Client] is one.
-//
-// [*dynamodb.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodb#Client
-type DynamoDBClient = dynamo.Client
-
-// A DynamoDBStreamsClient is the part of the AWS SDK's client of DynamoDB Streams that reads the changes of a table.
-// Every [*dynamodbstreams.Client] is one.
-//
-// [*dynamodbstreams.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodbstreams#Client
-type DynamoDBStreamsClient = dynamo.StreamsClient
-
-// A DynamoDBOption changes a store that [DynamoDB] makes.
-type DynamoDBOption = dynamo.Option
-
-// WithStreams gives a store the client that an aggregator reads the changes of the table with. By default it has none.
-// A store that is opened by a data source name makes its own.
-func WithStreams(client DynamoDBStreamsClient) DynamoDBOption { return dynamo.Streams(client) }
-
-// WithoutWirePath leaves every call of a store to the AWS SDK. By default a store makes the frequent calls itself
-// (GetItem, BatchGetItem, PutItem, UpdateItem), which takes a fraction of the SDK's time. It makes them with the
-// credentials, the endpoint, the headers and the HTTP client of the client that it was made with. A client with
-// middleware, interceptors or a tracer makes all calls anyway. So does a type that is not [*dynamodb.Client] itself.
-//
-// [*dynamodb.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodb#Client
-func WithoutWirePath() DynamoDBOption { return dynamo.WithoutWire() }
-
-// DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes. It tries
-// again only after errors that prove the absence of a write.
-func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store {
-	if client == nil {
-		return Store{} // which New refuses
-	}
-	return store.NewHandle(dynamo.New(client, table, layout.Table, CreateTableInput, opts...), false)
-}
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The program has to
 // import [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect; without it SQLite returns a [*ValidationError]
@@ -78,6 +43,9 @@ func SQLite(path string) (Store, error) {
 
 // sqliteMissing is the rule that a path breaks in a program without the SQLite store.
 const sqliteMissing = `the program does not link the SQLite store: add import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"`
+
+// dynamoMissing is the rule that a table breaks in a program without the DynamoDB store.
+const dynamoMissing = `the program does not link the DynamoDB store: add import _ "github.com/zlimit/zlimit-go/zlimit/dynamo"`
 
 // Memory returns a store in the memory of this process.
 func Memory() (Store, error) {
@@ -113,7 +81,7 @@ type dsn struct {
 	scheme string // "memory", "sqlite" or "dynamodb"
 	path   string // the file of sqlite
 	table  string // the table of dynamodb
-	client dynamo.ClientConfig
+	client store.TableConfig
 }
 
 // parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…&idle=…&timeout=…".
@@ -242,7 +210,10 @@ func (d dsn) open(ctx context.Context, logger *slog.Logger) (Store, error) {
 		return SQLite(d.path)
 	default:
 		d.client.Logger = logger
-		s, err := dynamo.Open(ctx, d.client, d.table, layout.Table, CreateTableInput)
+		if store.OpenTable == nil {
+			return Store{}, &ValidationError{Field: "store", Value: "dynamodb:" + d.table, Reason: dynamoMissing}
+		}
+		s, err := store.OpenTable(ctx, d.client, d.table, layout.Table)
 		if err != nil {
 			return Store{}, fmt.Errorf("zlimit: configure the DynamoDB client: %w", err)
 		}

@@ -2,12 +2,6 @@
 
 package zlimit
 
-import (
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-)
-
 // SchemaVersion is the version of the layout that this package reads and writes.
 const SchemaVersion = "0.10.0"
 
@@ -16,116 +10,6 @@ const ClientMinVersion = "0.10.0"
 
 // TTLAttribute is the attribute that holds the time of expiry, in epoch seconds.
 const TTLAttribute = "ttl"
-
-// CreateTableInput returns the definition of a table for CreateTable: its key, its indexes, billing on demand and a
-// stream of old and new images. The time to live is enabled by a call of its own, for [TTLAttribute].
-func CreateTableInput(table string) *dynamodb.CreateTableInput {
-	return &dynamodb.CreateTableInput{
-		TableName:   aws.String(table),
-		BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String("PK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI1PK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI1SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI2PK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI2SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI3PK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI3SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI4PK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("GSI4SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("LSI1SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("LSI2SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("LSI3SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("LSI4SK"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("LSI5SK"), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String("SK"), KeyType: types.KeyTypeRange},
-		},
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{
-			{
-				IndexName: aws.String("GSI1"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("GSI1PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("GSI1SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
-			},
-			{
-				IndexName: aws.String("GSI2"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("GSI2PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("GSI2SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-			},
-			{
-				IndexName: aws.String("GSI3"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("GSI3PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("GSI3SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-			},
-			{
-				IndexName: aws.String("GSI4"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("GSI4PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("GSI4SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-			},
-		},
-		LocalSecondaryIndexes: []types.LocalSecondaryIndex{
-			{
-				IndexName: aws.String("LSI1"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("LSI1SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
-			},
-			{
-				IndexName: aws.String("LSI2"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("LSI2SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-			},
-			{
-				IndexName: aws.String("LSI3"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("LSI3SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
-			},
-			{
-				IndexName: aws.String("LSI4"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("LSI4SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-			},
-			{
-				IndexName: aws.String("LSI5"),
-				KeySchema: []types.KeySchemaElement{
-					{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash},
-					{AttributeName: aws.String("LSI5SK"), KeyType: types.KeyTypeRange},
-				},
-				Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
-			},
-		},
-		StreamSpecification: &types.StreamSpecification{
-			StreamEnabled:  aws.Bool(true),
-			StreamViewType: types.StreamViewTypeNewAndOldImages,
-		},
-	}
-}
 
 // CloudFormation is the table as a CloudFormation template, time to live included. Its parameters are TableName, and
 // MixedFleet, which is "true" for a table that zae-limiter uses as well: see [TableSettings].

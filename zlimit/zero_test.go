@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // TestZeroValuesAndNil passes nothing where something is asked for: errors, no panics.
@@ -22,7 +23,7 @@ func TestZeroValuesAndNil(t *testing.T) {
 	one := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}
 	for name, call := range map[string]func() error{
 		"no store":    func() error { _, err := zlimit.New(ctx, zlimit.Store{}); return err },
-		"no client":   func() error { _, err := zlimit.New(ctx, zlimit.DynamoDB(nil, "limits")); return err },
+		"no client":   func() error { _, err := zlimit.New(ctx, dynamo.New(nil, "limits")); return err },
 		"no option":   func() error { _, err := zlimit.Open(ctx, "memory:", nil); return err },
 		"no function": func() error { return l.Do(ctx, one, nil) },
 		"no request":  func() error { _, err := l.Acquire(ctx, zlimit.Request{}); return err },

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
@@ -41,14 +42,14 @@ func newTable(tb testing.TB, opts ...zlimit.Option) (*RateLimiter, *enginetest.F
 	tb.Helper()
 	engine := enginetest.Start(tb)
 	table := engine.Table(tb)
-	input := zlimit.CreateTableInput(table)
+	input := dynamo.CreateTableInput(table)
 	input.StreamSpecification = nil // slows the engine down
 	if _, err := engine.Client().CreateTable(tb.Context(), input); err != nil {
 		tb.Fatal(err)
 	}
 	faults := enginetest.NewFaults(engine.Transport())
 	client := engine.Client(func(o *dynamodb.Options) { faults.Attach(o) })
-	l, err := New(zlimit.DynamoDB(client, table), append([]zlimit.Option{zlimit.WithSetup()}, opts...)...)
+	l, err := New(dynamo.New(client, table), append([]zlimit.Option{zlimit.WithSetup()}, opts...)...)
 	if err != nil {
 		tb.Fatalf("New() = %v", err)
 	}

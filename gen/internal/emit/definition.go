@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// definition writes what creates the table: for the AWS SDK and for CloudFormation, with the versions of the layout.
+// definition writes the versions of the layout, and the table for CloudFormation.
 func definition(f *file, s *schema.Schema) {
 	f.doc("SchemaVersion is the version of the layout that this package reads and writes.")
 	f.Const().Id("SchemaVersion").Op("=").Lit(s.Version)
@@ -19,18 +19,21 @@ func definition(f *file, s *schema.Schema) {
 	f.doc("TTLAttribute is the attribute that holds the time of expiry, in epoch seconds.")
 	f.Const().Id("TTLAttribute").Op("=").Lit(s.TTL)
 
-	f.doc("CreateTableInput returns the definition of a table for CreateTable: its key, its indexes, billing on demand and a " +
-		"stream of old and new images. The time to live is enabled by a call of its own, for [TTLAttribute].")
-	f.Func().Id("CreateTableInput").Params(Id("table").String()).Op("*").Qual(dynamodbPkg, "CreateTableInput").Block(
-		Return(Op("&").Qual(dynamodbPkg, "CreateTableInput").Add(fields(createTable(s)...))),
-	)
-
 	parameters := "Its one parameter is TableName."
 	if hasMixed(s) {
 		parameters = "Its parameters are TableName, and MixedFleet, which is \"true\" for a table that zae-limiter uses as well: see [TableSettings]."
 	}
 	f.doc("CloudFormation is the table as a CloudFormation template, time to live included. " + parameters)
 	f.Const().Id("CloudFormation").Op("=").Custom(Options{Open: "`", Close: "`"}, Op(cloudFormation(s)))
+}
+
+// request writes the call of the AWS SDK that creates the table.
+func request(f *file, s *schema.Schema) {
+	f.doc("CreateTableInput returns the definition of a table for CreateTable: its key, its indexes, billing on demand and a " +
+		"stream of old and new images. The time to live is enabled by a call of its own, for zlimit.TTLAttribute.")
+	f.Func().Id("CreateTableInput").Params(Id("table").String()).Op("*").Qual(dynamodbPkg, "CreateTableInput").Block(
+		Return(Op("&").Qual(dynamodbPkg, "CreateTableInput").Add(fields(createTable(s)...))),
+	)
 }
 
 func awsString(s string) *Statement { return Qual(awsPkg, "String").Call(Lit(s)) }

@@ -27,6 +27,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 		{layoutPkg, "records_gen_test.go", tests},
 		{sdkPkg, "keys_gen.go", builders},
 		{sdkPkg, "table_gen.go", definition},
+		{sdkPkg + "/dynamo", "table_gen.go", request},
 	} {
 		f := newFile(output.pkg, schemaFile)
 		output.emit(f, s)

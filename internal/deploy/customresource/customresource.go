@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // stores named dynamodb:TABLE
 )
 
 // unapplied is the physical ID of a resource whose creation has changed nothing. CloudFormation deletes such a resource,

@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // An order is one run of a program.
@@ -64,7 +65,7 @@ func newOrder(p *Program, t *table) *order {
 
 // prepare returns the table that a program begins with.
 func prepare(t *testing.T, p *Program) *table {
-	schema := zlimit.CreateTableInput("explored")
+	schema := dynamo.CreateTableInput("explored")
 	var indexes []store.Index
 	for _, x := range schema.GlobalSecondaryIndexes {
 		indexes = append(indexes, store.Index{

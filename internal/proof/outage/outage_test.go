@@ -30,6 +30,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 var (
@@ -277,7 +278,7 @@ func span(loads []figures, format string, of func(f *figures) float64) string {
 // measure runs a load on a limiter whose store is away for a time.
 func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Client, table string, stop func(bool)) {
 	var log bytes.Buffer
-	l, err := zlimit.New(t.Context(), zlimit.DynamoDB(client, table), zlimit.WithSetup(), zlimit.WithFailurePolicy(r.policy),
+	l, err := zlimit.New(t.Context(), dynamo.New(client, table), zlimit.WithSetup(), zlimit.WithFailurePolicy(r.policy),
 		zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	if err != nil {
 		t.Fatal(err)

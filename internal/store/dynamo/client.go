@@ -20,21 +20,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	smithyendpoints "github.com/aws/smithy-go/endpoints"
 	"github.com/aws/smithy-go/logging"
+
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A ClientConfig says where a client finds DynamoDB. Its zero value leaves all to the environment and the shared AWS
-// configuration files, as the SDK reads them.
-type ClientConfig struct {
-	Region   string // "" for the environment's
-	Endpoint string // a URL; "" for the region's
-	Profile  string // of the shared configuration files; "" for the environment's
-	// Idle is how long a connection is kept that nothing uses; 0 for the default.
-	Idle time.Duration
-	// CallTimeout bounds a call of a limiter that asks for no other bound; 0 for the default.
-	CallTimeout time.Duration
-	// Logger gets the warnings of the SDK; nil for none.
-	Logger *slog.Logger
-}
+// A ClientConfig says where a client finds DynamoDB.
+type ClientConfig store.TableConfig
 
 const (
 	// localRegion is signed for where an endpoint is given and no region is known, since engines take any.

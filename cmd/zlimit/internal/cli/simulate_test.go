@@ -23,7 +23,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
-	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // llmTrace is a trace of an LLM service in production, beside the repository where it was put there.
@@ -59,7 +59,7 @@ func TestSimulateLLMTrace(t *testing.T) {
 	t.Run("dynamodb", func(t *testing.T) {
 		engine := enginetest.Fresh(t) // which other tests need not share meanwhile
 		dsn, table := engineDSN(t, engine)
-		input := zlimit.CreateTableInput(table)
+		input := dynamo.CreateTableInput(table)
 		input.StreamSpecification = nil // which slows the engine down with every record
 		if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
 			t.Fatal(err)

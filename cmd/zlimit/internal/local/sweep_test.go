@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
@@ -39,7 +40,7 @@ func (b between) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSweep(t *testing.T) {
 	engine := enginetest.Start(t)
 	table, client, ctx := engine.Table(t), engine.Client(), t.Context()
-	l, err := zlimit.New(ctx, zlimit.DynamoDB(client, table), zlimit.WithSetup())
+	l, err := zlimit.New(ctx, dynamo.New(client, table), zlimit.WithSetup())
 	if err := errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
+	zdynamo "github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // createOld returns what creates a table of release 0.6: two indexes, and a stream.
@@ -147,7 +148,7 @@ func newTables(t *testing.T) *engineTables {
 	}
 	fillOld(t, client, w.old, w.items)
 	startStream(t, client, w.old)
-	target := dynamo.New(client, w.table, layout.Table, withoutStream(zlimit.CreateTableInput))
+	target := dynamo.New(client, w.table, layout.Table, withoutStream(zdynamo.CreateTableInput))
 	if err := target.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestOnEngine(t *testing.T) {
 	if interrupted == 0 || n == 0 || m.Counts()[CountChanges] == 0 {
 		t.Error("nothing came between")
 	}
-	l, err := zlimit.New(t.Context(), zlimit.DynamoDB(w.client, w.table), zlimit.WithSetup())
+	l, err := zlimit.New(t.Context(), zdynamo.New(w.client, w.table), zlimit.WithSetup())
 	if err != nil {
 		t.Fatalf("New() on the target = %v", err)
 	}
@@ -448,9 +449,9 @@ func newTestbedOnEngine(t *testing.T, engine *enginetest.Engine, release string,
 	}
 	var w *testbed
 	if inPlace {
-		w = newTestbedIn(t, release, newTable(old, zlimit.CreateTableInput))
+		w = newTestbedIn(t, release, newTable(old, zdynamo.CreateTableInput))
 	} else {
-		w = newTestbedOn(t, release, newTable(old, createOld), newTable(engine.Table(t), zlimit.CreateTableInput))
+		w = newTestbedOn(t, release, newTable(old, createOld), newTable(engine.Table(t), zdynamo.CreateTableInput))
 	}
 	startStream(t, client, old)
 	w.tune = func(c *Config) {

@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
+	zdynamo "github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // began is when zae-limiter writes its table: a Monday.
@@ -532,7 +533,7 @@ func TestSiblingTable(t *testing.T) {
 	engine := enginetest.Start(t)
 	source := engine.Table(t)
 	open := func(table string) *dynamo.Store {
-		return dynamo.New(engine.Client(), table, layout.Table, withoutStream(zlimit.CreateTableInput))
+		return dynamo.New(engine.Client(), table, layout.Table, withoutStream(zdynamo.CreateTableInput))
 	}
 	w := &author{t, sibling.Create(t, source, zlimit.DefaultNamespace), open(source), ""}
 	var err error
@@ -579,7 +580,7 @@ func TestSiblingTable(t *testing.T) {
 			for name, table := range map[string]string{"as it is": source, "copied": copied} {
 				t.Run(name, func(t *testing.T) {
 					u := &user{T: t, now: later}
-					l, err := zlimit.New(t.Context(), zlimit.DynamoDB(engine.Client(), table), zlimit.WithClock(func() time.Time { return u.now }))
+					l, err := zlimit.New(t.Context(), zdynamo.New(engine.Client(), table), zlimit.WithClock(func() time.Time { return u.now }))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // stores named dynamodb:TABLE
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // stores named sqlite:PATH
 )
 
