@@ -12,7 +12,8 @@ import (
 // A messageReader takes the payloads out of an AWS event stream. It keeps one message, up to a bound; larger ones, which
 // Converse does not send, are passed over.
 type messageReader struct {
-	data *scanner
+	data    *scanner
+	failure func(kind string) // takes the kind of an error that a message is
 
 	message []byte
 	skip    int // bytes of a message that is too large
@@ -80,6 +81,11 @@ func (r *messageReader) decode() {
 		return
 	}
 	r.data.reset()
+	for _, name := range []string{eventstreamapi.ExceptionTypeHeader, eventstreamapi.ErrorCodeHeader} {
+		if kind := m.Headers.Get(name); kind != nil {
+			r.failure(kind.String())
+		}
+	}
 	if kind := m.Headers.Get(eventstreamapi.EventTypeHeader); kind != nil && kind.String() == "chunk" { // of InvokeModelWithResponseStream
 		var chunk struct {
 			Bytes []byte `json:"bytes"`

@@ -142,7 +142,7 @@ func (x *exchange) hold(ctx context.Context, response *http.Response, meter *Met
 			other.settle(other.bound)
 		}()
 	}
-	t.learn(ctx, x.resource, response, meter.retryDelay())
+	t.learn(ctx, x.resource, meter.refusal(response), meter.retryDelay())
 	return true
 }
 
@@ -205,8 +205,8 @@ func hasEnded(stage string) bool { return stage != "" && stage != "queued" && st
 func (m *Meter) stage() (id, stage string) {
 	m.tally.mu.Lock()
 	defer m.tally.mu.Unlock()
-	_ = json.Unmarshal([]byte(m.tally.id), &id) // what is no string names nothing
-	_ = json.Unmarshal([]byte(m.tally.stage), &stage)
+	_ = json.Unmarshal([]byte(m.tally.facts.id), &id) // what is no string names nothing
+	_ = json.Unmarshal([]byte(m.tally.facts.stage), &stage)
 	return id, stage
 }
 

@@ -37,7 +37,7 @@ func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
 
 func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Meter {
 	m := &Meter{body: body, feed: io.Discard}
-	t := &tally{call: call, format: f}
+	t := newTally(call, f)
 	t.headers(header)
 	m.tally = t
 	sink := lockedWriter{t, t.newWriter(header.Get("Content-Type"))}
@@ -113,5 +113,17 @@ func (m *Meter) Usage() Usage {
 func (m *Meter) retryDelay() time.Duration {
 	m.tally.mu.Lock()
 	defer m.tally.mu.Unlock()
-	return m.tally.delay
+	return m.tally.facts.delay
+}
+
+// refusal returns a response as one of status 429 where its answer is a rate limit, with any status.
+func (m *Meter) refusal(r *http.Response) *http.Response {
+	m.tally.mu.Lock()
+	defer m.tally.mu.Unlock()
+	if !m.tally.facts.limited || r.StatusCode == http.StatusTooManyRequests {
+		return r
+	}
+	limited := *r
+	limited.StatusCode = http.StatusTooManyRequests
+	return &limited
 }

@@ -195,7 +195,7 @@ func WithPrices(name string, table *price.Table) Option {
 		if !table.Has(model) {
 			return 0, invalid("model", model, "has no price for limit "+strconv.Quote(name))
 		}
-		cost, err := table.Cost(model, u.Service, u.units())
+		cost, err := table.Cost(model, u.class(), u.units())
 		return min(int64(cost), maxAmount), err
 	})
 }

@@ -15,6 +15,8 @@ type scanner struct {
 	interest func(path []byte) interest
 	// scalar takes a scalar that was asked for, as it is written. It must not keep raw.
 	scalar func(path, raw []byte)
+	// long takes the beginning of a scalar that was asked for and is longer than is kept; nil for no one to take it.
+	long func(path, raw []byte)
 	// text takes the length in bytes of a piece of a string that is counted.
 	text func(bytes int)
 	// document is called at the end of an object that is in no other object.
@@ -332,8 +334,12 @@ func (s *scanner) begin(b byte) {
 // end hands over a scalar.
 func (s *scanner) end() {
 	s.state = scanAfter
-	if s.want == kept && !s.tooLong {
+	switch {
+	case s.want != kept:
+	case !s.tooLong:
 		s.scalar(s.path, s.key)
+	case s.long != nil:
+		s.long(s.path, s.key)
 	}
 	s.want = ignored
 }

@@ -9,7 +9,8 @@ type writer interface{ write(p []byte) }
 // both, and a byte order mark may come first. Lines of other fields and comments are skipped. The reader keeps a
 // field's name and no data.
 type eventReader struct {
-	data *scanner
+	data    *scanner
+	failure func() // called for an event whose name is error; nil for no one to call
 
 	line    []byte // the beginning of a line, as far as it tells the field
 	inData  bool   // the rest of the line is data
@@ -23,6 +24,9 @@ type eventReader struct {
 const (
 	byteOrderMark = "\xef\xbb\xbf"
 	dataField     = "data:"
+
+	errorEvent       = "event:error"
+	errorEventSpaced = "event: error"
 )
 
 // A start finds the byte order mark that a text may begin with.
@@ -95,7 +99,7 @@ func (r *eventReader) byte(b byte) {
 				r.data.write([]byte{'\n'})
 			}
 			r.written = true
-		case !bytes.HasPrefix([]byte(dataField), r.line):
+		case !bytes.HasPrefix([]byte(dataField), r.line) && !bytes.HasPrefix([]byte(errorEvent), r.line) && !bytes.HasPrefix([]byte(errorEventSpaced), r.line):
 			r.skip = true
 		}
 	}
@@ -103,6 +107,9 @@ func (r *eventReader) byte(b byte) {
 
 // endLine ends a line, and the event when the line is empty.
 func (r *eventReader) endLine() {
+	if !r.skip && r.failure != nil && (string(r.line) == errorEvent || string(r.line) == errorEventSpaced) {
+		r.failure()
+	}
 	if len(r.line) == 0 && !r.inData && !r.skip {
 		r.data.reset()
 		r.written = false

@@ -10,97 +10,269 @@ import (
 	"time"
 )
 
-// A tally adds up the usage in an answer. Providers report totals, some of them more than once: the last report of each
-// field counts, and reports are never added.
+// counts are numbers of tokens by their kind.
+type counts [countEnd]int64
+
+// A tally finds the usage in an answer. Providers report totals, some of them more than once: reports replace one another,
+// and are never added.
 type tally struct {
 	format *format
 	call   Call
 
 	mu       sync.Mutex
-	reported [countEnd]int64
-	has      [countEnd]bool
-	streamed int64 // bytes of text
-	settled  int64 // how many of them the last report of the output knows
-	total    bool  // a header reports all of the output
-	finished bool
-	failed   bool // the answer is an error, with any status
-	model    string
-	service  string        // the class of service
-	delay    time.Duration // that an error asks to wait
-	id       string        // of a response that may be made in the background, as JSON
-	stage    string        // of that response, as JSON
+	facts    facts  // of whole documents
+	streamed int64  // bytes of text in whole documents
+	settled  int64  // how many of them the last report of the output knows
+	total    bool   // a header reports all of the output
+	messages bool   // the answer is a stream of Amazon's messages
+	parts    []part // of facts.beside, what other models took
 
-	// Counts of the document under way, which hold once it is whole.
-	pending        [countEnd]int64
-	hasPending     [countEnd]bool
-	pendingEnd     bool
-	pendingModel   string
-	pendingService string
-	pendingFailure bool
-	pendingID      string
-	pendingStage   string
-	bad            bool // it has a number that cannot be true
+	// What the document under way says, which holds once it is whole.
+	scanner  *scanner
+	at       *spot // of the scalar that is scanned
+	document facts
+	bad      bool    // it has a number that cannot be true
+	said     bool    // it has said anything
+	forms    []int64 // bytes of text, by group and form
+	adding   []int64 // by term, of the element under way
+	matches  []bool  // by test, of the element under way
+	stepBy   string  // the model of the element under way
+	steps    []part  // the elements of other models
 
 	lastRaw  []byte // a string as it was written last, and what it says
 	lastText string
 }
 
+// facts are what an answer says.
+type facts struct {
+	counts   counts
+	has      [countEnd]bool
+	beside   counts // what counts do not include
+	finished bool
+	withheld bool          // a filter or an error has ended the answer
+	failed   bool          // the answer is an error, with any status
+	limited  bool          // the error is a rate limit
+	delay    time.Duration // that an error asks to wait
+
+	model, service, speed, region string
+	id, stage                     string // of a response that may be made in the background, as JSON
+}
+
+// A part is what a model other than the answering one took.
+type part struct {
+	model  string
+	counts counts
+}
+
 // maxReported is the most tokens that are believed of one call.
 const maxReported = 1_000_000_000
 
-// newScanner returns a scanner that reports to the tally. The tally must be locked while the scanner writes.
-func (t *tally) newScanner() *scanner {
-	return &scanner{
-		interest: t.format.interest,
-		scalar:   t.scalar,
-		text:     func(bytes int) { t.streamed += int64(bytes) },
-		document: t.document,
-	}
+// newTally returns the tally of an answer to a call.
+func newTally(call Call, f *format) *tally {
+	return &tally{call: call, format: f, forms: make([]int64, f.groups*f.forms), adding: make([]int64, len(f.terms)), matches: make([]bool, len(f.tests))}
 }
 
-func (t *tally) scalar(path, raw []byte) {
+// newScanner returns a scanner that reports to the tally. The tally must be locked while the scanner writes.
+func (t *tally) newScanner() *scanner {
+	t.scanner = &scanner{interest: t.interest, scalar: t.scalar, long: t.long, text: t.text, document: t.endDocument}
+	if len(t.format.arrays) > 0 {
+		t.scanner.closed = t.closed
+	}
+	return t.scanner
+}
+
+// spotFailure and spotDetail are places of errors that no format names: identifiers of the error, and other members.
+var spotFailure = &spot{roles: roleFailure}
+
+// interest returns the use of a scalar.
+func (t *tally) interest(path []byte) interest {
+	if t.at = t.format.spots[string(path)]; t.at != nil {
+		if t.at.text != nil {
+			return counted
+		}
+		return kept
+	}
+	for i := range t.format.below {
+		if w := &t.format.below[i]; bytes.HasPrefix(path, []byte(w.above)) && isSaid(path[len(w.above):]) {
+			t.at = &w.spot
+			return counted
+		}
+	}
+	for _, place := range failing {
+		if bytes.HasPrefix(path, []byte(place)) {
+			t.at = spotFailure
+			return kept
+		}
+	}
+	return ignored
+}
+
+// unsaid are members of an answer that are no text of the model: what identifies, frames or refers to it.
+var unsaid = set("id", "type", "role", "index", "object", "format", "name", "status", "signature", "data", "url", "mime_type", "mimeType", "expires_at", "finish_reason",
+	"encrypted_content", "thought_signature", "thoughtSignature", "tool_call_id")
+
+// isSaid reports whether a string below a place of text is text.
+func isSaid(path []byte) bool {
+	last := path[bytes.LastIndexByte(path, '.')+1:]
+	return !unsaid[string(last)] && !bytes.HasPrefix(path, []byte("annotations"))
+}
+
+// text counts a piece of text.
+func (t *tally) text(bytes int) {
+	if in := t.at.text; in.group >= 0 {
+		t.forms[in.group*t.format.forms+in.form] += int64(bytes)
+		t.said = true
+		return
+	}
+	t.streamed += int64(bytes)
+}
+
+// repeated returns the bytes of text that the document under way has in several forms.
+func (t *tally) repeated() (bytes int64) {
+	if !t.said {
+		return 0
+	}
+	for group := range t.format.groups {
+		longest := int64(0)
+		for _, n := range t.forms[group*t.format.forms : (group+1)*t.format.forms] {
+			longest = max(longest, n)
+		}
+		bytes += longest
+	}
+	return bytes
+}
+
+// scalar takes a scalar of the answer.
+func (t *tally) scalar(_, raw []byte) {
 	if string(raw) == "null" {
 		return
 	}
-	if t.format.delay[string(path)] {
-		var text string
-		if json.Unmarshal(raw, &text) == nil {
-			t.delay, _ = time.ParseDuration(text) // 0 for any other text
-		}
-		return
+	t.said = true
+	s := t.at
+	if s.roles != 0 {
+		t.play(s, raw)
 	}
-	if failures[string(path)] {
-		t.pendingFailure = true
+	for _, at := range s.tests {
+		t.matches[at] = is(raw, t.format.tests[at].value)
 	}
-	if t.format.finish[string(path)] {
-		t.pendingEnd = true
+	if len(s.counts)+len(s.terms) > 0 {
+		t.number(s, raw)
 	}
-	if t.format.model[string(path)] {
-		t.pendingModel = t.text(raw) // other values than strings name no model
-	}
-	if t.format.id[string(path)] && string(raw) != t.pendingID {
-		t.pendingID = string(raw)
-	}
-	if t.format.stage[string(path)] && string(raw) != t.pendingStage {
-		t.pendingStage = string(raw)
-	}
-	if t.format.service[string(path)] {
-		t.pendingService = t.text(raw)
-	}
-	f, ok := t.format.Usage[string(path)]
-	if !ok {
-		return
-	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil || n < 0 || n > maxReported {
-		t.bad = true
-		return
-	}
-	t.pending[f], t.hasPending[f] = n, true
 }
 
-// text returns the string that is written as raw, which most events repeat.
-func (t *tally) text(raw []byte) string {
+// long takes a scalar that is longer than is kept, as far as it is. None that is understood is as long, but texts of errors.
+func (t *tally) long(_, raw []byte) {
+	t.said = true
+	if t.at.roles&roleFailure != 0 {
+		t.fail(string(raw))
+	}
+	t.bad = t.bad || len(t.at.counts)+len(t.at.terms) > 0
+}
+
+// number takes a count.
+func (t *tally) number(s *spot, raw []byte) {
+	n, ok := int64(1), true
+	for _, at := range s.terms {
+		term := &t.format.terms[at]
+		if !term.each {
+			n, ok = numberOf(raw)
+		}
+		switch {
+		case !ok || n < 0 || n > maxReported:
+			t.bad = true
+			return
+		case term.alone:
+			t.document.beside[term.count] = max(t.document.beside[term.count], n)
+		default:
+			t.adding[at] += n
+			if term.each { // an element that is no object
+				t.add(term, n)
+				t.adding[at] = 0
+			}
+		}
+	}
+	for _, c := range s.counts {
+		if n, ok = numberOf(raw); !ok || n > maxReported {
+			t.bad = true
+			return
+		}
+		t.document.counts[c], t.document.has[c] = max(n, t.document.counts[c]), true
+	}
+}
+
+// numberOf returns a number of tokens: one that is written in any way, and also as a text.
+func numberOf(raw []byte) (n int64, ok bool) {
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return n, n >= 0
+	}
+	if len(raw) > 1 && raw[0] == '"' {
+		raw = bytes.TrimSpace(raw[1 : len(raw)-1])
+	}
+	x, err := strconv.ParseFloat(string(raw), 64)
+	if n = int64(min(max(x, -1), 1<<52)); err != nil || n < 0 || float64(n) != x {
+		return 0, false
+	}
+	return n, true
+}
+
+// play takes a scalar for what it is besides a number.
+func (t *tally) play(s *spot, raw []byte) {
+	d := &t.document
+	if s.roles&roleID != 0 && string(raw) != d.id {
+		d.id = string(raw)
+	}
+	if s.roles&roleStage != 0 && string(raw) != d.stage {
+		d.stage = string(raw)
+	}
+	if s.roles&roleFailureValue != 0 {
+		for _, value := range s.failures {
+			d.failed = d.failed || is(raw, value)
+		}
+	}
+	if s.roles&^(roleID|roleStage|roleFailureValue) == 0 {
+		return
+	}
+	text := t.string(raw)
+	if s.roles&roleModel != 0 {
+		d.model = text // other values than strings name no model
+	}
+	if s.roles&roleService != 0 {
+		d.service = serviceOf(text)
+	}
+	if s.roles&roleSpeed != 0 {
+		d.speed = text
+	}
+	if s.roles&roleRegion != 0 {
+		d.region = text
+	}
+	if s.roles&roleFinish != 0 {
+		d.finished = true
+		d.withheld = d.withheld || isWithheld(text)
+	}
+	if s.roles&roleDelay != 0 {
+		d.delay, _ = time.ParseDuration(text) // 0 for any other text
+	}
+	if s.roles&rolePartModel != 0 {
+		t.stepBy = text
+	}
+	if s.roles&roleFailure != 0 && !isFine(raw) {
+		if text == "" {
+			text = string(raw)
+		}
+		t.fail(text)
+	}
+}
+
+// is reports whether a scalar, as it is written, has a value: as a string, or without quotes.
+func is(raw []byte, value string) bool {
+	if len(raw) > 1 && raw[0] == '"' {
+		raw = raw[1 : len(raw)-1]
+	}
+	return string(raw) == value
+}
+
+// string returns the string that is written as raw, which most events repeat.
+func (t *tally) string(raw []byte) string {
 	if !bytes.Equal(raw, t.lastRaw) {
 		t.lastRaw, t.lastText = append(t.lastRaw[:0], raw...), ""
 		_ = json.Unmarshal(raw, &t.lastText)
@@ -108,84 +280,127 @@ func (t *tally) text(raw []byte) string {
 	return t.lastText
 }
 
-// document takes over the usage of a whole document. One with a number that cannot be true reports nothing.
-func (t *tally) document() {
+// closed ends an element of an array whose elements are added up.
+func (t *tally) closed(path []byte) {
+	a := t.format.arrays[string(path)]
+	if a == nil || t.scanner.open[len(t.scanner.open)-1] != '{' {
+		return
+	}
+	for _, at := range a.terms {
+		term := &t.format.terms[at]
+		if term.each {
+			t.adding[at] = 1
+		}
+		if t.adding[at] > 0 && t.holds(term) {
+			t.add(term, t.adding[at])
+		}
+		t.adding[at] = 0
+	}
+	for _, at := range a.tests {
+		t.matches[at] = false
+	}
+	t.stepBy, t.said = "", true
+}
+
+// holds reports whether the element under way is one that a term adds up.
+func (t *tally) holds(term *term) bool {
+	for _, at := range term.tests {
+		if t.matches[at] == t.format.tests[at].not {
+			return false
+		}
+	}
+	return true
+}
+
+// add adds the count of an element.
+func (t *tally) add(term *term, n int64) {
+	d := &t.document
+	if !term.beside {
+		d.counts[term.count], d.has[term.count] = min(d.counts[term.count]+n, maxReported), true
+		return
+	}
+	d.beside[term.count] = min(d.beside[term.count]+n, maxReported)
+	if t.stepBy == "" {
+		return
+	}
+	for i := range t.steps {
+		if t.steps[i].model == t.stepBy {
+			t.steps[i].counts[term.count] += n
+			return
+		}
+	}
+	t.steps = append(t.steps, part{model: t.stepBy})
+	t.steps[len(t.steps)-1].counts[term.count] = n
+}
+
+// promptCounts are those of the prompt, which are reported together.
+var promptCounts = [...]Count{CountInput, CountCacheRead, CountCacheWrite}
+
+// endDocument takes over what a whole document says. One with a number that cannot be true reports nothing.
+func (t *tally) endDocument() {
+	if !t.said {
+		return
+	}
+	t.streamed += t.repeated()
+	clear(t.forms)
+	d, f := &t.document, &t.facts
 	if !t.bad {
-		for f, has := range t.hasPending {
-			if has {
-				t.reported[f], t.has[f] = t.pending[f], true
+		t.report(d, f)
+	}
+	for _, name := range [...]struct{ from, to *string }{{&d.model, &f.model}, {&d.service, &f.service}, {&d.speed, &f.speed}, {&d.region, &f.region}} {
+		if *name.from != "" {
+			*name.to = *name.from
+		}
+	}
+	if d.delay > 0 {
+		f.delay = d.delay
+	}
+	f.id, f.stage = d.id, d.stage
+	f.finished, f.withheld = f.finished || d.finished, f.withheld || d.withheld
+	f.failed, f.limited = f.failed || d.failed, f.limited || d.limited
+	*d = facts{id: d.id, stage: d.stage} // which stay, so that events that repeat them allocate nothing
+	clear(t.adding)
+	clear(t.matches)
+	t.steps, t.stepBy, t.bad, t.said = t.steps[:0], "", false, false
+}
+
+// report takes over the counts of a document.
+func (t *tally) report(d, f *facts) {
+	before, after := int64(0), int64(0)
+	for _, c := range promptCounts {
+		before += f.counts[c]
+		if after += d.counts[c]; d.counts[c] == 0 {
+			after += f.counts[c]
+		}
+	}
+	for c, has := range d.has {
+		switch n := d.counts[c]; {
+		case !has:
+		case n == 0: // which says nothing beside another number
+			f.has[c] = true
+		case Count(c) <= CountCacheWrite: // of the prompt
+			if f.has[c] = true; after >= before {
+				f.counts[c] = n
 			}
+		default:
+			f.has[c], f.counts[c] = true, max(n, f.counts[c])
 		}
-		if t.hasPending[CountOutput] || t.hasPending[CountReasoning] {
-			t.settled = t.streamed
+	}
+	if output := d.has[CountOutput] || d.has[CountReasoning]; output {
+		if f.has[CountTotal] = d.has[CountTotal]; !d.has[CountTotal] { // which is of an earlier report
+			f.counts[CountTotal] = 0
 		}
 	}
-	if t.pendingModel != "" {
-		t.model = t.pendingModel
+	if d.counts[CountOutput]+d.counts[CountReasoning]+d.counts[CountTotal] > 0 {
+		t.settled = t.streamed
 	}
-	if t.pendingService != "" {
-		t.service = t.pendingService
+	for c, n := range d.beside {
+		f.beside[c] = max(f.beside[c], n)
 	}
-	t.id, t.stage = t.pendingID, t.pendingStage // which stay, so that events that repeat them allocate nothing
-	t.finished = t.finished || t.pendingEnd
-	t.failed = t.failed || t.pendingFailure
-	t.hasPending, t.pendingEnd, t.pendingModel, t.pendingService, t.pendingFailure, t.bad = [countEnd]bool{}, false, "", "", false, false
+	if len(t.steps) > 0 {
+		t.parts = append(t.parts[:0], t.steps...)
+	}
 }
-
-// usage returns the known usage of the call; atEnd says that the answer came to its end. The tally is locked.
-func (t *tally) usage(atEnd bool) Usage {
-	n := &t.reported
-	u := Usage{
-		Model:      t.model,
-		Input:      n[CountInput],
-		CacheRead:  n[CountCacheRead],
-		CacheWrite: n[CountCacheWrite],
-		Output:     n[CountOutput],
-		Reasoning:  n[CountReasoning],
-		Searches:   n[CountSearches],
-		Service:    t.service,
-	}
-	if u.Model == "" {
-		u.Model = t.call.Model
-	}
-	if t.refused() {
-		return Usage{Model: u.Model}
-	}
-	if t.format.InputHasCache || t.format.API == APIBedrockConverse && inclusive(u.Model) {
-		u.Input = max(0, u.Input-u.CacheRead-u.CacheWrite)
-	}
-	u.Input += n[CountToolInput]
-	if t.format.ReasoningApart {
-		u.Output += u.Reasoning
-	}
-	if !t.has[CountInput] {
-		u.Input = t.call.Input
-	}
-	u.CacheWriteHour = min(n[CountCacheWriteHour], u.CacheWrite)
-	u.AudioInput = min(n[CountAudioInput], u.Input)
-	outputReported := t.has[CountOutput] || t.has[CountReasoning] || t.format.InputOnly
-	settled := t.settled
-	if t.total {
-		settled = t.streamed
-	}
-	u.Complete = t.has[CountInput] && outputReported && settled == t.streamed && (t.finished || atEnd)
-	switch {
-	case u.Complete:
-	case atEnd && !outputReported && t.streamed == 0: // nothing of it was understood, so that the estimate stands
-		u.Output = t.call.Output
-	default:
-		u.Output += tokensOf(t.streamed - settled)
-	}
-	u.AudioOutput = min(n[CountAudioOutput], u.Output)
-	return u
-}
-
-// refused reports whether the answer is an error and nothing else. The tally is locked.
-func (t *tally) refused() bool { return t.failed && t.streamed == 0 && t.has == [countEnd]bool{} }
-
-// inclusive reports whether a model of Bedrock counts cached tokens among those of the input: OpenAI's do, Anthropic's and
-// Amazon's do not.
-func inclusive(model string) bool { return strings.Contains(model, "openai.") }
 
 // A lockedWriter writes to what feeds a tally.
 type lockedWriter struct {
@@ -205,20 +420,33 @@ func (t *tally) newWriter(contentType string) writer {
 	mediaType, _, _ := bytes.Cut([]byte(contentType), []byte{';'})
 	switch strings.ToLower(strings.TrimSpace(string(mediaType))) {
 	case "text/event-stream":
-		return &eventReader{data: t.newScanner()}
+		return &eventReader{data: t.newScanner(), failure: func() { t.facts.failed = true }}
 	case "application/vnd.amazon.eventstream":
-		return &messageReader{data: t.newScanner()}
+		t.messages = true
+		return &messageReader{data: t.newScanner(), failure: t.exception}
 	default: // one document, or several, such as the array of streamGenerateContent
 		return t.newScanner()
 	}
 }
 
+// exception takes an error that a message of Amazon is.
+func (t *tally) exception(kind string) {
+	t.facts.failed = true
+	t.facts.limited = t.facts.limited || isLimit(kind)
+}
+
 // headers takes Bedrock's counts in headers, beside answers of models without counts.
 func (t *tally) headers(h http.Header) {
-	for name, count := range map[string]Count{"X-Amzn-Bedrock-Input-Token-Count": CountInput, "X-Amzn-Bedrock-Output-Token-Count": CountOutput} {
-		if n, err := strconv.ParseInt(h.Get(name), 10, 64); t.format.API == APIBedrockInvoke && err == nil && n >= 0 && n <= maxReported {
-			t.reported[count], t.has[count] = n, true
+	if t.format.API != APIBedrockInvoke {
+		return
+	}
+	for name, count := range map[string]Count{
+		"Input": CountInput, "Output": CountOutput, "Cache-Read-Input": CountCacheRead, "Cache-Write-Input": CountCacheWrite,
+	} {
+		if n, err := strconv.ParseInt(h.Get("X-Amzn-Bedrock-"+name+"-Token-Count"), 10, 64); err == nil && n >= 0 && n <= maxReported {
+			t.facts.counts[count], t.facts.has[count] = n, true
 			t.total = t.total || count == CountOutput
 		}
 	}
+	t.facts.service = h.Get("X-Amzn-Bedrock-Service-Tier")
 }

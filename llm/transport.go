@@ -357,7 +357,7 @@ func (x *exchange) answer(ctx context.Context, response *http.Response, cancel c
 		} else if x.background && !usage.Complete && meter.goesOn() {
 			usage = x.bound(usage.Model)
 		}
-		x.settle(ctx, outcome{status: response.StatusCode, response: response, usage: usage, delay: meter.retryDelay()})
+		x.settle(ctx, outcome{status: response.StatusCode, response: meter.refusal(response), usage: usage, delay: meter.retryDelay()})
 	}
 	var body io.ReadCloser = meter
 	if x.filters(response) {

@@ -116,7 +116,7 @@ func TestFormats(t *testing.T) {
 		want                                     llm.Usage
 	}{
 		{
-			"interactions", "/v1beta/interactions", `{"model":"m","input":"hi"}`, answer, `{"model":"m","status":"completed","steps":[{"type":"model_output","content":[{"type":"text","text":"hello"}]}],"usage":{"total_tokens":369,"total_input_tokens":21,"total_cached_tokens":10,"total_output_tokens":90,"total_tool_use_tokens":3,"total_thought_tokens":245}}`,
+			"interactions", "/v1beta/interactions", `{"model":"m","input":"hi"}`, answer, `{"model":"m","status":"completed","steps":[{"type":"model_output","content":[{"type":"text","text":"hello"}]}],"usage":{"total_tokens":359,"total_input_tokens":21,"total_cached_tokens":10,"total_output_tokens":90,"total_tool_use_tokens":3,"total_thought_tokens":245}}`,
 			llm.APIGeminiInteractions,
 			llm.Usage{Model: "m", Input: 14, CacheRead: 10, Output: 335, Reasoning: 245, Complete: true},
 		},

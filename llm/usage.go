@@ -31,6 +31,13 @@ type Usage struct {
 	Searches int64 `json:"searches,omitempty"`
 	// Service is the class of service that the answer names, such as "flex"; "" where it names none.
 	Service string `json:"service,omitempty"`
+	// Speed is how fast the model was asked to be, such as "fast", and Region is where it ran, such as "us"; "" where the
+	// answer does not say.
+	Speed  string `json:"speed,omitempty"`
+	Region string `json:"region,omitempty"`
+	// Mismatch is the provider's own total less the sum of its counts; 0 where they agree, or where it has no total. A
+	// positive one is charged in Output, or in Input where a call has no answer. Complete is false where they disagree.
+	Mismatch int64 `json:"mismatch,omitempty"`
 	// Complete says that the provider reported all counts at the end of the answer. Otherwise the provider has reported
 	// nothing, or the answer was cut off. At least a part is then an estimate: a token for each four bytes of text.
 	Complete bool `json:"complete"`
@@ -50,6 +57,14 @@ func (u Usage) units() price.Usage {
 		price.Reasoning: min(u.Reasoning, u.Output-u.AudioOutput), price.AudioOutput: u.AudioOutput,
 		price.Request: 1, price.Search: u.Searches,
 	}
+}
+
+// class returns the class of service that has a price: the speed where that is not the usual one.
+func (u Usage) class() string {
+	if u.Speed != "" && u.Speed != "standard" && (u.Service == "" || u.Service == "standard" || u.Service == "default") {
+		return u.Speed
+	}
+	return u.Service
 }
 
 // Weights say how much of a limit a call takes: a fixed amount, and an amount for each token of a class. Fractions are

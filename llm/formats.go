@@ -1,0 +1,321 @@
+package llm
+
+import (
+	"maps"
+	"strings"
+)
+
+// The counts of chat completions, below the members that servers have them in. OpenAI's own names come first. The others
+// are those of Mistral, DeepSeek, Moonshot, OpenRouter, LiteLLM, SGLang, Perplexity and xAI.
+var chatCounts = map[string]Count{
+	"prompt_tokens":                              CountInput,
+	"completion_tokens":                          CountOutput,
+	"total_tokens":                               CountTotal,
+	"prompt_tokens_details.cached_tokens":        CountCacheRead,
+	"prompt_tokens_details.cache_write_tokens":   CountCacheWrite,
+	"prompt_tokens_details.audio_tokens":         CountAudioInput,
+	"completion_tokens_details.reasoning_tokens": CountReasoning,
+	"completion_tokens_details.audio_tokens":     CountAudioOutput,
+
+	"cached_tokens":                                          CountCacheRead,
+	"num_cached_tokens":                                      CountCacheRead,
+	"prompt_cache_hit_tokens":                                CountCacheRead,
+	"cache_read_input_tokens":                                CountCacheRead,
+	"prompt_token_details.cached_tokens":                     CountCacheRead,
+	"input_tokens_details.cached_tokens":                     CountCacheRead,
+	"cache_creation_input_tokens":                            CountCacheWrite,
+	"prompt_tokens_details.cache_creation_tokens":            CountCacheWrite,
+	"cache_creation.ephemeral_1h_input_tokens":               CountCacheWriteHour,
+	"cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
+	"prompt_tokens_details.cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
+	"reasoning_tokens":                                CountReasoning,
+	"output_tokens_details.reasoning_tokens":          CountReasoning,
+	"num_search_queries":                              CountSearches,
+	"web_search_requests":                             CountSearches,
+	"server_tool_use.web_search_requests":             CountSearches,
+	"server_side_tool_usage_details.web_search_calls": CountSearches,
+}
+
+// The counts of Anthropic's messages.
+var messageCounts = map[string]Count{
+	"input_tokens":                             CountInput,
+	"cache_read_input_tokens":                  CountCacheRead,
+	"cache_creation_input_tokens":              CountCacheWrite,
+	"output_tokens":                            CountOutput,
+	"output_tokens_details.thinking_tokens":    CountReasoning,
+	"cache_creation.ephemeral_1h_input_tokens": CountCacheWriteHour,
+	"server_tool_use.web_search_requests":      CountSearches,
+}
+
+// otherSteps are the iterations of a message that its own counts do not include: compactions, and the work of advisors.
+const otherSteps = "+iterations[type!=message&type!=fallback_message]."
+
+// The counts of Converse.
+var converseCounts = map[string]Count{
+	"inputTokens":                      CountInput,
+	"cacheReadInputTokens":             CountCacheRead,
+	"cacheReadInputTokenCount":         CountCacheRead,
+	"cacheWriteInputTokens":            CountCacheWrite,
+	"cacheWriteInputTokenCount":        CountCacheWrite,
+	"cacheDetails[ttl=1h].inputTokens": CountCacheWriteHour,
+	"outputTokens":                     CountOutput,
+	"totalTokens":                      CountTotal,
+}
+
+// The counts of OpenAI's responses.
+var responseCounts = map[string]Count{
+	"usage.input_tokens":                            CountInput,
+	"usage.input_tokens_details.cached_tokens":      CountCacheRead,
+	"usage.input_tokens_details.cache_write_tokens": CountCacheWrite,
+	"usage.input_tokens_details.audio_tokens":       CountAudioInput,
+	"usage.output_tokens":                           CountOutput,
+	"usage.output_tokens_details.reasoning_tokens":  CountReasoning,
+	"usage.output_tokens_details.audio_tokens":      CountAudioOutput,
+	"usage.total_tokens":                            CountTotal,
+
+	"tool_usage.web_search.num_requests": CountSearches,
+	"output[type=web_search_call&action.type!=open_page&action.type!=find_in_page&action.type!=find]": CountSearches,
+	"usage.server_side_tool_usage_details.web_search_calls":                                           CountSearches,
+	"+tool_usage.image_gen.input_tokens":                                                              CountInput,
+	"+tool_usage.image_gen.output_tokens":                                                             CountOutput,
+}
+
+// The counts of Gemini. Those of thinking and of tools are beside those of the candidates and of the prompt.
+var geminiCounts = map[string]Count{
+	"promptTokenCount":                                   CountInput,
+	"cachedContentTokenCount":                            CountCacheRead,
+	"candidatesTokenCount":                               CountOutput,
+	"responseTokenCount":                                 CountOutput,
+	"thoughtsTokenCount":                                 CountReasoning,
+	"toolUsePromptTokenCount":                            CountToolInput,
+	"totalTokenCount":                                    CountTotal,
+	"promptTokensDetails[modality=AUDIO].tokenCount":     CountAudioInput,
+	"cacheTokensDetails[modality=AUDIO].tokenCount":      CountAudioCacheRead,
+	"candidatesTokensDetails[modality=AUDIO].tokenCount": CountAudioOutput,
+}
+
+// The counts of Gemini's interactions.
+var interactionCounts = map[string]Count{
+	"total_input_tokens":                               CountInput,
+	"total_cached_tokens":                              CountCacheRead,
+	"total_output_tokens":                              CountOutput,
+	"total_thought_tokens":                             CountReasoning,
+	"total_tool_use_tokens":                            CountToolInput,
+	"total_tokens":                                     CountTotal,
+	"input_tokens_by_modality[modality=audio].tokens":  CountAudioInput,
+	"cached_tokens_by_modality[modality=audio].tokens": CountAudioCacheRead,
+	"output_tokens_by_modality[modality=audio].tokens": CountAudioOutput,
+}
+
+// The counts of images and sound.
+var mediaCounts = map[string]Count{
+	"usage.input_tokens":                       CountInput,
+	"usage.input_tokens_details.cached_tokens": CountCacheRead,
+	"usage.input_token_details.audio_tokens":   CountAudioInput,
+	"usage.output_tokens":                      CountOutput,
+	"usage.total_tokens":                       CountTotal,
+}
+
+// The counts that the makers of models on Bedrock and Vertex AI have of their own.
+var makerCounts = map[string]Count{
+	"amazon-bedrock-invocationMetrics.inputTokenCount":           CountInput,
+	"amazon-bedrock-invocationMetrics.cacheReadInputTokenCount":  CountCacheRead,
+	"amazon-bedrock-invocationMetrics.cacheWriteInputTokenCount": CountCacheWrite,
+	"amazon-bedrock-invocationMetrics.outputTokenCount":          CountOutput,
+
+	"prompt_token_count": CountInput, "generation_token_count": CountOutput, // of Llama
+	"inputTextTokenCount": CountInput, "results[].tokenCount": CountOutput, "totalOutputTextTokenCount": CountOutput, // of Titan
+	"meta.billed_units.input_tokens": CountInput, "meta.billed_units.output_tokens": CountOutput, // of Cohere
+	"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.total_tokens": CountTotal, // of those that speak the chat of OpenAI
+	"usage.completion_tokens_details.reasoning_tokens": CountReasoning,
+}
+
+// Formats returns the built-in formats, in the order of their matching. The caller may change them.
+func Formats() []Format {
+	chat := under(chatCounts, "usage.", "x_groq.usage.", "choices.usage.", "choices.delta.usage.")
+	chatText := below([]string{"choices.delta.", "choices.message."}, "content", "refusal", "function_call.arguments", "tool_calls.function.arguments",
+		"tool_calls.custom.input", "audio.transcript", "*")
+	for _, at := range []string{"choices.delta.", "choices.message."} { // that many servers repeat
+		chatText = append(chatText, strings.Join(below([]string{at}, "reasoning", "reasoning_content", "reasoning_text", "thinking", "reasoning_details.*", "thinking_blocks.*"), "|"))
+	}
+	messages := join(under(messageCounts, "usage."), under(map[string]Count{
+		otherSteps + "input_tokens":                             CountInput,
+		otherSteps + "cache_read_input_tokens":                  CountCacheRead,
+		otherSteps + "cache_creation_input_tokens":              CountCacheWrite,
+		otherSteps + "cache_creation.ephemeral_1h_input_tokens": CountCacheWriteHour,
+		otherSteps + "output_tokens":                            CountOutput,
+	}, "usage."))
+	messagesText := []string{"delta.text", "delta.partial_json", "delta.thinking", "delta.content", "content.text", "content.thinking", "content.input.*"}
+	messagesService, messagesSpeed, messagesRegion := at("service_tier"), at("speed"), at("inference_geo")
+	// Models of several protocols are behind the same paths of clouds.
+	raw := join(under(messages, "", "message."), under(converseCounts, "usage."), makerCounts)
+	rawText := append(append([]string{
+		"generation", "outputText", "results.outputText", "outputs.text", "completion", "completions.data.text", "generations.text", "text", "choices.text",
+		"message.content.text", "contentBlockDelta.delta.text", "contentBlockDelta.delta.toolUse.input", "output.message.content.text", "outputs.message.content",
+	}, chatText...), messagesText...)
+	rawFinish := []string{
+		"stop_reason", "delta.stop_reason", "choices.finish_reason", "completionReason", "results.completionReason", "messageStop.stopReason", "stopReason", "finish_reason",
+	}
+	raws := Format{
+		Usage: raw, Text: rawText, Model: []string{"model", "message.model"}, Finish: rawFinish,
+		Service: messagesService, Speed: messagesSpeed, Region: messagesRegion,
+	}
+	deployments := func(paths ...string) []string {
+		return append(below([]string{"/deployments/{model}"}, paths...), paths...) // of Azure, with any body
+	}
+	return []Format{
+		{API: "free", Free: true, Paths: []string{
+			"/messages/count_tokens", "/models/{model}:countTokens", "/models/{model}:computeTokens", "/endpoints/{model}:countTokens", "/model/{model}/count-tokens",
+			"/models/count-tokens:rawPredict", // of Anthropic's SDK for Vertex AI
+			"/responses/input_tokens", "/responses/*/cancel", "/chat/completions/*", "/interactions/*/cancel", "/moderations",
+			"/files", "/uploads", "/uploads/*/parts", "/uploads/*/complete", "/uploads/*/cancel",
+			"/batches/*/cancel", "/threads", "/threads/*/messages",
+		}},
+		{ // the usage is in the body, or in a last chunk of a stream that was asked for it
+			API: APIOpenAIChat, Paths: deployments("/chat/completions"),
+			Usage: chat, InputHasCache: true, Text: chatText, Model: []string{"model"}, Service: []string{"service_tier", "usage.service_tier"}, Finish: []string{"choices.finish_reason"},
+			Speed: []string{"usage.speed"}, Region: []string{"usage.inference_geo"},
+		},
+		{
+			API: APIOpenAICompletions, Paths: deployments("/completions"), Usage: chat, InputHasCache: true,
+			Text: append([]string{"choices.text"}, chatText...), Model: []string{"model"}, Service: []string{"service_tier"}, Finish: []string{"choices.finish_reason"},
+		},
+		{ // the usage is in the body, or in the event that ends a stream: completed, incomplete or failed
+			API: APIOpenAIResponses, Paths: []string{"/responses", "/responses/compact"},
+			Usage: under(responseCounts, "", "response."), InputHasCache: true,
+			Text:  []string{"delta", "output.content.text", "output.content.refusal", "output.summary.text", "output.arguments", "output.input", "output.code"},
+			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens"},
+			Failure: []string{"status=failed", "response.status=failed"},
+			id:      []string{"id", "response.id"}, stage: []string{"status", "response.status"},
+		},
+		{API: APIOpenAIEmbeddings, Paths: deployments("/embeddings"), InputOnly: true, Usage: chat, InputHasCache: true, Model: []string{"model"}},
+		{
+			API: APIOpenAIImages, Paths: deployments("/images/generations", "/images/edits", "/images/variations"), DefaultModel: "dall-e-2",
+			Usage: mediaCounts, InputHasCache: true,
+		},
+		{
+			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations"),
+			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput}), Text: []string{"text", "delta"},
+		},
+		{API: APIOpenAIAudio, Paths: deployments("/audio/speech"), InputOnly: true, Usage: mediaCounts},
+		{API: APIBatches, Paths: []string{"/batches", "/models/{model}:batchGenerateContent"}, DefaultModel: "batches", InputOnly: true},
+		{ // the usage is in the body; in a stream the input comes with the first event, and the output so far with each message_delta
+			API: APIAnthropicMessages, Paths: []string{"/messages"}, Usage: under(messages, "", "message."), Text: messagesText,
+			Model: []string{"model", "message.model"}, Service: messagesService, Speed: messagesSpeed, Region: messagesRegion, Finish: []string{"stop_reason", "delta.stop_reason"},
+		},
+		{ // the usage so far is in the body and in each chunk of a stream
+			API:     APIGeminiContent,
+			Paths:   below([]string{"/models/{model}", "/tunedModels/{model}", "/endpoints/{model}"}, ":generateContent"),
+			Streams: below([]string{"/models/{model}", "/tunedModels/{model}", "/endpoints/{model}"}, ":streamGenerateContent"),
+			Usage: join(under(geminiCounts, "usageMetadata."), map[string]Count{
+				"candidates.groundingMetadata.webSearchQueries[]": CountSearches,
+				"usage_metadata.prompt_token_count":               CountInput,
+				"usage_metadata.cached_content_token_count":       CountCacheRead,
+				"usage_metadata.candidates_token_count":           CountOutput,
+				"usage_metadata.thoughts_token_count":             CountReasoning,
+				"usage_metadata.tool_use_prompt_token_count":      CountToolInput,
+				"usage_metadata.total_token_count":                CountTotal,
+			}),
+			InputHasCache: true, ReasoningApart: true,
+			Text: []string{
+				"candidates.content.parts.text", "candidates.content.parts.functionCall.args.*", "candidates.content.parts.functionCall.partialArgs.*",
+				"candidates.content.parts.executableCode.code",
+			},
+			Model: []string{"modelVersion", "model_version"}, Finish: []string{"candidates.finishReason", "candidates.finish_reason"},
+			Service: []string{"usageMetadata.serviceTier", "usageMetadata.trafficType", "serviceTier"},
+			Failure: []string{"promptFeedback.blockReason", "prompt_feedback.block_reason"},
+			delay:   []string{"error.details.retryDelay"},
+		},
+		{ // the usage is in the body, or in the event that completes a stream
+			API: APIGeminiInteractions, Paths: []string{"/interactions"},
+			Usage:         under(interactionCounts, "usage.", "interaction.usage."),
+			InputHasCache: true, ReasoningApart: true,
+			Text:    []string{"delta.text", "delta.content.text", "delta.arguments", "delta.arguments.*", "outputs.text", "steps.content.text"},
+			Model:   []string{"model", "interaction.model"},
+			Finish:  []string{"usage.total_output_tokens", "interaction.usage.total_output_tokens"},
+			Service: []string{"service_tier", "interaction.service_tier"},
+			Failure: []string{"status=failed", "interaction.status=failed"},
+			id:      []string{"id", "interaction.id"}, stage: []string{"status", "interaction.status"},
+			delay: []string{"error.details.retryDelay"},
+		},
+		{
+			API: APIGeminiEmbeddings, Paths: []string{"/models/{model}:embedContent", "/models/{model}:batchEmbedContents"}, InputOnly: true,
+			Usage: under(geminiCounts, "usageMetadata."), InputHasCache: true,
+		},
+		{API: APIVertexPredict, Paths: below([]string{"/models/{model}", "/endpoints/{model}"}, ":predict", ":predictLongRunning"), InputOnly: true},
+		{
+			API: APIOllamaChat, Paths: []string{"/api/chat", "/api/generate"},
+			Usage: map[string]Count{"prompt_eval_count": CountInput, "eval_count": CountOutput},
+			Text:  []string{"message.content", "message.thinking", "message.tool_calls.function.arguments.*", "response", "thinking"},
+			Model: []string{"model"}, Finish: []string{"done_reason"}, Failure: []string{"done_reason=load", "done_reason=unload"},
+		},
+		{API: APIOllamaEmbeddings, Paths: []string{"/api/embed", "/api/embeddings"}, InputOnly: true, Usage: map[string]Count{"prompt_eval_count": CountInput}, Model: []string{"model"}},
+		raws.as(APIVertexRaw, below([]string{"/models/{model}", "/endpoints/{model}"}, ":rawPredict"), below([]string{"/models/{model}", "/endpoints/{model}"}, ":streamRawPredict")),
+		{ // the usage is in the body, or in the metadata event, the last one of a stream
+			API: APIBedrockConverse, Paths: []string{"/model/{model}/converse"}, Streams: []string{"/model/{model}/converse-stream"},
+			Usage: under(converseCounts, "usage."),
+			Text: []string{
+				"delta.text", "delta.toolUse.input", "delta.reasoningContent.text",
+				"output.message.content.text", "output.message.content.reasoningContent.reasoningText.text", "output.message.content.toolUse.input.*",
+				"output.message.content.citationsContent.content.text",
+			},
+			Model:  []string{"trace.promptRouter.invokedModelId"},
+			Finish: []string{"stopReason"}, Service: []string{"serviceTier.type"}, Speed: []string{"performanceConfig.latency"},
+		},
+		// the usage is in the body as the model's maker has it, in headers, or in the last event of a stream
+		raws.as(APIBedrockInvoke, []string{"/model/{model}/invoke"}, []string{"/model/{model}/invoke-with-response-stream"}),
+	}
+}
+
+// failures are the places of errors that all providers have, and gateways before them.
+var failures = []string{
+	"error", "message", "msg", "detail", "code", "type=error", "errorMessage", "error_message", "error_msg", "errorCode", "error_code", "errorType",
+	"success=false", "x_groq.error", "base_resp.status_code", "object=error",
+}
+
+// failing are places below which everything belongs to an error.
+var failing = []string{"error.", "errors", "detail.", "response.error.", "interaction.error.", "choices.error", "x_groq.error.", "message.error."}
+
+// as returns the format for an API.
+func (f Format) as(api API, paths, streams []string) Format {
+	f.API, f.Paths, f.Streams = api, paths, streams
+	return f
+}
+
+// at returns where messages have a member of their usage.
+func at(member string) []string { return []string{"usage." + member, "message.usage." + member} }
+
+// under returns counts below each of several prefixes.
+func under(counts map[string]Count, prefixes ...string) map[string]Count {
+	all := make(map[string]Count, len(prefixes)*len(counts))
+	for place, count := range counts {
+		plain, beside := strings.CutPrefix(place, "+")
+		for _, prefix := range prefixes {
+			if place = prefix + plain; beside {
+				place = "+" + place
+			}
+			all[place] = count
+		}
+	}
+	return all
+}
+
+// join returns the counts of several maps.
+func join(counts ...map[string]Count) map[string]Count {
+	all := map[string]Count{}
+	for _, m := range counts {
+		maps.Copy(all, m)
+	}
+	return all
+}
+
+// below returns every place behind every prefix.
+func below(prefixes []string, places ...string) []string {
+	all := make([]string, 0, len(prefixes)*len(places))
+	for _, prefix := range prefixes {
+		for _, place := range places {
+			all = append(all, prefix+place)
+		}
+	}
+	return all
+}

@@ -1,0 +1,132 @@
+package llm
+
+import "strings"
+
+// usage returns the known usage of the call; atEnd says that the answer came to its end. The tally is locked.
+func (t *tally) usage(atEnd bool) Usage {
+	f := &t.facts
+	u := Usage{Model: f.model, Service: f.service, Speed: f.speed, Region: f.region}
+	if u.Model == "" {
+		u.Model = t.call.Model
+	}
+	if t.refused() {
+		return Usage{Model: u.Model}
+	}
+	streamed, settled := t.streamed+t.repeated(), t.settled
+	if t.total {
+		settled = streamed
+	}
+	prompt, answer := t.split(&u)
+	u.Mismatch = t.compare(&u, &prompt, &answer)
+	if !prompt {
+		u.Input = t.call.Input
+	}
+	if u.Output == 0 && streamed > 0 && !t.total { // a zero beside text says nothing
+		answer, settled = false, 0
+	}
+	blank := !answer && streamed == 0 // no answer is reported, and there is none
+	if blank && atEnd && prompt && (f.finished || f.failed) {
+		answer = true
+	}
+	u.Complete = prompt && answer && settled == streamed && (f.finished || f.failed || atEnd) && u.Mismatch == 0
+	switch {
+	case u.Complete, answer && settled == streamed:
+	case blank && atEnd && !f.failed && !f.withheld && !prompt: // nothing of it was understood, so that the estimate stands
+		u.Output = t.call.Output
+	default:
+		u.Output += tokensOf(streamed - settled)
+	}
+	t.addBeside(&u)
+	return u
+}
+
+// split sorts the reported counts into classes, and reports whether the counts of the prompt and of the answer are there.
+func (t *tally) split(u *Usage) (prompt, answer bool) {
+	f, n := &t.facts, &t.facts.counts
+	u.Input, u.CacheRead, u.CacheWrite = n[CountInput], n[CountCacheRead], n[CountCacheWrite]
+	if cache := u.CacheRead + u.CacheWrite; u.Input >= cache && t.inclusive(cache) {
+		u.Input -= cache
+	}
+	u.Input += n[CountToolInput]
+	u.Output, u.Reasoning = n[CountOutput], n[CountReasoning]
+	if t.format.ReasoningApart {
+		u.Output += u.Reasoning
+	}
+	u.CacheWriteHour = min(n[CountCacheWriteHour], u.CacheWrite)
+	u.AudioInput = min(max(0, n[CountAudioInput]-n[CountAudioCacheRead]), u.Input)
+	u.AudioOutput = min(n[CountAudioOutput], u.Output)
+	u.Searches = n[CountSearches]
+	prompt = f.has[CountInput] && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
+	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
+}
+
+// inclusive reports whether the count of the input includes those of the cache. Converse has it so for OpenAI's models in
+// streams, and in bodies whose total does not count the cache twice.
+func (t *tally) inclusive(cache int64) bool {
+	n := &t.facts.counts
+	if t.format.API == APIBedrockConverse && strings.Contains(t.call.Model, "openai.") {
+		return t.messages || n[CountTotal] != n[CountInput]+cache+n[CountOutput]
+	}
+	return t.format.InputHasCache
+}
+
+// compare brings the classes in line with the provider's own total, where they are a known way to count, and returns the
+// rest of the difference. A total that is greater is charged: as answer, which is dearer, where the call has one.
+func (t *tally) compare(u *Usage, prompt, answer *bool) int64 {
+	n := &t.facts.counts
+	total := n[CountTotal]
+	if total == 0 {
+		return 0
+	}
+	cache := u.CacheRead + u.CacheWrite
+	sum := u.Input + cache + u.Output
+	switch rest := total - sum; {
+	case !*prompt && !*answer:
+		u.Input, *prompt, *answer = min(t.call.Input, total), true, true
+		u.Output = total - u.Input
+		return total
+	case t.format.InputOnly && !*prompt:
+		u.Input, *prompt = max(0, total-cache), true
+		return 0
+	case !*prompt:
+		u.Input, *prompt = u.Input+max(0, rest), true
+		return min(0, rest)
+	case !*answer:
+		u.Output, *answer = u.Output+max(0, rest), true
+		return 0
+	case rest == 0:
+	case !t.format.ReasoningApart && rest == u.Reasoning: // xAI has it beside the output
+		u.Output += u.Reasoning
+	case rest == cache && t.format.InputHasCache: // which the input does not include after all
+		u.Input += cache
+	case !t.format.ReasoningApart && rest == cache+u.Reasoning && t.format.InputHasCache:
+		u.Input, u.Output = u.Input+cache, u.Output+u.Reasoning
+	case t.format.API == APIBedrockConverse && (rest == cache || rest == -cache): // a total with the cache twice, or without it
+	case rest < 0:
+		return rest
+	case t.format.InputOnly:
+		u.Input += rest
+		return rest
+	default:
+		u.Output += rest
+		return rest
+	}
+	return 0
+}
+
+// addBeside adds what the provider's other counts do not include.
+func (t *tally) addBeside(u *Usage) {
+	n := &t.facts.beside
+	u.Input += n[CountInput]
+	u.CacheRead += n[CountCacheRead]
+	u.CacheWrite += n[CountCacheWrite]
+	u.CacheWriteHour += min(n[CountCacheWriteHour], n[CountCacheWrite])
+	u.Output += n[CountOutput]
+	u.Reasoning += n[CountReasoning]
+	u.Searches += n[CountSearches]
+}
+
+// refused reports whether the answer is an error and nothing else. The tally is locked.
+func (t *tally) refused() bool {
+	return t.facts.failed && t.streamed+t.repeated() == 0 && t.facts.has == [countEnd]bool{} && t.facts.beside == counts{}
+}
