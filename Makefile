@@ -2,7 +2,7 @@
 
 GO ?= go
 
-# How tests and the demo are compiled: without DWARF and, below 2 GiB, without garbage collection. Both take compilers a third of
+# How tests are compiled: without DWARF and, below 2 GiB, without garbage collection. Both take compilers a third of
 # their time. Only a debugger needs DWARF. The vet of go test is left out, since make lint does it. In the large clients that services
 # generate, of which tests call few functions, nothing is inlined. And gin in the examples has no MessagePack.
 CLIENTS := github.com/openai/openai-go/v3... github.com/anthropics/anthropic-sdk-go... google.golang.org/genai... \
@@ -10,7 +10,7 @@ CLIENTS := github.com/openai/openai-go/v3... github.com/anthropics/anthropic-sdk
 ifeq ($(findstring -dwarf=false,$(GOFLAGS)),)
 LEAN := $(strip -tags=nomsgpack $(GOFLAGS) -vet=off -gcflags=all=-dwarf=false \
 	$(foreach client,$(CLIENTS),'-gcflags=$(client)=-dwarf=false -l') '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
-check demo quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
+check quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
 endif
 
 # How the tests run.
@@ -74,13 +74,20 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules soak explore scale outage bench size check build release tags engine clean
+.PHONY: help help-all demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules soak explore scale outage bench size check build release tags engine clean
 
-help: ## print this list
+# The targets that a change needs. make help-all lists the others as well.
+DAILY := demo quick test generate lint check bench explore release
+
+help: ## print the targets that a change needs
+	@$(MAKE) -s help-all | grep -E '^  make ($(subst $(eval) ,|,$(DAILY))) '
+	@echo '  make help-all         print all targets'
+
+help-all: ## print all targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 demo: ## show a fleet of replicas that shares limits, and prove that none was exceeded
-	$(GO) run ./cmd/zlimit demo
+	$(GO) run ./cmd/zlimit/demo
 
 quick: ## test what a change touches, in about a minute: short tests, on the store in memory
 	GOGC=400 ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # most wait more than they compute

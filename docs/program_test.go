@@ -18,6 +18,7 @@ import (
 var packages = map[string]string{
 	"aggregator": module + "/aggregator",
 	"context":    "context",
+	"dynamo":     module + "/zlimit/dynamo",
 	"dynamodb":   "github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	"errors":     "errors",
 	"fmt":        "fmt",
@@ -43,6 +44,9 @@ const module = "github.com/zlimit/zlimit-go"
 // beyond are the pages that use more than the module of the SDK. They are compiled in the module of the examples, which
 // requires all modules.
 var beyond = map[string]map[string]string{
+	"README.md": {
+		"llm": module + "/llm", "openai": "github.com/openai/openai-go/v3", "option": "github.com/openai/openai-go/v3/option",
+	},
 	"docs/grpc.md": {
 		"connect": "connectrpc.com/connect", "connectlimit": module + "/connectlimit",
 		"grpc": "google.golang.org/grpc", "grpclimit": module + "/grpclimit",
@@ -180,7 +184,8 @@ func needsAWS(file *ast.File) (needs bool) {
 		case *ast.BasicLit:
 			needs = needs || strings.HasPrefix(n.Value, `"dynamodb:`)
 		case *ast.SelectorExpr:
-			needs = needs || n.Sel.Name == "DynamoDB"
+			pkg, ok := n.X.(*ast.Ident)
+			needs = needs || ok && pkg.Name == "dynamo" && n.Sel.Name == "New"
 		}
 		return true
 	})

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints what programs weigh: stripped binaries of a program that calls DynamoDB with the bare SDK, and of programs that
-# open a limiter. `make size` runs it.
+# open a limiter on each kind of store. `make size` runs it.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
@@ -31,8 +31,11 @@ program sdk '	"context"
 acquire() { # DSN
 	printf '\tl, err := zlimit.Open(ctx, "%s")\n\tif err != nil {\n\t\tpanic(err)\n\t}\n\tif _, err := l.Acquire(ctx, zlimit.Request{}); err != nil {\n\t\tpanic(err)\n\t}' "$1"
 }
-program zlimit '	"context"
-	"github.com/zlimit/zlimit-go/zlimit"' "$(acquire dynamodb:limits)"
+program memory '	"context"
+	"github.com/zlimit/zlimit-go/zlimit"' "$(acquire memory:)"
+program dynamodb '	"context"
+	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/dynamo"' "$(acquire dynamodb:limits)"
 program sqlite '	"context"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"' "$(acquire sqlite:limits.db)"

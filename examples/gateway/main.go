@@ -18,6 +18,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // for -store dynamodb:TABLE
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // for -store sqlite:PATH
 )
 

@@ -20,7 +20,7 @@ func newProxy(ctx context.Context, limiter *zlimit.RateLimiter, target *url.URL,
 }
 
 func run(ctx context.Context) error {
-	limiter, err := zlimit.Open(ctx, "memory:") // or "dynamodb:limits"
+	limiter, err := zlimit.Open(ctx, "memory:") // or "dynamodb:limits", with its import
 	if err != nil {
 		return err
 	}

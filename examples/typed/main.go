@@ -20,6 +20,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/examples/typed/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // for -store dynamodb:TABLE
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // for -store sqlite:PATH
 )
 

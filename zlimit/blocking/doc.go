@@ -1,7 +1,7 @@
 // Package blocking is package zlimit without contexts, for code that has none to pass. A call takes at most a timeout,
 // [DefaultTimeout] unless [RateLimiter.Within] says something else:
 //
-//	limiter, err := blocking.Open("dynamodb:limits")
+//	limiter, err := blocking.Open("dynamodb:limits") // with import _ "github.com/zlimit/zlimit-go/zlimit/dynamo"
 //	lease, err := limiter.Acquire(zlimit.Request{
 //		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
 //	})

@@ -26,22 +26,21 @@ var floors = [][]string{
 	{"internal/store", "internal/declaration", "quota/..."},
 	{"internal/store/dynamo/wire", "internal/hooks"},
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
-	{"internal/protocol", "internal/stream/leases", "zlimit/sqlite"},
+	{"internal/protocol", "internal/stream/leases", "zlimit/dynamo", "zlimit/sqlite"},
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "internal/edge/...", "internal/deploy/...", "stack"},
 	{"aggregator", "httplimit"},
-	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate"},
+	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/virtual"},
 	{"cmd/zlimit/internal/cli/show"},
-	{"cmd/zlimit/internal/cli/shell"},
+	{"cmd/zlimit/internal/cli/shell", "cmd/zlimit/internal/demo"},
 	{
-		"cmd/zlimit/internal/cli/bench", "cmd/zlimit/internal/cli/buckets", "cmd/zlimit/internal/cli/entities",
+		"cmd/zlimit/internal/cli/bench", "cmd/zlimit/internal/cli/buckets", "cmd/zlimit/internal/cli/demo", "cmd/zlimit/internal/cli/entities",
 		"cmd/zlimit/internal/cli/laptop", "cmd/zlimit/internal/cli/limits", "cmd/zlimit/internal/cli/migrations",
 		"cmd/zlimit/internal/cli/namespaces", "cmd/zlimit/internal/cli/quotas", "cmd/zlimit/internal/cli/resources",
 		"cmd/zlimit/internal/cli/simulate", "cmd/zlimit/internal/cli/stacks", "cmd/zlimit/internal/cli/usage",
 	},
-	{"cmd/zlimit/internal/cli/demo"},
 	{"cmd/zlimit/internal/cli"},
-	{"cmd/zlimit"},
+	{"cmd/zlimit", "cmd/zlimit/demo"},
 }
 
 // outside are folders that no package of the floors imports, with the floors that they may import. A proof may import

@@ -22,6 +22,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/quotas"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/resources"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/stacks"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
@@ -41,9 +42,9 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		Env:    env,
 		Now:    time.Now,
 		Sleep:  wait.For,
-		Live:   shell.IsTerminal(stdout) && env("TERM") != "dumb",
-		Watch:  shell.IsTerminal(stderr) && env("TERM") != "dumb",
-		Asks:   shell.IsTerminal(stdin),
+		Live:   show.IsTerminal(stdout) && env("TERM") != "dumb",
+		Watch:  show.IsTerminal(stderr) && env("TERM") != "dumb",
+		Asks:   show.IsTerminal(stdin),
 	}
 	return Run(ctx, sh, args)
 }

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/demo"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/demo"
 )
 
 // TestDemoIsDeterministic runs the demo often: which replica is first differs from run to run, the result does not.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
@@ -57,20 +56,6 @@ func (sh *Shell) Write(p *show.Page) error {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
-}
-
-// IsTerminal reports whether a reader or a writer is a terminal.
-func IsTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
 }
 
 // ErrDiffers ends a command whose result says that something is to change.

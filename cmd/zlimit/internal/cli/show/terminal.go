@@ -1,6 +1,7 @@
 package show
 
 import (
+	"os"
 	"strings"
 )
 
@@ -20,4 +21,18 @@ const (
 func Bar(part float64, width int, full, empty string) string {
 	n := min(width, max(0, int(part*float64(width)+0.5)))
 	return strings.Repeat(full, n) + strings.Repeat(empty, width-n)
+}
+
+// IsTerminal reports whether a reader or a writer is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
 }

@@ -12,13 +12,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/virtual"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -79,7 +79,7 @@ a trace is never written to a table by accident.`,
 				zlimit.WithClock(s.clock.Now(sh.Now)),
 				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock. A trace may go back.
 				zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1, ClockSkew: anySkew}),
-				zlimit.WithCallTimeout(CallTimeout),
+				zlimit.WithCallTimeout(virtual.CallTimeout),
 			}
 			if cmd.Flags().Changed("freshness") {
 				if freshness < 0 {
@@ -146,7 +146,7 @@ type simulation struct {
 	parents  []zlimit.Limit // of each parent
 	families *families      // nil where all requests are of one key
 	open     settlements    // of estimates
-	clock    VirtualClock
+	clock    virtual.Clock
 	progress func(done, of int)
 }
 
@@ -179,22 +179,6 @@ func (s *simulation) parse(limits, costs []string) error {
 		}
 	}
 	return nil
-}
-
-// A VirtualClock shows the time of the wall until it is set. It is safe for concurrent use.
-type VirtualClock struct{ at atomic.Pointer[time.Time] }
-
-// Set sets the time.
-func (c *VirtualClock) Set(t time.Time) { c.at.Store(&t) }
-
-// Now returns a clock with the time of the flag, or else the wall's.
-func (c *VirtualClock) Now(wall func() time.Time) func() time.Time {
-	return func() time.Time {
-		if t := c.at.Load(); t != nil {
-			return *t
-		}
-		return wall()
-	}
 }
 
 // An Outcome is what became of the requests of a trace. Rejected does not count impossible requests.
@@ -331,6 +315,3 @@ func (o *Outcome) table(p *show.Page, s *simulation) {
 
 // anySkew is a clock skew that no trace exceeds.
 const anySkew = 100 * 365 * 24 * time.Hour
-
-// CallTimeout bounds a call of the store in a replay. Its clock is virtual, so a busy or sleeping machine is no outage.
-const CallTimeout = time.Minute

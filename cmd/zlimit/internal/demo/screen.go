@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -20,16 +19,14 @@ const (
 
 // A screen shows the demo on a terminal, redrawn in place once per second of the demo.
 type screen struct {
-	app     *shell.Shell
-	pace    time.Duration
-	colored bool
-	height  int // lines of the last frame
-	before  map[string]tally
+	config *Config
+	pace   time.Duration
+	height int // lines of the last frame
+	before map[string]tally
 }
 
-func newScreen(sh *shell.Shell, length time.Duration) *screen {
-	pace := min(frameTime, showTime/(length/time.Second))
-	return &screen{app: sh, pace: pace, colored: sh.Env("NO_COLOR") == "", before: map[string]tally{}}
+func newScreen(c *Config) *screen {
+	return &screen{config: c, pace: min(frameTime, showTime/(c.Length/time.Second)), before: map[string]tally{}}
 }
 
 // draw draws a frame, over the last one, and waits a moment.
@@ -49,10 +46,10 @@ func (s *screen) draw(ctx context.Context, r *stage) error {
 		p.Linef("%s%s", show.Raw(line), show.Raw(show.ClearLine))
 	}
 	s.height = len(lines)
-	if err := s.app.Write(p); err != nil {
+	if err := s.config.write(p); err != nil {
 		return err
 	}
-	return s.app.Sleep(ctx, s.pace)
+	return s.config.Sleep(ctx, s.pace)
 }
 
 func (s *screen) frame(ctx context.Context, r *stage) ([]string, error) {
@@ -110,11 +107,11 @@ func (s *screen) activity(admitted, rejected int) string {
 func (s *screen) close() error {
 	p := &show.Page{}
 	p.WriteString(show.ShowCursor)
-	return s.app.Write(p)
+	return s.config.write(p)
 }
 
 func (s *screen) paint(color, text string) string {
-	if !s.colored || text == "" {
+	if !s.config.Colored || text == "" {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
