@@ -49,10 +49,29 @@ func FormatAmount(limit string, n int64) string {
 	if limit != Money {
 		return strconv.FormatInt(n, 10)
 	}
-	sign := ""
-	if n < 0 {
-		sign, n = "-", -n
+	return decimal(n, nanoDigits)
+}
+
+// FormatThousandths returns an amount of a limit that is counted in thousandths of a token: tokens, or dollars where the
+// limit is in money. It is exact, without trailing zeros.
+func FormatThousandths(limit string, n int64) string {
+	if limit != Money {
+		return decimal(n, thousandthDigits)
 	}
-	text := fmt.Sprintf("%s%d.%09d", sign, n/Nanos, n%Nanos)
-	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	return decimal(n, nanoDigits+thousandthDigits)
+}
+
+const thousandthDigits = 3
+
+// decimal returns n with a point before its last places, without trailing zeros.
+func decimal(n int64, places int) string {
+	sign, digits := "", strconv.FormatUint(uint64(n), 10)
+	if n < 0 {
+		sign, digits = "-", strconv.FormatUint(-uint64(n), 10)
+	}
+	if short := places + 1 - len(digits); short > 0 {
+		digits = strings.Repeat("0", short) + digits
+	}
+	point := len(digits) - places
+	return sign + strings.TrimSuffix(strings.TrimRight(digits[:point]+"."+digits[point:], "0"), ".")
 }

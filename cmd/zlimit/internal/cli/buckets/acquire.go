@@ -193,7 +193,7 @@ func admit(sh *shell.Shell, got granted, wait waitFlag) error {
 		}
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(told.Consumed)) {
-			parts = append(parts, fmt.Sprintf("%s=%d", name, told.Consumed[name]))
+			parts = append(parts, name+"="+show.Amount(name, told.Consumed[name]))
 		}
 		p.Linef("admitted%s, consumed %s", after, strings.Join(parts, " "))
 	})
@@ -340,7 +340,7 @@ func (a *availability) write(p *show.Page) {
 	p.Statuses(a.Limits, false)
 	for _, l := range a.Least {
 		if l.Level != "entity" {
-			p.Linef("more than %s is refused by %v", show.Grouped(max(l.Available, 0)), l.refusal)
+			p.Linef("more than %s is refused by %v", show.Amount(l.Limit, max(l.Available, 0)), l.refusal)
 		}
 	}
 }

@@ -97,14 +97,15 @@ func printBucketList(sh *shell.Shell, buckets []zlimit.Bucket) error {
 			rows = append(rows, bucketLine{b, s})
 		}
 	}
+	name := func(l bucketLine) string { return l.status.Limit.Name }
 	l := shell.Listing[bucketLine]{
 		Value: value, Rows: rows, None: "no buckets",
 		Columns: []show.Column[bucketLine]{
 			show.Text("entity", func(l bucketLine) string { return l.bucket.Entity }),
 			show.Text("resource", func(l bucketLine) string { return l.bucket.Resource }),
-			show.Text("limit", func(l bucketLine) string { return l.status.Limit.Name }),
-			show.Number("available", func(l bucketLine) int64 { return l.status.Available }),
-			show.Number("capacity", func(l bucketLine) int64 { return l.status.Now().Capacity }),
+			show.Text("limit", name),
+			show.Limited("available", name, func(l bucketLine) zlimit.Quantity { return zlimit.Quantity(l.status.Available) * zlimit.Token }),
+			show.Limited("capacity", name, func(l bucketLine) zlimit.Quantity { return zlimit.Quantity(l.status.Now().Capacity) * zlimit.Token }),
 			{
 				Name:  "refill",
 				Plain: func(l bucketLine) string { return show.PlainRefill(l.status.Limit) },

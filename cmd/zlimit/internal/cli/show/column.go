@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -50,18 +49,13 @@ func Quantity[T any](name string, of func(T) zlimit.Quantity) Column[T] {
 	}
 }
 
-// Limited is a column of what limits have: tokens, or dollars where a limit is in money. As a plain cell it is a number of
-// tokens, of which a dollar has 10^9.
+// Limited is a column of what limits have: tokens, or dollars where a limit is in money, see [Exact] and [Quantified].
 func Limited[T any](name string, limit func(T) string, of func(T) zlimit.Quantity) Column[T] {
-	c := Quantity(name, of)
-	tokens := c.Shown
-	c.Shown = func(t T) string {
-		if limit(t) == grammar.Money {
-			return Amount(limit(t), of(t).Tokens())
-		}
-		return tokens(t)
+	return Column[T]{
+		name, true,
+		func(t T) string { return Exact(limit(t), of(t)) },
+		func(t T) string { return Quantified(limit(t), of(t)) },
 	}
-	return c
 }
 
 // Where leaves cells empty where there is nothing to show.

@@ -2,7 +2,6 @@ package show
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -63,22 +62,6 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 		rows = append(rows, row)
 	}
 	p.Table(header, rows)
-}
-
-// Amount returns an amount of a limit: a number of tokens, or dollars where the limit is in money.
-func Amount(limit string, n int64) string {
-	if limit == grammar.Money {
-		return "$" + grammar.FormatAmount(limit, n)
-	}
-	return Grouped(n)
-}
-
-// Rate returns how much of a limit is taken a second, as [Amount] does.
-func Rate(limit string, perSecond float64) string {
-	if limit == grammar.Money {
-		return Amount(limit, int64(perSecond))
-	}
-	return Decimal(perSecond)
 }
 
 // Held returns how many slots of a limit are held, "" for one of tokens.
@@ -148,7 +131,7 @@ func PlainRefill(l zlimit.Limit) string {
 	if l.Term != 0 {
 		return "slots/" + grammar.FormatPeriod(l.Term)
 	}
-	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
+	return grammar.FormatAmount(l.Name, l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }
 
 // Times returns when a quota is full anew, as AMOUNT/TIMES has it after the slash, with its windows.

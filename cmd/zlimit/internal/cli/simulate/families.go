@@ -187,7 +187,7 @@ func (o *Outcome) more(p *show.Page, s *simulation) {
 	}
 	for _, l := range s.request.Limits {
 		if used, admitted := o.TokensUsed[l.Name], o.TokensAdmitted[l.Name]; s.actual != nil {
-			p.Linef("%s used in the end: %s, %s of what was taken", l.Name, show.Grouped(used), show.Percent(used, admitted))
+			p.Linef("%s used in the end: %s, %s of what was taken", l.Name, show.Amount(l.Name, used), show.Percent(used, admitted))
 		}
 	}
 }

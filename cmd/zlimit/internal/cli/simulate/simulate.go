@@ -299,7 +299,7 @@ func (o *Outcome) table(p *show.Page, s *simulation) {
 	for _, l := range s.request.Limits {
 		requested, admitted := o.TokensRequested[l.Name], o.TokensAdmitted[l.Name]
 		rows = append(rows, []string{
-			l.Name, show.Grouped(l.Capacity), show.Refill(l), show.Grouped(requested), show.Grouped(admitted),
+			l.Name, show.Amount(l.Name, l.Capacity), show.Refill(l), show.Amount(l.Name, requested), show.Amount(l.Name, admitted),
 			show.Percent(admitted, requested), show.Grouped(int64(o.RejectedBy[l.Name])),
 		})
 	}

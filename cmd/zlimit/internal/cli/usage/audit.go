@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -170,7 +171,7 @@ func shownDetails(e zlimit.AuditEvent) string {
 	return strings.Join(parts, ", ")
 }
 
-// shownByHand returns the details of a reset or a top-up: what each limit had and has, in tokens. It returns false for an event of another
+// shownByHand returns the details of a reset or a top-up: what each limit had and has. It returns false for an event of another
 // kind or form.
 func shownByHand(e zlimit.AuditEvent) (string, bool) {
 	if e.Action != zlimit.ActionBucketReset && e.Action != zlimit.ActionBucketToppedUp {
@@ -185,8 +186,8 @@ func shownByHand(e zlimit.AuditEvent) (string, bool) {
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
-		was, had := tokensOf(before[name])
-		now, has := tokensOf(after[name])
+		was, had := amountOf(name, before[name])
+		now, has := amountOf(name, after[name])
 		if !had || !has {
 			return "", false
 		}
@@ -205,11 +206,14 @@ func shownByHand(e zlimit.AuditEvent) (string, bool) {
 	return strings.Join(append(parts, "shards="+strconv.FormatInt(shards, 10)), ", "), true
 }
 
-// tokensOf returns a number of tokens as events have it; false for anything else.
-func tokensOf(v any) (string, bool) {
+// amountOf returns an amount of a limit as events have it; false for anything else.
+func amountOf(limit string, v any) (string, bool) {
 	switch v := v.(type) {
 	case int64:
-		return strconv.FormatInt(v, 10), true
+		if limit != grammar.Money {
+			return strconv.FormatInt(v, 10), true
+		}
+		return show.Amount(limit, v), true
 	case json.Number:
 		return v.String(), true
 	default:

@@ -3,9 +3,7 @@ package usage
 import (
 	"context"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/guptarohit/asciigraph"
@@ -151,7 +149,7 @@ func (p *plot) write(to *show.Page) {
 		highest := slices.Max(c.Consumed)
 		peak := formatWindow(p.Window)(p.Starts[slices.Index(c.Consumed, highest)])
 		to.Linef("")
-		to.Linef("%s: %s, at most %s in a window, that of %s", c.title(), show.GroupedTokens(total), show.GroupedTokens(highest), peak)
+		to.Linef("%s: %s, at most %s in a window, that of %s", c.title(), show.Quantified(c.Name, total), show.Quantified(c.Name, highest), peak)
 		to.Linef("%s", show.Raw(c.draw(windows, width, p.label())))
 	}
 }
@@ -178,15 +176,9 @@ func (c *curve) draw(windows, width int, label func(at int) string) string {
 			columns = append(columns, slices.Max(chunk).Float64())
 		}
 	}
-	highest := slices.Max(columns)
 	options := []asciigraph.Option{
 		asciigraph.Height(plotHeight),
-		asciigraph.YAxisValueFormatter(func(v float64) string {
-			if highest < plotHeight {
-				return strconv.FormatFloat(v, 'f', 2, 64)
-			}
-			return show.Grouped(int64(math.Round(v)))
-		}),
+		asciigraph.YAxisValueFormatter(show.Scale(c.Name, max(slices.Max(columns), -slices.Min(columns)), plotHeight)),
 		asciigraph.XAxisRange(0, float64(len(columns)-1)),
 		asciigraph.XAxisTickCount(4),
 		asciigraph.XAxisValueFormatter(func(v float64) string { return label(int(v) / width * windows) }),

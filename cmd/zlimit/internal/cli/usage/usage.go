@@ -176,10 +176,11 @@ func SnapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapsh
 			show.Text("resource", func(s zlimit.Snapshot) string { return s.Resource }),
 		}
 		for _, name := range limits {
+			limit := func(zlimit.Snapshot) string { return name }
 			there := func(s zlimit.Snapshot) bool { _, ok := s.Consumed[name]; return ok }
-			columns = append(columns, show.Quantity(name, func(s zlimit.Snapshot) zlimit.Quantity { return s.Consumed[name] }).Where(there))
+			columns = append(columns, show.Limited(name, limit, func(s zlimit.Snapshot) zlimit.Quantity { return s.Consumed[name] }).Where(there))
 			if children {
-				columns = append(columns, show.Quantity(name+"_from_children", func(s zlimit.Snapshot) zlimit.Quantity { return s.FromChildren[name] }).Where(there))
+				columns = append(columns, show.Limited(name+"_from_children", limit, func(s zlimit.Snapshot) zlimit.Quantity { return s.FromChildren[name] }).Where(there))
 			}
 		}
 		return append(columns, show.Number("events", func(s zlimit.Snapshot) int64 { return s.Events }))
@@ -217,20 +218,21 @@ explains.`,
 			if sum.MayRepeat {
 				sh.Note("the range begins before the table counted apart what parents were charged: a request may count once more for each")
 			}
+			name := func(u zlimit.LimitUsage) string { return u.Name }
 			l := shell.Listing[zlimit.LimitUsage]{
 				Value: sum, Rows: sum.Limits, None: noUsage(q),
 				Title: fmt.Sprintf("%s: windows with consumption %s, from %s to %s; events %s", describeUsage(q),
 					show.Grouped(int64(sum.Windows)), shell.FormatMoment(sum.From), shell.FormatMoment(sum.To), show.Grouped(sum.Events)),
 				Columns: []show.Column[zlimit.LimitUsage]{
-					show.Text("limit", func(u zlimit.LimitUsage) string { return u.Name }),
-					show.Quantity("total", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Total }),
-					show.Quantity("average", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Average }),
-					show.Quantity("peak", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Peak }),
+					show.Text("limit", name),
+					show.Limited("total", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.Total }),
+					show.Limited("average", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.Average }),
+					show.Limited("peak", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.Peak }),
 					show.Instant("peak_at", formatWindow(q.Window), func(u zlimit.LimitUsage) time.Time { return u.PeakAt }),
 				},
 			}
 			if f.children {
-				l.Columns = append(l.Columns, show.Quantity("from_children", func(u zlimit.LimitUsage) zlimit.Quantity { return u.FromChildren }))
+				l.Columns = append(l.Columns, show.Limited("from_children", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.FromChildren }))
 			}
 			return l.Print(sh)
 		},
