@@ -10,7 +10,7 @@ CLIENTS := github.com/openai/openai-go/v3... github.com/anthropics/anthropic-sdk
 ifeq ($(findstring -dwarf=false,$(GOFLAGS)),)
 LEAN := $(strip -tags=nomsgpack $(GOFLAGS) -vet=off -gcflags=all=-dwarf=false \
 	$(foreach client,$(CLIENTS),'-gcflags=$(client)=-dwarf=false -l') '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
-check quick test race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
+check quick test long race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
 endif
 
 # How the tests run.
@@ -74,7 +74,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help help-all demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules soak explore scale outage bench size check build release tags engine clean
+.PHONY: help help-all demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules long soak explore scale outage bench size check build release tags engine clean
 
 # The targets that a change needs. make help-all lists the others as well.
 DAILY := demo quick test generate lint check bench explore release
@@ -151,7 +151,14 @@ mean: engine ## run the suites against a DynamoDB that conflicts, throttles and 
 mean-quick: engine ## run what of mean takes less than a minute, on the engine alone
 	ZLIMIT_MEAN='1,lag=20ms' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(MEAN_QUICK) ./zlimit ./aggregator
 
-soak: engine ## run random programs against the witness for long, interleavings of slots, 10,000 callers that wait in four processes, the ledger of usage, and 10,000 chaotic answers of models; PROGRAMS says how many
+# The packages with tests that have a long form, as internal/proof/soak says.
+LONG := ./zlimit
+
+long: engine ## run the long forms of the tests whose usual form make test runs
+	ZLIMIT_SOAK=1 $(WITH_ENGINE) $(GO) test -p 1 -timeout 0 $(TESTFLAGS) $(LONG)
+
+soak: engine ## run make long, random programs against the witness for long, interleavings of slots, 10,000 callers that wait in four processes, the ledger of usage, and 10,000 chaotic answers of models; PROGRAMS says how many
+	$(if $(TESTFLAGS),,$(MAKE) --no-print-directory long) # TESTFLAGS repeat a program
 	$(GO) test ./aggregator -run Ledger -timeout 0 $(TESTFLAGS) -ledger.requests 100000
 	$(GO) test -C llm -race -run Chaos -timeout 0 $(TESTFLAGS) . -chaos.streams 10000
 	$(GO) test ./internal/protocol -run SlotsAgainstASet -timeout 0 $(TESTFLAGS) -slots.walks $(PROGRAMS)

@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -98,8 +99,8 @@ func TestBurst(t *testing.T) {
 		}
 	})
 	t.Run("dynamodb", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("an engine takes a while for 7,000 writes")
+		if !soak.Runs() {
+			t.Skip("an engine takes a while for 7,000 writes: make soak")
 		}
 		m := newMetronome()
 		engine := enginetest.Start(t)

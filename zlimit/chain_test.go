@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -266,10 +267,7 @@ func TestManyChildren(t *testing.T) {
 // the parent has tokens, and the others keep what they had (I4).
 func TestChildrenAtOnce(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		children := int64(1000)
-		if testing.Short() {
-			children = 100
-		}
+		children := soak.Pick[int64](100, 1000)
 		ctx, most := context.Background(), children/3
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithCallTimeout(time.Minute))
 		setSystem(t, l, zlimit.PerDay("tpd", 10))

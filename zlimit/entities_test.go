@@ -219,6 +219,7 @@ func TestTransactionsInTheWay(t *testing.T) {
 	ctx := context.Background()
 	for _, fault := range []enginetest.Kind{enginetest.Conflict, enginetest.Throttled, enginetest.LostReply, enginetest.LostRequest} {
 		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel() // it waits for what is tried again
 			s, faults := newTable(t)
 			l := newLimiter(t, s)
 			limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10)}

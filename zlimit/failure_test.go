@@ -49,6 +49,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 				name += ", transient"
 			}
 			t.Run(name, func(t *testing.T) {
+				t.Parallel() // it waits for what is tried again
 				s, faults := newTable(t)
 				c := newClock()
 				l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFailurePolicy(policy), zlimit.WithCallTimeout(500*time.Millisecond), zlimit.WithDecisionTimeout(time.Minute))
@@ -192,6 +193,7 @@ func TestFailingSettleOfParts(t *testing.T) {
 
 // TestFailingSettle keeps a lease open that provably was not settled, and never returns what was consumed (I5).
 func TestFailingSettle(t *testing.T) {
+	t.Parallel() // it waits for what is tried again
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerMinute("tpm", 1000))
@@ -232,42 +234,42 @@ func TestFailingSettle(t *testing.T) {
 
 // TestWhatAnOutageStopped lets requests fail at each of their steps.
 func TestWhatAnOutageStopped(t *testing.T) {
-	t.Parallel() // it waits for what is tried again
-	s, faults := newTable(t)
-	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
-	setSystem(t, l, zlimit.PerMinute("tpm", 1000))
 	r := ask(zlimit.Amounts{"tpm": 10})
-	acquire(t, l, r)
 	errWork := errors.New("the work failed")
-	fail := func() { faults.Inject(enginetest.Fault{Kind: enginetest.Throttled}) }
+	fail := func(faults *enginetest.Faults) { faults.Inject(enginetest.Fault{Kind: enginetest.Throttled}) }
 	for _, test := range []struct {
 		name string
 		op   string
-		work func(context.Context, *zlimit.Lease) error // nil where it must not be called
+		work func(context.Context, *zlimit.Lease, *enginetest.Faults) error // nil where it must not be called
 	}{
 		{"admitting", zlimit.OpAcquire, nil},
-		{"taking more", zlimit.OpConsume, func(ctx context.Context, lease *zlimit.Lease) error {
-			fail()
+		{"taking more", zlimit.OpConsume, func(ctx context.Context, lease *zlimit.Lease, faults *enginetest.Faults) error {
+			fail(faults)
 			defer faults.Clear()
 			return lease.Consume(ctx, zlimit.Amounts{"tpm": 1})
 		}},
-		{"committing", zlimit.OpCommit, func(_ context.Context, lease *zlimit.Lease) error {
-			fail()
+		{"committing", zlimit.OpCommit, func(_ context.Context, lease *zlimit.Lease, faults *enginetest.Faults) error {
+			fail(faults)
 			return lease.Adjust(zlimit.Amounts{"tpm": 5})
 		}},
-		{"rolling back", zlimit.OpRollback, func(context.Context, *zlimit.Lease) error {
-			fail()
+		{"rolling back", zlimit.OpRollback, func(_ context.Context, _ *zlimit.Lease, faults *enginetest.Faults) error {
+			fail(faults)
 			return errWork
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel() // it waits for what is tried again
+			s, faults := newTable(t)
+			l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+			setSystem(t, l, zlimit.PerMinute("tpm", 1000))
+			acquire(t, l, r)
 			called := false
 			if test.work == nil {
-				fail()
+				fail(faults)
 			}
 			err := l.Do(context.Background(), r, func(ctx context.Context, lease *zlimit.Lease) error {
 				called = true
-				return test.work(ctx, lease)
+				return test.work(ctx, lease, faults)
 			})
 			faults.Clear()
 			var outage *zlimit.UnavailableError

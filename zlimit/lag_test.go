@@ -19,6 +19,7 @@ import (
 // TestPurgeFindsWhatIsLeft purges an ID again, under which a limiter went on to write. The purge deletes those items,
 // and leaves the ID of a namespace alone that has only its name.
 func TestPurgeFindsWhatIsLeft(t *testing.T) {
+	t.Parallel() // purges wait for the index of an engine
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -135,13 +136,8 @@ func (l *load) run(d time.Duration) {
 	}
 }
 
-// outageRates returns rates in requests a second. Short runs leave out the highest, which has four in five of all requests.
-func outageRates() []int {
-	if testing.Short() {
-		return []int{50, 400}
-	}
-	return []int{50, 400, 2000}
-}
+// outageRates returns rates in requests a second. The highest has four in five of all requests, and runs every night.
+func outageRates() []int { return soak.Pick([]int{50, 400}, []int{50, 400, 2000}) }
 
 // inOutage runs a load of 2 s, one of 10 s with a fault, and another of 10 s after it. Its limits are stored, and read
 // anew every 5 s.
@@ -227,14 +223,14 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestStoresThatComeBack takes the store away for ten seconds and for ten minutes. Two seconds after its return at the latest all requests
+// TestStoresThatComeBack takes the store away for ten seconds and for minutes. Two seconds after its return at the latest all requests
 // are counted, and in the first of them calls are at most twice the steady ones. The log has a line a minute, besides those that tell of
 // the beginning and of the end.
 func TestStoresThatComeBack(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string, bool) error{
 		"silent": unanswered, "refused": refusedCall, "server errors": serverError,
 	} {
-		for _, away := range []time.Duration{10 * time.Second, 10 * time.Minute} {
+		for _, away := range []time.Duration{10 * time.Second, soak.Pick(3*time.Minute, 10*time.Minute)} {
 			for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 				t.Run(fmt.Sprintf("%s for %v, %v", name, away, policy), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {

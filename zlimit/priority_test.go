@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -113,10 +114,7 @@ func TestFloodOfLowPriority(t *testing.T) {
 				split(t, l)
 			}
 			admitted, refused := 0, 0
-			seconds := 10
-			if testing.Short() {
-				seconds = 3
-			}
+			seconds := soak.Pick(3, 10)
 			for at := range seconds * 1000 {
 				for range 3 {
 					if _, err := l.Acquire(t.Context(), low); err == nil {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -107,15 +109,15 @@ func drawLimits(t *rapid.T, names ...string) (limits []zlimit.Limit) {
 	return limits
 }
 
-// drawTheSame has a test draw the same programs in every run, and so many where the run is not short. `make soak` draws others, every night.
-func drawTheSame(t *testing.T, programs string) {
+// drawTheSame makes a test draw the same programs in every run, and more of them unless the run is short. make soak draws others.
+func drawTheSame(t *testing.T, programs int) {
 	t.Helper()
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() != checks.DefValue {
 		return
 	}
 	values := map[string]string{"rapid.seed": "1"}
 	if !testing.Short() {
-		values["rapid.checks"] = programs
+		values["rapid.checks"] = strconv.Itoa(programs)
 	}
 	for name, value := range values {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
@@ -132,7 +134,7 @@ func drawTheSame(t *testing.T, programs string) {
 // processes end in the middle. A witness judges every write; a request takes all or nothing, and what a rejection tells
 // is what happens (I4, I5, I8, I9).
 func TestPrograms(t *testing.T) {
-	drawTheSame(t, "2000")
+	drawTheSame(t, soak.Pick(500, 2000))
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := zlimit.Memory()
 		if err != nil {

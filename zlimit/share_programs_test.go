@@ -440,7 +440,7 @@ func (f *shareFleet) settled(err error) error {
 // correct and give back, split and merge; some of it happens just before a write of another process. Each write is held against a ledger, and
 // each answer against the items where all know the limits. In the end all is full again.
 func TestProgramsOfShares(t *testing.T) {
-	drawTheSame(t, "100")
+	drawTheSame(t, 100)
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := zlimit.Memory()
 		if err != nil {

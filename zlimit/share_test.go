@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -267,10 +268,7 @@ func TestFloodsOfShares(t *testing.T) {
 			high, low, writes int // admitted; the writes of a high request that 99 of 100 do not exceed
 			least             int // of the low ones in a tenth of a second
 		}
-		seconds := 3
-		if testing.Short() {
-			seconds = 1
-		}
+		seconds := soak.Pick(1, 3)
 		flood := func(t *testing.T, high, low int) (o outcome) { // requests a millisecond
 			c := newClock()
 			g := &gate{Store: store.Of(newMemory(t))}

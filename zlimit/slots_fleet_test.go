@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -211,10 +212,7 @@ func (p *slotProcess) work(until time.Time) {
 // networks lose calls and replies, and some processes are killed or cut off. An outside observer never sees more at work
 // than there are slots.
 func TestSlotsOfAFleet(t *testing.T) {
-	seeds := uint64(40)
-	if testing.Short() {
-		seeds = 6
-	}
+	seeds := soak.Pick[uint64](12, 40) // of every combination of what fails
 	admitted, failed := 0, 0
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -32,8 +33,8 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		if testing.Short() && store.Of(s).Partitioned() {
-			t.Skip("an engine takes a while for 17,000 writes")
+		if !soak.Runs() && store.Of(s).Partitioned() {
+			t.Skip("an engine takes a while for 17,000 writes: make soak")
 		}
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0))

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -237,12 +238,8 @@ type lane []traffic
 
 // lanesOf returns a lane of one process for each skew.
 func lanesOf(skews []time.Duration) (lanes []lane) {
-	rounds := 6
-	if testing.Short() {
-		rounds = 2
-	}
 	for _, skew := range skews {
-		lanes = append(lanes, lane{{Skew: skew, Rounds: rounds}})
+		lanes = append(lanes, lane{{Skew: skew, Rounds: soak.Pick(2, 6)}})
 	}
 	return lanes
 }
@@ -409,7 +406,7 @@ func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64
 			counts[a.Deed]++
 		}
 		t.Logf("%s: %d admitted, %d forced, %d returned, %d refused", entity, counts[took], counts[forced], counts[gave], counts[refused])
-		if counts[took] == 0 || counts[refused] == 0 && entity == "steady" && !testing.Short() {
+		if counts[took] == 0 || counts[refused] == 0 && entity == "steady" && soak.Runs() {
 			t.Errorf("the history of %s says nothing: %d admitted, %d refused", entity, counts[took], counts[refused])
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -117,7 +118,7 @@ func TestUpdateContended(t *testing.T) {
 // the level that is to be changed.
 const updaterEnv = "ZLIMIT_TEST_UPDATER"
 
-const updates = 500
+func updates() int { return soak.Pick(100, 500) }
 
 // update changes a part of a level some hundred times, reads each change back, and returns the exit code.
 func update(job string) int {
@@ -133,7 +134,7 @@ func update(job string) int {
 		return 1
 	}
 	at, lost := zlimit.Level{Resource: "gpt"}, 0
-	for i := range updates {
+	for i := range updates() {
 		rate := zlimit.PerMinute("rpm", int64(i+1))
 		policy := zlimit.FailurePolicy(i % 2) // Inherit, Block
 		err := l.Limits.Update(ctx, at, func(c *zlimit.Config) error {
@@ -154,7 +155,7 @@ func update(job string) int {
 		}
 	}
 	if err := l.Close(); err != nil || lost > 0 {
-		fmt.Fprintf(os.Stderr, "%s: %d of %d updates are lost; Close() = %v\n", part, lost, updates, err)
+		fmt.Fprintf(os.Stderr, "%s: %d of %d updates are lost; Close() = %v\n", part, lost, updates(), err)
 		return 1
 	}
 	return 0
@@ -186,10 +187,10 @@ func TestUpdatesLoseNothing(t *testing.T) {
 			}
 			group.Wait()
 			at := zlimit.Level{Resource: "gpt"}
-			want := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", updates)}, OnUnavailable: zlimit.PolicyAllow}
+			want := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", int64(updates()))}, OnUnavailable: zlimit.PolicyAllow}
 			stored, err := l.Managed.Read(ctx, at)
-			if err != nil || !stored[0].Config.Same(&want) || stored[0].Version != 2*updates {
-				t.Errorf("in the end there is %+v, %v, want %+v of version %d", stored, err, want, 2*updates)
+			if err != nil || !stored[0].Config.Same(&want) || stored[0].Version != int64(2*updates()) {
+				t.Errorf("in the end there is %+v, %v, want %+v of version %d", stored, err, want, 2*updates())
 			}
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -141,7 +142,7 @@ func TestUsageQueries(t *testing.T) {
 				return all[rand.N(len(all))].Start.Add(rand.N(10*zlimit.Day) - 5*zlimit.Day)
 			}
 		}
-		for range 200 {
+		for range soak.Pick(80, 200) {
 			q := zlimit.UsageQuery{
 				Entity: []string{"", "e", "e-1", "f", "nobody"}[rand.N(5)], Resource: []string{"", "gpt", "gpt-4", "nothing"}[rand.N(4)],
 				Window: []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly}[rand.N(3)],

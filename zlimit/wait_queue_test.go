@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -158,9 +159,9 @@ func (c *queuers) run(ctx context.Context, s zlimit.Store, out *json.Encoder, ne
 // when the tokens of all have flowed in. Then all of them cancel at once: the balance is what it was, and no goroutine is
 // left.
 func TestProcessesWaitInOneQueue(t *testing.T) {
-	callers := 10_000
-	if testing.Short() && !*queueSleeps {
-		callers = 200
+	callers := 200
+	if soak.Runs() || *queueSleeps {
+		callers = 10_000
 	}
 	t.Run("memory", func(t *testing.T) {
 		s := newMemory(t)
