@@ -29,7 +29,7 @@ func (c *cause) Unwrap() error { return c.err }
 //	*zlimit.ExceededError                        resource_exhausted, with RetryInfo and QuotaFailure
 //	*zlimit.ValidationError                      invalid_argument
 //	zlimit.ErrNoLimits, zlimit.ErrDisabled       permission_denied
-//	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    unavailable
+//	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClock, zlimit.ErrClosed    unavailable
 //	the end of a context                         canceled or deadline_exceeded
 //	anything else                                internal
 //

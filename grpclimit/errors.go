@@ -34,7 +34,7 @@ func (r *refusal) GRPCStatus() *status.Status { return r.status }
 //	*zlimit.ExceededError                        RESOURCE_EXHAUSTED, with RetryInfo and QuotaFailure
 //	*zlimit.ValidationError                      INVALID_ARGUMENT
 //	zlimit.ErrNoLimits, zlimit.ErrDisabled       PERMISSION_DENIED
-//	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    UNAVAILABLE
+//	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClock, zlimit.ErrClosed    UNAVAILABLE
 //	the end of a context                         CANCELLED or DEADLINE_EXCEEDED
 //	anything else                                INTERNAL
 //

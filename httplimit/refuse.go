@@ -35,7 +35,7 @@ type Problem struct {
 //	*KeyError                                    401, or 400 of an address
 //	*zlimit.ValidationError                      400
 //	zlimit.ErrNoLimits, zlimit.ErrDisabled       403
-//	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    503, temporary-reduced-capacity
+//	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClock, zlimit.ErrClosed    503, temporary-reduced-capacity
 //	context.DeadlineExceeded, context.Canceled   503, temporary-reduced-capacity
 //	ErrBodyTimeout                               408
 //	anything else                                500
@@ -72,7 +72,7 @@ func ProblemOf(err error) Problem {
 		return Problem{Status: http.StatusForbidden, Title: "No quota"}
 	case errors.Is(err, zlimit.ErrDisabled):
 		return Problem{Status: http.StatusForbidden, Title: "Disabled"}
-	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
+	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable"}
 	case errors.Is(err, ErrBodyTimeout):
 		return Problem{Status: http.StatusRequestTimeout, Title: "Body not sent in time"}

@@ -21,6 +21,7 @@ import (
 //   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
 //   - an [*ItemError] when an item of the table cannot be read;
 //   - [ErrContended] when other writers were faster in every try;
+//   - [ErrClock] when the time is not known as exactly as slots need it;
 //   - the context's error when it ended.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
@@ -189,9 +190,12 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	err := l.engine.Take(bounded, request, &lease.receipt)
+	var clock *protocol.ClockError
 	switch {
 	case isDecision(err):
 		l.late.decided()
+	case errors.As(err, &clock) && ctx.Err() == nil:
+		return clock.OfTheClock()
 	case bounded.Err() != nil && ctx.Err() == nil:
 		l.late.late()
 		return undecided(protocol.IsUnknown(err), bound)
@@ -225,6 +229,8 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 	done := make(chan error, 1)
 	var ended atomic.Bool // by the caller that leaves, or by the work that is done
 	ended.Store(tried)
+	var asks atomic.Pointer[protocol.ClockError] // while the store is asked for the time
+	request.Asks = &asks
 	go func() {
 		defer l.engine.End()
 		defer cancel()
@@ -244,6 +250,7 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 	}
 	timer := time.NewTimer(bound)
 	defer timer.Stop()
+	asked := false // for the time, when the timer last fired: the request has all of its time after that
 	for {
 		select {
 		case err := <-done:
@@ -257,7 +264,9 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 			}
 			return <-done
 		case <-timer.C:
-			if l.options.decision == 0 && l.engine.IsStrained(&request) && l.table.Refusal(ctx) == nil {
+			clock := asks.Load()
+			waits := asked || clock != nil || l.engine.IsStrained(&request)
+			if asked = clock != nil; l.options.decision == 0 && waits && l.table.Refusal(ctx) == nil {
 				timer.Reset(bound)
 				continue
 			}
@@ -265,8 +274,11 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 				timer.Reset(bound) // which done comes before
 				continue
 			}
-			l.late.late()
 			time.AfterFunc(settleTimeout, cancel)
+			if clock != nil { // the store answers
+				return clock
+			}
+			l.late.late()
 			return undecided(true, bound)
 		}
 	}

@@ -41,6 +41,10 @@ var (
 	// ErrContended says that other writers changed the item first, more often than the limiter tries. Nothing was written.
 	// No failure policy admits such a request.
 	ErrContended = errors.New("zlimit: too many writers at once")
+	// ErrClock says that slots need a clock that is right to a tenth of their term, and that the time is not known so well. The store was asked
+	// for it, and its replies take too long for the term. Or the clock of this machine is behind that of another process. Nothing was
+	// taken. No failure policy admits such a request. A longer term is the remedy in the first case.
+	ErrClock = errors.New("zlimit: clock not exact enough")
 	// ErrDisabled says that an operator has requests refused, see [LimitService.Disable]. The error in its chain is a [*DisabledError].
 	ErrDisabled = errors.New("zlimit: disabled")
 	// ErrClosed says that the limiter was closed.
@@ -254,7 +258,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 // isPublic reports whether an error is one of this package that needs nothing added.
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
-		ErrNoLimits, ErrContended, ErrClosed, ErrLeaseClosed, ErrNamespaceNotFound, ErrNamespaceState,
+		ErrNoLimits, ErrContended, ErrClock, ErrClosed, ErrLeaseClosed, ErrNamespaceNotFound, ErrNamespaceState,
 		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren, ErrDisabled,
 	} {
 		if errors.Is(err, sentinel) {
@@ -299,6 +303,7 @@ func decisionError(op string, err error) error {
 	var crowded *protocol.CrowdedError
 	var many *protocol.BucketsError
 	var disabled *protocol.DisabledError
+	var clock *protocol.ClockError
 	var overflow *bucket.OverflowError
 	var projects *store.ProjectionError
 	var item *store.ItemError
@@ -323,6 +328,8 @@ func decisionError(op string, err error) error {
 		return &ItemError{PK: item.Key.PK, SK: item.Key.SK, Attribute: item.Attribute, Reason: item.Error(), op: op}
 	case errors.Is(err, protocol.ErrContended):
 		return ErrContended
+	case errors.As(err, &clock):
+		return fmt.Errorf("%w: %s: %w", ErrClock, op, clock)
 	case errors.Is(err, protocol.ErrClosed):
 		return ErrClosed
 	case errors.As(err, &projects):

@@ -122,12 +122,14 @@ func ResultOf(err error) Result {
 		return ResultUnavailable
 	case errors.Is(err, ErrContended):
 		return ResultContended
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ResultCanceled
+	case errors.Is(err, ErrClock):
+		return ResultUnavailable
 	case errors.As(err, &invalid):
 		return ResultInvalid
 	case errors.Is(err, ErrNoLimits):
 		return ResultNoLimits
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return ResultCanceled
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrLeaseClosed):
 		return ResultClosed
 	default:

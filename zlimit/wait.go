@@ -127,21 +127,34 @@ func (l *RateLimiter) takeAtEdges(
 	var rejected *protocol.RejectedError
 	var place *protocol.Place // in the line for slots
 	defer func() { place.Leave() }()
-	for errors.As(err, &rejected) {
+	for {
+		unclear := errors.As(err, new(*protocol.ClockError)) && ctx.Err() == nil
+		if !unclear && !errors.As(err, &rejected) {
+			break
+		}
 		rest := until - l.engine.Waits.Elapsed()
-		entity, resource, term, isShort := rejected.ShortOfSlots()
-		chance, ok := rejected.Chance(l.now().UnixMilli(), rest)
-		if !ok && !isShort || rest <= 0 {
+		var chance protocol.Chance
+		var entity, resource string
+		var term time.Duration
+		var ok, isShort bool
+		if !unclear {
+			entity, resource, term, isShort = rejected.ShortOfSlots()
+			chance, ok = rejected.Chance(l.now().UnixMilli(), rest)
+		}
+		if !ok && !isShort && !unclear || rest <= 0 {
 			return slept, err
 		}
 		slept = true
 		l.stats.waiting.Add(1)
-		if isShort {
+		switch {
+		case unclear:
+			err = l.engine.Waits.Sleep(ctx, min(clockPause, rest))
+		case isShort:
 			if place == nil {
 				place = l.engine.Waits.Join(entity, resource, term)
 			}
 			err = place.Await(ctx, rest)
-		} else {
+		default:
 			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Spread), rest))
 		}
 		l.stats.waiting.Add(-1)
@@ -158,6 +171,9 @@ func (l *RateLimiter) takeAtEdges(
 	}
 	return slept, err
 }
+
+// clockPause is how long a caller sleeps before it asks again that needs the time of the store better than it is known.
+const clockPause = time.Second
 
 // turnOf returns how long after a chance a request of an entity comes that was refused at a time. Each has its own part of a time, since
 // quotas of all entities are full anew at once, and many may wait for one of them.

@@ -3,7 +3,9 @@ package protocol
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +23,9 @@ type Request struct {
 	Own              *Limits         // in place of the stored ones; nil for those
 	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
 	Priority         string          // by which limits may have a floor
+
+	// Asks has the reason while the request waits for the store to tell its time, which slots need; nil where nobody needs to know.
+	Asks *atomic.Pointer[ClockError]
 
 	together *together // in place of the entity, the resource and the amounts; nil for a request that stands alone
 }
@@ -71,6 +76,7 @@ type admitter struct {
 	tender   *tender
 	slots    *slotTaker
 	taker    *taker
+	clock    *clockAsker
 }
 
 // takeRequest is [Engine.Take].
@@ -110,9 +116,16 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		if foreseen.add(err) {
 			continue
 		}
+		var clock *ClockError
 		switch {
 		case errors.Is(err, errRoom):
 			rooms++
+		case errors.As(err, &clock):
+			if err := ad.clock.knowFor(ctx, r, clock, slotKeyOf(levels)); err != nil {
+				return err
+			}
+			attempt++
+			continue
 		case !errors.Is(err, errOutdated):
 			return err
 		}
@@ -221,12 +234,32 @@ func asksSlots(levels []level) bool {
 	return false
 }
 
+// shortestTerm returns the shortest configured term of the slots that levels ask for, milliseconds.
+func shortestTerm(levels []level) int64 {
+	shortest := int64(math.MaxInt64)
+	for i := range levels {
+		for _, a := range levels[i].demand.Slots() {
+			shortest = min(shortest, levels[i].limits.Config.FindSlots(a.Limit).Term)
+		}
+	}
+	return shortest
+}
+
+// slotKeyOf returns the key of an item whose slots one of the levels asks for.
+func slotKeyOf(levels []level) store.Key {
+	at := max(slices.IndexFunc(levels, func(l level) bool { return len(l.demand.Slots()) > 0 }), 0)
+	return levels[at].bucket.shard(0).key
+}
+
 // takeWithSlots takes the slots and the tokens of a request. Slots of a bucket that is not divided go along with its tokens. Others
 // are taken side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their
 // item may be missing, which both would create.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
 	if ad.slots.slotsForeseen(levels) {
 		return ad.judge.rejectSlots(ctx, levels)
+	}
+	if _, err := ad.slotTime(shortestTerm(levels)); err != nil {
+		return err
 	}
 	alone, rest := apart(levels)
 	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
@@ -299,7 +332,7 @@ func (ad *admitter) slotFailure(ctx context.Context, levels []level, errs []erro
 	}
 	var failures []error
 	for _, err := range append(slices.Clone(errs), tokens) {
-		if err != nil && !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
+		if err != nil && !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) && !slices.Contains(failures, err) {
 			failures = append(failures, err)
 		}
 	}

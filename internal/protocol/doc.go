@@ -18,6 +18,7 @@
 //	debts      gives back what requests took that were not admitted (owing.go)
 //	slots      takes slots of a level (slots_take.go)
 //	taker      takes from one level (level.go, shard.go, shards.go)
+//	clock      asks the store for the time, which slots need (slots_clock.go)
 //	admitter   takes from all levels of a request, or from none (admit.go)
 //
 // [Waits] has callers sleep until what they took is there (wait.go), or until slots are free (slots_wait.go).

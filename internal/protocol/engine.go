@@ -112,6 +112,7 @@ type Engine struct {
 	slots    slotTaker
 	debts    debts
 	taker    taker
+	clock    clockAsker
 	admitter admitter
 }
 
@@ -164,7 +165,8 @@ func New(o Options) *Engine {
 		debts: &e.debts, slots: &e.slots, times: writes,
 	}
 	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: writes.Late}
-	e.admitter = admitter{c, &e.items, &e.looks, &e.judge, &e.lister, &e.families, &e.debts, &e.tender, &e.slots, &e.taker}
+	e.clock = clockAsker{core: c}
+	e.admitter = admitter{c, &e.items, &e.looks, &e.judge, &e.lister, &e.families, &e.debts, &e.tender, &e.slots, &e.taker, &e.clock}
 	return e
 }
 
@@ -172,6 +174,7 @@ func New(o Options) *Engine {
 // are:
 //   - a [*RejectedError] when a limit falls short;
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot be decided;
+//   - a [*ClockError] when slots need the clock better than it is known;
 //   - a [*DisabledError] when an operator has requests of one of the levels refused;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {

@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -88,23 +87,6 @@ const spreadPart = 10
 // terms.
 var errLostSlots = errors.New("what the write of slots returned cannot be read")
 
-// slotTime returns the time by the clock that slots go by, in epoch milliseconds. It returns an outage where the clock is not known as
-// exactly as slots of a term, in milliseconds, need it.
-func (c *core) slotTime(term int64) (int64, error) {
-	if c.options.SlotTime == nil {
-		return c.now(), nil
-	}
-	now, wrong, known := c.options.SlotTime()
-	if !known || wrong.Milliseconds() > term/bucket.SlotClockError {
-		reason := fmt.Errorf("the clock is known to %v, and slots of a term of %v need a tenth of that", wrong, milliseconds(term))
-		if !known {
-			reason = fmt.Errorf("the time of the store is not known yet, and slots need it to a tenth of their term of %v", milliseconds(term))
-		}
-		return 0, &store.Error{Op: "hold slots", Unavailable: true, Err: reason}
-	}
-	return now.UnixMilli(), nil
-}
-
 // slotsOf returns the slots that a request asks of a level; nil for none.
 func (l *Limits) slotsOf(amounts []bucket.Amount) (asked []bucket.Amount) {
 	if len(l.Config.Slots) == 0 {
@@ -168,14 +150,6 @@ func (h *Hold) Gone() <-chan struct{} { return h.done }
 
 // Fence returns the fencing number: it is greater than that of all who held slots of the limit before.
 func (h *Hold) Fence() int64 { return h.fence }
-
-// slotNow returns the time by the clock that slots go by, as well as it is known, in epoch milliseconds.
-func (c *core) slotNow() int64 {
-	if now, err := c.slotTime(math.MaxInt64); err == nil {
-		return now
-	}
-	return c.now()
-}
 
 // held returns the held slots of a level, each limit once.
 func (t *taking) held() (amounts []bucket.Amount) {

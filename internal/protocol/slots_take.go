@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -231,7 +230,7 @@ func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
 	return next, err
 }
 
-// clock notes the time. It returns an outage where it is not known as exactly as the slots need it.
+// clock notes the time. It returns a [*ClockError] where it is not known as exactly as the slots need it.
 func (t *slotTake) clock() (err error) {
 	shortest := int64(math.MaxInt64)
 	for _, a := range t.asked() {
@@ -263,10 +262,10 @@ func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
 	case s.Term != p.Term && s.ChangesTerm():
 		t.call.ChangeTerm(a.Limit, p.Term, t.now/p.Term, s.Epoch, 0, s.Enrolled, max(t.now, s.Enrolled+1))
 		t.prepares = true
+	case s.Strays(t.now) && !t.image.since(t.began): // the item may have been deleted since
+		t.looks = true
 	case s.Strays(t.now):
-		return &store.Error{Op: "hold slots", Unavailable: true, Err: fmt.Errorf(
-			"the slots of limit %q have epoch %d of %v, which begins %v after the time by the clock of this process",
-			a.Limit, s.Epoch, milliseconds(s.Term), milliseconds(s.Epoch*s.Term-t.now))}
+		return &ClockError{Term: milliseconds(s.Term), Ahead: milliseconds(s.Epoch*s.Term - t.now)}
 	case s.Capacity != p.Slots:
 		t.call.Resize(a.Limit, p.Slots-s.Capacity, p.Slots, s.Capacity)
 		t.prepares = true

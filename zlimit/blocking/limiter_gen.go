@@ -150,6 +150,7 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
 //   - an [*zlimit.ItemError] when an item of the table cannot be read;
 //   - [zlimit.ErrContended] when other writers were faster in every try;
+//   - [zlimit.ErrClock] when the time is not known as exactly as slots need it;
 //   - [context.DeadlineExceeded] when the timeout has passed.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that

@@ -41,7 +41,7 @@ func Classify(err error) (Code, string) {
 		return PermissionDenied, "no quota"
 	case errors.Is(err, zlimit.ErrDisabled):
 		return PermissionDenied, "disabled"
-	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
+	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
 		return Unavailable, "the limits are temporarily unavailable"
 	case errors.Is(err, context.Canceled):
 		return Canceled, "the call was canceled"

@@ -1,0 +1,224 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Slots need a clock that is right to a part of their term. Where the replies of the store tell the time, each of them narrows down how far
+// the clock may be off. Without other traffic there are few. A request that finds the clock known too roughly therefore has the process ask:
+// a few reads, each at the moment at which its date tells the most.
+
+// A ClockError says that the clock is not known, or not set, as exactly as slots need it. Nothing was taken.
+type ClockError struct {
+	Term  time.Duration // of the slots
+	Wrong time.Duration // how far the clock may be off; 0 where the store has told no time yet
+	Ahead time.Duration // how far the slots are ahead of the clock; 0 for a clock that is not known
+	Err   error         // of the context that ended while the store was asked; nil otherwise
+}
+
+// Error names the clock, and how exactly slots need it.
+func (e *ClockError) Error() string {
+	if e.Ahead > 0 {
+		return fmt.Sprintf("the slots with a term of %v are %v ahead of the clock of this process", e.Term, e.Ahead)
+	}
+	need := e.Term / bucket.SlotClockError
+	if e.Wrong == 0 {
+		return fmt.Sprintf("the store has not told its time yet, and slots with a term of %v need it to %v", e.Term, need)
+	}
+	return fmt.Sprintf("the clock of the store is known to %v, and slots with a term of %v need it to %v",
+		e.Wrong.Round(100*time.Microsecond), e.Term, need)
+}
+
+// OfTheClock returns the error without that of a context.
+func (e *ClockError) OfTheClock() *ClockError {
+	left := *e
+	left.Err = nil
+	return &left
+}
+
+// Unwrap returns the error of the context.
+func (e *ClockError) Unwrap() error { return e.Err }
+
+// slotTime returns the time by the clock that slots go by, in epoch milliseconds. It returns a [*ClockError] where the clock is not known as
+// exactly as slots of a term, in milliseconds, need it.
+func (c *core) slotTime(term int64) (int64, error) {
+	if c.options.SlotTime == nil {
+		return c.now(), nil
+	}
+	now, wrong, known := c.options.SlotTime()
+	if !known || wrong > milliseconds(term)/bucket.SlotClockError {
+		failure := &ClockError{Term: milliseconds(term)}
+		if known {
+			failure.Wrong = wrong
+		}
+		return 0, failure
+	}
+	return now.UnixMilli(), nil
+}
+
+// slotNow returns the time by the clock that slots go by, as well as it is known, in epoch milliseconds.
+func (c *core) slotNow() int64 {
+	if now, err := c.slotTime(math.MaxInt64); err == nil {
+		return now
+	}
+	return c.now()
+}
+
+const (
+	// clockPatience is how long a request waits at most for a clock that is known well enough, unless it waits for longer anyway. The dates of
+	// replies step once in a second, and one or two steps tell the time as exactly as the round trips allow.
+	clockPatience = 3 * time.Second
+	// clockRest is how long the store is not asked after it was asked in vain: its replies take too long for the term.
+	clockRest = 5 * time.Second
+)
+
+// A clockAsker asks the store for the time, for all callers of a process together. It is safe for concurrent use.
+type clockAsker struct {
+	*core
+
+	mu    sync.Mutex // guards what follows
+	under *asking    // nil while the store is not asked
+	vain  *asking    // the last one, where it did not come to its end
+}
+
+// An asking is a number of reads that ask for the time.
+type asking struct {
+	exact time.Duration // how far the clock may be off when it ends
+	until time.Duration // when it ends in any case, by core.sinceStart
+	done  chan struct{} // closed at its end
+	err   error         // of the store, in the end
+}
+
+// knowFor is [clockAsker.know] for a request.
+func (ca *clockAsker) knowFor(ctx context.Context, r *Request, failure *ClockError, near store.Key) error {
+	if r.Asks != nil {
+		r.Asks.Store(failure)
+		defer r.Asks.Store(nil)
+	}
+	return ca.know(ctx, failure, near, r.Wait)
+}
+
+// know waits until the clock is known as exactly as an error says that slots need it, for as long as a caller waits. It has the store asked
+// in the background, by reads of an item that does not exist, next to one that the caller needs.
+func (ca *clockAsker) know(ctx context.Context, failure *ClockError, near store.Key, wait time.Duration) error {
+	if failure.Ahead > 0 {
+		return failure
+	}
+	exact, until := failure.Term/bucket.SlotClockError, ca.sinceStart()+max(wait, clockPatience)
+	for {
+		a, err := ca.begin(ctx, exact, until, near)
+		if err != nil || a == nil {
+			return err
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			left := *failure
+			left.Err = ctx.Err()
+			return &left
+		}
+		_, err = ca.slotTime(failure.Term.Milliseconds())
+		switch {
+		case err == nil:
+			return ca.table.Yield(ctx)
+		case ca.background.open.Err() != nil:
+			return ErrClosed
+		case a.err != nil:
+			return a.err
+		case a.exact <= exact:
+			return err
+		}
+	}
+}
+
+// begin has the store asked unless it is already. It returns nil where the clock is known well enough.
+func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, near store.Key) (*asking, error) {
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	_, err := ca.slotTime(exact.Milliseconds() * bucket.SlotClockError)
+	switch {
+	case err == nil:
+		return nil, nil
+	case ca.under != nil:
+		return ca.under, nil
+	case ca.vain != nil && ca.vain.err == nil && ca.sinceStart() < ca.vain.until+clockRest:
+		return nil, err
+	case !ca.background.BeginTending():
+		return nil, ErrClosed
+	}
+	a := &asking{exact: exact, until: until, done: make(chan struct{})}
+	ca.under = a
+	go func() {
+		defer ca.background.EndTending()
+		ca.ask(context.WithoutCancel(ctx), a, near)
+	}()
+	return a, nil
+}
+
+// ask reads until the clock is known, the time is over, or the engine is closed.
+func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ca.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	near.SK = "#"
+	trip := time.Duration(0)
+	known := false
+	for {
+		now, wrong, told := ca.options.SlotTime()
+		if known = told && wrong <= a.exact; known || ctx.Err() != nil {
+			break
+		}
+		pause := time.Duration(0)
+		if told {
+			pause = untilTelling(now, wrong, a.exact, trip)
+		}
+		if ca.sinceStart()+pause >= a.until || ca.table.Sleep(ctx, pause) != nil {
+			break
+		}
+		sent := ca.sinceStart()
+		if _, err := ca.table.ReadEventually(ctx, near); err != nil && ctx.Err() == nil {
+			a.err = err
+			break
+		}
+		trip = ca.sinceStart() - sent
+	}
+	ca.mu.Lock()
+	if ca.under, ca.vain = nil, nil; !known {
+		a.until, ca.vain = ca.sinceStart(), a
+	}
+	ca.mu.Unlock()
+	close(a.done)
+}
+
+const (
+	// dateStep is the resolution of the dates of replies.
+	dateStep = time.Second
+	// dateSlack is what a date leaves open besides that: servers differ from one another.
+	dateSlack = 50 * time.Millisecond
+	// askParts bounds how many reads ask within one second.
+	askParts = 8
+)
+
+// untilTelling returns the time until the moment at which the date of a reply tells the most, given the time as it is known, how far it may be
+// off, and how long a read takes. The date steps at a whole second, somewhere in a window of twice the error. The read is sent as late as
+// possible in the window so that a date that has stepped tells the time to the exactness that is asked for. It is no later than it takes
+// for a date that has not stepped to tell as much.
+func untilTelling(now time.Time, wrong, exact, trip time.Duration) time.Duration {
+	into := (now.Sub(now.Truncate(dateStep)) + wrong) % dateStep // since the last window opened
+	part := max(2*exact-dateSlack-trip, 2*wrong/askParts)
+	moment := min(part, max(2*wrong+dateSlack-2*exact, 2*wrong/askParts)) + time.Millisecond
+	if into > moment && into+trip+dateSlack < 2*wrong-2*wrong/askParts {
+		return 0 // later than best, and still of use
+	}
+	if into > moment {
+		moment += dateStep
+	}
+	return moment - into
+}
