@@ -168,9 +168,9 @@ func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
 	defer cancel()
 	defer context.AfterFunc(ca.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	near.SK = "#"
-	trip := time.Duration(0)
+	trip, before := time.Duration(0), time.Duration(0)
 	known := false
-	for {
+	for reads := 0; ; reads++ {
 		now, wrong, told := ca.options.SlotTime()
 		if known = told && wrong <= a.exact; known || ctx.Err() != nil {
 			break
@@ -179,6 +179,10 @@ func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
 		if told {
 			pause = untilTelling(now, wrong, a.exact, trip)
 		}
+		if reads > 1 && (!told || wrong >= before) { // the last reply has told nothing
+			pause = max(pause, dateStep/askParts)
+		}
+		before = wrong
 		if ca.sinceStart()+pause >= a.until || ca.table.Sleep(ctx, pause) != nil {
 			break
 		}
