@@ -177,7 +177,11 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if bound == 0 && allows {
 		bound = allowDecision
 	}
-	if deadline, ok := ctx.Deadline(); bound == 0 || ok && time.Until(deadline) <= bound || l.table.Refusal(ctx) != nil {
+	if deadline, ok := ctx.Deadline(); bound == 0 || ok && time.Until(deadline) <= bound {
+		return l.engine.Take(ctx, request, &lease.receipt)
+	}
+	if l.table.Refusal(ctx) != nil {
+		l.late.passed()
 		return l.engine.Take(ctx, request, &lease.receipt)
 	}
 	refused, tried := l.late.judge(bound)

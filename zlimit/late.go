@@ -12,16 +12,19 @@ import (
 const (
 	lateRequests     = 8 // requests in a row, after which the failure policy decides the next ones at once
 	timeoutsPerTrial = 2 // decision timeouts between those that are tried all the same
+	timeoutsPerPause = 2 // decision timeouts without a request, after which the late ones tell nothing of now
 )
 
 // A lateness tells whether requests are decided in time. A store that takes longer than all requests have is away for
 // them. Their calls would go on in the background for nothing, and would come back as a storm when the store is fast
-// again. It is safe for concurrent use.
+// again. Late requests are forgotten when none follows them for a while: the store may be fast again, and only a request that
+// its caller waits for shows it. It is safe for concurrent use.
 type lateness struct {
 	started time.Time    // for times, independent of changes of clocks
 	row     atomic.Int64 // requests that were not decided in time, since one was
 	since   atomic.Int64 // when the first of them was not
 	next    atomic.Int64 // when one is tried again
+	last    atomic.Int64 // when a request came last, since some were late
 }
 
 // judge reports whether the failure policy decides about a request at once, given the request's time. It also reports
@@ -32,6 +35,10 @@ func (l *lateness) judge(bound time.Duration) (refused, tried bool) {
 		return false, false
 	}
 	now, next := l.now(), l.next.Load()
+	if last := time.Duration(l.last.Swap(int64(now))); now-last > timeoutsPerPause*bound {
+		l.row.Store(0)
+		return false, false
+	}
 	if now < time.Duration(l.since.Load())+bound {
 		return false, false
 	}
@@ -48,10 +55,19 @@ func (l *lateness) decided() {
 	}
 }
 
+// passed notes a request that the store's breaker decides about: there is no pause in requests.
+func (l *lateness) passed() {
+	if l.row.Load() >= lateRequests {
+		l.last.Store(int64(l.now()))
+	}
+}
+
 // late notes a request that was not.
 func (l *lateness) late() {
+	now := int64(l.now())
+	l.last.Store(now)
 	if l.row.Add(1) == 1 {
-		l.since.Store(int64(l.now()))
+		l.since.Store(now)
 	}
 }
 

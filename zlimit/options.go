@@ -258,7 +258,8 @@ func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callT
 // [RateLimiter.Acquire] and [RateLimiter.Do], and not for a context that ends before.
 //
 // When requests in a row are late, and none is in time, the policy decides the next ones at once. The limiter tries one request in
-// two of these times then, until one is in time; under PolicyAllow no caller waits for it. A store that is always slower leaves nearly
+// two of these times then, until one is in time; under PolicyAllow no caller waits for it. After a pause of two of these times
+// all requests are tried again. A store that is always slower leaves nearly
 // all other requests uncounted under PolicyAllow, and needs a longer bound.
 //
 // The default, for 0, is 250 ms under PolicyAllow. Usual calls take a few milliseconds, and much slower ones hardly

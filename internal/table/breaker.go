@@ -46,6 +46,7 @@ type Breaker struct {
 	keys    keyWatch
 	tasks   *tasks
 	ill     atomic.Bool  // failures were counted since the store answered last
+	looking atomic.Bool  // while silence is going to be judged without a call
 	round   atomic.Int64 // counts the changes of state: a call of an earlier one is no trial
 
 	mu       sync.Mutex // guards the fields below, ill, round, and changes of traffic.watch; it is taken before that of keys
@@ -254,13 +255,13 @@ func (b *Breaker) ended(ctx context.Context, s sending, pk string, err error) {
 	b.traffic.flying.Add(-1)
 	switch outcome := store.OutcomeOf(err); {
 	case err != nil && errors.As(err, new(*NotMade)):
-		b.abandoned(s, 0)
+		b.abandoned(s, pk, 0) //nolint:contextcheck // as below
 	case err != nil && ctx.Err() != nil && (outcome == store.Ended || outcome == store.Unknown || outcome == store.Unavailable):
-		b.abandoned(s, took)
+		b.abandoned(s, pk, took) //nolint:contextcheck // looks outlive the call
 	case outcome == store.Throttled && !isOfOneKey(err), outcome == store.Unavailable, outcome == store.Unknown:
 		b.failed(s, pk, err) //nolint:contextcheck // probes outlive the call
 	case outcome == store.Ended:
-		b.abandoned(s, took)
+		b.abandoned(s, pk, took) //nolint:contextcheck // as above
 	default:
 		if err == nil {
 			b.traffic.took.add(took)
@@ -310,8 +311,9 @@ func (b *Breaker) answered(s sending) {
 }
 
 // abandoned notes a call whose caller gave up. Unless it was under way for long, it tells nothing.
-func (b *Breaker) abandoned(s sending, took time.Duration) {
+func (b *Breaker) abandoned(s sending, pk string, took time.Duration) {
 	if !s.trial && took >= b.traffic.long() {
+		b.looks(s.cell, pk)
 		return // it counts as one that is not answered
 	}
 	b.keys.heard(s.cell)
@@ -325,6 +327,24 @@ func (b *Breaker) abandoned(s sending, took time.Duration) {
 	} else if b.state == isClosed && b.traffic.begun.Load() > 0 && b.traffic.begun.Add(-1) < silentCalls {
 		b.traffic.watch.Store(0)
 	}
+}
+
+// looks has the silence judged once enough time has passed since the calls that were not answered, also when no call follows. Otherwise
+// the first call after the return of the store would be refused, and be the one that has the store asked.
+func (b *Breaker) looks(c cellKey, pk string) {
+	b.keys.looks(c, pk)
+	since := time.Duration(b.traffic.watch.Load())
+	if since <= 0 || !b.looking.CompareAndSwap(false, true) {
+		return
+	}
+	silence := b.traffic.silence()
+	at := max(time.Duration(b.traffic.first.Load())+silence, since+silence/2)
+	b.tasks.after(at-b.traffic.now(), func() {
+		b.looking.Store(false)
+		if b.traffic.isWatched() {
+			_, _ = b.judge(context.Background(), false)
+		}
+	})
 }
 
 // failed notes an outage of one call.
@@ -359,9 +379,16 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 		}
 		b.outages.add(pk, isThrottle)
 	}
-	if b.state == isClosed && b.outages.areEnough(b.traffic.enough()) {
+	switch {
+	case b.state != isClosed:
+	case !b.outages.areEnough(b.traffic.enough()):
+		b.looks(s.cell, pk)
+	case b.traffic.now()-s.at < b.traffic.silence():
 		changed = b.opens(err)
 		b.scheduleNext()
+	default: // the failed calls were sent long ago, and the store may be back
+		changed = b.opens(err)
+		b.schedule(0)
 	}
 }
 

@@ -46,6 +46,7 @@ type cell struct {
 	begun  atomic.Int64           // calls sent since one was answered last
 	first  atomic.Int64           // when the first of them was sent
 	watch  atomic.Int64           // when the last one of cellCalls was sent; 0 while there are fewer
+	looked atomic.Bool            // while the key is going to be judged without a call
 	silent atomic.Pointer[string] // the key, once a call of it is not answered; its calls are refused, unless it is alone with one
 }
 
@@ -200,6 +201,19 @@ func (k *keyWatch) unanswered(c cellKey, pk string, sent time.Duration) (known b
 	known = c.silent.Load() != nil
 	k.hush(c.cell, pk)
 	return known
+}
+
+// looks has a key judged once enough time has passed since the calls that were not answered, also when no call follows.
+func (k *keyWatch) looks(c cellKey, pk string) {
+	if !c.isKnown() || c.silent.Load() != nil || !c.looked.CompareAndSwap(false, true) {
+		return
+	}
+	silence := k.silence()
+	at := max(time.Duration(c.first.Load())+silence, time.Duration(c.watch.Load())+silence/2)
+	k.tasks.after(at-k.now(), func() {
+		c.looked.Store(false)
+		k.refuses(context.Background(), c, pk)
+	})
 }
 
 // leave ends the questions. The tasks are ended.
