@@ -30,22 +30,22 @@ const costsFile = "../docs/costs.md"
 const costsHead = `# What calls cost
 
 Measured on a DynamoDB engine with ` + "`ReturnConsumedCapacity=INDEXES`" + ` by ` + "`go test ./zlimit -run Costs`" + `, which fails when a
-figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. A failed condition is charged like a write: AWS
-does, though its replies do not tell, so one write unit is added for each. A write unit costs five times as much as a
-read unit.
+figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. One write unit is added for each failed
+condition: AWS charges it like a write, although its replies do not report it. A write unit costs five times as much as
+a read unit.
 
-A rejection reads every bucket of the request that was not seen of late: the child, each parent, each shard. Its wait
-then holds unless other requests take tokens meanwhile. A rejection from figures seen of late costs nothing. Shards are
-read together: a bucket of n shards costs n + 1 read units, since the shard that a request falls on is read before.
+A rejection reads every bucket of the request that was not seen recently: the child, each parent, each shard. The
+reported wait is right unless other requests take tokens meanwhile. A rejection from recent figures costs nothing.
+Shards are read together: a bucket of n shards costs n + 1 read units, since the request's own shard is read first.
 
 `
 
 const costsOfUsage = `## Usage, for each acquire
 
-Computed, not measured: an aggregator writes the hour of each bucket for a batch with changes of it, and three times
-more at the end of the hour. Writes are 0.625 USD a million, reads 0.125: half a unit for each batch, one for each hour.
-Requests come at random times, and batches hold all changes of their time. By default that is a minute on DynamoDB. A
-new snapshot of an hour or a day costs one unit more, that of a month two.
+Computed, not measured: an aggregator writes the hour of a bucket once per batch that changes it, and three more times
+at the end of the hour. Writes cost 0.625 USD a million, reads 0.125: half a unit per batch, one per hour. Requests
+arrive at random times, and a batch holds all changes of its time. By default that is a minute on DynamoDB. A new
+snapshot of an hour or a day costs one unit more, a new snapshot of a month two.
 
 | Requests a second, of one bucket | Write units, 1 s | USD a million, 1 s | Write units, 10 s | USD a million, 10 s | Write units, 60 s | USD a million, 60 s |
 |---|---|---|---|---|---|---|
@@ -146,12 +146,12 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket whose stamp another process moved", l, take(l, request))
 	c.sleep(10 * time.Second)
 	acquire(t, other, request)
-	measure("a known bucket that other processes use as well, as its images tell", l, take(l, request))
+	measure("a known bucket that other processes use as well, as its images show", l, take(l, request))
 	acquire(t, other, ask(zlimit.Amounts{"rpm": available(t, l, "rpm")}))
 	measure("rejected, against the last image", l, refuse(l, request))
-	measure("rejected by figures seen of late, see `WithRejectionCache`", l, refuse(l, request))
+	measure("rejected by recent figures, see `WithRejectionCache`", l, refuse(l, request))
 	c.sleep(300 * time.Millisecond)
-	measure("rejected, as an older image foretold", l, refuse(l, request))
+	measure("rejected, as predicted by an older image", l, refuse(l, request))
 	quotaAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
 	quota := zlimit.Request{Entity: "key-8", Resource: "quota", Consume: zlimit.Amounts{"tokens": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "quota"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 2, "*/5 * * * *", "UTC")}}); err != nil {
@@ -162,7 +162,7 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket with a quota, within its period", l, take(l, quota))
 	measure("rejected by a quota that is used up", l, refuse(l, quota))
 	c.sleep(quotaAt.Sub(c.now()))
-	measure("the first request after a quota is full anew", l, take(l, quota))
+	measure("the first request after a quota resets", l, take(l, quota))
 	window := zlimit.Request{Entity: "key-9", Resource: "window", Consume: zlimit.Amounts{"rpm": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "window"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2")}}); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket with a session quota, within a session", l, take(l, session))
 	measure("rejected by a session quota that is used up", l, refuse(l, session))
 	c.sleep(31 * time.Second)
-	measure("a request begins a session", l, take(l, session))
+	measure("a request that begins a session", l, take(l, session))
 	measure("bad input", l, func() error {
 		var invalid *zlimit.ValidationError
 		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, &invalid) {
@@ -192,7 +192,7 @@ func TestCosts(t *testing.T) {
 	})
 
 	page.WriteString("\n")
-	section("Settle and look")
+	section("Settle and query")
 	c.sleep(time.Minute)
 	lease := acquire(t, l, request)
 	measure("commit with nothing to correct", l, func() error { return lease.Commit(ctx) })
@@ -221,7 +221,7 @@ func TestCosts(t *testing.T) {
 		}
 	}
 	measure("the first debt of a bucket that was created within ten seconds", l, book(time.Hour))
-	measure("a caller waits: `Reserve`, or `Wait` until its tokens are there", l, book(time.Hour))
+	measure("a caller waits: `Reserve`, or `Wait` until its tokens are available", l, book(time.Hour))
 	measure("a caller gives up, or `Cancel`", l, func() error { return reservation.Cancel(ctx) })
 	measure("the wait would be longer than `MaxWait`", l, func() error {
 		var exceeded *zlimit.ExceededError
@@ -247,21 +247,21 @@ func TestCosts(t *testing.T) {
 	measure("first use of a bucket that does not exist", holder, hold(slot))
 	measure("take a slot of a known bucket", holder, hold(slot))
 	both := ask(zlimit.Amounts{"slots": 1, "rpm": 1})
-	measure("the same beside tokens, by one write", holder, hold(both))
-	measure("refused from memory", holder, refuse(holder, slot))
+	measure("the same with tokens, in one write", holder, hold(both))
+	measure("rejected from memory", holder, refuse(holder, slot))
 	c.sleep(time.Second)
-	measure("refused otherwise", holder, refuse(holder, slot))
-	measure("give a slot back", holder, func() error { return held[0].Commit(ctx) })
+	measure("rejected otherwise", holder, refuse(holder, slot))
+	measure("release a slot", holder, func() error { return held[0].Commit(ctx) })
 	c.sleep(time.Hour)
-	measure("the first of a term that takes a slot", holder, hold(slot))
+	measure("the first process in a term that takes a slot", holder, hold(slot))
 	if err := held[len(held)-1].Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
 	beside := acquire(t, holder, both)
-	measure("give a slot back and return tokens: `Rollback`, or `Commit` of less", holder, func() error { return beside.Rollback(ctx) })
+	measure("release a slot and return tokens: `Rollback`, or `Commit` of less", holder, func() error { return beside.Rollback(ctx) })
 	elsewhere := both
 	elsewhere.Entity = "key-2"
-	measure("first use, beside tokens", holder, hold(elsewhere))
+	measure("first use, with tokens", holder, hold(elsewhere))
 
 	page.WriteString("\n")
 	section("Soft and shadow limits")
@@ -270,14 +270,14 @@ func TestCosts(t *testing.T) {
 	acquire(t, modes, ask(zlimit.Amounts{"soft": 1, "shadow": 1}))
 	measure("a request within them", modes, take(modes, ask(zlimit.Amounts{"soft": 9, "shadow": 9})))
 	measure("beyond a soft limit", modes, take(modes, ask(zlimit.Amounts{"soft": 9})))
-	measure("beyond a shadow limit, whose bucket was seen of late", modes, take(modes, ask(zlimit.Amounts{"shadow": 9})))
+	measure("beyond a shadow limit, if the bucket was seen recently", modes, take(modes, ask(zlimit.Amounts{"shadow": 9})))
 	c.sleep(time.Second)
 	measure("beyond it otherwise", modes, take(modes, ask(zlimit.Amounts{"shadow": 9})))
 	if _, err := modes.Limits.Bypass(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	acquire(t, modes, ask(zlimit.Amounts{"rpd": 99}))
-	measure("a request of a bypass", modes, take(modes, ask(zlimit.Amounts{"rpd": 99})))
+	measure("a request under a bypass", modes, take(modes, ask(zlimit.Amounts{"rpd": 99})))
 
 	page.WriteString("\n")
 	section("A child and its parent")
@@ -289,7 +289,7 @@ func TestCosts(t *testing.T) {
 	acquire(t, family, zlimit.Request{Entity: "key-2", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 90}})
 	acquire(t, family, ask(zlimit.Amounts{"tpd": 1}))
 	c.sleep(time.Second)
-	measure("a parent refuses, as its last image foretold", family, refuse(family, ask(zlimit.Amounts{"tpd": 99})))
+	measure("a parent rejects, as predicted by its last image", family, refuse(family, ask(zlimit.Amounts{"tpd": 99})))
 	lease = acquire(t, family, child)
 	measure("roll back", family, func() error { return lease.Rollback(ctx) })
 
@@ -313,7 +313,7 @@ func TestCosts(t *testing.T) {
 	acquire(t, fresh, ask(zlimit.Amounts{"rpm": 97}))
 	c.sleep(time.Second)
 	wide := ask(zlimit.Amounts{"rpm": 99})
-	measure("the wider one refuses, as its last image foretold", fresh, refuse(fresh, wide))
+	measure("the wider one rejects, as predicted by its last image", fresh, refuse(fresh, wide))
 	measure("the same again, within the time of `WithRejectionCache`", fresh, refuse(fresh, wide))
 
 	page.WriteString("\n")
@@ -351,7 +351,7 @@ func TestCosts(t *testing.T) {
 	}
 	measure("roll back: the shared bucket by each of two leases", together, func() error { return all.Rollback(ctx) })
 	steps[0].Consume, steps[1].Consume = zlimit.Amounts{"rpm": 60}, zlimit.Amounts{"rpm": 60}
-	measure("the shared bucket refuses the sum, within the time of `WithRejectionCache`", together, func() error {
+	measure("the shared bucket rejects the sum, within the time of `WithRejectionCache`", together, func() error {
 		if err := takeAll(); !errors.As(err, new(*zlimit.ExceededError)) {
 			return fmt.Errorf("AcquireAll() = %w, want it rejected", err)
 		}
@@ -374,9 +374,9 @@ func TestCosts(t *testing.T) {
 	for range 20 { // until both shards are known
 		acquire(t, sharded, ask(zlimit.Amounts{"tpm": 1}))
 	}
-	measure("one of two shards has it", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 1})))
+	measure("one of two shards has enough", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 1})))
 	c.sleep(time.Second)
-	measure("two shards have it together", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 900})))
+	measure("two shards have enough together", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 900})))
 	measure("`Available` of two shards", sharded, func() error {
 		_, err := sharded.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 		return err
@@ -401,7 +401,7 @@ func TestCosts(t *testing.T) {
 		acquire(t, sharded, sitting)
 	}
 	c.sleep(31 * time.Second)
-	measure("a request begins a session of two shards", sharded, take(sharded, sitting))
+	measure("a request that begins a session of two shards", sharded, take(sharded, sitting))
 	half := shardsOf(t, sharded)[0]
 	measure("merge two shards", sharded, func() error {
 		err := mergeAt(ctx, sharded, "key-1", half)
@@ -410,7 +410,7 @@ func TestCosts(t *testing.T) {
 	})
 
 	page.WriteString("\n")
-	section("By hand")
+	section("Manual changes")
 	manual := costed(t, s, c, zlimit.WithNamespace("manual"))
 	setSystem(t, manual, zlimit.PerDay("tpm", 1000))
 	acquire(t, manual, ask(zlimit.Amounts{"tpm": 1}))
@@ -459,13 +459,13 @@ func TestCosts(t *testing.T) {
 	acquire(t, switched, tpm)
 	acquire(t, served, tpm)
 	measure("`Disable` of an entity for a resource", switched, turn(switched.Limits.Disable))
-	measure("the first refused request of a process that knows the bucket", served, disabled(served, tpm))
+	measure("the first rejected request of a process that knows the bucket", served, disabled(served, tpm))
 	measure("the next one, within a second", served, disabled(served, tpm))
 	c.sleep(time.Second)
 	measure("the first one of each second after it", served, disabled(served, tpm))
 	measure("the next one", served, disabled(served, tpm))
 	unaware := costed(t, s, c, zlimit.WithNamespace("switched"), zlimit.WithConfigTTL(time.Hour))
-	measure("the first refused request of a process that does not know the bucket", unaware, disabled(unaware, tpm))
+	measure("the first rejected request of a process that does not know the bucket", unaware, disabled(unaware, tpm))
 	measure("the next one of it, within a second", unaware, disabled(unaware, tpm))
 	measure("`Enable` of it", switched, turn(switched.Limits.Enable))
 	c.sleep(time.Second)
@@ -477,7 +477,7 @@ func TestCosts(t *testing.T) {
 	}
 	nobody := tpm
 	nobody.Entity = "key-2"
-	measure("the first refused request of a disabled entity without buckets", served, disabled(served, nobody))
+	measure("the first rejected request of a disabled entity without buckets", served, disabled(served, nobody))
 	measure("the next one of such an entity, within a second", served, disabled(served, nobody))
 	c.sleep(time.Second)
 	measure("the first one of each second after it, of such an entity", served, disabled(served, nobody))
@@ -510,7 +510,7 @@ func TestCosts(t *testing.T) {
 	measure("`Snapshots` of an entity, a day of 24 hours", past, look("key-1", zlimit.WindowHourly, year.AddDate(0, 0, 1)))
 	measure("`Snapshots` of an entity, 31 days", past, look("key-1", zlimit.WindowDaily, year.AddDate(0, 1, 0)))
 	measure("`Snapshots` of an entity, 12 months", past, look("key-1", zlimit.WindowMonthly, year.AddDate(1, 0, 0)))
-	measure("`Snapshots` of an entity, all days there are", past, look("key-1", zlimit.WindowDaily, time.Time{}))
+	measure("`Snapshots` of an entity, all days", past, look("key-1", zlimit.WindowDaily, time.Time{}))
 	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", zlimit.WindowDaily, year.AddDate(0, 0, 1)))
 	measure("`Capacity` of 100 entities", past, func() error { _, err := past.Usage.Capacity(ctx, "gpt-4"); return err })
 
@@ -526,14 +526,14 @@ func TestCosts(t *testing.T) {
 			return err
 		}
 	}
-	measure("make the lease of a new partition", l, save(1))
-	measure("claim it, and keep it with the position, every 10 s", l, save(2))
+	measure("create the lease of a new partition", l, save(1))
+	measure("claim it, and renew it with the position, every 10 s", l, save(2))
 	for i := range 20 {
 		if _, _, err := consumers.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	measure("look at 21 leases, every 10 s", l, func() error { _, err := consumers.List(ctx, ""); return err })
+	measure("check 21 leases, every 10 s", l, func() error { _, err := consumers.List(ctx, ""); return err })
 
 	page.WriteString("\n" + costsOfUsage)
 	for _, rate := range []float64{0.01, 0.1, 1, 10, 100} { // requests a second
