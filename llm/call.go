@@ -19,13 +19,16 @@ type Call struct {
 	API API `json:"api"`
 	// Model is the model that is asked; "" when the request names none.
 	Model string `json:"model"`
+	// Models are all models that the request names, each once and Model first: also those that stand in for it, and those
+	// that work for its tools.
+	Models []string `json:"models,omitempty"`
 	// Stream says that the answer is asked for in pieces.
 	Stream bool `json:"stream"`
 	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file of any
 	// size.
 	Input int64 `json:"input"`
 	// Output is the most tokens that the answer may take, over all of its choices, or the default where the request does
-	// not say.
+	// not say. It is the greatest number that the request has for it, under any name.
 	Output int64 `json:"output"`
 }
 
@@ -68,14 +71,18 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 	default:
 		err = q.check(s.size)
 	}
+	if err == nil {
+		err = q.invalid
+	}
 	if err != nil {
 		s.release()
 		return nil, nil, err
 	}
 	q.call.Input = plus(tokensOf(q.bytes), times(opaqueTokens, q.opaque))
-	if q.call.Model == "" {
-		q.call.Model = p.format.DefaultModel
+	if q.compacts { // which reads the prompt once more
+		q.call.Input = times(2, q.call.Input)
 	}
+	q.call.Models = q.named(p.format.DefaultModel)
 	if !p.format.InputOnly {
 		q.estimateOutput(c.output)
 	}
@@ -117,19 +124,25 @@ func isJSON(kind string) bool {
 type question struct {
 	call       Call
 	scanner    scanner
-	fixed      bool  // the path names the model
-	streams    bool  // the path says that the answer is streamed
-	bytes      int64 // of text
-	opaque     int64 // pictures and files
-	most       int64 // tokens of one choice; -1 for not said
-	preferred  bool  // a newer name of the same setting was there
-	choices    int64
+	fixed      bool     // the path names the model
+	streams    bool     // the path says that the answer is streamed
+	bytes      int64    // of text
+	opaque     int64    // pictures and files
+	most       int64    // tokens of one choice, by any name
+	bounded    bool     // one of them is a bound that the API has
+	unbounded  bool     // a bound is that there is none
+	choices    int64    // of each prompt
+	prompts    int64    // of a completion
+	compacts   bool     // the provider may summarize the prompt before
+	models     []string // besides that of the call
+	invalid    error    // of the first setting that cannot be read
 	documents  int
 	nested     bool // a document is inside an array
 	polled     bool // the response may be made in the background
 	background bool // the response is made there
 	alike      bool // a member named like the model in another case, which some servers take for it
 
+	means   meaning  // of the scalar that is scanned
 	sources []source // by the number of brackets that are open
 	source  *source  // whose string is read; nil for text
 
@@ -144,33 +157,22 @@ type source struct {
 }
 
 func newQuestion(c Call) *question {
-	q := &question{call: c, fixed: c.Model != "", streams: c.Stream, choices: 1, most: -1}
-	q.scanner = scanner{interest: q.interest, scalar: q.scalar, text: q.text, document: q.document, closed: q.closed}
+	q := &question{call: c, fixed: c.Model != "", streams: c.Stream, choices: 1}
+	q.scanner = scanner{interest: q.interest, scalar: q.scalar, long: q.long, text: q.text, document: q.document, closed: q.closed}
 	return q
 }
 
-// The settings of all APIs that matter, by their path.
+// The settings of all APIs that matter, by their path. Bounds and models are found by their names.
 var settings = map[string]func(q *question, raw []byte){
-	"model":                             (*question).model,
-	"stream":                            func(q *question, raw []byte) { q.call.Stream = q.streams || !isFalse(raw) },
-	"n":                                 (*question).count,
-	"generationConfig.candidateCount":   (*question).count,
-	"generation_config.candidate_count": (*question).count,
-	"max_completion_tokens":             func(q *question, raw []byte) { q.limit(raw); q.preferred = true },
-	"max_tokens": func(q *question, raw []byte) {
-		if !q.preferred {
-			q.limit(raw)
-		}
-	},
-	"max_output_tokens":                   (*question).limit,
-	"generationConfig.maxOutputTokens":    (*question).limit,
-	"generation_config.max_output_tokens": (*question).limit,
-	"inferenceConfig.maxTokens":           (*question).limit,
-	"options.num_predict":                 (*question).limit,
+	"model":  (*question).model,
+	"stream": func(q *question, raw []byte) { q.call.Stream = q.streams || !isFalse(raw) },
 	"stream_options": func(q *question, raw []byte) {
 		q.usage = q.instead(raw, `{"include_usage":true}`)
 	},
 	"stream_options.include_usage": func(q *question, raw []byte) { q.option = q.instead(raw, "true") },
+	"context_management.edits.type": func(q *question, raw []byte) {
+		q.compacts = q.compacts || bytes.HasPrefix(raw, []byte(`"compact`))
+	},
 }
 
 // isFalse reports whether servers take a scalar for false. Lenient ones take all others for true, such as 1 and "true".
@@ -201,11 +203,19 @@ func (q *question) interest(path []byte) interest {
 		return kept
 	}
 	name := path[bytes.LastIndexByte(path, '.')+1:]
+	if q.means = meaningOf(path, name); q.means == meansText && q.standsIn(path, name) {
+		q.means = meansModel
+	}
+	if q.means != meansText {
+		return kept
+	}
 	switch {
 	case string(name) == "type", q.polled && string(path) == "background":
 		return kept
 	case opaqueNames[string(name)]:
 		q.source = q.inside()
+	case q.call.API == APIOpenAICompletions && string(path) == "prompt":
+		q.prompt()
 	}
 	return counted
 }
@@ -215,11 +225,21 @@ func (q *question) scalar(path, raw []byte) {
 		set(q, raw)
 		return
 	}
-	if string(path) == "background" {
+	switch {
+	case q.means != meansText:
+		q.mean(path, raw)
+	case string(path) == "background":
 		q.background = !isFalse(raw)
-		return
+	default:
+		q.inside().text = string(raw) == `"text"`
 	}
-	q.inside().text = string(raw) == `"text"`
+}
+
+// long takes a scalar that is too long to be a setting. Other readers may read it.
+func (q *question) long(path, raw []byte) {
+	if settings[string(path)] == nil && q.means != meansText {
+		q.mean(path, raw)
+	}
 }
 
 // text counts strings. Pieces of other values, such as numbers, are not counted.
@@ -249,6 +269,12 @@ func (q *question) closed(path []byte) {
 		q.opaque++
 	}
 	*s = source{}
+	if len(path) > 0 && len(path) < scanScalar && meaningOf(path, path[bytes.LastIndexByte(path, '.')+1:]) == meansBound && q.scanner.open[len(q.scanner.open)-1] == '{' {
+		q.refuse(path, []byte("an object"), boundRule)
+	}
+	if len(q.scanner.open) == 3 && string(path) == "prompt" { // a list of tokens in a list
+		q.prompts++
+	}
 	if len(q.scanner.open) != 2 || string(path) != "stream_options" {
 		return
 	}
@@ -278,20 +304,6 @@ func (q *question) model(raw []byte) {
 	name := ""
 	if !q.fixed && json.Unmarshal(raw, &name) == nil {
 		q.call.Model = name
-	}
-}
-
-// limit notes the most tokens of a choice. A value other than a number of tokens is left to the provider, which refuses
-// it.
-func (q *question) limit(raw []byte) {
-	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= 0 {
-		q.most = n
-	}
-}
-
-func (q *question) count(raw []byte) {
-	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n > 0 {
-		q.choices = n
 	}
 }
 
@@ -326,7 +338,7 @@ func (q *question) form(s *spool, boundary string) error {
 	if begin, _ := body.Peek(len(first)); boundary == "" || string(begin) != first {
 		return invalid("body", "", "must begin with the boundary of a form, as its Content-Type says")
 	}
-	q.bytes, q.opaque = 0, 0
+	q.bytes, q.opaque, q.invalid = 0, 0, nil
 	models := 0
 	for parts := multipart.NewReader(body, boundary); ; {
 		part, err := parts.NextRawPart()
@@ -354,6 +366,9 @@ func (q *question) form(s *spool, boundary string) error {
 			}
 		case settings[name] != nil && !strings.HasPrefix(name, "stream_") && name != "model":
 			settings[name](q, value)
+		case meaningOf([]byte(name), []byte(name)) != meansText:
+			q.means = meaningOf([]byte(name), []byte(name))
+			q.mean([]byte(name), value)
 		default:
 			q.bytes += int64(len(value)) + rest
 		}
@@ -368,12 +383,4 @@ func isEncoded(encoding string) bool {
 	default:
 		return true
 	}
-}
-
-// estimateOutput sets the most tokens that the answer may take; output is the most without a bound.
-func (q *question) estimateOutput(output int64) {
-	if q.most >= 0 {
-		output = q.most
-	}
-	q.call.Output = times(output, q.choices)
 }

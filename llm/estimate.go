@@ -96,7 +96,7 @@ func (r *recent) add(tokens int64, part float64) {
 func (x *exchange) estimate(r *http.Request) error {
 	c := &x.transport.config
 	if c.learned != nil && !x.format.InputOnly {
-		x.call.Output = c.learned.bound(x.resource, x.call.Output)
+		x.call.Output = c.learned.bound(x.own().resource, x.call.Output)
 	}
 	if c.estimate == nil {
 		return nil
@@ -114,6 +114,6 @@ func (x *exchange) estimate(r *http.Request) error {
 // learnLength remembers how long an answer was.
 func (x *exchange) learnLength(u Usage) {
 	if l := x.transport.config.learned; l != nil && u.Complete {
-		l.add(x.resource, u.Output)
+		l.add(x.own().resource, u.Output)
 	}
 }

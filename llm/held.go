@@ -119,8 +119,8 @@ func (x *exchange) hold(ctx context.Context, response *http.Response, meter *Met
 	}
 	close(x.settled) // the copy below is what is settled; it has neither the body nor the request
 	late := &exchange{
-		transport: x.transport, call: x.call, format: x.format, request: x.request, entity: x.entity, resource: x.resource,
-		lease: x.lease, host: x.host, sent: x.sent, taken: x.taken, settled: make(chan struct{}),
+		transport: x.transport, call: x.call, format: x.format, request: x.request, entity: x.entity, shares: x.shares,
+		host: x.host, sent: x.sent, settled: make(chan struct{}),
 	}
 	late.first.Store(x.first.Load())
 	ctx = context.WithoutCancel(ctx)
@@ -142,7 +142,7 @@ func (x *exchange) hold(ctx context.Context, response *http.Response, meter *Met
 			other.settle(other.bound)
 		}()
 	}
-	t.learn(ctx, x.resource, meter.refusal(response), meter.retryDelay())
+	t.learn(ctx, x.own().resource, meter.refusal(response), meter.retryDelay())
 	return true
 }
 
@@ -152,7 +152,9 @@ func (x *exchange) bound(model string) Usage {
 }
 
 // settle settles a call that was taken out.
-func (h *held) settle(u Usage) { h.x.settle(h.ctx, outcome{status: h.status, usage: u}) }
+func (h *held) settle(u Usage, parts ...part) {
+	h.x.settle(h.ctx, outcome{status: h.status, usage: u, parts: parts})
+}
 
 // settleHeld settles all calls that are held at their bound.
 func (t *Transport) settleHeld() {
@@ -183,7 +185,7 @@ func (t *Transport) poll(r *http.Request, h *held) (*http.Response, error) {
 	meter := newMeter(h.x.call, h.x.format, response.Header, response.Body)
 	settle := func() {
 		if id, stage := meter.stage(); id == h.id && hasEnded(stage) && t.held.take(h) {
-			h.settle(meter.final())
+			h.settle(meter.final(), meter.parts()...)
 		}
 	}
 	answered := *response // a copy, since bases may keep theirs

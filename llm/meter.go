@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,4 +127,11 @@ func (m *Meter) refusal(r *http.Response) *http.Response {
 	limited := *r
 	limited.StatusCode = http.StatusTooManyRequests
 	return &limited
+}
+
+// parts returns what models other than the answering one took of the usage.
+func (m *Meter) parts() []part {
+	m.tally.mu.Lock()
+	defer m.tally.mu.Unlock()
+	return slices.Clone(m.tally.parts)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -305,17 +306,17 @@ func TestInspect(t *testing.T) {
 	const body = `{"model":"m","max_tokens":7,"stream":true,"messages":"1234"}`
 	r := newRequest(t, "/openai/deployments/x/chat/completions", body)
 	got, err := llm.Inspect(r)
-	want := llm.Call{API: llm.APIOpenAIChat, Model: "x", Stream: true, Input: 1, Output: 7}
-	if err != nil || got != want || got.API.String() != "openai chat" {
+	want := llm.Call{API: llm.APIOpenAIChat, Model: "x", Models: []string{"x"}, Stream: true, Input: 1, Output: 7}
+	if err != nil || !reflect.DeepEqual(got, want) || got.API.String() != "openai chat" {
 		t.Errorf("Inspect() = %+v, %v, want %+v", got, err, want)
 	}
 	if left, err := io.ReadAll(r.Body); err != nil || string(left) != body {
 		t.Errorf("the body is %q, %v after Inspect", left, err)
 	}
-	if got, err := llm.Inspect(newRequest(t, "/openai/deployments/x/chat/completions", "\xef\xbb\xbf"+body)); err != nil || got != want {
+	if got, err := llm.Inspect(newRequest(t, "/openai/deployments/x/chat/completions", "\xef\xbb\xbf"+body)); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("Inspect() after a byte order mark = %+v, %v, want %+v", got, err, want)
 	}
-	if got, err := llm.Inspect(newRequest(t, "/v1/models", body)); err != nil || got != (llm.Call{}) {
+	if got, err := llm.Inspect(newRequest(t, "/v1/models", body)); err != nil || !reflect.DeepEqual(got, llm.Call{}) {
 		t.Errorf("Inspect() of no call = %+v, %v", got, err)
 	}
 }

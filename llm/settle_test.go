@@ -59,8 +59,8 @@ func TestEstimates(t *testing.T) {
 		want             int64
 	}{
 		{"a bound of the answer", chatPath, `{"model":"m","messages":[{"content":"12345678"}],"max_tokens":500}`, 2 + 500},
-		{"the newer bound", chatPath, `{"max_completion_tokens":300,"model":"m","max_tokens":500}`, 300},
-		{"the newer bound, last", chatPath, `{"max_tokens":500,"model":"m","max_completion_tokens":300}`, 300},
+		{"the newer bound", chatPath, `{"max_completion_tokens":300,"model":"m","max_tokens":500}`, 500},
+		{"the newer bound, last", chatPath, `{"max_tokens":500,"model":"m","max_completion_tokens":300}`, 500},
 		{"several choices", chatPath, `{"model":"m","max_tokens":500,"n":3}`, 1500},
 		{"no bound", chatPath, `{"model":"m"}`, 1024},
 		{"a bound that is none", chatPath, `{"model":"m","max_tokens":-5}`, 1024},

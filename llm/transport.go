@@ -145,13 +145,11 @@ type exchange struct {
 	usage      edit // of the request, which asks for the usage
 	background bool // the answer may come before the response is made
 	entity     string
-	resource   string
-	lease      *zlimit.Lease
+	shares     []*share // that of the model that is asked first
 	host       string
 	path       string
 	sent       time.Time
 	first      atomic.Int64 // nanoseconds from sent to the first byte of the answer
-	taken      zlimit.Amounts
 	settling   atomic.Bool
 	settled    chan struct{} // closed when it is
 }
@@ -191,14 +189,14 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 	if t.config.includeUsage {
 		x.usage = q.askForUsage()
 	}
-	if x.resource, err = t.config.resource(q.call.Model); err != nil {
+	if err = x.divide(); err != nil {
 		return nil, err
 	}
 	if x.entity, err = t.entity(r); err != nil {
 		return nil, err
 	}
 	if t.config.check != nil {
-		if err := t.config.check(r, x.call); err != nil {
+		if err := x.check(func(c Call) error { return t.config.check(r, c) }); err != nil {
 			return nil, err
 		}
 	}
@@ -210,46 +208,6 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 	}
 	admitted = true
 	return x, nil
-}
-
-// acquire takes the estimate, cut to the capacity of the limits.
-func (x *exchange) acquire(ctx context.Context) (err error) {
-	if x.taken, err = x.amounts(Usage{Model: x.call.Model, Input: x.call.Input, Output: x.call.Output}); err != nil {
-		return err
-	}
-	for range 2 {
-		x.lease, err = x.transport.take(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken, Priority: x.transport.config.priority})
-		var exceeded *zlimit.ExceededError
-		if !errors.As(err, &exceeded) || exceeded.Possible() {
-			return err
-		}
-		for _, s := range exceeded.Statuses {
-			if asked, ok := x.taken[s.Limit.Name]; ok {
-				x.taken[s.Limit.Name] = min(asked, s.Now().Capacity-s.Kept)
-			}
-		}
-	}
-	return err
-}
-
-// take takes the amounts of a call, and waits for them where calls do.
-func (t *Transport) take(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
-	if t.config.maxWait == 0 {
-		return t.limiter.Acquire(ctx, r)
-	}
-	return t.limiter.Wait(ctx, r, zlimit.MaxWait(t.config.maxWait))
-}
-
-func (x *exchange) amounts(u Usage) (zlimit.Amounts, error) {
-	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
-	for _, c := range x.transport.config.charges {
-		n, err := c.of(x.call.Model, u)
-		if err != nil {
-			return nil, err
-		}
-		amounts[c.limit] = n
-	}
-	return amounts, nil
 }
 
 // send sends the call, whose answer will settle it.
@@ -295,7 +253,7 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	answered.Request = r
 	answered.Body = x.answer(ctx, response, cancel)
 	answered.Header = response.Header.Clone()
-	x.transport.config.describe(answered.Header, x.lease.Statuses())
+	x.transport.config.describe(answered.Header, x.own().lease.Statuses())
 	if x.filters(response) {
 		answered.ContentLength = -1
 		answered.Header.Del("Content-Length")
@@ -351,13 +309,13 @@ func (x *exchange) answer(ctx context.Context, response *http.Response, cancel c
 		if x.hold(ctx, response, meter) {
 			return
 		}
-		usage := meter.Usage()
+		usage, parts := meter.Usage(), meter.parts()
 		if response.StatusCode < 200 || response.StatusCode > 299 {
-			usage = Usage{Model: usage.Model}
+			usage, parts = Usage{Model: usage.Model}, nil
 		} else if x.background && !usage.Complete && meter.goesOn() {
-			usage = x.bound(usage.Model)
+			usage, parts = x.bound(usage.Model), nil
 		}
-		x.settle(ctx, outcome{status: response.StatusCode, response: meter.refusal(response), usage: usage, delay: meter.retryDelay()})
+		x.settle(ctx, outcome{status: response.StatusCode, response: meter.refusal(response), usage: usage, parts: parts, delay: meter.retryDelay()})
 	}
 	var body io.ReadCloser = meter
 	if x.filters(response) {
@@ -401,6 +359,7 @@ type outcome struct {
 	status   int            // 0 without a response
 	response *http.Response // that is learned from; nil when there is none
 	usage    Usage
+	parts    []part         // of it, what other models took
 	delay    time.Duration // that the body of the response asks for
 }
 
@@ -414,40 +373,18 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	defer close(x.settled)
 	ctx = context.WithoutCancel(ctx)
 	c := &x.transport.config
-	report := Report{Call: x.call, Entity: x.entity, Resource: x.resource, Unknown: x.request, Host: x.host, Usage: o.usage}
+	report := Report{Call: x.call, Entity: x.entity, Resource: x.own().resource, Unknown: x.request, Host: x.host, Usage: o.usage}
 	report.Duration, report.FirstByte = time.Since(x.sent), time.Duration(x.first.Load())
 	report.Charged, report.Err = x.correct(ctx, o)
 	if report.Err != nil {
-		x.transport.unsettled.Error(ctx, c.logger, "llm: a call could not be settled", report.Err, "entity", x.entity, "resource", x.resource)
+		x.transport.unsettled.Error(ctx, c.logger, "llm: a call could not be settled", report.Err, "entity", x.entity, "resource", x.own().resource)
 	}
 	report.Status = o.status
 	x.learnLength(o.usage)
 	c.observe(ctx, report)
 	if o.response != nil {
-		x.transport.learn(ctx, x.resource, o.response, o.delay)
+		x.transport.learn(ctx, x.own().resource, o.response, o.delay)
 	}
-}
-
-// correct settles the lease, and returns the charge. What may have been written counts as written.
-func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amounts, err error) {
-	if o.unsent {
-		charged, err = zlimit.Amounts{}, x.lease.Rollback(ctx)
-	} else {
-		var unpriced error
-		if charged, unpriced = x.amounts(o.usage); unpriced != nil {
-			return x.taken, errors.Join(unpriced, x.lease.Commit(ctx))
-		}
-		correction := make(zlimit.Amounts, len(charged))
-		for limit, n := range charged {
-			correction[limit] = n - x.taken[limit]
-		}
-		err = errors.Join(x.lease.Adjust(correction), x.lease.Commit(ctx))
-	}
-	var unavailable *zlimit.UnavailableError
-	if err != nil && (!errors.As(err, &unavailable) || !unavailable.Unknown) {
-		charged = x.taken
-	}
-	return charged, err
 }
 
 // An answer is a body that settles its call.

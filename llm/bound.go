@@ -1,0 +1,284 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A meaning is what a member of a request says by its name. Requests have bounds and models in many places and under
+// many names, and servers read some that no other knows. So they are found by rules.
+type meaning uint8
+
+const (
+	meansText meaning = iota // nothing that matters but its length
+	meansBound
+	meansChoices
+	meansModel
+)
+
+// free are members whose content is the application's own: arguments and results of tools, schemas, notes. Nothing there
+// is a setting.
+var free = set("input", "inputs", "arguments", "args", "response", "result", "results", "output", "outputs", "properties", "default", "examples", "example", "enum", "const", "metadata",
+	"labels", "json", "data", "values", "variables", "documents", "logit_bias", "additionalproperties", "patternproperties", "$defs", "definitions")
+
+// meaningOf returns what a member means; name is the last one of the path. Case, lines and dashes do not matter in names, since some
+// servers do without them.
+func meaningOf(path, name []byte) meaning {
+	if len(name) == 0 || len(name) > 64 {
+		return meansText
+	}
+	found := meansText
+	switch name[0] | 0x20 { // of the names below
+	case 'm', 'n', 'b', 'c':
+		found = countMeaning(fold(name))
+	}
+	if found == meansText && mayBeModel(name) && isModelName(fold(name)) {
+		found = meansModel
+	}
+	most := [...]int{meansBound: 2, meansChoices: 1, meansModel: len(path)}
+	if found == meansText || bytes.Count(path, []byte{'.'}) > most[found] || isFree(path, name) {
+		return meansText
+	}
+	return found
+}
+
+// fold returns a name in lower case, without lines and dashes.
+func fold(name []byte) string {
+	var folded [64]byte
+	n := 0
+	for _, b := range name {
+		switch {
+		case b == '_' || b == '-':
+		case b >= 'A' && b <= 'Z':
+			folded[n] = b | 0x20
+			n++
+		default:
+			folded[n] = b
+			n++
+		}
+	}
+	return string(folded[:n])
+}
+
+// countMeaning returns what a folded name of a number means.
+func countMeaning(name string) meaning {
+	switch name {
+	case "maxlength", "maxgenlen", "numpredict", "npredict", "budgettokens", "maxtokencount", "maxtokenstosample", "maxoutputlength", "maxanswertokens":
+		return meansBound
+	case "n", "bestof", "candidatecount", "numreturnsequences", "numgenerations", "numresults", "numcompletions", "numchoices":
+		return meansChoices
+	}
+	if !strings.HasPrefix(name, "max") || !strings.HasSuffix(name, "tokens") {
+		return meansText
+	}
+	for _, other := range []string{"input", "prompt", "context", "content", "search", "history"} {
+		if strings.Contains(name, other) {
+			return meansText
+		}
+	}
+	return meansBound
+}
+
+// mayBeModel reports, at little cost, whether a name may be that of a model.
+func mayBeModel(name []byte) bool {
+	switch name[len(name)-1] | 0x20 {
+	case 'l', 's', 'd', 'e', 'k':
+		return len(name) >= len("model")
+	default:
+		return false
+	}
+}
+
+// isModelName reports whether a folded name is one of models.
+func isModelName(name string) bool {
+	for _, end := range []string{"model", "models", "modelid", "modelids", "modelname", "modelnames", "fallbacks"} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// isFree reports whether a path is within what is the application's own.
+func isFree(path, name []byte) bool {
+	for rest := path[:len(path)-len(name)]; len(rest) > 0; {
+		segment, after, _ := bytes.Cut(rest, []byte{'.'})
+		if free[string(segment)] {
+			return true
+		}
+		rest = after
+	}
+	return false
+}
+
+// boundRule is what a bound has to be.
+const boundRule = "must be a number of tokens, to tell how long the answer may be"
+
+// mean takes a scalar with a meaning.
+func (q *question) mean(path, raw []byte) {
+	switch q.means {
+	case meansBound:
+		q.bound(path, raw)
+	case meansChoices:
+		if n, ok := boundOf(raw); !ok {
+			q.refuse(path, raw, "must be a number of choices")
+		} else if n > q.choices {
+			q.choices = n
+		}
+	case meansModel:
+		q.alsoModel(path, raw)
+	case meansText:
+	}
+}
+
+// bounds are the names by which each API has the most tokens of an answer. A format of an application's own has them all.
+var bounds = map[API][]string{
+	APIOpenAIChat:         {"max_completion_tokens", "max_tokens"},
+	APIOpenAICompletions:  {"max_tokens"},
+	APIOpenAIResponses:    {"max_output_tokens"},
+	APIAnthropicMessages:  {"max_tokens"},
+	APIGeminiContent:      {"generationConfig.maxOutputTokens", "generation_config.max_output_tokens"},
+	APIGeminiInteractions: {"generation_config.max_output_tokens"},
+	APIOllamaChat:         {"options.num_predict"},
+	APIBedrockConverse:    {"inferenceConfig.maxTokens"},
+	"": { // of the makers of models on Bedrock and Vertex AI
+		"max_tokens_to_sample", "max_gen_len", "maxTokens", "textGenerationConfig.maxTokenCount", "inferenceConfig.max_new_tokens", "inferenceConfig.maxNewTokens",
+		"parameters.max_new_tokens", "parameters.maxOutputTokens",
+	},
+}
+
+// isBound reports whether a path is a bound of the call's API, which every server of it obeys.
+func (q *question) isBound(path []byte) bool {
+	own, known := bounds[q.call.API]
+	for api, names := range bounds {
+		if !known || api == q.call.API {
+			if own = names; slices.Contains(own, string(path)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// bound notes the most tokens of a choice. The greatest of all bounds counts, whichever of them a server obeys. One that is
+// not of the API does not make the estimate less than that of a request without a bound.
+func (q *question) bound(path, raw []byte) {
+	switch n, ok := boundOf(raw); {
+	case !ok:
+		q.refuse(path, raw, boundRule)
+	case n == unsaidBound:
+	case n < 0:
+		q.unbounded = true
+	default:
+		q.most = max(q.most, n)
+		q.bounded = q.bounded || q.isBound(path)
+	}
+}
+
+func (q *question) refuse(path, raw []byte, rule string) {
+	if q.invalid == nil {
+		q.invalid = invalid(string(path), string(raw), rule)
+	}
+}
+
+// unsaidBound is a bound that is null or empty.
+const unsaidBound = math.MinInt64
+
+// numbers are those that a server may read out of a scalar.
+var numbers = regexp.MustCompile(`^[+-]?[0-9][0-9_]*(\.[0-9_]*)?([eE][+-]?[0-9]+)?$`)
+
+// boundOf returns the number that a server may read in a scalar, rounded up.
+func boundOf(raw []byte) (n int64, ok bool) {
+	text := string(raw)
+	if len(raw) >= scanScalar || len(raw) > 1 && raw[0] == '"' && json.Unmarshal(raw, &text) != nil {
+		return 0, false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return min(n, maxAmount), true
+	}
+	if text = strings.TrimSpace(text); text == "" || text == "null" {
+		return unsaidBound, true
+	}
+	if !numbers.MatchString(text) {
+		return 0, false
+	}
+	x, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+	if err != nil && !math.IsInf(x, 0) {
+		return 0, false
+	}
+	return int64(math.Ceil(min(max(x, -1), maxAmount))), true
+}
+
+// modelsMost is the most models that a request may name.
+const modelsMost = 16
+
+// alsoModel notes a model besides that of the call. A value other than a string names none.
+func (q *question) alsoModel(path, raw []byte) {
+	var name string
+	switch {
+	case len(raw) == scanScalar:
+		q.refuse(path, raw, fmt.Sprintf("must be the name of a model, of less than %d bytes", scanScalar))
+		return
+	case q.fixed && string(path) == "model":
+		return
+	case json.Unmarshal(raw, &name) != nil || name == "":
+		return
+	}
+	if at := strings.LastIndex("/"+name, "/models/"); at >= 0 { // of Google's names
+		name = name[at+len("models/"):]
+	}
+	switch {
+	case slices.Contains(q.models, name):
+	case len(q.models) == modelsMost:
+		q.refuse(path, raw, fmt.Sprintf("must be one of at most %d models that a request names", modelsMost))
+	default:
+		q.models = append(q.models, name)
+	}
+}
+
+// named returns all models that the request names, and sets that of the call; other is the model of a request that
+// names none.
+func (q *question) named(other string) []string {
+	if q.call.Model == "" {
+		if q.call.Model = other; other == "" && len(q.models) > 0 {
+			q.call.Model = q.models[0]
+		}
+	}
+	if q.call.Model == "" {
+		return nil
+	}
+	all := []string{q.call.Model}
+	for _, name := range append(strings.Split(q.call.Model, ","), q.models...) { // some gateways ask a list of models
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// prompt counts a prompt of a completion. Each of several in a list is answered. Lists of tokens count as lists.
+func (q *question) prompt() {
+	if open := q.scanner.open; len(open) == 2 && open[1] == '[' {
+		q.prompts++
+	}
+}
+
+// estimateOutput sets the most tokens that the answer may take; output is the most without a bound.
+func (q *question) estimateOutput(output int64) {
+	if output = max(output, q.most); q.bounded && !q.unbounded {
+		output = q.most
+	}
+	q.call.Output = times(times(output, q.choices), max(1, q.prompts))
+}
+
+// standsIn reports whether a string is in a list below a member of fallbacks, which is named by the model that they are for.
+func (q *question) standsIn(path, name []byte) bool {
+	above, open := path[:len(path)-len(name)], q.scanner.open
+	return bytes.HasSuffix(above, []byte("fallbacks.")) && open[len(open)-1] == '[' && !bytes.HasPrefix(name, []byte("stop")) && !isFree(path, name)
+}

@@ -1,0 +1,231 @@
+package llm_test
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// TestBoundsUnderAnyName has requests with several bounds, and bounds written as lenient servers read them. The greatest one is
+// estimated, and one that is not of the API makes no estimate smaller.
+func TestBoundsUnderAnyName(t *testing.T) {
+	const gemini, converse = "/v1beta/models/m:generateContent", "/model/m/converse"
+	for _, test := range []struct {
+		path, body string
+		want       int64
+	}{
+		{chatPath, `"max_tokens":1,"max_completion_tokens":30000`, 30_000},
+		{chatPath, `"max_completion_tokens":1,"max_tokens":30000`, 30_000},
+		{chatPath, `"max_tokens":30000,"max_tokens":1`, 30_000},
+		{chatPath, `"max_tokens":1,"max_tokens":30000`, 30_000},
+		{chatPath, `"max_tokens":3e4`, 30_000},
+		{chatPath, `"max_tokens":3.0E+4`, 30_000},
+		{chatPath, `"max_tokens":30000.0`, 30_000},
+		{chatPath, `"max_tokens":29999.5`, 30_000},
+		{chatPath, `"max_tokens":"30000"`, 30_000},
+		{chatPath, `"max_tokens":" 30_000 "`, 30_000},
+		{chatPath, `"max_tokens":"3e4"`, 30_000},
+		{chatPath, `"max_tokens":"\u0033e4"`, 30_000},
+		{chatPath, `"max_tokens":"+30000"`, 30_000},
+		{chatPath, `"max_tokens":[30000]`, 30_000},
+		{chatPath, `"max_tokens":10,"Max_Tokens":30000`, 30_000},
+		{chatPath, `"max_tokens":10,"max-new-tokens":30000`, 30_000},
+		{chatPath, `"max_tokens":10,"options":{"num_predict":30000}`, 30_000},
+		{chatPath, `"max_tokens":10,"extra_body":{"maxTokens":30000}`, 30_000},
+		{chatPath, `"max_tokens":10,"options":{"num_predict":-1}`, 1024},
+		{chatPath, `"max_tokens":10,"max_completion_tokens":null`, 10},
+		{chatPath, `"max_tokens":10,"max_tokens":null`, 10},
+		{chatPath, `"max_output_tokens":1`, 1024},
+		{chatPath, `"options":{"num_predict":1}`, 1024},
+		{chatPath, `"MAX_TOKENS":1`, 1024},
+		{chatPath, `"max_tokens":10,"tools":[{"function":{"parameters":{"properties":{"max_tokens":{"default":30000}}}}}]`, 10},
+		{chatPath, `"max_tokens":10,"metadata":{"max_tokens":"many"}`, 10},
+		{chatPath, `"max_tokens":10,"n":1,"n":"3","N":2.0`, 30},
+		{chatPath, `"max_tokens":1e999`, 1_000_000},
+		{"/v1/completions", `"max_tokens":10,"best_of":20,"n":2`, 200},
+		{"/v1/completions", `"max_tokens":10,"prompt":["a","b","c"],"n":2`, 61},
+		{"/v1/completions", `"max_tokens":10,"prompt":[[1,2],[3]]`, 20},
+		{"/v1/completions", `"max_tokens":10,"prompt":"abcd"`, 11},
+		{"/v1/messages", `"max_tokens":10,"thinking":{"budget_tokens":30000}`, 30_000},
+		{"/v1/messages", `"max_tokens":10,"fallbacks":[{"model":"m","max_tokens":30000}]`, 30_000},
+		{"/v1/messages", `"max_tokens":10,"system":"12345678","context_management":{"edits":[{"type":"compact_20260112"}]}`, 14},
+		{gemini, `"generationConfig":{"maxOutputTokens":10},"generation_config":{"max_output_tokens":"3e4"}`, 30_000},
+		{gemini, `"generationConfig":{"maxOutputTokens":10,"candidateCount":2},"generation_config":{"candidate_count":3}`, 30},
+		{converse, `"inferenceConfig":{"maxTokens":10},"additionalModelRequestFields":{"max_tokens":30000}`, 30_000},
+		{"/model/m/invoke", `"max_gen_len":10`, 10},
+		{"/model/m/invoke", `"textGenerationConfig":{"maxTokenCount":10}`, 10},
+	} {
+		call, err := llm.Inspect(newRequest(t, test.path, `{"model":"m",`+test.body+`}`))
+		if got := min(call.Input+call.Output, 1_000_000); err != nil || got < test.want || got > test.want+8 { // a few tokens of text
+			t.Errorf("%s %s: Inspect() = %d tokens, %v, want %d", test.path, test.body, got, err, test.want)
+		}
+	}
+}
+
+// TestBoundsThatCannotBeRead has bounds that some server may read. The request is refused, and nothing is sent.
+func TestBoundsThatCannotBeRead(t *testing.T) {
+	for _, body := range []string{
+		`"max_tokens":"0x7530"`, `"max_tokens":true`, `"max_tokens":"many"`, `"max_tokens":{"value":30000}`, `"max_tokens":"Infinity"`, `"max_tokens":"1 000"`, `"n":"x"`,
+		`"max_tokens":` + strings.Repeat("0", 300) + `30000`, `"max_tokens":30000.` + strings.Repeat("0", 300), `"max_tokens":"` + strings.Repeat(" ", 300) + `30000"`,
+	} {
+		var invalid *zlimit.ValidationError
+		if call, err := llm.Inspect(newRequest(t, chatPath, `{"model":"m",`+body+`}`)); !errors.As(err, &invalid) || invalid.Field != "max_tokens" && invalid.Field != "n" {
+			t.Errorf("%.40s: Inspect() = %+v, %v, want it refused", body, call, err)
+		}
+	}
+}
+
+// TestBoundsHold sends fifty requests at once whose estimate fits into the limit three times, however the bound is written.
+func TestBoundsHold(t *testing.T) {
+	for _, body := range []string{
+		`{"model":"m","max_tokens":30000}`, `{"model":"m","max_completion_tokens":1,"max_tokens":30000}`, `{"model":"m","max_tokens":3e4}`, `{"model":"m","max_tokens":"30000"}`,
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("tpm", 100_000))
+		var all sync.WaitGroup
+		answer, served := make(chan struct{}), make(chan bool)
+		transport, _ := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			served <- true
+			<-answer
+			return respond(200, http.Header{}, io.NopCloser(strings.NewReader(`{"usage":{"prompt_tokens":5,"completion_tokens":30000}}`)))(r)
+		}), llm.WithLimit("tpm", llm.PerToken))
+		for range 50 {
+			all.Go(func() {
+				response, err := transport.RoundTrip(newRequest(t, chatPath, body))
+				if err != nil {
+					served <- false
+					return
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			})
+		}
+		count := 0
+		for range 50 {
+			if <-served {
+				count++
+			}
+		}
+		close(answer)
+		if all.Wait(); count != 3 {
+			t.Errorf("%s: %d of 50 are served at once, want 3", body, count)
+		}
+	}
+}
+
+// TestAllModelsOfARequest finds the models that requests name besides the first one.
+func TestAllModelsOfARequest(t *testing.T) {
+	for _, test := range []struct {
+		path, body string
+		want       []string
+	}{
+		{"/v1/messages", `{"model":"small","tools":[{"type":"advisor_20260301","model":"big"}]}`, []string{"small", "big"}},
+		{"/v1/messages", `{"tools":[{"type":"advisor_20260301","model":"big"}],"model":"small"}`, []string{"small", "big"}},
+		{"/v1/messages", `{"model":"small","fallbacks":[{"model":"big"},{"model":"small"}]}`, []string{"small", "big"}},
+		{"/v1/messages", `{"model":"small","tools":[{"Model":"big"}]}`, []string{"small", "big"}},
+		{"/v1/messages", `{"model":"small","tools":[{"mod\u0065l":"b\u0069g"}]}`, []string{"small", "big"}},
+		{"/v1/messages", `{"model":"small","advice":{"judge_model":"big"}}`, []string{"small", "big"}},
+		{"/v1/messages", `{"model":"small","messages":[{"tools":[{"model":"big"}]}]}`, []string{"small", "big"}},
+		{"/v1/responses", `{"model":"small","tools":[{"type":"image_generation","model":"picture"}]}`, []string{"small", "picture"}},
+		{chatPath, `{"model":"small","models":["big","other"]}`, []string{"small", "big", "other"}},
+		{chatPath, `{"models":["big","other"]}`, []string{"big", "other"}},
+		{chatPath, `{"model":"small","plugins":[{"id":"x","modelId":"big"}]}`, []string{"small", "big"}},
+		{chatPath, `{"model":"small","fallbacks":["big"]}`, []string{"small", "big"}},
+		{chatPath, `{"model":"small","fallbacks":[{"small":["big"]}]}`, []string{"small", "big"}},
+		{chatPath, `{"model":"small","extra_body":{"fallback_models":["big"]}}`, []string{"small", "big"}},
+		{chatPath, `{"model":"small,big"}`, []string{"small,big", "small", "big"}},
+		{chatPath, `{"model":"small","tools":[{"function":{"parameters":{"properties":{"model":{"type":"string","default":"x"}}}}}]}`, []string{"small"}},
+		{chatPath, `{"model":"small","messages":[{"content":[{"type":"tool_use","input":{"model":"T"}}]}],"metadata":{"model":"x"}}`, []string{"small"}},
+		{"/openai/deployments/mine/chat/completions", `{"model":"other","models":["big"]}`, []string{"mine", "big"}},
+		{"/v1beta/models/small:batchEmbedContents", `{"requests":[{"model":"models/small"},{"model":"models/big"}]}`, []string{"small", "big"}},
+		{"/model/small/converse", `{"additionalModelRequestFields":{"tools":[{"model":"big"}]}}`, []string{"small", "big"}},
+	} {
+		call, err := llm.Inspect(newRequest(t, test.path, test.body))
+		if err != nil || !reflect.DeepEqual(call.Models, test.want) || call.Model != test.want[0] {
+			t.Errorf("%s: Inspect() = %+v, %v, want the models %q", test.body, call, err, test.want)
+		}
+	}
+	for _, body := range []string{
+		`{"model":"small","tools":[{"model":"` + strings.Repeat("x", 300) + `"}]}`,
+		`{"model":"small","models":[` + strings.TrimSuffix(strings.Repeat(`"a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q",`, 1), ",") + `]}`,
+	} {
+		var invalid *zlimit.ValidationError
+		if call, err := llm.Inspect(newRequest(t, chatPath, body)); !errors.As(err, &invalid) {
+			t.Errorf("%.60s: Inspect() = %+v, %v, want it refused", body, call, err)
+		}
+	}
+}
+
+// TestSecondModels asks for models beside the first one: each is checked, has a rule, and what it takes is of its own limit.
+func TestSecondModels(t *testing.T) {
+	forbidden := errors.New("not for big models")
+	limit := []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000)}
+	for _, test := range []struct {
+		name, body, answer string
+		opts               []llm.Option
+		err                error
+		small, big         map[string]int64 // what is left
+	}{
+		{
+			"a check", `{"model":"small","max_tokens":50,"tools":[{"model":"big"}]}`, "",
+			[]llm.Option{llm.WithCheck(func(_ *http.Request, c llm.Call) error {
+				if c.Model == "big" {
+					return forbidden
+				}
+				return nil
+			})},
+			forbidden, nil, nil,
+		},
+		{
+			"a rule", `{"model":"small","max_tokens":50,"fallbacks":[{"model":"unheard"}]}`, "",
+			[]llm.Option{llm.WithModels(llm.Rule{Pattern: "small"}, llm.Rule{Pattern: "big"})}, &zlimit.ValidationError{}, nil, nil,
+		},
+		{
+			"a model that stands in", `{"model":"small","max_tokens":50,"fallbacks":[{"model":"big"}]}`,
+			`{"model":"big-20260101","stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":7}}`, nil, nil,
+			map[string]int64{"rpm": 10, "tpm": 100_000}, map[string]int64{"rpm": 9, "tpm": 100_000 - 107},
+		},
+		{
+			"one that need not", `{"model":"small","max_tokens":50,"fallbacks":[{"model":"big"}]}`,
+			`{"model":"small","stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":7}}`, nil, nil,
+			map[string]int64{"rpm": 9, "tpm": 100_000 - 107}, map[string]int64{"rpm": 10, "tpm": 100_000},
+		},
+		{
+			"an advisor", `{"model":"small","max_tokens":50,"tools":[{"model":"big"}]}`,
+			`{"model":"small","stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":7,"iterations":[{"type":"message","input_tokens":100,"output_tokens":7},` +
+				`{"type":"advisor_message","model":"big","input_tokens":9000,"output_tokens":1200},{"type":"compaction","input_tokens":500,"output_tokens":20}]}}`, nil, nil,
+			map[string]int64{"rpm": 9, "tpm": 100_000 - 627}, map[string]int64{"rpm": 10, "tpm": 100_000 - 10_200},
+		},
+	} {
+		limiter, _ := zlimittest.New(t, limit...)
+		transport, reports := newTransport(t, limiter, respond(200, http.Header{}, io.NopCloser(strings.NewReader(test.answer))), test.opts...)
+		response, err := transport.RoundTrip(newRequest(t, "/v1/messages", test.body))
+		if test.err != nil {
+			var invalid *zlimit.ValidationError
+			if !errors.Is(err, test.err) && !(errors.As(test.err, &invalid) && errors.As(err, &invalid)) || limiter.Stats().Admitted != 0 {
+				t.Errorf("%s: RoundTrip() = %v, want %v", test.name, err, test.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if small, big := left(t, limiter, "small"), left(t, limiter, "big"); !maps.Equal(small, test.small) || !maps.Equal(big, test.big) {
+			t.Errorf("%s: left are %v of small and %v of big, want %v and %v", test.name, small, big, test.small, test.big)
+		}
+		if got := reports.one(t); got.Charged["rpm"] != 1 || got.Charged["tpm"] != 200_000-test.small["tpm"]-test.big["tpm"] || got.Err != nil {
+			t.Errorf("%s: Report = %+v", test.name, got)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package llm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A share is what a call holds of one resource. A call of one model has one. One that names models of several resources
+// has one for each, since the answer tells which of them were used.
+type share struct {
+	model    string // the first one of the resource that the request names
+	resource string
+	lease    *zlimit.Lease
+	taken    zlimit.Amounts
+}
+
+// divide finds the resource of each model that the request names.
+func (x *exchange) divide() error {
+	if x.call.Model == "" {
+		_, err := x.transport.config.resource("")
+		return err
+	}
+	for _, model := range x.call.Models {
+		resource, err := x.transport.config.resource(model)
+		if err != nil {
+			return err
+		}
+		if x.shareOf(resource) == nil {
+			x.shares = append(x.shares, &share{model: model, resource: resource})
+		}
+	}
+	return nil
+}
+
+func (x *exchange) shareOf(resource string) *share {
+	for _, s := range x.shares {
+		if s.resource == resource {
+			return s
+		}
+	}
+	return nil
+}
+
+// own is the share of the model that is asked.
+func (x *exchange) own() *share { return x.shares[0] }
+
+// answering returns the share of the model that an answer names.
+func (x *exchange) answering(model string) *share {
+	if len(x.shares) == 1 {
+		return x.own()
+	}
+	if resource, err := x.transport.config.resource(model); err == nil {
+		if s := x.shareOf(resource); s != nil {
+			return s
+		}
+	}
+	if asked := x.asked(model); asked != "" {
+		if resource, err := x.transport.config.resource(asked); err == nil {
+			return x.shareOf(resource)
+		}
+	}
+	return x.own()
+}
+
+// asked returns the model of the request that an answer means by a name: the one that begins it, since answers have dates
+// behind the names; "" where none does.
+func (x *exchange) asked(model string) string {
+	found := ""
+	for _, named := range x.call.Models {
+		if len(named) > len(found) && strings.HasPrefix(model, named) {
+			found = named
+		}
+	}
+	return found
+}
+
+// check asks whether each model of the call may be asked.
+func (x *exchange) check(check func(Call) error) error {
+	for _, model := range x.call.Models {
+		c := x.call
+		c.Model = model
+		if err := check(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dearest returns the most that any model of the call may take.
+func (x *exchange) dearest() (most zlimit.Amounts, err error) {
+	for _, model := range x.call.Models {
+		amounts, err := x.amounts(model, Usage{Model: model, Input: x.call.Input, Output: x.call.Output})
+		if err != nil {
+			return nil, err
+		}
+		most = greater(most, amounts)
+	}
+	return most, nil
+}
+
+// acquire takes the estimate, cut to the capacity of the limits.
+func (x *exchange) acquire(ctx context.Context) error {
+	most, err := x.dearest()
+	if err != nil {
+		return err
+	}
+	for _, s := range x.shares {
+		s.taken = make(zlimit.Amounts, len(most))
+		for limit, n := range most {
+			s.taken[limit] = n
+		}
+	}
+	for range 2 {
+		err = x.take(ctx)
+		var exceeded *zlimit.ExceededError
+		if !errors.As(err, &exceeded) || exceeded.Possible() {
+			return err
+		}
+		for _, status := range exceeded.Statuses {
+			for _, s := range x.shares {
+				asked, ok := s.taken[status.Limit.Name]
+				if ok && (len(x.shares) == 1 || status.Resource == s.resource) {
+					s.taken[status.Limit.Name] = min(asked, status.Now().Capacity-status.Kept)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// take takes the amounts of a call, and waits for them where calls do. Those of several resources are taken together, or none.
+func (x *exchange) take(ctx context.Context) (err error) {
+	t := x.transport
+	requests := make([]zlimit.Request, len(x.shares))
+	for i, s := range x.shares {
+		requests[i] = zlimit.Request{Entity: x.entity, Resource: s.resource, Consume: s.taken, Priority: t.config.priority}
+	}
+	switch own := x.own(); {
+	case len(requests) > 1:
+		leases, err := t.limiter.AcquireAll(ctx, requests)
+		for i, s := range x.shares {
+			if err == nil {
+				s.lease = leases.Of(i)
+			}
+		}
+		return err
+	case t.config.maxWait == 0:
+		own.lease, err = t.limiter.Acquire(ctx, requests[0])
+	default:
+		own.lease, err = t.limiter.Wait(ctx, requests[0], zlimit.MaxWait(t.config.maxWait))
+	}
+	return err
+}
+
+// amounts returns what a usage takes of each limit, asked as a call of a model.
+func (x *exchange) amounts(asked string, u Usage) (zlimit.Amounts, error) {
+	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
+	for _, c := range x.transport.config.charges {
+		n, err := c.of(asked, u)
+		if err != nil {
+			return nil, err
+		}
+		amounts[c.limit] = n
+	}
+	return amounts, nil
+}
+
+// charges returns what each share takes for the usage of a call; nil for a share that the answer does not use.
+func (x *exchange) charges(u Usage, parts []part) ([]zlimit.Amounts, error) {
+	charges, own := make([]zlimit.Amounts, len(x.shares)), u
+	for _, p := range parts {
+		of := p.usage(&u)
+		amounts, err := x.price(of)
+		if err != nil {
+			return nil, err
+		}
+		own = own.without(of)
+		of.Input, of.CacheRead, of.CacheWrite, of.CacheWriteHour, of.Output, of.Reasoning, of.Searches = 0, 0, 0, 0, 0, 0, 0
+		call, err := x.price(of) // what a call takes by itself, such as a request
+		if err != nil {
+			return nil, err
+		}
+		for limit := range amounts {
+			amounts[limit] = max(0, amounts[limit]-call[limit])
+		}
+		x.charge(charges, p.model, amounts)
+	}
+	amounts, err := x.price(own)
+	if err != nil {
+		return nil, err
+	}
+	x.charge(charges, u.Model, amounts)
+	return charges, nil
+}
+
+// charge adds amounts to those of the share of a model.
+func (x *exchange) charge(charges []zlimit.Amounts, model string, amounts zlimit.Amounts) {
+	at := slices.Index(x.shares, x.answering(model))
+	for limit, n := range charges[at] {
+		amounts[limit] = plus(amounts[limit], n)
+	}
+	charges[at] = amounts
+}
+
+// price returns what a usage takes of each limit. Where the request names several models, and the answer another one, the dearest
+// of them counts.
+func (x *exchange) price(u Usage) (zlimit.Amounts, error) {
+	if asked := x.asked(u.Model); asked != "" || len(x.call.Models) < 2 {
+		return x.amounts(cmp.Or(asked, x.call.Model), u)
+	}
+	var most zlimit.Amounts
+	for _, model := range x.call.Models {
+		amounts, err := x.amounts(model, u)
+		if err != nil {
+			return nil, err
+		}
+		most = greater(most, amounts)
+	}
+	return most, nil
+}
+
+// greater returns the greater amount of each limit. It may change the first amounts.
+func greater(a, b zlimit.Amounts) zlimit.Amounts {
+	if a == nil {
+		return b
+	}
+	for limit, n := range b {
+		a[limit] = max(a[limit], n)
+	}
+	return a
+}
+
+// settle writes the charge of a share, and returns it. What may have been written counts as written.
+func (s *share) settle(ctx context.Context, charge zlimit.Amounts) (charged zlimit.Amounts, err error) {
+	if charge == nil {
+		charge, err = zlimit.Amounts{}, s.lease.Rollback(ctx)
+	} else {
+		correction := make(zlimit.Amounts, len(charge))
+		for limit, n := range charge {
+			correction[limit] = n - s.taken[limit]
+		}
+		err = errors.Join(s.lease.Adjust(correction), s.lease.Commit(ctx))
+	}
+	var unavailable *zlimit.UnavailableError
+	if err != nil && (!errors.As(err, &unavailable) || !unavailable.Unknown) {
+		charge = s.taken
+	}
+	return charge, err
+}
+
+// correct settles the leases, and returns the charge.
+func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amounts, err error) {
+	charges := make([]zlimit.Amounts, len(x.shares))
+	if !o.unsent {
+		var unpriced error
+		if charges, unpriced = x.charges(o.usage, o.parts); unpriced != nil {
+			err, charges = unpriced, make([]zlimit.Amounts, len(x.shares))
+			for i, s := range x.shares {
+				charges[i] = s.taken
+			}
+		}
+	}
+	for i, s := range x.shares {
+		one, failed := s.settle(ctx, charges[i])
+		err = errors.Join(err, failed)
+		if charged == nil {
+			charged = one
+			continue
+		}
+		for limit, n := range one {
+			charged[limit] = plus(charged[limit], n)
+		}
+	}
+	return charged, err
+}
+
+// usage returns the part of a call that another model took.
+func (p *part) usage(of *Usage) Usage {
+	n := &p.counts
+	return Usage{
+		Model: p.model, Service: of.Service, Speed: of.Speed, Region: of.Region,
+		Input: n[CountInput], CacheRead: n[CountCacheRead], CacheWrite: n[CountCacheWrite], CacheWriteHour: min(n[CountCacheWriteHour], n[CountCacheWrite]),
+		Output: n[CountOutput], Reasoning: min(n[CountReasoning], n[CountOutput]), Searches: n[CountSearches],
+	}
+}
+
+// without returns a usage less a part of it.
+func (u Usage) without(part Usage) Usage {
+	for _, class := range [...]struct {
+		of   *int64
+		less int64
+	}{
+		{&u.Input, part.Input}, {&u.CacheRead, part.CacheRead}, {&u.CacheWrite, part.CacheWrite}, {&u.CacheWriteHour, part.CacheWriteHour},
+		{&u.Output, part.Output}, {&u.Reasoning, part.Reasoning}, {&u.Searches, part.Searches},
+	} {
+		*class.of = max(0, *class.of-class.less)
+	}
+	return u
+}
