@@ -78,9 +78,11 @@ func newGateway(limiter *zlimit.RateLimiter, ring *keyring, to []provider, meter
 		for _, path := range p.polls {
 			mux.Handle("GET /"+p.name+path, proxy)
 		}
-		mux.Handle("GET /"+p.name+p.catalog, g.authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			writeJSON(w, http.StatusOK, p.listing(keyOf(r)))
-		})))
+		for _, path := range p.catalogs {
+			mux.Handle("GET /"+p.name+path, g.authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				writeJSON(w, http.StatusOK, p.listing(keyOf(r)))
+			})))
+		}
 	}
 	g.Handler = mux
 	return g, nil
@@ -120,24 +122,24 @@ func keyOf(r *http.Request) virtualKey {
 // teamOf is the [httplimit.Key] of calls.
 func teamOf(r *http.Request) (string, error) { return keyOf(r).Team, nil }
 
-// check refuses a model that the key of a call is not for.
+// check refuses a model that the key of a call is not for. It is asked about each model that the call names.
 func check(r *http.Request, c llm.Call) error {
 	if k := keyOf(r); !k.allows(c.Model) {
-		return &forbiddenError{c.Model}
+		return &forbiddenError{"the key is not for model " + c.Model}
 	}
 	return nil
 }
 
-// A forbiddenError is a model that a key is not for.
-type forbiddenError struct{ model string }
+// A forbiddenError is what a key may not do.
+type forbiddenError struct{ reason string }
 
-func (e *forbiddenError) Error() string { return "the key is not for model " + e.model }
+func (e *forbiddenError) Error() string { return e.reason }
 
 // errNoCall is a path that the gateway does not pass on.
 var errNoCall = errors.New("the gateway does not pass this on; its README lists the calls")
 
 // toProvider are the headers passed on from a tenant to a provider, and toTenant those passed back. No other header
-// passes: it may name an account, or ask for uncounted work.
+// passes: it may name an account, or ask for uncounted work. Of Anthropic-Beta the features pass that are listed with the provider.
 var (
 	toProvider = headers("Accept", "Accept-Encoding", "Content-Encoding", "Content-Length", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Idempotency-Key")
 	toTenant   = headers("Cache-Control", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Request-Id", "X-Request-Id", "Retry-After",
@@ -175,6 +177,9 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 			to.RawQuery = query.Encode()
 			r.Out.URL, r.Out.Host = &to, base.Host
 			keep(r.Out.Header, toProvider)
+			if p.betas == nil {
+				r.Out.Header.Del("Anthropic-Beta")
+			}
 			r.Out.Header.Set(p.header, p.key)
 		},
 		ModifyResponse: func(r *http.Response) error { keep(r.Header, toTenant); return nil },
@@ -185,6 +190,10 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.passes(r) {
 			g.refuse(w, r, errNoCall)
+			return
+		}
+		if beta := p.beta(r); beta != "" {
+			g.refuse(w, r, &forbiddenError{"the gateway does not pass the beta feature " + beta})
 			return
 		}
 		proxy.ServeHTTP(w, r)

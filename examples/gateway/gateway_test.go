@@ -470,6 +470,7 @@ func TestHeadersOfKeys(t *testing.T) {
 		"OpenAI":             {"/openai/v1/chat/completions", "Authorization: Bearer search-key", `{"model":"gpt-4o-mini","stream":true}`},
 		"Anthropic":          {"/anthropic/v1/messages?beta=true", "X-Api-Key: search-key", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":9}`},
 		"Gemini":             {"/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", "X-Goog-Api-Key: search-key", `{}`},
+		"Gemini, version 1":  {"/gemini/v1/models/gemini-2.5-flash:streamGenerateContent?alt=sse", "X-Goog-Api-Key: search-key", `{}`},
 		"Gemini, by a query": {"/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse&key=search-key", "Cookie: a=b", `{}`},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+test.path, strings.NewReader(test.body))
@@ -486,6 +487,46 @@ func TestHeadersOfKeys(t *testing.T) {
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d %s", name, response.StatusCode, body)
+		}
+	}
+}
+
+// TestOtherModelsAndFeatures asks for models beside the first one, and for features of Anthropic that are not listed, by a
+// key that is bound to small models.
+func TestOtherModelsAndFeatures(t *testing.T) {
+	w := newTestbed(t, "memory:")
+	const small = `{"model":"claude-haiku-4-5","max_tokens":9,"stream":true`
+	for _, test := range []struct {
+		name, beta, body string
+		status           int
+	}{
+		{"a small model", "", small + `}`, 200},
+		{"a listed feature", "interleaved-thinking-2025-05-14, compact-2026-01-12", small + `}`, 200},
+		{"a compaction", "compact-2026-01-12", small + `,"context_management":{"edits":[{"type":"compact_20260112"}]}}`, 200},
+		{"a feature that is not listed", "pdfs-2024-09-25,inline-tools-2026-09-15", small + `}`, 403},
+		{"a large model", "", `{"model":"claude-opus-4-5","max_tokens":9}`, 403},
+		{"a large advisor", "advisor-tool-2026-03-01", small + `,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-4-5"}]}`, 403},
+		{"a small advisor", "advisor-tool-2026-03-01", small + `,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-haiku-4-5"}]}`, 200},
+		{"a large model that stands in", "server-side-fallback-2026-07-01", small + `,"fallbacks":[{"model":"claude-opus-4-5"}]}`, 403},
+		{"a large model of a future member", "", small + `,"critic":{"judgeModel":"claude-opus-4-5"}}`, 403},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/anthropic/v1/messages?beta=true", strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Api-Key", "batch-key")
+		if test.beta != "" {
+			r.Header.Set("Anthropic-Beta", test.beta)
+		}
+		asked := len(w.paths)
+		response, err := w.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != test.status || (len(w.paths) > asked) != (test.status == 200) {
+			t.Errorf("%s: %d %s, and %d requests upstream, want %d", test.name, response.StatusCode, body, len(w.paths)-asked, test.status)
 		}
 	}
 }
@@ -546,6 +587,7 @@ func TestModels(t *testing.T) {
 		"/openai/v1/models":          `"id":"gpt-5-mini"`,
 		"/anthropic/v1/models":       `{"data":[{"id":"claude-haiku-4-5",`,
 		"/gemini/v1beta/models":      `"name":"models/gemini-2.5-flash"`,
+		"/gemini/v1/models":          `"name":"models/gemini-2.5-flash"`,
 		"/bedrock/foundation-models": `"modelId":"us.anthropic.claude-haiku-4-5-20251001-v1:0"`,
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, http.NoBody)

@@ -19,11 +19,14 @@ type provider struct {
 	calls []string
 	polls []string // as calls, of GET: responses that are made in the background
 	verbs []string
-	// catalog is the path that lists models, and offered the names in it. rules group the models that are limited
+	// catalogs are the paths that list models, and offered the names in it. rules group the models that are limited
 	// together; a model without a rule is refused.
-	catalog string
-	offered []string
-	rules   []llm.Rule
+	catalogs []string
+	offered  []string
+	rules    []llm.Rule
+	// betas are the features that a request may turn on by the header Anthropic-Beta. Others are refused: they may make a
+	// model work that is not counted.
+	betas []string
 }
 
 // providers are those that are known. Their keys come from the environment.
@@ -33,27 +36,33 @@ func providers(env func(string) string) []provider {
 			name: "openai", base: "https://api.openai.com", header: "Authorization", key: "Bearer " + env("OPENAI_API_KEY"),
 			calls: []string{"/v1/chat/completions", "/v1/responses", "/v1/responses/{call}/cancel", "/v1/embeddings"},
 			polls: []string{"/v1/responses/{call}"}, verbs: []string{""},
-			catalog: "/v1/models", offered: []string{"gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4.1", "gpt-4.1-mini", "o3", "o4-mini", "text-embedding-3-small"},
+			catalogs: []string{"/v1/models"}, offered: []string{"gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4.1", "gpt-4.1-mini", "o3", "o4-mini", "text-embedding-3-small"},
 			rules: append(
 				rules("openai-small", "gpt-*-mini*", "gpt-*-nano*", "gpt-3.5-*", "o*-mini*", "text-embedding-*"),
 				rules("openai-large", "gpt-*", "chatgpt-*", "codex-*", "o1*", "o3*", "o4*")...),
 		},
 		{
 			name: "anthropic", base: "https://api.anthropic.com", header: "X-Api-Key", key: env("ANTHROPIC_API_KEY"),
-			calls:   []string{"/v1/messages", "/v1/messages/count_tokens"},
-			catalog: "/v1/models", offered: []string{"claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"},
+			calls:    []string{"/v1/messages", "/v1/messages/count_tokens"},
+			catalogs: []string{"/v1/models"}, offered: []string{"claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"},
 			rules: append(rules("claude-small", "claude-*haiku*"), rules("claude-large", "claude-*")...),
+			betas: []string{ // whose tokens are all in the answers, also those of other models that a request names
+				"prompt-caching-2024-07-31", "extended-cache-ttl-2025-04-11", "token-counting-2024-11-01", "pdfs-2024-09-25", "output-128k-2025-02-19",
+				"interleaved-thinking-2025-05-14", "thinking-token-count-2026-05-13", "context-1m-2025-08-07", "context-management-2025-06-27", "compact-2026-01-12",
+				"token-efficient-tools-2025-02-19", "fine-grained-tool-streaming-2025-05-14", "structured-outputs-2025-11-13", "computer-use-2024-10-22",
+				"computer-use-2025-01-24", "computer-use-2025-11-24", "advisor-tool-2026-03-01", "server-side-fallback-2026-06-01", "server-side-fallback-2026-07-01",
+			},
 		},
 		{
 			name: "gemini", base: "https://generativelanguage.googleapis.com", header: "X-Goog-Api-Key", key: env("GEMINI_API_KEY"),
-			calls: []string{"/v1beta/models/{call}"}, verbs: []string{":generateContent", ":streamGenerateContent", ":countTokens", ":embedContent", ":batchEmbedContents"},
-			catalog: "/v1beta/models", offered: []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001"},
+			calls: []string{"/v1beta/models/{call}", "/v1/models/{call}"}, verbs: []string{":generateContent", ":streamGenerateContent", ":countTokens", ":embedContent", ":batchEmbedContents"},
+			catalogs: []string{"/v1beta/models", "/v1/models"}, offered: []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001"},
 			rules: append(rules("gemini-small", "gemini-*flash*", "gemini-embedding-*", "gemma-*"), rules("gemini-large", "gemini-*")...),
 		},
 		{ // by an API key of Amazon Bedrock, which its SDKs send as a bearer token
 			name: "bedrock", base: "https://bedrock-runtime." + cmp.Or(env("AWS_REGION"), "us-east-1") + ".amazonaws.com", header: "Authorization", key: "Bearer " + env("AWS_BEARER_TOKEN_BEDROCK"),
 			calls: []string{"/model/{call}/converse", "/model/{call}/converse-stream", "/model/{call}/invoke", "/model/{call}/invoke-with-response-stream"}, verbs: []string{"", ":0"},
-			catalog: "/foundation-models", offered: []string{"us.anthropic.claude-sonnet-4-5-20250929-v1:0", "us.anthropic.claude-haiku-4-5-20251001-v1:0", "amazon.nova-lite-v1:0"},
+			catalogs: []string{"/foundation-models"}, offered: []string{"us.anthropic.claude-sonnet-4-5-20250929-v1:0", "us.anthropic.claude-haiku-4-5-20251001-v1:0", "amazon.nova-lite-v1:0"},
 			rules: append(rules("bedrock-small", "*claude-*haiku*", "*nova-lite*", "*nova-micro*"), rules("bedrock-large", "*claude-*", "*nova-*")...),
 		},
 	}
@@ -75,6 +84,16 @@ func (p *provider) passes(r *http.Request) bool {
 	}
 	model, _, _ := strings.Cut(call, ":")
 	return model != "" && !strings.ContainsFunc(model, isOdd) && slices.Contains(p.verbs, strings.TrimPrefix(call, model))
+}
+
+// beta returns a feature that a request turns on and that does not pass; "" for none.
+func (p *provider) beta(r *http.Request) string {
+	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Anthropic-Beta"), ","), ",") {
+		if name = strings.TrimSpace(name); name != "" && p.betas != nil && !slices.Contains(p.betas, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // isOdd reports whether a letter is not of the names of models, such as a separator of paths.

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestPythonSDKs has OpenAI's and Anthropic's SDKs for Python call through the gateway, as TestSDKs has those for Go.
+// TestPythonSDKs has the SDKs of OpenAI, Anthropic and Google for Python call through the gateway, as TestSDKs has those for Go.
 func TestPythonSDKs(t *testing.T) {
 	dir := os.Getenv("ZLIMIT_INFRA")
 	if dir == "" {
@@ -36,7 +36,7 @@ func TestPythonSDKs(t *testing.T) {
 		t.Fatal(err)
 	}
 	send, receive := json.NewEncoder(calls), json.NewDecoder(results)
-	for _, name := range []string{"openai", "anthropic"} {
+	for _, name := range []string{"openai", "anthropic", "gemini"} {
 		resource := sdks[name].resource
 		for _, test := range []struct {
 			how, key, text string

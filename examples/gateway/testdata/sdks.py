@@ -1,4 +1,4 @@
-"""Calls a gateway by the SDKs of OpenAI and Anthropic. Each line that it reads is a call, as JSON: the SDK, the key, and whether the
+"""Calls a gateway by the SDKs of OpenAI, Anthropic and Google. Each line that it reads is a call, as JSON: the SDK, the key, and whether the
 answer comes whole, as a stream, or as a stream that is left after its first piece. A line that it prints is what became of the call.
 
 Usage: sdks.py URL"""
@@ -9,6 +9,8 @@ import sys
 
 import anthropic
 import openai
+from google import genai
+from google.genai import errors, types
 
 url = sys.argv[1]
 question = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -36,9 +38,23 @@ def ask_anthropic(key, how):
         yield from stream.text_stream
 
 
+def ask_gemini(key, how):
+    client = genai.Client(api_key=key, http_options=types.HttpOptions(base_url=url + "/gemini"))
+    params = {
+        "model": "gemini-2.5-flash",
+        "contents": question[0]["content"],
+        "config": types.GenerateContentConfig(max_output_tokens=1000),
+    }
+    if how == "whole":
+        yield client.models.generate_content(**params).text
+        return
+    for chunk in client.models.generate_content_stream(**params):
+        yield chunk.text
+
+
 for line in sys.stdin:
     call, text, status = json.loads(line), "", 200
-    ask = {"openai": ask_openai, "anthropic": ask_anthropic}[call["sdk"]]
+    ask = {"openai": ask_openai, "anthropic": ask_anthropic, "gemini": ask_gemini}[call["sdk"]]
     try:
         with contextlib.closing(ask(call["key"], call["how"])) as pieces:
             for piece in pieces:
@@ -47,4 +63,6 @@ for line in sys.stdin:
                     break
     except (openai.APIStatusError, anthropic.APIStatusError) as e:
         status = e.status_code
+    except errors.APIError as e:
+        status = e.code
     print(json.dumps({"text": text, "status": status}), flush=True)
