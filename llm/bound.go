@@ -42,10 +42,21 @@ func meaningOf(path, name []byte) meaning {
 		found = meansModel
 	}
 	most := [...]int{meansBound: 2, meansChoices: 1, meansModel: len(path)}
-	if found == meansText || bytes.Count(path, []byte{'.'}) > most[found] || isFree(path, name) {
+	if found == meansText || bytes.Count(path, []byte{'.'}) > most[found] || isFree(path, name) || found != meansModel && isConversation(path) {
 		return meansText
 	}
 	return found
+}
+
+// isConversation reports whether a path is within what is said.
+func isConversation(path []byte) bool {
+	first, _, _ := bytes.Cut(path, []byte{'.'})
+	switch string(first) {
+	case "messages", "contents", "system", "systemInstruction", "system_instruction", "prompt":
+		return true
+	default:
+		return false
+	}
 }
 
 // fold returns a name in lower case, without lines and dashes.
@@ -120,13 +131,16 @@ func isFree(path, name []byte) bool {
 // boundRule is what a bound has to be.
 const boundRule = "must be a number of tokens, to tell how long the answer may be"
 
-// mean takes a scalar with a meaning.
+// mean takes a scalar with a meaning. A text counts all the same.
 func (q *question) mean(path, raw []byte) {
+	if len(raw) > 1 && raw[0] == '"' && q.means != meansText {
+		q.bytes += int64(len(raw) - 2)
+	}
 	switch q.means {
 	case meansBound:
 		q.bound(path, raw)
 	case meansChoices:
-		if n, ok := boundOf(raw); !ok {
+		if n, ok := boundOf(raw); !ok && bytes.IndexByte(path, '.') < 0 {
 			q.refuse(path, raw, "must be a number of choices")
 		} else if n > q.choices {
 			q.choices = n
@@ -170,8 +184,9 @@ func (q *question) isBound(path []byte) bool {
 // not of the API does not make the estimate less than that of a request without a bound.
 func (q *question) bound(path, raw []byte) {
 	switch n, ok := boundOf(raw); {
-	case !ok:
+	case !ok && (bytes.IndexByte(path, '.') < 0 || q.isBound(path)):
 		q.refuse(path, raw, boundRule)
+	case !ok: // of what no server is known to read
 	case n == unsaidBound:
 	case n < 0:
 		q.unbounded = true

@@ -359,7 +359,7 @@ type outcome struct {
 	status   int            // 0 without a response
 	response *http.Response // that is learned from; nil when there is none
 	usage    Usage
-	parts    []part         // of it, what other models took
+	parts    []part        // of it, what other models took
 	delay    time.Duration // that the body of the response asks for
 }
 
