@@ -312,10 +312,28 @@ func (s *State) isFormer(limit string, lives []Life) identity {
 		return live
 	case lives[at].Number%oneReset != l.Life%oneReset:
 		return another
-	case lives[at].Number != l.Life, lives[at].Period != s.period(l):
+	case lives[at].Number != l.Life, !s.isDuring(l, &lives[at]):
 		return over
 	default:
 		return live
+	}
+}
+
+// isDuring reports whether a limit of the item is in the period of a life: its session began at the same time, or the quota was not full
+// anew since. So other times, or another length of sessions, end no period.
+func (s *State) isDuring(l *Limit, was *Life) bool {
+	switch {
+	case l.Session() > 0:
+		return was.Period == 0 && was.Since == l.Since()
+	case l.Times() == nil:
+		return was.Period == 0 && was.Since == 0
+	case was.Period == 0:
+		return false
+	default:
+		if began, ok := s.turned(l); ok {
+			return was.From >= began
+		}
+		return !l.Times().Between(was.From, s.mark())
 	}
 }
 
@@ -323,7 +341,9 @@ func (s *State) isFormer(limit string, lives []Life) identity {
 type Life struct {
 	Limit  string
 	Number int64
-	Period int64 // its end, epoch milliseconds; 0 for a limit that refills
+	Period int64 // end of the period of a quota, epoch milliseconds; 0 for a limit that refills, and for a session quota
+	From   int64 // a time in that period that is not after the life was first seen, epoch milliseconds
+	Since  int64 // when the session of a session quota began, epoch milliseconds; 0 while none was open
 
 	Unowned bool // amounts of the lease were counted, and taken of no balance
 }
@@ -332,7 +352,7 @@ type Life struct {
 func (s *State) Lives(known []Life) []Life {
 	same := 0
 	for i := range s.Limits {
-		if same < len(known) && known[same] == s.life(&s.Limits[i]) {
+		if same < len(known) && s.isLife(&s.Limits[i], &known[same]) {
 			same++
 		}
 	}
@@ -346,24 +366,54 @@ func (s *State) Lives(known []Life) []Life {
 	return lives
 }
 
-func (s *State) life(l *Limit) Life { return Life{Limit: l.Name, Number: l.Life, Period: s.period(l)} }
+func (s *State) life(l *Limit) Life {
+	life := Life{Limit: l.Name, Number: l.Life}
+	switch {
+	case l.Session() > 0:
+		life.Since = l.Since()
+	case l.Times() != nil:
+		life.From = s.mark()
+		life.Period = l.Times().Next(life.From)
+	}
+	return life
+}
+
+// isLife reports whether a known life is that of a limit of the item.
+func (s *State) isLife(l *Limit, known *Life) bool {
+	is := s.life(l)
+	if is.From > known.From && is.Period == known.Period && s.isDuring(l, known) {
+		is.From = known.From
+	}
+	return is == *known
+}
 
 // Lives returns the lives of the limits of an item after the plan is written. They are known for the item as it was.
 func (p *Plan) Lives(s *State, known []Life) []Life {
-	if p.Kind != Advance || !s.isPast(p.Now) && !s.Changed {
+	if p.Kind != Advance || !s.isPast(p.Now) && !s.Changed && p.changes == nil {
 		return known
 	}
 	next := *s
 	next.RefilledAt, next.Crossed = p.Now, max(s.Crossed, s.RefilledAt)
+	if p.changes != nil {
+		next.Limits = slices.Clone(s.Limits)
+		for i := range next.Limits {
+			if params := p.changes.of(next.Limits[i].Name); params != nil {
+				next.Limits[i].configure(params)
+			}
+		}
+		known = nil
+	}
 	for _, step := range p.Steps {
-		if step.Kind > Remove || step.Field != Since {
+		if step.Kind > Remove || step.Field != Since && step.Field != LifeNumber {
 			continue
 		}
 		if &next.Limits[0] == &s.Limits[0] {
 			next.Limits = slices.Clone(s.Limits)
 		}
-		if l := next.find(step.Limit); l != nil {
+		if l := next.find(step.Limit); l != nil && step.Field == Since {
 			l.SetSince(step.Values[0])
+		} else if l != nil {
+			l.Life = step.Values[0]
 		}
 	}
 	return next.Lives(known)

@@ -304,6 +304,8 @@ func after(s *State, p *Plan) State {
 			l.Consumed += step.Values[0]
 		case Put, Remove:
 			next.put(&step)
+		case Expire:
+			next.ExpiresAt = step.Values[1]
 		default:
 		}
 	}

@@ -48,6 +48,7 @@ const (
 	Release                   // none
 	Same                      // life
 	Persist                   // none
+	Expire                    // time of expiry as it was seen, and as it is to be
 	Resize                    // shards, next shards
 	Renew                     // level
 	Period                    // the end of the present one
@@ -60,6 +61,16 @@ const (
 	Pass                      // time
 	StepKinds                 // the number of kinds
 )
+
+// sets tells the kinds of step that set or remove something, and ask nothing of what the item has. The stamp that an advance is
+// written on must then be that of one state: a plan with such a step moves it. Package layout compares the kinds with their clauses.
+var sets = [StepKinds]bool{Put: true, Remove: true, Drop: true, Disown: true, Release: true, Persist: true, Renew: true}
+
+// Sets reports whether a step of the kind sets or removes something, and asks nothing of what the item has.
+func (k StepKind) Sets() bool { return sets[k] }
+
+// sets is [StepKind.Sets]. What a mixed fleet's item knows to be counted goes with steps that ask for the very balance.
+func (s *Step) sets() bool { return s.Kind.Sets() && s.Field != Known }
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
 type Step struct {
@@ -82,6 +93,7 @@ type Plan struct {
 	Item       State  // Create: the item
 	Overflows  bool   // Advance: tokens that are given back find no room in the item
 
+	changes    *Config // Advance: the config whose parameters limits of the item take on; nil where they have them
 	limitSpace [4]Limit
 	stepSpace  [12]Step
 }
@@ -104,7 +116,16 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	if !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s) || !p.spend(s, c, d, now) {
 		p.advance(s, c, d, c.stamp(s, now))
+		if p.Now == p.RefilledAt && p.sets() {
+			p.advance(s, c, d, p.Now+1)
+		}
 	}
+}
+
+// sets reports whether the plan sets or removes something whatever the item has. Another plan on the same stamp would set it again, or
+// would go by what was there before. So such a plan has a stamp of its own.
+func (p *Plan) sets() bool {
+	return p.Kind == Advance && slices.ContainsFunc(p.Steps, func(s Step) bool { return s.sets() })
 }
 
 // stamp returns the refill stamp that an advance of an item at a time writes.
@@ -136,7 +157,7 @@ func (p *Plan) reset(kind Kind, s *State, refilledAt, now int64) {
 	}
 	p.Steps = p.stepSpace[:0]
 	p.Item = State{}
-	p.Overflows = false
+	p.Overflows, p.changes = false, nil
 }
 
 func (p *Plan) step(kind StepKind, limit string, values ...int64) {
@@ -391,8 +412,14 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			p.reset(Reject, s, s.RefilledAt, now)
 			return
 		}
-		is.configure(params)
-		if d.restarts(l.Name) {
+		if !l.has(params) {
+			is.configure(params)
+			p.changes = c
+		}
+		if l.Rare != nil && l.Rare.Times != nil {
+			is.turn(s, l, params, now)
+		}
+		if d.restarts(l.Name) || l.isOtherKind(params) { // what was taken before is of another balance
 			is.Life = add(l.Life, oneReset)
 		}
 		p.mode(&is, params, c)
@@ -401,7 +428,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
-			until := is.regrant(s.chain(l, from, now, 0).grant, d)
+			until := is.regrant(s.chainTo(l, params, from, now, 0).grant, d)
 			life.grants(until)
 			next.grants(until)
 		}
@@ -426,12 +453,14 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	if s.sharded() {
 		expiry = 0
 	}
-	switch expiry {
-	case s.ExpiresAt:
-	case 0:
+	switch {
+	case expiry == s.ExpiresAt:
+	case expiry == 0:
 		p.step(Persist, "")
+	case s.ExpiresAt == 0:
+		p.put(ExpiresAt, "", 0, expiry)
 	default:
-		p.put(ExpiresAt, "", s.ExpiresAt, expiry)
+		p.step(Expire, "", s.ExpiresAt, expiry)
 	}
 }
 
@@ -504,7 +533,7 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	amount, checked := d.asks(l.Name, params.Mode)
 	amount = add(amount, owed)
 	changed := !l.has(params)
-	ch := s.chain(l, from, now, 0)
+	ch := s.chainTo(l, params, from, now, 0)
 	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.anew
 	refill := signed(inflow)
 	refilled := raised(l.Tokens, inflow)
@@ -520,6 +549,9 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 		p.leave(l, level, d)
 	case renewed: // the amount given back is of the period before
 		level = sub(capacity, max(amount, 0))
+		if level == l.Tokens && l.Session() > 0 && l.Since() == 0 { // a write that takes of it would have opened a session
+			break
+		}
 		p.renew(l, level, ch)
 	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
 		level = sub(min(refilled, capacity), amount)

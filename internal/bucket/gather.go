@@ -28,7 +28,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	now = led(shards, now)
 	var sessions []Amount
 	if c.HasSessions() {
-		now = together(shards, now, c.stamp)
+		now = together(shards, now, c.opening(opens))
 		sessions = c.begins(shards, d, now)
 	}
 	v := view{c, shards, now}
@@ -101,7 +101,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	now = led(shards, now)
 	var sessions []Amount
 	if opens {
-		now = together(shards, now, of.stamp)
+		now = together(shards, now, of.opening(opens))
 		sessions = of.begins(shards, due, now)
 	}
 	all := part{sessions: sessions}

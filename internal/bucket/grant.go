@@ -99,12 +99,13 @@ func (p *Params) grants(s *State, at int64) (sum int64) {
 // capacityAt returns what the whole limit can hold at a time, with the grants of its shards where [view.granted] has found them.
 func (p *Params) capacityAt(t int64) int64 { return add(p.rule().capacityAt(t), p.grant.at(t)) }
 
-// anew returns when a quota was full anew last, up to a time. While no session is open, that is the time itself.
-func (l *Limit) anew(to int64) int64 {
-	if l.Session() > 0 {
+// anew returns when a quota was full anew last, up to a time, after which it was full anew. That is the time itself while no session is
+// open, and where it is so by the parameters that a write at the time gives it.
+func (s *State) anew(l *Limit, to int64) int64 {
+	if l.Session() > 0 || l.Times() == nil {
 		return to
 	}
-	if last, ok := l.Times().Last(to); ok {
+	if last, ok := l.Times().Last(to); ok && last > s.mark() {
 		return last
 	}
 	return to
@@ -132,17 +133,17 @@ func (d *Demand) raise(limit string) (r raise, ok bool) {
 // crossed returns what a limit has at a time when it has crossed the edges up to a mark, which may be later, and what is left of its grant.
 func (s *State) crossed(l *Limit, at, mark int64) (level int64, left Grant) {
 	ch := s.chain(l, s.RefilledAt, at, 0)
-	if !s.renews(l, mark) || ch.anew && (l.Session() > 0 || !l.Times().Between(at, mark)) {
+	if !s.renews(l, nil, mark) || ch.anew && (l.Session() > 0 || !l.Times().Between(at, mark)) {
 		return ch.of(l.Tokens), ch.grant
 	}
-	left = l.grant().after(l.anew(mark), l.Tokens).left(mark)
+	left = l.grant().after(s.anew(l, mark), l.Tokens).left(mark)
 	return add(s.share(l.Name, l.rule().capacityAt(at)), left.Granted), left
 }
 
 // holds returns what a limit of the item can hold, given how it stands at a time. A quota that is full anew then has the rest of
 // its grant.
 func (s *State) holds(one standing, p *Params, at int64) int64 {
-	if l := s.find(p.Name); l != nil && l.Granted() != 0 && l.isQuota() {
+	if l := s.find(p.Name); l != nil && l.Granted() != 0 && l.isQuota() && (l.has(p) || s.renews(l, p, at)) {
 		return add(one.level, one.room)
 	}
 	return s.capacity(p.Name, p.rule(), at)

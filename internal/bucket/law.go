@@ -233,22 +233,37 @@ func (c chain) fills(balance, least int64, spare uint64) bool {
 	return c.inflow >= plus(missing, spare)
 }
 
-// chain returns the effect of the time up to another one on a limit of the item, at the item's parameters. It looks
-// back from the later time, as far as that matters. Shards look as far as they may give each other so much.
+// chain is chainTo for a limit that keeps its parameters.
 func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
+	return s.chainTo(l, nil, from, to, spare)
+}
+
+// chainTo returns the effect of the time up to another one on a limit of the item, at the item's parameters. It looks
+// back from the later time, as far as that matters. Shards look as far as they may give each other so much. A limit that is to have
+// parameters then may be full anew by them.
+func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain {
 	c := chain{ceiling: math.MaxInt64}
 	if l.Rare != nil {
 		c.grant = l.grant()
 	}
-	if l.isQuota() && s.renews(l, to) {
+	if (l.Rare != nil || p != nil && p.isQuota()) && s.renews(l, p, to) {
 		c.anew = true
+		since := from
 		from = to
 		if l.Windows() != nil || c.grant.Granted != 0 {
-			from = l.anew(to)
+			from = s.anew(l, to)
 		}
 		c.carries = c.grant.Until != 0 && c.grant.at(from) > 0
-		c.grant = c.grant.after(from, l.Tokens)
-		if !l.isClosed(to) && l.Session() > 0 {
+		if c.carries {
+			balance := l.Tokens
+			if !l.isQuota() {
+				balance = s.chain(l, since, from, 0).of(balance)
+			}
+			c.grant = c.grant.after(from, balance)
+		} else {
+			c.grant = Grant{}
+		}
+		if s.isRolled(l) && !l.isClosed(to) && (p == nil || p.Session > 0 && !l.isOver(p, to)) {
 			c.spent = max(0, l.Consumed-l.Rolled())
 		}
 	}
@@ -271,7 +286,9 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 		c.inflow = math.MaxUint64
 		c.ceiling = sub(c.ceiling, c.spent)
 	}
-	c.grant = c.grant.left(to)
+	if c.grant = c.grant.left(to); p != nil && c.grant.Until == 0 && !p.isQuota() { // it was one for a period
+		c.grant = Grant{}
+	}
 	return c
 }
 

@@ -45,6 +45,9 @@ type Rare struct {
 	Applied int64 // when the session began that the balance is of, epoch milliseconds: earlier than Since where another program began it elsewhere
 	Rolled  int64 // Consumed when another program began the session elsewhere, modulo 2^64
 
+	Began  int64 // when the period of a quota began in which its times were changed, epoch milliseconds; 0 in other periods
+	Turned int64 // when they were changed last
+
 	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
 	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
 
@@ -95,6 +98,12 @@ func (l *Limit) Applied() int64 { return l.rare().Applied }
 // Rolled returns [Rare.Rolled].
 func (l *Limit) Rolled() int64 { return l.rare().Rolled }
 
+// Began returns [Rare.Began].
+func (l *Limit) Began() int64 { return l.rare().Began }
+
+// Turned returns [Rare.Turned].
+func (l *Limit) Turned() int64 { return l.rare().Turned }
+
 // Known returns [Rare.Known].
 func (l *Limit) Known() int64 { return l.rare().Known }
 
@@ -142,6 +151,12 @@ func (l *Limit) SetApplied(at int64) { l.Change(func(r *Rare) { r.Applied = at }
 
 // SetRolled sets [Rare.Rolled].
 func (l *Limit) SetRolled(count int64) { l.Change(func(r *Rare) { r.Rolled = count }) }
+
+// SetBegan sets [Rare.Began].
+func (l *Limit) SetBegan(at int64) { l.Change(func(r *Rare) { r.Began = at }) }
+
+// SetTurned sets [Rare.Turned].
+func (l *Limit) SetTurned(at int64) { l.Change(func(r *Rare) { r.Turned = at }) }
 
 // SetKnown sets [Rare.Known].
 func (l *Limit) SetKnown(count int64) { l.Change(func(r *Rare) { r.Known = count }) }

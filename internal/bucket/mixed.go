@@ -66,7 +66,7 @@ func (s *State) taken() bool {
 // other clients take tokens and leave the stamp alone.
 func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, from, now int64) (level int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
-	ch := s.chain(l, from, now, 0)
+	ch := s.chainTo(l, params, from, now, 0)
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
 	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
 	if !renewed { // others took before the quota was full anew

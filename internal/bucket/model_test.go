@@ -61,6 +61,12 @@ func (it *item) apply(p *Plan) bool {
 		case Persist:
 			next.ExpiresAt = 0
 			continue
+		case Expire:
+			if it.state.ExpiresAt != v[0] {
+				return false
+			}
+			next.ExpiresAt = v[1]
+			continue
 		case Resize:
 			if int64(next.Shards) != v[0] {
 				return false
@@ -196,7 +202,7 @@ func (s *State) put(step *Step) bool {
 	default:
 		l.Change(func(r *Rare) {
 			*map[Field]*int64{
-				Session: &r.Session, Since: &r.Since, Applied: &r.Applied, Rolled: &r.Rolled, GrantedTokens: &r.Granted, GrantedUntil: &r.Until,
+				Session: &r.Session, Since: &r.Since, Applied: &r.Applied, Rolled: &r.Rolled, Began: &r.Began, Turned: &r.Turned, GrantedTokens: &r.Granted, GrantedUntil: &r.Until,
 				SoftUntil: &r.Soft, Shade: &r.Shade, Refusals: &r.Refusals, Known: &r.Known,
 			}[step.Field] = v
 		})

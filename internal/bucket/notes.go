@@ -19,6 +19,8 @@ const (
 	Since
 	Applied
 	Rolled
+	Began
+	Turned
 	GrantedTokens
 	GrantedUntil
 	SoftUntil
@@ -77,6 +79,9 @@ func (l *Limit) configure(p *Params) {
 		if r.Times, r.Windows, r.Session = p.Times, p.Windows, p.Session; p.Session == 0 {
 			r.Since, r.Applied, r.Rolled = 0, 0, 0
 		}
+		if p.Times == nil {
+			r.Began, r.Turned = 0, 0
+		}
 	})
 }
 
@@ -104,6 +109,8 @@ func (p *Plan) differ(was, is *Limit, apart bool) {
 	p.put(Since, name, had.Since, has.Since)
 	p.put(Applied, name, had.Applied, has.Applied)
 	p.put(Rolled, name, had.Rolled, has.Rolled)
+	p.put(Began, name, had.Began, has.Began)
+	p.put(Turned, name, had.Turned, has.Turned)
 	p.put(GrantedTokens, name, had.Granted, has.Granted)
 	p.put(GrantedUntil, name, had.Until, has.Until)
 	p.put(SoftUntil, name, had.Soft, has.Soft)

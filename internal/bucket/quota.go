@@ -17,12 +17,13 @@ import (
 // mark returns the time up to which edges are crossed.
 func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
 
-// renews reports whether a quota of the item is full anew at a time, and was not so before.
-func (s *State) renews(l *Limit, at int64) bool {
-	if l.Session() > 0 {
-		return l.isClosed(at) || s.isRolled(l)
+// renews reports whether a limit of the item is full anew at a time, and was not so before. A write may give it other parameters, nil for
+// its own. A quota is full anew after an edge of what it was, and of what it is to be: callers were told of both.
+func (s *State) renews(l *Limit, p *Params, at int64) bool {
+	if l.Session() > 0 && (l.isClosed(at) || s.isRolled(l)) || l.Times() != nil && l.Times().Between(s.mark(), at) {
+		return true
 	}
-	return l.Times().Between(s.mark(), at)
+	return p != nil && (p.Session > 0 && l.isOver(p, at) || p.Times != nil && p.Times != l.Times() && p.Times.Between(s.mark(), at))
 }
 
 // isPast reports whether a quota of the item is full anew at a time, so that the item's figures no longer hold.
@@ -47,6 +48,37 @@ func (s *State) period(l *Limit) int64 {
 		return 0
 	}
 	return l.Times().Next(s.mark())
+}
+
+// Leases open at a change of times must find their period again, whatever times the quota had meanwhile. The item notes when the period
+// began that it is in, until the quota is full anew by its present times.
+
+// turned returns when the present period of a quota began, where its times were changed in that period.
+func (s *State) turned(l *Limit) (began int64, ok bool) {
+	turned := l.Turned()
+	return l.Began(), turned != 0 && !l.Times().Between(turned, s.mark())
+}
+
+// turn has a quota note the beginning of its period as a write at a time leaves it, given the limit as it was.
+func (l *Limit) turn(s *State, was *Limit, p *Params, at int64) {
+	if p.Times == nil {
+		return
+	}
+	began, turned := was.Began(), was.Turned()
+	switch renewed, changes := s.renews(was, p, at), !p.Times.Equal(was.Times()); {
+	case changes && renewed:
+		began, turned = at, at
+	case changes:
+		if _, ok := s.turned(was); !ok {
+			began, _ = was.Times().Last(s.mark())
+		}
+		turned = at
+	case renewed:
+		began, turned = 0, 0
+	}
+	if began != l.Began() || turned != l.Turned() {
+		l.Change(func(r *Rare) { r.Began, r.Turned = began, turned })
+	}
 }
 
 // Seen returns [State.ValidUntil] as a write asks for it: that of the item, or -1, a value of no item.

@@ -155,7 +155,7 @@ func (p *quotaProgram) takeFrom(n int, d *Demand, image *State, now int64) {
 	if plan.Kind == Reject && image != nil {
 		before := *p.shards[n].state
 		has := before.find("quota").Tokens
-		if before.renews(before.find("quota"), now) {
+		if before.renews(before.find("quota"), nil, now) {
 			has = before.share("quota", p.config.Params[0].Capacity)
 		}
 		if same := fmt.Sprint(*image) == fmt.Sprint(before); same && has >= amount {

@@ -36,8 +36,19 @@ func (s *State) isRolled(l *Limit) bool {
 	return l.Session() > 0 && l.Since() > applied
 }
 
+// isOver reports whether a limit that is to have parameters has no session then that is open at a time. A session that is over by its
+// former length is over. A limit that becomes a session quota has none.
+func (l *Limit) isOver(p *Params, at int64) bool {
+	return l.isClosed(at) || p.Session > 0 && sessionEnd(l.Since(), p.Session) <= at
+}
+
 // isQuota reports whether a limit is full anew at times, and nothing flows in between.
 func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
+
+// isOtherKind reports whether a limit that is to have parameters becomes one of another kind: one that refills, a quota, or a session quota.
+func (l *Limit) isOtherKind(p *Params) bool {
+	return (l.Times() != nil) != (p.Times != nil) || (l.Session() > 0) != (p.Session > 0)
+}
 
 // isQuota is [Params.isQuota].
 func (l *Limit) isQuota() bool { return l.Times() != nil || l.Session() > 0 }
@@ -51,8 +62,8 @@ func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 	next := int64(Never)
 	for _, s := range shards {
 		if l := s.find(p.Name); l != nil {
-			if end := sessionEnd(l.Since(), p.Session); end > at {
-				next = min(next, end)
+			if !l.isOver(p, at) {
+				next = min(next, sessionEnd(l.Since(), p.Session))
 			}
 		}
 	}
@@ -68,7 +79,7 @@ func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
 			continue
 		}
 		for _, s := range shards {
-			if l := s.find(p.Name); l == nil || l.Session() <= 0 || l.isClosed(c.stamp(s, now)) {
+			if l := s.find(p.Name); l == nil || l.isOver(p, c.stamp(s, now)) {
 				return true
 			}
 		}
@@ -102,6 +113,14 @@ func together(shards []*State, now int64, stamp func(*State, int64) int64) int64
 	}
 }
 
+// opening returns the stamp of a write that may open a session: a new one where it does, see [Plan.sets].
+func (c *Config) opening(opens bool) func(*State, int64) int64 {
+	if opens {
+		return c.restamp
+	}
+	return c.stamp
+}
+
 // begins returns the beginnings of the sessions that a transaction of shards at a time opens, for the limits of a
 // demand. A session open in one of them is that of the others, too.
 func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amount) {
@@ -112,7 +131,7 @@ func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amoun
 		}
 		since := int64(0)
 		for _, s := range shards {
-			if l := s.find(p.Name); l != nil && l.Session() > 0 && !l.isClosed(now) {
+			if l := s.find(p.Name); l != nil && !l.isOver(p, now) {
 				since = max(since, l.Since())
 			}
 		}
@@ -130,7 +149,7 @@ func (p *Plan) session(s *State, l, is *Limit, params *Params, d *Demand) (since
 	if params.Session <= 0 {
 		return 0
 	}
-	if l != nil && l.Session() > 0 && !l.isClosed(p.Now) && !d.restarts(l.Name) {
+	if l != nil && !l.isOver(params, p.Now) && !d.restarts(l.Name) {
 		since = l.Since()
 	}
 	if since == 0 {

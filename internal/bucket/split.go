@@ -152,9 +152,9 @@ func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until 
 	level, left := s.crossed(l, at, mark)
 	most := s.chain(l, s.RefilledAt, at, 0).ceiling
 	switch {
-	case s.renews(l, mark) && l.grant().Until != 0: // what goes along depends on the balance
+	case s.renews(l, nil, mark) && l.grant().Until != 0: // what goes along depends on the balance
 		p.exactly(l, add(level, gets))
-	case s.renews(l, mark):
+	case s.renews(l, nil, mark):
 		p.step(Renew, l.Name, add(level, gets))
 	case (l.Windows() != nil || l.Granted() != 0) && l.Tokens > most: // a window cut it off, or a grant is over
 		p.step(Fill, l.Name, most, add(most, gets))

@@ -172,20 +172,20 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	}
 	from, changed := c.since(s, now), !l.has(p)
 	latest = min(latest, now)
-	last := s.chain(l, max(from, latest), now, spare)
+	last := s.chainTo(l, p, max(from, latest), now, spare)
 	capacity := s.ceiling(last, p, nobody, changed, now)
 	if last.anew {
 		return standing{level: capacity}
 	}
 	if c.mixed(s) {
 		if others := s.others(l); others > 0 {
-			whole := s.chain(l, from, now, 0)
+			whole := s.chainTo(l, p, from, now, 0)
 			capacity = min(capacity, sub(whole.ceiling, others))
 			level := min(raised(l.Tokens, whole.inflow), capacity)
 			return standing{level: level, room: sub(capacity, level)} // no surplus: it may be others' that was taken since
 		}
 	}
-	first := s.chain(l, from, latest, 0)
+	first := s.chainTo(l, p, from, latest, 0)
 	held := min(first.of(l.Tokens), s.ceiling(first, p, nobody, changed, latest))
 	refilled := raised(held, last.inflow)
 	held = min(refilled, capacity)

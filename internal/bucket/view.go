@@ -61,7 +61,7 @@ func (v view) granted(p *Params) *Params {
 		if l == nil || l.Granted() == 0 {
 			continue
 		}
-		if g := s.chain(l, v.since(s, v.now), v.now, 0).grant; g.Granted > 0 {
+		if g := s.chainTo(l, p, v.since(s, v.now), v.now, 0).grant; g.Granted > 0 {
 			sum = sum.plus(g)
 		}
 	}

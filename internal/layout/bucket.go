@@ -242,7 +242,7 @@ var advanceSteps = bind(map[bucket.StepKind]int{
 	bucket.Admit: advanceAdmit, bucket.Credit: advanceCredit, bucket.Cover: advanceCover, bucket.Fill: advanceFill, bucket.Count: advanceCount,
 	bucket.Renew: advanceRenew, bucket.Seed: advanceSeed, bucket.Ascribe: advanceAscribe, bucket.Contain: advanceContain,
 	bucket.Foresee: advanceForebode, bucket.Drop: advanceDrop, bucket.Release: advanceRelease, bucket.Disown: advanceDisown,
-	bucket.Resize: advanceShare,
+	bucket.Resize: advanceShare, bucket.Expire: advanceExpire,
 })
 
 // pick adds the clause of a step to a call. The numbers of a step come first, and its text is the last value.
@@ -318,6 +318,9 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			advanceSteps.pick(call.Call, &advanceOperation, s)
 		}
 	}
+	if p.Now == p.RefilledAt {
+		repeated = nil // a later write has room for it, see advanceSets
+	}
 	switch {
 	case repeated == nil:
 	case repeated.Levels == "":
@@ -333,6 +336,7 @@ var notes = [bucket.Fields]expr.Path{
 	bucket.Capacity: expr.Of("b_", "_cp"), bucket.RefillAmount: expr.Of("b_", "_ra"), bucket.RefillPeriod: expr.Of("b_", "_rp"),
 	bucket.Times: expr.Of("b_", "_rsched"), bucket.Windows: expr.Of("b_", "_sched"), bucket.Session: expr.Of("b_", "_rsa"),
 	bucket.Since: expr.Of("b_", "_ws"), bucket.Applied: expr.Of("b_", "_wa"), bucket.Rolled: expr.Of("b_", "_wtc"),
+	bucket.Began: expr.Of("b_", "_pb"), bucket.Turned: expr.Of("b_", "_pt"),
 	bucket.GrantedTokens: expr.Of("b_", "_tu"), bucket.GrantedUntil: expr.Of("b_", "_tx"), bucket.SoftUntil: expr.Of("b_", "_soft"),
 	bucket.Shade: expr.Of("b_", "_sh"), bucket.Refusals: expr.Of("b_", "_sr"), bucket.Known: expr.Of("b_", "_kc"),
 	bucket.LifeNumber: expr.Of("i_", ""), bucket.ValidUntil: expr.Attr("vu"), bucket.Crossed: expr.Attr("xu"), bucket.Zone: expr.Attr("sched_tz"),

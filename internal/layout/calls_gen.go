@@ -275,6 +275,13 @@ func (c AdvanceCall) Persist(pk, sk string) {
 	c.Pick(advancePersist, "", expr.S(pk), expr.S(sk))
 }
 
+// Expire changes the time of expiry, which must be as it was seen.
+//   - was: the former one, epoch seconds
+//   - expiresAt: epoch seconds
+func (c AdvanceCall) Expire(was, expiresAt int64) {
+	c.Pick(advanceExpire, "", expr.N(was), expr.N(expiresAt))
+}
+
 // Repeat repeats the stored levels of the entity, so that other processes need not read them.
 //   - readAt: when it was read, epoch milliseconds
 //   - levels: their content, as JSON

@@ -200,6 +200,7 @@ const (
 	advanceRelease
 	advanceDrop
 	advancePersist
+	advanceExpire
 	advanceRepeat
 	advanceRepeatNone
 	advanceShare
@@ -298,6 +299,12 @@ var advanceOperation = expr.Operation{
 				expr.Set(expr.Attr("GSI4SK"), 1),
 			},
 		},
+		advanceExpire: {
+			Name:   "expire",
+			Slots:  2,
+			Where:  []expr.Condition{expr.EQ(expr.Attr("ttl"), 0)},
+			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 1)},
+		},
 		advanceRepeat: {
 			Name:   "repeat",
 			Slots:  2,
@@ -365,6 +372,18 @@ var advanceOperation = expr.Operation{
 			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h1"), 0)},
 		},
 	},
+}
+
+// advanceSets tells the clauses of Advance that set or remove attributes whatever they are. A write with one of them
+// moves the stamp, since another write may go by the same one.
+var advanceSets = [22]bool{
+	advanceRenew:      true,
+	advanceDisown:     true,
+	advanceRelease:    true,
+	advanceDrop:       true,
+	advancePersist:    true,
+	advanceRepeat:     true,
+	advanceRepeatNone: true,
 }
 
 // The clauses of Keep.

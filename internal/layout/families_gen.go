@@ -54,6 +54,12 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	if m.Rolled() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "wtc", Value: expr.N(m.Rolled())})
 	}
+	if m.Began() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "pb", Value: expr.N(m.Began())})
+	}
+	if m.Turned() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "pt", Value: expr.N(m.Turned())})
+	}
 	if m.SoftUntil() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "soft", Value: expr.N(m.SoftUntil())})
 	}
@@ -105,6 +111,10 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).SetApplied(d.number(a))
 	case "wtc":
 		bucketLimitNamed(members, name).SetRolled(d.wrapped(a))
+	case "pb":
+		bucketLimitNamed(members, name).SetBegan(d.number(a))
+	case "pt":
+		bucketLimitNamed(members, name).SetTurned(d.number(a))
 	case "soft":
 		bucketLimitNamed(members, name).SetSoftUntil(d.number(a))
 	case "sh":

@@ -282,6 +282,11 @@ var calls = []operationCall{
 		c.Persist("x", "x")
 		return c.Bind()
 	}},
+	{"Advance Expire", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1, 1)
+		c.Expire(1, 1)
+		return c.Bind()
+	}},
 	{"Advance Repeat", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
 		c.Repeat(1, "x")

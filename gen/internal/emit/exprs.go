@@ -12,7 +12,22 @@ func exprs(f *file, s *schema.Schema) {
 			clauseConstants(f, op)
 		}
 		operationVar(f, op)
+		if op.Moves {
+			setters(f, op)
+		}
 	}
+}
+
+// setters writes which clauses of an operation set or remove attributes, and ask nothing of them.
+func setters(f *file, op *schema.Operation) {
+	f.doc(op.Sets() + " tells the clauses of " + op.Func() + " that set or remove attributes whatever they are. A write with one of them moves the stamp, since another write may go by the same one.")
+	var sets []Code
+	for _, c := range op.Clauses {
+		if c.Sets() {
+			sets = append(sets, Id(op.ClauseConst(c)).Op(":").True())
+		}
+	}
+	f.Var().Id(op.Sets()).Op("=").Index(Lit(len(op.Clauses))).Bool().Add(fields(sets...))
 }
 
 func callers(f *file, s *schema.Schema) {

@@ -115,6 +115,9 @@ func (op *Operation) Func() string { return Exported(op.Name) }
 // Var returns the name of the variable that holds the operation.
 func (op *Operation) Var() string { return Unexported(op.Name) + "Operation" }
 
+// Sets returns the name of the variable that tells which clauses set attributes.
+func (op *Operation) Sets() string { return Unexported(op.Name) + "Sets" }
+
 // CallType returns the name of the type that collects clauses.
 func (op *Operation) CallType() string { return Exported(op.Name) + "Call" }
 

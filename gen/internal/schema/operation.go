@@ -105,6 +105,7 @@ func (l *loader) operation(p document.Pair) {
 		}
 	}
 	s.finish(op.Args)
+	l.checkStamp(op, what)
 	l.checkEffect(op, what, says(where) || op.asks(), says(do) || op.does())
 	l.schema.Operations = append(l.schema.Operations, op)
 }
@@ -447,5 +448,25 @@ func (l *loader) checkEffect(op *Operation, what string, asks, does bool) {
 		l.Errorf(op.Pos, "%s is a %s, which has no do", what, op.Write)
 	case op.Write != "update" && !asks:
 		l.Errorf(op.Pos, "%s is a %s without a where", what, op.Write)
+	}
+}
+
+// checkStamp finds out whether an operation moves the stamp of its record. One that goes by a value of the stamp and leaves it sets
+// nothing: another write may have gone by the same value.
+func (l *loader) checkStamp(op *Operation, what string) {
+	if len(op.Records) != 1 || op.Records[0].Stamp == nil {
+		return
+	}
+	stamp := op.Records[0].Stamp.Name
+	isStamp := func(r Ref) bool { return r.Family == nil && r.Name == stamp }
+	op.Moves = slices.ContainsFunc(op.Actions, func(a *Action) bool { return a.Op == "set" && isStamp(a.Attr) })
+	goesBy := slices.ContainsFunc(op.Where, func(c *Condition) bool { return c.Arg != nil && isStamp(c.Attr) })
+	if op.Moves || !goesBy {
+		return
+	}
+	for _, c := range op.Clauses {
+		if c.Sets() {
+			l.Errorf(c.Pos, "%s: clause %s sets or removes attributes and asks nothing of them, where the operation goes by stamp %s and leaves it", what, c.Name, stamp)
+		}
 	}
 }

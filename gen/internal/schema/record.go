@@ -19,8 +19,10 @@ func (l *loader) record(p document.Pair) {
 			*part = l.template(document.At(document.Follow(n)), l.Text(n, what), func(name string) *Field { return l.fields[name] })
 		}
 	}
+	var stamp *yaml.Node
 	known := document.Keys{
 		"doc":      func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
+		"stamp":    func(n *yaml.Node) { stamp = n },
 		"pk":       primary(&r.PK),
 		"sk":       primary(&r.SK),
 		"internal": func(n *yaml.Node) { r.Internal = l.Bool(n, what+": internal") },
@@ -63,6 +65,15 @@ func (l *loader) record(p document.Pair) {
 	}
 	for _, e := range entries {
 		l.entry(r, e)
+	}
+	if stamp != nil {
+		name := l.Text(stamp, what+": stamp")
+		at := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Name == name && a.Type == N })
+		if at < 0 {
+			l.Errorf(document.At(document.Follow(stamp)), "%s: stamp names %q, which is no number of the record", what, name)
+		} else {
+			r.Stamp = r.Attributes[at]
+		}
 	}
 	l.checkAttributes(r)
 	l.checkFamilies(r)

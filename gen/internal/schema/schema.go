@@ -95,7 +95,8 @@ type Record struct {
 	PK, SK     *Template
 	Internal   bool // programs outside the module do not read it
 	Entries    []*Entry
-	Nested     string // attribute with a map that attributes may be in instead; "" for none, as in every layout written
+	Stamp      *Attribute // a number that a write moves which sets others; nil for a record without one
+	Nested     string     // attribute with a map that attributes may be in instead; "" for none, as in every layout written
 	Attributes []*Attribute
 	Families   []*Family
 	Refused    []*Refused // attributes of other programs, those in the names of members included
@@ -261,7 +262,13 @@ type Operation struct {
 	Actions []*Action
 	Keys    bool     // it sets every attribute that follows from the key
 	But     []*Entry // with Keys: the indexes whose keys it does not set
+	Moves   bool     // it sets the stamp of its record
 	Clauses []*Clause
+}
+
+// Sets reports whether a clause sets or removes attributes whatever they are, and asks nothing.
+func (c *Clause) Sets() bool {
+	return len(c.Where) == 0 && slices.ContainsFunc(c.Actions, func(a *Action) bool { return a.Op == "set" || a.Op == "remove" })
 }
 
 // KeyAttributes returns the attributes that follow from the key of a record. They are those that repeat a field, and
