@@ -176,6 +176,7 @@ outage: engine ## take DynamoDB away in all ways, with RATES of requests a secon
 
 bench: engine ## compare with the bare SDK, memory and quota with other limiters, and the gateway with a bare proxy; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
+	GO="$(GO)" scripts/beside.sh # the hot path beside a pinned commit
 	$(GO) test -C zlimit/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 	$(GO) test -C llm -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m ./...
 	$(GO) test -C examples -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m ./gateway
