@@ -134,9 +134,9 @@ var makerCounts = map[string]Count{
 func Formats() []Format {
 	chat := under(chatCounts, "usage.", "x_groq.usage.", "choices.usage.", "choices.delta.usage.")
 	chatText := below([]string{"choices.delta.", "choices.message."}, "content", "refusal", "function_call.arguments", "tool_calls.function.arguments",
-		"tool_calls.custom.input", "audio.transcript", "*")
+		"tool_calls.custom.input", "audio.transcript")
 	for _, at := range []string{"choices.delta.", "choices.message."} { // that many servers repeat
-		chatText = append(chatText, strings.Join(below([]string{at}, "reasoning", "reasoning_content", "reasoning_text", "thinking", "reasoning_details.*", "thinking_blocks.*"), "|"))
+		chatText = append(chatText, strings.Join(below([]string{at}, "reasoning", "reasoning_content", "reasoning_text", "thinking", "reasoning_details.*", "thinking_blocks.*"), "|"), at+"*")
 	}
 	messages := join(under(messageCounts, "usage."), under(map[string]Count{
 		otherSteps + "input_tokens":                             CountInput,
