@@ -71,7 +71,7 @@ func ParseEnd(flag, text string, now time.Time) (time.Time, error) {
 }
 
 // momentForms are the forms of a TIME. Those without a zone are in UTC.
-var momentForms = []string{"2006-01", time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
+var momentForms = []string{"2006-01", time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, "2006-01-02T15:04Z07:00"}
 
 // ParseMoment parses a TIME; false for any other text.
 func ParseMoment(text string, now time.Time) (time.Time, bool) {

@@ -33,8 +33,11 @@ zlimit aggregate --all-windows days and months are as new as hours.
 ` + shell.RangeHelp + `
 ` + childrenHelp + `
 
-A window that the range cuts at its beginning is shown whole. Without a range it
-is the last 24 hours, 30 days or 12 months, as the windows are.`,
+A range has the windows that begin in it, each of them whole, so ranges that
+follow one another count nothing twice. A TIME within a window is refused, with
+those on both sides; only --to now may be one. Without a range it is the last 24
+hours, 30 days or 12 months. zlimit usage bill adds hours up to months of any
+time zone.`,
 	}, listCommand(sh), summaryCommand(sh), plotCommand(sh))
 }
 
@@ -73,6 +76,16 @@ func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQue
 	if q.From, q.To, err = f.Parse(cmd, now); err != nil {
 		return q, err
 	}
+	for _, end := range []struct {
+		flag string
+		at   time.Time
+	}{{"from", q.From}, {"to", q.To}} {
+		if text := cmd.Flags().Lookup(end.flag).Value.String(); given(end.flag) && (end.flag == "from" || text != "now") {
+			if err := beginsWindow(q.Window, end.at); err != nil {
+				return q, shell.Usagef("%s: --%s %s: %v", shell.CommandName(cmd), end.flag, text, err)
+			}
+		}
+	}
 	if q.To.IsZero() {
 		q.To = now.UTC()
 	}
@@ -86,11 +99,32 @@ func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQue
 			q.From = q.Window.Start(q.To.Add(-1)).Add(-23 * time.Hour)
 		}
 	}
-	q.From = q.Window.Start(q.From)
 	if !q.From.Before(q.To) {
 		return q, shell.Usagef("%s: the range ends at %s, and does not begin before", shell.CommandName(cmd), shell.FormatMoment(q.To))
 	}
+	if start := q.Window.Start(q.From); start.Before(q.From) {
+		q.From = q.Window.End(start) // --since: the first window that begins within the age
+	}
+	if !q.From.Before(q.To) {
+		return q, shell.Usagef("%s: no %s window begins before %s in the range", shell.CommandName(cmd), q.Window, shell.FormatMoment(q.To))
+	}
 	return q, nil
+}
+
+// beginsWindow returns an error unless a window begins at a time. It names the windows on both sides, and shorter ones of which one does.
+func beginsWindow(w zlimit.Window, at time.Time) error {
+	start, end := w.Start(at), w.End(at)
+	if start.Equal(at) {
+		return nil
+	}
+	hint := ""
+	for _, finer := range []zlimit.Window{zlimit.WindowDaily, zlimit.WindowHourly} {
+		if finer != w && finer.Start(at).Equal(at) {
+			hint = fmt.Sprintf("; --window %s has it as %s", finer, shell.FormatMoment(at))
+			break
+		}
+	}
+	return fmt.Errorf("is within a %s window, which begins at %s and ends at %s%s", w, shell.FormatMoment(start), shell.FormatMoment(end), hint)
 }
 
 func describeUsage(q zlimit.UsageQuery, limits ...string) string {
