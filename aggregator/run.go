@@ -171,6 +171,7 @@ var news = map[stream.Kind]struct {
 	stream.Skipped:    {slog.LevelError, "aggregator: a change that cannot be applied is left out"},
 	stream.Unreadable: {slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"},
 	stream.Trouble:    {slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"},
+	stream.Waiting:    {slog.LevelInfo, "aggregator: waits, since another process has the partitions of the stream"},
 	stream.Back:       {slog.LevelInfo, "aggregator: the store answers again"},
 }
 
@@ -186,6 +187,9 @@ func (a *Aggregator) report(e stream.Event) {
 	var more []any
 	if e.From != "" {
 		more = append(more, "from", e.From)
+	}
+	if !e.Until.IsZero() {
+		more = append(more, "until", e.Until.UTC().Truncate(time.Second), "unless", "it renews its lease") // as a process that works does
 	}
 	if e.Partition != "" {
 		more = append(more, "partition", e.Partition)

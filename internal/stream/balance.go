@@ -67,6 +67,7 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 		}
 	}
 	c.noteUnheld(leases, now)
+	c.noteWaiting(open, mine, now)
 	return errors.Join(err, c.announce(ctx, mine == 0, c.seen.testify(leases, now)))
 }
 
@@ -82,6 +83,34 @@ func (c *Consumer) noteUnheld(leases []Lease, now time.Time) {
 			})
 		}
 	}
+}
+
+// noteWaiting reports that the consumer waits for a lease of another, once for each other one. A process that was killed keeps its leases
+// for a term.
+func (c *Consumer) noteWaiting(open []Lease, mine int, now time.Time) {
+	if mine > 0 {
+		c.waitsFor = ""
+		return
+	}
+	var first *Lease // that ends first
+	silence := time.Duration(0)
+	for i := range open {
+		l := &open[i]
+		if l.Owner == "" || l.Owner == c.Name {
+			continue
+		}
+		c.mu.Lock()
+		is := c.seen.silence(l, now)
+		c.mu.Unlock()
+		if first == nil || is > silence {
+			first, silence = l, is
+		}
+	}
+	if first == nil || first.Owner == c.waitsFor {
+		return
+	}
+	c.waitsFor = first.Owner
+	c.Report(Event{Kind: Waiting, Partition: first.Partition, From: first.Owner, Until: c.Now().Add(c.Term - silence)})
 }
 
 // open returns the leases of partitions that are to be read. A lease whose partition is not listed any more is among

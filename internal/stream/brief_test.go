@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,33 @@ func TestUnheldPartitions(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if p := c.Status().Partitions; len(p) != 1 || p[0].Unheld || p[0].Lag > 2*time.Second {
 			t.Errorf("Status() = %+v once the partition is taken over", p)
+		}
+		c.stop(t)
+	})
+}
+
+// TestWaitsForALease starts a consumer after the owner of the partition was killed. It reports once whose lease it waits for, and until
+// when; it has the partition by then.
+func TestWaitsForALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		w.brief("first", time.Second)
+		began := time.Now()
+		c := w.start("next", nil)
+		time.Sleep(25 * time.Second)
+		if n := w.count(stream.Waiting); n != 1 {
+			t.Fatalf("waiting is reported %d times in 25 s, want once", n)
+		}
+		w.mu.Lock()
+		at := slices.IndexFunc(w.events, func(e stream.Event) bool { return e.Kind == stream.Waiting })
+		e := w.events[at]
+		w.mu.Unlock()
+		if e.From != "first" || e.Partition != "log" || e.Until.Before(began) || e.Until.After(began.Add(31*time.Second)) {
+			t.Errorf("reported %+v, want the lease of first on log, until half a minute after %v", e, began)
+		}
+		time.Sleep(time.Until(e.Until) + 11*time.Second) // and a look
+		if p := c.Status().Partitions; len(p) != 1 || p[0].Unheld {
+			t.Errorf("Status() = %+v when the lease is over", p)
 		}
 		c.stop(t)
 	})

@@ -90,6 +90,7 @@ type Consumer struct {
 	seen     watch
 	known    knowledge
 	waiting  Lease     // the record of an idle consumer
+	waitsFor string    // whose lease it waits for, as reported; "" for none
 	looked   time.Time // when the leases were last read
 	trouble  error     // of the last look; nil when it went well
 

@@ -23,6 +23,7 @@ const (
 	Skipped  Kind = "skipped"  // a change is left out for good, as Config.Skip decided
 	Trouble  Kind = "trouble"  // a call to the store failed, and is tried again
 	Back     Kind = "back"     // a look for partitions succeeds again, after one that did not
+	Waiting  Kind = "waiting"  // the consumer has no partition, since others have all of them
 
 	// Unreadable: the lease of a partition cannot be read, so that no consumer has the partition.
 	Unreadable Kind = "unreadable"
@@ -32,7 +33,8 @@ const (
 type Event struct {
 	Kind      Kind
 	Partition string        // "" for the whole stream
-	From      string        // for Claimed, the consumer that had the partition and is gone; "" for none
+	From      string        // for Claimed, the consumer that had the partition and is gone; "" for none. For Waiting, the one that has it
+	Until     time.Time     // for Waiting, when the lease ends unless it is written meanwhile, by the consumer's clock
 	Change    *store.Change // the first that fails, or the skipped one
 	Failed    int           // changes that failed
 	Attempt   int           // how often they have been tried

@@ -3,13 +3,17 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -96,4 +100,46 @@ func runIn(t *testing.T, dsn string, slept func(), args ...string) run {
 	}
 	code := Run(t.Context(), sh, append(args, "--store", dsn))
 	return run{code, stdout.String(), stderr.String()}
+}
+
+// TestApplyShowsProgress applies many levels, on a terminal and into a pipe, by a clock that a look at it moves.
+func TestApplyShowsProgress(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		watch bool
+		want  string
+	}{
+		{"on a terminal", true, `^note: .*\n(\r\d+ of 60 changes` + regexp.QuoteMeta(show.ClearLine) + `)+\r` + regexp.QuoteMeta(show.ClearLine) + `$`},
+		{"into a pipe", false, `^note: .*\n(\d+ of 60 changes\n)+$`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			var file strings.Builder
+			file.WriteString("resources:\n")
+			for i := range 60 {
+				fmt.Fprintf(&file, "  r%02d: {limits: {rpm: 1/min}}\n", i)
+			}
+			path := filepath.Join(dir, "limits.yaml")
+			if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			now, turn := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), sync.Mutex{}
+			step := 20 * time.Millisecond
+			if !test.watch {
+				step = 200 * time.Millisecond
+			}
+			var stdout, stderr bytes.Buffer
+			sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Watch: test.watch}
+			sh.Now = func() time.Time {
+				turn.Lock()
+				defer turn.Unlock()
+				now = now.Add(step)
+				return now
+			}
+			code := Run(t.Context(), sh, []string{"limits", "apply", "-f", path, "--yes", "--store", "sqlite:" + filepath.Join(dir, "limits.db")})
+			if code != shell.ExitOK || !regexp.MustCompile(test.want).MatchString(stderr.String()) {
+				t.Errorf("apply: code %d, stderr %q, want %s", code, &stderr, test.want)
+			}
+		})
+	}
 }

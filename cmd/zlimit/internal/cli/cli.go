@@ -56,7 +56,8 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 	err := root.ExecuteContext(ctx)
 	var detached *stack.DetachedError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &detached) {
-		err = errors.New("interrupted")
+		complain(sh, errInterrupted)
+		return shell.ExitInterrupted
 	}
 	var usage *shell.UsageError
 	var invalid *zlimit.ValidationError
@@ -84,6 +85,9 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 	}
 }
 
+// errInterrupted is the error of a command that an interrupt ends before its work is done.
+var errInterrupted = errors.New("interrupted")
+
 // complain writes an error as one line, with zlimit named once.
 func complain(sh *shell.Shell, err error) {
 	text := strings.TrimPrefix(strings.TrimPrefix(shell.Explain(err), "zlimit: "), "stack: ")
@@ -107,7 +111,8 @@ ZLIMIT_STORE gives:
                                a DynamoDB table; every parameter is optional;
                                timeout=10s bounds a call, 2s by default
 
-Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.`,
+Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure,
+130 interrupted before the work was done.`,
 		Example: `  zlimit demo
   zlimit limits set --store sqlite:limits.db --resource gpt --limit rpm=300/min
   zlimit acquire --store sqlite:limits.db acme gpt --consume rpm=1

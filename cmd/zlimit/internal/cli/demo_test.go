@@ -137,7 +137,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	if code := Run(ctx, sh, []string{"demo"}); code != shell.ExitFailure || stderr.String() != "zlimit: interrupted\n" {
+	if code := Run(ctx, sh, []string{"demo"}); code != shell.ExitInterrupted || stderr.String() != "zlimit: interrupted\n" {
 		t.Errorf("demo: code %d, stderr %q; want code 1 and one line", code, stderr.String())
 	}
 	if frames != 5 || !strings.HasSuffix(stdout.String(), show.ShowCursor) {
@@ -149,7 +149,7 @@ func TestInterrupted(t *testing.T) {
 	stderr.Reset()
 	code := Main(cancelled, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"},
 		strings.NewReader("TIMESTAMP\n2024-01-01 00:00:00\n"), &stdout, &stderr, func(string) string { return "" })
-	if code != shell.ExitFailure || stderr.String() != "zlimit: interrupted\n" {
+	if code != shell.ExitInterrupted || stderr.String() != "zlimit: interrupted\n" {
 		t.Errorf("simulate: code %d, stderr %q; want code 1 and one line", code, stderr.String())
 	}
 }

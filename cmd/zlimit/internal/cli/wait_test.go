@@ -61,7 +61,7 @@ func TestInterruptedWait(t *testing.T) {
 			}
 			code := Run(ctx, sh, strings.Fields("acquire key gpt --consume rpm=1 --wait 1000h -o json --store "+store))
 			want := regexp.MustCompile(`^waiting for ` + test.whose + `, at 20[0-9-]+T[0-9:]+\.[0-9]{3}Z\nzlimit: interrupted\n$`)
-			if code != shell.ExitFailure || stdout.Len() > 0 || !want.MatchString(stderr.String()) {
+			if code != shell.ExitInterrupted || stdout.Len() > 0 || !want.MatchString(stderr.String()) {
 				t.Errorf("an interrupted wait: code %d, stdout %q, stderr %q, want %v", code, &stdout, stderr.String(), want)
 			}
 			if after := zlimit("available key gpt -o json"); tokens(t, after.stdout) != tokens(t, before.stdout) {

@@ -3,6 +3,7 @@ package buckets
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -39,7 +40,10 @@ On DynamoDB a bucket that was used once is perhaps not listed. The page tells
 how many entities may be missing, as of the last minute.
 
 Looking costs reads, which the page shows: half a read unit per 4 KB of an index
-and of each bucket, at each look. An interrupt ends it.`,
+and of each bucket, at each look. A look that fails ends nothing: top shows the
+error and how old its figures are, and looks again, also where the store is away
+at the start. An interrupt ends it, with exit code 0. After --count looks the
+code is 1 if the last one failed.`,
 		Example: `  zlimit top gpt
   zlimit top --interval 10s --max 5
   zlimit top gpt --count 2 --interval 5s -o json`,
@@ -72,7 +76,7 @@ and of each bucket, at each look. An interrupt ends it.`,
 			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort}
 			_, err = shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				return struct{}{}, t.run(ctx, l)
-			}, zlimit.WithObserver(t.observe))
+			}, zlimit.WithObserver(t.observe), zlimit.WithFailurePolicy(zlimit.PolicyAllow)) // which opens a store that is away
 			if cmd.Context().Err() != nil {
 				return nil //nolint:nilerr // an interrupt is how it ends
 			}
@@ -105,6 +109,7 @@ type top struct {
 	before map[topKey]taken // at the last look; nil before the first
 	at     time.Time        // of the last look
 	height int              // lines of the last page
+	shown  *TopLook         // the last look that did not fail; nil for none
 
 	covered   map[string]zlimit.Coverage // of each resource
 	coveredAt time.Time                  // when that was read; the zero time for never
@@ -140,13 +145,16 @@ type topRow struct {
 
 // A TopLook is one look at all buckets.
 type TopLook struct {
-	Time      time.Time `json:"time"`
+	Time      time.Time `json:"time,omitzero"` // of the figures; zero while no look has succeeded
 	Buckets   int       `json:"buckets"`
 	Rows      []topRow  `json:"limits"` // those that consume most first
 	Calls     int       `json:"calls"`
 	ReadUnits float64   `json:"read_units"`
 	// Coverage is that of each resource, as of a minute ago at most.
 	Coverage map[string]zlimit.Coverage `json:"coverage"`
+	// FailedAt is when a later look failed, by Error, so that the figures are old. Both are left out otherwise.
+	FailedAt time.Time `json:"failed_at,omitzero"`
+	Error    string    `json:"error,omitzero"`
 }
 
 func (t *top) observe(_ context.Context, e zlimit.Event) {
@@ -260,12 +268,24 @@ func (t *top) run(ctx context.Context, l *zlimit.RateLimiter) error {
 		defer func() { _, _ = io.WriteString(t.app.Stdout, show.ShowCursor) }()
 	}
 	for n := 1; ; n++ {
-		look, err := t.look(ctx, l)
-		if err == nil {
-			err = t.print(&look)
+		look, failure := t.look(ctx, l)
+		if failure != nil {
+			if ctx.Err() != nil || t.shown == nil && !errors.As(failure, new(*zlimit.UnavailableError)) {
+				return failure // an interrupt, or a mistake that no later look mends
+			}
+			look = TopLook{Rows: []topRow{}, Coverage: map[string]zlimit.Coverage{}}
+			if t.shown != nil {
+				look = *t.shown
+			}
+			look.FailedAt, look.Error = t.app.Now().UTC(), shell.Explain(failure)
+		} else {
+			t.shown = &look
 		}
-		if err != nil || n == t.count {
+		if err := t.print(&look); err != nil {
 			return err
+		}
+		if n == t.count {
+			return failure
 		}
 		if err := t.app.Sleep(ctx, t.interval); err != nil {
 			return err
@@ -281,6 +301,15 @@ func (t *top) print(look *TopLook) error {
 		return t.app.Print(look, nil)
 	}
 	p := &show.Page{}
+	if look.Error != "" {
+		t.warn(p, look)
+		if !t.app.Live {
+			return t.app.Write(p) // the figures are above
+		}
+		if look.Time.IsZero() {
+			return t.redraw(p)
+		}
+	}
 	about := fmt.Sprintf("%s  %s, %s;", look.Time.Format(time.DateTime), show.Counted(look.Buckets, "bucket"), t.about())
 	cost := fmt.Sprintf("this look: %s, %s read units", show.Counted(look.Calls, "call"), show.Decimal(look.ReadUnits))
 	if t.app.Live && len(about)+1+len(cost) > t.width() {
@@ -327,6 +356,15 @@ func (t *top) print(look *TopLook) error {
 		return t.app.Write(p)
 	}
 	return t.redraw(p)
+}
+
+// warn says that a look failed, and how old the figures are.
+func (t *top) warn(p *show.Page, look *TopLook) {
+	age := "there are no figures yet"
+	if !look.Time.IsZero() {
+		age = fmt.Sprintf("the figures are %v old", look.FailedAt.Sub(look.Time).Round(time.Second))
+	}
+	p.Linef("%s  this look failed, and %s: %s", look.FailedAt.Format(time.DateTime), age, look.Error)
 }
 
 func (t *top) cells(r *topRow) []string {

@@ -363,23 +363,31 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 	type result struct {
 		Applied []provision.Change `json:"applied"`
 	}
+	progress := sh.ProgressLine()
 	done, err := shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (result, error) {
 		var saved *provision.Plan
 		if plan.ID != "" {
 			saved = plan
 		}
 		p.ManagedBy(plan.Manager, plan.From != "")
+		applied := 0
+		p.Tell(nil, func(provision.Change) {
+			applied++
+			progress.Show(fmt.Sprintf("%s of %s changes", show.Grouped(int64(applied)), show.Grouped(int64(len(plan.Changes)))))
+		})
 		for start := sh.Now(); ; {
 			_, done, err := p.Apply(ctx, plan.Declared, saved)
 			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= lockTimeout {
 				return result{append([]provision.Change{}, done...)}, err
 			}
 			waited = true
+			progress.Show(fmt.Sprintf("waiting for another apply, until %s at the latest: %v", start.Add(lockTimeout).UTC().Format(time.DateTime), err))
 			if err := sh.Sleep(ctx, time.Second); err != nil {
 				return result{}, err
 			}
 		}
 	}), options...)
+	progress.End()
 	if err != nil {
 		if len(done.Applied) > 0 {
 			sh.Note(fmt.Sprintf("%d of %d changes are done; run the command again to finish", len(done.Applied), len(plan.Changes)))

@@ -21,6 +21,8 @@ const (
 	ExitRejected = 3 // a limit was exceeded
 	ExitDiffers  = 4 // the compared sides differ
 	ExitUpgrade  = 4 // there is a later version
+
+	ExitInterrupted = 130 // an interrupt came before the work was done; those of a shell end by SIGINT alike
 )
 
 // A Shell is one run of the command: its surroundings, and the flags that every command has.

@@ -36,7 +36,9 @@ alarms and versions. With --drift CloudFormation looks for what was changed past
 it, which may take minutes. A look-up that fails is said, and the others go on;
 then the exit code is 1. It is 4 where there is something to look at: a stack
 that is not complete, a mapping that is not enabled, dead letters, alarms or
-drift. With --watch it shows all that again and again until an interrupt.`,
+drift. With --watch it shows all that again and again until an interrupt, which
+ends it with exit code 0. A look that fails then ends nothing: status shows the
+error, and how old the last page is.`,
 		Example: `  zlimit stack status --name limits
   zlimit stack status --name limits --drift -o json
   zlimit stack status --name limits --watch 30s`,
@@ -49,12 +51,10 @@ drift. With --watch it shows all that again and again until an interrupt.`,
 			if err != nil {
 				return err
 			}
-			for {
-				err := status(cmd.Context(), sh, m, f.name, drift)
-				if watch == 0 || sh.Sleep(cmd.Context(), watch) != nil {
-					return err
-				}
+			if watch == 0 {
+				return find(status(cmd.Context(), sh, m, f.name, drift), f.name)
 			}
+			return watchStatus(cmd.Context(), sh, m, f.name, drift, watch)
 		},
 	}
 	f.existing(cmd)
@@ -63,11 +63,45 @@ drift. With --watch it shows all that again and again until an interrupt.`,
 	return cmd
 }
 
+// watchStatus shows a stack again and again. It returns an error where the first look finds no stack.
+func watchStatus(ctx context.Context, sh *shell.Shell, m *stack.Manager, name string, drift bool, pause time.Duration) error {
+	var shown time.Time
+	for {
+		failed := &shownError{}
+		err := status(ctx, sh, m, name, drift)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // an interrupt is how it ends
+		case err == nil, errors.Is(err, shell.ErrDiffers):
+			shown = sh.Now()
+		case errors.As(err, &failed):
+			shown = sh.Now()
+			sh.Note("zlimit: " + err.Error())
+		case shown.IsZero() && errors.Is(err, stack.ErrNotFound):
+			return find(err, name)
+		case shown.IsZero():
+			sh.Note(fmt.Sprintf("zlimit: %s  this look failed, and none has succeeded yet: %s", sh.Now().UTC().Format(time.DateTime), shell.Explain(err)))
+		default:
+			sh.Note(fmt.Sprintf("zlimit: %s  this look failed, and the last page is %v old: %s",
+				sh.Now().UTC().Format(time.DateTime), sh.Now().Sub(shown).Round(time.Second), shell.Explain(err)))
+		}
+		if sh.Sleep(ctx, pause) != nil {
+			return nil //nolint:nilerr // as above
+		}
+	}
+}
+
+// A shownError is that of look-ups that failed, on a page that is shown.
+type shownError struct{ failed []string }
+
+// Error names the look-ups.
+func (e *shownError) Error() string { return "look-ups failed: " + strings.Join(e.failed, "; ") }
+
 // status shows a stack, and returns what its exit code is about.
 func status(ctx context.Context, sh *shell.Shell, m *stack.Manager, name string, drift bool) error {
 	st, err := m.Status(ctx, name, drift)
 	if err != nil {
-		return find(err, name)
+		return err
 	}
 	told := struct {
 		*stack.Status
@@ -78,7 +112,7 @@ func status(ctx context.Context, sh *shell.Shell, m *stack.Manager, name string,
 	}
 	switch {
 	case len(st.Failed) > 0:
-		return errors.New("look-ups failed: " + strings.Join(st.Failed, "; "))
+		return &shownError{st.Failed}
 	case len(told.Findings) > 0:
 		return shell.ErrDiffers
 	default:
