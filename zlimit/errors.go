@@ -170,12 +170,11 @@ func (e *ExceededError) Error() string {
 	return b.String()
 }
 
-// RetryAfter returns the time after which the request would be admitted if nothing else happened: the longest wait of
-// its limits. It is [Never] when the request is not [ExceededError.Possible].
+// RetryAfter returns the time after which the request would be admitted if nothing else happened: the first one at which
+// all its limits have enough. It is [Never] when the request is not [ExceededError.Possible].
 //
-// Each limit is told by itself. Where one has windows, another may be short again when the longest wait ends, and the
-// request then hears another time. Where windows never let in the amount, the time is [Never] if the times of day and
-// the days of the week show that. Otherwise it is that of the last window looked at.
+// Where windows never let in the amount, or those of several limits never at one minute, the time is [Never] if the times of day and
+// the days of the calendar show that. Otherwise it is that of the last window looked at.
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return Never

@@ -43,7 +43,8 @@ type Status struct {
 	Granted   int64
 	GrantEnds time.Time
 	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 when it is now, and
-	// [Never] when the request asks for more than the limit can hold. For slots it is a second, since no process knows
+	// [Never] when the request asks for more than the limit can hold. That of the limit that is waited for longest is the time after which
+	// all limits of the request have enough at once. For slots it is a second, since no process knows
 	// when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens

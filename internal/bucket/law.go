@@ -43,13 +43,26 @@ func (r rule) as(change *calendar.Change) rule {
 	return r
 }
 
-// each calls a function with the parameters outside of windows, and with those of each window.
+// each calls a function with the parameters outside of windows, and with those of each window. It leaves out what holds at no minute.
 func (r rule) each(f func(rule)) {
-	f(r.as(nil))
-	changes := r.windows.Changes()
-	for i := range changes {
-		f(r.as(&changes[i]))
+	if r.windows == nil {
+		f(r)
+		return
 	}
+	changes := r.windows.Changes()
+	for window := -1; window < len(changes); window++ {
+		if r.windows.Holds(window) {
+			f(r.in(window))
+		}
+	}
+}
+
+// in returns the parameters in a window, -1 for those outside of all.
+func (r rule) in(window int) rule {
+	if window < 0 {
+		return r.as(nil)
+	}
+	return r.as(&r.windows.Changes()[window])
 }
 
 // least returns the smallest capacity that holds at some time.
@@ -92,7 +105,9 @@ func (r rule) mayReach(needs func(capacity int64) int64, available int64) bool {
 		if i == len(changes) {
 			window = -1
 		}
-		most[i], longest[i] = available, r.windows.Longest(window)
+		if most[i] = available; r.windows.Holds(window) {
+			longest[i] = r.windows.Longest(window)
+		}
 	}
 	grows := true
 	for round := 0; grows; round++ {
@@ -100,6 +115,9 @@ func (r rule) mayReach(needs func(capacity int64) int64, available int64) bool {
 			return true
 		}
 		for i := range most {
+			if longest[i] == 0 {
+				continue
+			}
 			is, start := r.as(nil), available
 			if i < len(changes) {
 				is = r.as(&changes[i])
@@ -139,7 +157,7 @@ func (r rule) mayRenew(needs func(capacity int64) int64, times *calendar.Times) 
 		if i < len(changes) {
 			is, window = r.as(&changes[i]), i
 		}
-		if needs(is.capacity) <= is.capacity && r.windows.MayHold(window, times) {
+		if needs(is.capacity) <= is.capacity && r.windows.Holds(window) && r.windows.MayHold(window, times) {
 			return true
 		}
 	}

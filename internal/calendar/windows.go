@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,6 +22,9 @@ type Windows struct {
 	text     string // compact
 	cron     string // in the language of cron, each pattern with its change
 	place    string // name of the zone
+
+	once    sync.Once
+	holding []int // windows that hold at some minute, -1 for none
 
 	near [2]atomic.Pointer[stretch] // that were asked for last; nil at first
 	turn atomic.Uint32

@@ -94,7 +94,28 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 		statuses = l.limits.Config.SlotStatuses(statuses, ju.slotStates(l, &views[i]), l.demand.Slots(), ju.slotNow())
 		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
+	ju.waitTogether(levels, views, told, now)
 	return told
+}
+
+// waitTogether has the longest of the waits for tokens be that for all limits at once.
+func (ju *judge) waitTogether(levels []level, views []view, told []LevelStatus, now int64) {
+	var longest *bucket.Status
+	for i := range told {
+		for j := range told[i].Statuses {
+			if s := &told[i].Statuses[j]; s.Term == 0 && s.Mode == bucket.Enforced && s.Wait > 0 && (longest == nil || s.Wait > longest.Wait) {
+				longest = s
+			}
+		}
+	}
+	if longest == nil {
+		return
+	}
+	asked := make([]bucket.Asked, len(levels))
+	for i := range levels {
+		asked[i] = bucket.Asked{Config: &levels[i].limits.Config, Shards: views[i].states, Demand: levels[i].held()}
+	}
+	longest.Wait = bucket.TogetherAfter(asked, now, longest.Wait)
 }
 
 // statusSpaces are reused: callers keep no statuses.

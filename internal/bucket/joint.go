@@ -1,0 +1,91 @@
+package bucket
+
+import "github.com/zlimit/zlimit-go/internal/calendar"
+
+// Several limits, of one bucket or of several, may have enough at different times: where windows or grants end, one is short again when
+// another one has enough. So their waits are followed by looks at the limits at the ends of waits.
+
+// An Asked is a bucket of a request: its shards, and what is asked of it.
+type Asked struct {
+	Config *Config
+	Shards []*State
+	Demand *Demand
+}
+
+// maxLooks bounds how many ends of waits are looked at.
+const maxLooks = 48
+
+// TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at once, if nothing else happens, given the longest of
+// their waits. Beyond a bound it is that of the last look. It is Never where the windows show that there is no such time.
+func TogetherAfter(asked []Asked, now, longest int64) int64 {
+	if longest <= 0 || longest == Never || !wanes(asked, now) {
+		return longest
+	}
+	if !meet(asked, now) {
+		return Never
+	}
+	var space []Status
+	wait := longest
+	for range maxLooks {
+		at, more := add(now, wait), int64(0)
+		if at >= Never-1 {
+			break
+		}
+		for _, a := range asked {
+			space = a.Config.Statuses(space[:0], a.Shards, a.Demand, at)
+			for i := range space {
+				if space[i].Mode == Enforced {
+					more = max(more, space[i].Wait)
+				}
+			}
+		}
+		switch more {
+		case 0:
+			return wait
+		case Never:
+			return Never
+		}
+		wait = add(wait, more)
+	}
+	return wait
+}
+
+// wanes reports whether one of several limits that are asked may have less later, though nobody takes of it.
+func wanes(asked []Asked, now int64) bool {
+	limits, wane := 0, false
+	for _, a := range asked {
+		v := viewOf(a.Config, a.Shards, now)
+		for i := range a.Config.Params {
+			p := &a.Config.Params[i]
+			if _, checked := a.Demand.asks(p.Name, p.Mode); checked {
+				limits++
+				wane = wane || p.Windows != nil || v.granted(p) != p
+			}
+		}
+	}
+	return wane && limits > 1
+}
+
+// meet reports whether there may be a minute at which all limits can hold what is asked. While one of them has a grant, there may be.
+func meet(asked []Asked, now int64) bool {
+	var windows []*calendar.Windows
+	var enough []func(window int) bool
+	for _, a := range asked {
+		v := viewOf(a.Config, a.Shards, now)
+		for i := range a.Config.Params {
+			p := &a.Config.Params[i]
+			if _, checked := a.Demand.asks(p.Name, p.Mode); !checked || p.Windows == nil {
+				continue
+			}
+			if v.granted(p) != p || a.Config.part(p.Name, a.Demand.Priority) != nil {
+				return true
+			}
+			windows = append(windows, p.Windows)
+			enough = append(enough, func(window int) bool {
+				capacity := p.rule().in(window).capacity
+				return a.Demand.needs(p, capacity) <= capacity
+			})
+		}
+	}
+	return len(windows) < 2 || calendar.Meet(windows, func(of, window int) bool { return enough[of](window) })
+}
