@@ -84,12 +84,12 @@ func animation(all [][]string) string {
 	height = height*lineHeight + 32
 	length := float64(len(all)-1)*frameShown + endShown
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 %d" font-family="ui-monospace,Menlo,Consolas,monospace" font-size="14" role="img">`+"\n", height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 %d" font-family="ui-monospace,Menlo,Consolas,monospace" font-size="14" role="img" xml:space="preserve">`+"\n", height)
 	b.WriteString("<title>zlimit demo: four API keys, one of them abusive, share limits over three replicas</title>\n<style>\n")
 	fmt.Fprintf(&b, ".f{visibility:hidden;animation:f %.1fs steps(1) infinite}\n", length)
 	fmt.Fprintf(&b, "@keyframes f{0%%{visibility:visible}%.4f%%{visibility:hidden}}\n", frameShown/length*100)
 	fmt.Fprintf(&b, ".e{animation:e %.1fs steps(1) infinite}\n@keyframes e{0%%{visibility:hidden}%.4f%%{visibility:visible}}\n", length, (length-endShown)/length*100)
-	b.WriteString("text{fill:#d6dbe3;white-space:pre}.r{fill:#ff7b72}.g{fill:#56d364}.y{fill:#e3b341}.d{fill:#8b949e}.b{font-weight:bold}\n</style>\n")
+	b.WriteString("text{fill:#d6dbe3}.r{fill:#ff7b72}.g{fill:#56d364}.y{fill:#e3b341}.d{fill:#8b949e}.b{font-weight:bold}\n</style>\n")
 	fmt.Fprintf(&b, `<rect width="720" height="%d" rx="8" fill="#0d1117"/>`+"\n", height)
 	for i, lines := range all {
 		class := fmt.Sprintf(`class="f" style="animation-delay:%.1fs"`, float64(i)*frameShown)
