@@ -20,6 +20,8 @@ type Meter struct {
 	tally *tally
 	body  io.ReadCloser
 	feed  io.Writer
+	// reader takes the answer apart.
+	reader writer
 
 	unzip     *io.PipeWriter // takes the compressed bytes; nil for an uncompressed body
 	unzipped  chan struct{}  // closed when all of it was taken
@@ -41,7 +43,8 @@ func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Met
 	t := newTally(call, f)
 	t.headers(header)
 	m.tally = t
-	sink := lockedWriter{t, t.newWriter(header.Get("Content-Type"))}
+	m.reader = t.newWriter(header.Get("Content-Type"))
+	sink := lockedWriter{t, m.reader}
 	switch strings.ToLower(header.Get("Content-Encoding")) {
 	case "", "identity":
 		m.feed = sink

@@ -38,6 +38,8 @@ type config struct {
 	account      string
 	drainBytes   int64
 	drainTime    time.Duration
+	cutOff       int64
+	cutsOff      bool
 	maxWait      time.Duration
 	priority     string
 	observe      func(context.Context, Report)
@@ -111,6 +113,8 @@ func (c *config) validate() error {
 		return invalid("drain", strconv.FormatInt(c.drainBytes, 10), "must not be negative")
 	case c.drainTime < 0:
 		return invalid("drain", c.drainTime.String(), "must not be negative")
+	case c.cutsOff && (c.cutOff < 1 || c.cutOff > maxReported):
+		return invalid("cut-off step", strconv.FormatInt(c.cutOff, 10), fmt.Sprintf("must be 1 to %d tokens", maxReported))
 	case c.maxWait < 0:
 		return invalid("max wait", c.maxWait.String(), "must not be negative")
 	case c.priority != "" && grammar.CheckLimitName(c.priority) != "":

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -16,7 +17,9 @@ type share struct {
 	model    string // the first one of the resource that the request names
 	resource string
 	lease    *zlimit.Lease
-	taken    zlimit.Amounts
+
+	mu    sync.Mutex // is held while more is taken, and while it is settled
+	taken zlimit.Amounts
 }
 
 // divide finds the resource of each model that the request names.
@@ -237,6 +240,8 @@ func greater(a, b zlimit.Amounts) zlimit.Amounts {
 
 // settle writes the charge of a share, and returns it. What may have been written counts as written.
 func (s *share) settle(ctx context.Context, charge zlimit.Amounts) (charged zlimit.Amounts, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if charge == nil {
 		charge, err = zlimit.Amounts{}, s.lease.Rollback(ctx)
 	} else {

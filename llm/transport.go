@@ -39,7 +39,7 @@ type Transport struct {
 	held    holding
 	unknown atomic.Int64
 
-	unsettled, unlearned unsettled.Log
+	unsettled, unlearned, mismatched unsettled.Log
 }
 
 // A Report is the outcome of an admitted call.
@@ -58,6 +58,8 @@ type Report struct {
 	Duration  time.Duration `json:"-"`
 	FirstByte time.Duration `json:"-"`
 	Usage     Usage         `json:"usage"`
+	// CutOff says that the stream was ended since a limit was used up, see [WithCutOff].
+	CutOff bool `json:"cut_off,omitempty"`
 	// Charged is the final charge of each limit, in tokens.
 	Charged zlimit.Amounts `json:"charged"`
 	// Err is why the lease could not be settled, or why an unknown request was refused or not answered. The estimate stays charged. Where the error is a
@@ -150,6 +152,7 @@ type exchange struct {
 	path       string
 	sent       time.Time
 	first      atomic.Int64 // nanoseconds from sent to the first byte of the answer
+	cutOff     atomic.Bool
 	settling   atomic.Bool
 	settled    chan struct{} // closed when it is
 }
@@ -251,7 +254,7 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	stop()
 	answered := *response // a copy, since bases may keep theirs
 	answered.Request = r
-	answered.Body = x.answer(ctx, response, cancel)
+	answered.Body = x.answer(ctx, r, response, cancel)
 	answered.Header = response.Header.Clone()
 	x.transport.config.describe(answered.Header, x.own().lease.Statuses())
 	if x.filters(response) {
@@ -296,14 +299,16 @@ func (x *exchange) outbound(r *http.Request) (*http.Request, *way, context.Cance
 		if outbound.Header.Get("Content-Length") != "" {
 			outbound.Header.Set("Content-Length", strconv.FormatInt(outbound.ContentLength, 10))
 		}
-		outbound.Header.Del("Accept-Encoding") // the chunk can only be taken out of an uncompressed answer
+	}
+	if x.usage.text != "" || x.transport.config.cutsOff && x.call.Stream {
+		outbound.Header.Del("Accept-Encoding") // what is taken out, or cut off, must not be compressed
 	}
 	acceptReadable(outbound.Header)
 	return outbound, w, cancel
 }
 
 // answer returns the body of a response, which settles the call at its end.
-func (x *exchange) answer(ctx context.Context, response *http.Response, cancel context.CancelFunc) io.ReadCloser {
+func (x *exchange) answer(ctx context.Context, r *http.Request, response *http.Response, cancel context.CancelFunc) io.ReadCloser {
 	meter := newMeter(x.call, x.format, response.Header, &timedBody{response.Body, x})
 	settle := func() {
 		if x.hold(ctx, response, meter) {
@@ -317,9 +322,9 @@ func (x *exchange) answer(ctx context.Context, response *http.Response, cancel c
 		}
 		x.settle(ctx, outcome{status: response.StatusCode, response: meter.refusal(response), usage: usage, parts: parts, delay: meter.retryDelay()})
 	}
-	var body io.ReadCloser = meter
+	body := x.cuts(ctx, r, meter)
 	if x.filters(response) {
-		body = newUsageFilter(meter)
+		body = newUsageFilter(body)
 	}
 	t := x.transport
 	if t.draining() {
@@ -379,13 +384,19 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	if report.Err != nil {
 		x.transport.unsettled.Error(ctx, c.logger, "llm: a call could not be settled", report.Err, "entity", x.entity, "resource", x.own().resource)
 	}
-	report.Status = o.status
+	report.Status, report.CutOff = o.status, x.cutOff.Load()
+	if n := o.usage.Mismatch; n != 0 {
+		x.transport.mismatched.Warn(ctx, c.logger, "llm: the total of a provider differs from its counts", errMismatch, "model", o.usage.Model, "host", x.host, "tokens", n)
+	}
 	x.learnLength(o.usage)
 	c.observe(ctx, report)
 	if o.response != nil {
 		x.transport.learn(ctx, x.own().resource, o.response, o.delay)
 	}
 }
+
+// errMismatch is why a call whose provider reports all counts is not complete.
+var errMismatch = errors.New("the greater of both is charged")
 
 // An answer is a body that settles its call.
 type answer struct {

@@ -87,14 +87,14 @@ func operationOf(api llm.API) string {
 // A usage holds the instruments for calls of models.
 type usage struct {
 	duration, first metric.Float64Histogram
-	calls           metric.Int64Counter
+	calls, mismatch metric.Int64Counter
 	tokens          map[string]metric.Int64Counter
 }
 
 // Usage returns an observer of calls of language models, for [llm.WithObserver]. It reports each admitted call by the
 // conventions: its duration, the time of its first byte, and its tokens as the provider tells them. The counter
-// zlimit.model.calls counts the calls with a reported usage, and those with an estimate. zlimit.tokens has the amounts
-// taken of limits.
+// zlimit.model.calls counts the calls with a reported usage, and those with an estimate. zlimit.model.mismatch counts the
+// tokens by which providers' totals differ from their counts. zlimit.tokens has the amounts taken of limits.
 //
 // The model and the host of a request are attributes only after success, so models that clients make up are no series.
 // It is safe for concurrent use.
@@ -103,7 +103,7 @@ func Usage(provider metric.MeterProvider) (func(context.Context, llm.Report), er
 		return nil, &zlimit.ValidationError{Field: "meter provider", Value: "nil", Reason: "must not be nil"}
 	}
 	m, u := provider.Meter(scope), &usage{tokens: map[string]metric.Int64Counter{}}
-	var errs [8]error
+	var errs [9]error
 	u.duration, errs[0] = m.Float64Histogram(metricInferenceDuration, metric.WithUnit("s"),
 		metric.WithDescription("Time from sending a request to the end of its answer."), metric.WithExplicitBucketBoundaries(inferenceBounds...))
 	u.first, errs[1] = m.Float64Histogram(metricFirstChunk, metric.WithUnit("s"),
@@ -112,6 +112,7 @@ func Usage(provider metric.MeterProvider) (func(context.Context, llm.Report), er
 	for i, name := range []string{metricInput, metricOutput, metricCacheRead, metricCacheWrite, metricReasoning} {
 		u.tokens[name], errs[3+i] = m.Int64Counter(name, metric.WithUnit("{token}"), metric.WithDescription("Tokens that providers report."))
 	}
+	u.mismatch, errs[8] = m.Int64Counter(metricMismatch, metric.WithUnit("{token}"), metric.WithDescription("Tokens by which the totals of providers differ from their counts."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -134,6 +135,9 @@ func (u *usage) observe(ctx context.Context, r llm.Report) {
 	u.count(ctx, &r, failure, common)
 	u.time(ctx, &r, failure, common)
 	u.spend(ctx, &r.Usage, common)
+	if n := r.Usage.Mismatch; n != 0 {
+		u.mismatch.Add(ctx, max(n, -n), metric.WithAttributes(common...))
+	}
 }
 
 // failureOf returns the class of the error that a call ended with; "" for none.

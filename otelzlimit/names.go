@@ -46,7 +46,8 @@ const (
 
 // The names outside all conventions.
 const (
-	metricCalls = "zlimit.model.calls"
+	metricCalls    = "zlimit.model.calls"
+	metricMismatch = "zlimit.model.mismatch"
 
 	attributeUsage = "zlimit.model.usage"
 )

@@ -212,7 +212,7 @@ func TestUsage(t *testing.T) {
 			Call: llm.Call{API: llm.APIOpenAIChat, Model: "gpt"}, Resource: "gpt", Status: 200, Host: "own.openai.azure.com",
 			Usage: llm.Usage{Model: "gpt", Input: 10, AudioInput: 4, Output: 9, AudioOutput: 2, Complete: true},
 		},
-		{Call: llm.Call{API: llm.APIOpenAIChat, Model: "gpt"}, Resource: "gpt", Status: 200, Host: "localhost", Usage: llm.Usage{Model: "gpt", Output: 99}},
+		{Call: llm.Call{API: llm.APIOpenAIChat, Model: "gpt"}, Resource: "gpt", Status: 200, Host: "localhost", Usage: llm.Usage{Model: "gpt", Output: 99, Mismatch: -7}},
 		{Call: llm.Call{API: llm.APIGeminiContent, Model: "made up"}, Resource: "gemini", Status: 404, Host: "generativelanguage.googleapis.com", Usage: llm.Usage{Model: "made up"}},
 		{Call: llm.Call{API: llm.APIBedrockConverse, Model: "m"}, Resource: "m", Host: "bedrock-runtime.eu-west-1.amazonaws.com"},
 	} {
@@ -238,6 +238,7 @@ func TestUsage(t *testing.T) {
 		`gen_ai_client_inference_usage_output_tokens_total{` + own + `gen_ai_token_modality="unknown",server_address="localhost",zlimit_resource="gpt"} 0`,
 		`zlimit_model_calls_total{` + claude + `,server_address="api.anthropic.com",zlimit_model_usage="reported",zlimit_resource="claude"} 1`,
 		`zlimit_model_calls_total{` + own + `server_address="localhost",zlimit_model_usage="estimated",zlimit_resource="gpt"} 1`,
+		`zlimit_model_mismatch_total{` + own + `server_address="localhost",zlimit_resource="gpt"} 7`,
 		`zlimit_model_calls_total{error_type="404",gen_ai_operation_name="generate_content",gen_ai_provider_name="gcp.gemini",zlimit_model_usage="none",zlimit_resource="gemini"} 1`,
 		`zlimit_model_calls_total{error_type="no_answer",gen_ai_operation_name="chat",gen_ai_provider_name="aws.bedrock",zlimit_model_usage="none",zlimit_resource="m"} 1`,
 	} {
