@@ -52,10 +52,15 @@ type charge struct {
 	limit   string
 	weights Weights // the zero value where of is not that of weights
 	of      func(asked string, u Usage) (int64, error)
+	unit    string // of the fields; "" for requests
 }
 
 func chargeByWeights(limit string, w Weights) charge {
-	return charge{limit, w, func(_ string, u Usage) (int64, error) { return w.Of(u), nil }}
+	unit := "tokens"
+	if w == PerRequest {
+		unit = ""
+	}
+	return charge{limit, w, func(_ string, u Usage) (int64, error) { return w.Of(u), nil }, unit}
 }
 
 // A Rule maps models to the resource that is limited.
@@ -89,8 +94,8 @@ func newConfig(opts []Option) (config, error) {
 		return c, err
 	}
 	for _, ch := range c.charges {
-		if c.fields != nil && ch.weights != PerRequest {
-			c.fields.SetUnit("llm", ch.limit, "tokens")
+		if c.fields != nil && ch.unit != "" {
+			c.fields.SetUnit("llm", ch.limit, ch.unit)
 		}
 	}
 	if c.table = known; len(c.formats) > 0 {
@@ -181,27 +186,34 @@ func WithLimit(name string, w Weights) Option {
 // is there, the estimate then stays charged, and [Report].Err has the error. The function must not block, and is called
 // by many goroutines.
 func WithCharge(name string, of func(asked string, u Usage) (int64, error)) Option {
-	return func(c *config) { c.charges = append(c.charges, charge{limit: name, of: of}) }
+	return func(c *config) { c.charges = append(c.charges, charge{limit: name, of: of, unit: "tokens"}) }
 }
 
 // WithPrices makes calls take their price of a limit, in nano-dollars: a limit of 25 dollars has a capacity of
 // 25*[price.Dollar]. The price is that of the answering model, or of the requested one where the table lacks the other.
-// A call of a model that the table does not have is refused with a [*zlimit.ValidationError].
+// It is that of the class of service, the speed and the region in [Usage], and of the hour at which the answer ends: see
+// [price.Model]. A call of a model that the table does not have is refused with a [*zlimit.ValidationError].
 func WithPrices(name string, table *price.Table) Option {
 	if table == nil {
 		return WithCharge(name, nil)
 	}
-	return WithCharge(name, func(asked string, u Usage) (int64, error) {
-		model := u.Model
-		if !table.Has(model) {
-			model = asked
-		}
-		if !table.Has(model) {
-			return 0, invalid("model", model, "has no price for limit "+strconv.Quote(name))
-		}
-		cost, err := table.Cost(model, u.class(), u.units())
-		return min(int64(cost), maxAmount), err
-	})
+	return func(c *config) {
+		c.charges = append(c.charges, charge{limit: name, unit: fields.NanoDollars, of: func(asked string, u Usage) (int64, error) {
+			model := u.Model
+			if !table.Has(model) {
+				model = asked
+			}
+			if !table.Has(model) {
+				return 0, invalid("model", model, "has no price for limit "+strconv.Quote(name))
+			}
+			call := u.priced(model)
+			if table.Timed(model) {
+				call.Time = c.clock()
+			}
+			cost, err := table.CostOf(call, u.units())
+			return min(int64(cost), maxAmount), err
+		}})
+	}
 }
 
 // WithModels maps models to resources. The first rule that matches counts. A model that none matches is refused with a
@@ -240,8 +252,8 @@ func WithCheck(check func(*http.Request, Call) error) Option {
 }
 
 // WithFields adds the fields RateLimit-Policy and RateLimit to answers, and to the refusals of [WithResponses]. They
-// tell of the limits of the call, in place of fields that the provider may have sent. A limit other than of requests
-// has the unit tokens.
+// tell of the limits of the call, in place of fields that the provider may have sent. A limit of [WithPrices], and one
+// named usd, has the unit nano-usd, and another one that is not of requests has tokens.
 func WithFields() Option {
 	return func(c *config) { c.fields = new(fields.Format) }
 }
@@ -278,7 +290,7 @@ func WithObserver(observe func(context.Context, Report)) Option {
 // most; by default there is none.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
-// WithClock sets the time by which [WithLearning] goes; the default is [time.Now].
+// WithClock sets the time for [WithLearning], and for prices that depend on the hour; the default is [time.Now].
 func WithClock(now func() time.Time) Option { return func(c *config) { c.clock = now } }
 
 func (c *config) resource(model string) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
@@ -82,6 +83,83 @@ func TestPrices(t *testing.T) {
 		if got := 25*int64(price.Dollar) - left(t, limiter, report.Resource)["usd"]; got != report.Charged["usd"] {
 			t.Errorf("%s: the bucket lacks %d, and the report says %d", name, got, report.Charged["usd"])
 		}
+	}
+}
+
+// TestPricesMultiply charges calls whose prices depend on service, length, speed, region and hour at once.
+func TestPricesMultiply(t *testing.T) {
+	list, err := price.ReadLiteLLM(strings.NewReader(`{"claude": {
+		"input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06, "input_cost_per_token_above_200k_tokens": 2e-06, "output_cost_per_token_above_200k_tokens": 8e-06,
+		"input_cost_per_token_priority": 3e-06, "output_cost_per_token_priority": 15e-06, "provider_specific_entry": {"fast": 6, "us": 1.1}
+	}, "gpt": {"input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06, "regional_processing_uplift_multiplier_eu": 1.1
+	}, "gemini": {"input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06, "regional_endpoint_uplift_multiplier": 1.1
+	}, "night": {"input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06, "off_peak_pricing": {"hours_utc": "16:30-00:30", "input_cost_per_token": 5e-07}}}`))
+	if err != nil || len(list.Skipped) > 0 {
+		t.Fatal(err, list.Skipped)
+	}
+	table, err := price.NewTable(list.Models)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const claude, gemini = "/v1/messages", "/v1/projects/p/locations/%s/publishers/google/models/gemini:generateContent"
+	answerOf := func(input int, more string) string {
+		return fmt.Sprintf(`{"model":"claude","stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1000%s}}`, input, more)
+	}
+	const counted = `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":1000,"totalTokenCount":2000}}`
+	const chatted = `{"model":"%s","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":1000}}`
+	for name, test := range map[string]struct {
+		host, path, request, answer string
+		hour                        int
+		want                        string // dollars
+	}{
+		"usual":                           {"", claude, `{"model":"claude","max_tokens":5}`, answerOf(1000, ""), 12, "0.006"},
+		"fast":                            {"", claude, `{"model":"claude","max_tokens":5}`, answerOf(1000, `,"speed":"fast","service_tier":"standard"`), 12, "0.036"},
+		"in the US":                       {"", claude, `{"model":"claude","max_tokens":5}`, answerOf(1000, `,"inference_geo":"us"`), 12, "0.0066"},
+		"anywhere":                        {"", claude, `{"model":"claude","max_tokens":5}`, answerOf(1000, `,"inference_geo":"not_available"`), 12, "0.006"},
+		"long":                            {"", claude, `{"model":"claude","max_tokens":5}`, answerOf(300_000, ""), 12, "0.608"},
+		"fast, long, priority, in the US": {"", claude, `{"model":"claude","max_tokens":5}`, answerOf(300_000, `,"speed":"fast","inference_geo":"us","service_tier":"priority"`), 12, "12.0384"},
+		"from the EU's host":              {"eu.api.openai.com", chatPath, `{"model":"gpt"}`, fmt.Sprintf(chatted, "gpt"), 12, "0.0066"},
+		"from the usual host":             {"api.openai.com", chatPath, `{"model":"gpt"}`, fmt.Sprintf(chatted, "gpt"), 12, "0.006"},
+		"in a region of Vertex AI":        {"", fmt.Sprintf(gemini, "europe-west4"), `{}`, counted, 12, "0.0066"},
+		"anywhere on Vertex AI":           {"", fmt.Sprintf(gemini, "global"), `{}`, counted, 12, "0.006"},
+		"by day":                          {"", chatPath, `{"model":"night"}`, fmt.Sprintf(chatted, "night"), 12, "0.006"},
+		"by night":                        {"", chatPath, `{"model":"night"}`, fmt.Sprintf(chatted, "night"), 17, "0.0055"},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 25*int64(price.Dollar)))
+		clock := llm.WithClock(func() time.Time { return time.Date(2026, 2, 20, test.hour, 0, 0, 0, time.UTC) })
+		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"application/json"}}, io.NopCloser(strings.NewReader(test.answer))), llm.WithPrices("usd", table), clock)
+		r := newRequest(t, test.path, test.request)
+		if test.host != "" {
+			r.URL.Host = test.host
+		}
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		report := reports.one(t)
+		if got := price.NanoDollars(report.Charged["usd"]); got.String() != test.want || report.Err != nil {
+			t.Errorf("%s: charged %s dollars, %v, want %s", name, got, report.Err, test.want)
+		}
+	}
+}
+
+// TestFieldsOfMoney announces amounts of money in their unit.
+func TestFieldsOfMoney(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", int64(price.Dollar)), zlimit.PerDay("budget", int64(price.Dollar)), zlimit.PerDay("cents", 100))
+	answer := respond(200, http.Header{"Content-Type": {"application/json"}}, io.NopCloser(strings.NewReader(`{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)))
+	cents := llm.WithCharge("cents", func(string, llm.Usage) (int64, error) { return 1, nil })
+	transport, _ := newTransport(t, limiter, answer, llm.WithFields(), llm.WithPrices("usd", prices(t)), llm.WithPrices("budget", prices(t)), cents)
+	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"small","max_tokens":10}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	const want = `"budget";q=1000000000;qu="nano-usd";w=86400, "cents";q=100;qu="tokens";w=86400, "usd";q=1000000000;qu="nano-usd";w=86400`
+	if got := response.Header.Get("RateLimit-Policy"); got != want {
+		t.Errorf("RateLimit-Policy = %s, want %s", got, want)
 	}
 }
 

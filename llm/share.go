@@ -97,7 +97,7 @@ func (x *exchange) check(check func(Call) error) error {
 // dearest returns the most that any model of the call may take.
 func (x *exchange) dearest() (most zlimit.Amounts, err error) {
 	for _, model := range x.call.Models {
-		amounts, err := x.amounts(model, Usage{Model: model, Input: x.call.Input, Output: x.call.Output})
+		amounts, err := x.amounts(model, Usage{Model: model, Input: x.call.Input, Output: x.call.Output, Region: x.region})
 		if err != nil {
 			return nil, err
 		}

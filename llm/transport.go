@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -150,6 +151,7 @@ type exchange struct {
 	shares     []*share // that of the model that is asked first
 	host       string
 	path       string
+	region     string // that the address names
 	sent       time.Time
 	first      atomic.Int64 // nanoseconds from sent to the first byte of the answer
 	cutOff     atomic.Bool
@@ -185,7 +187,7 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 			spool.release()
 		}
 	}()
-	x = &exchange{transport: t, call: q.call, format: p.format, spool: spool, background: q.background, settled: make(chan struct{})}
+	x = &exchange{transport: t, call: q.call, format: p.format, spool: spool, background: q.background, region: regionOf(r.URL), settled: make(chan struct{})}
 	if unknown {
 		x.request = r.Method + " " + r.URL.Path
 	}
@@ -378,6 +380,7 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	defer close(x.settled)
 	ctx = context.WithoutCancel(ctx)
 	c := &x.transport.config
+	o.usage.Region = cmp.Or(o.usage.Region, x.region)
 	report := Report{Call: x.call, Entity: x.entity, Resource: x.own().resource, Unknown: x.request, Host: x.host, Usage: o.usage}
 	report.Duration, report.FirstByte = time.Since(x.sent), time.Duration(x.first.Load())
 	report.Charged, report.Err = x.correct(ctx, o)

@@ -146,9 +146,9 @@ func TestFormats(t *testing.T) {
 		{
 			"Claude on Vertex AI", "/v1/projects/p/locations/l/publishers/anthropic/models/claude:streamRawPredict", `{"max_tokens":5}`, "text/event-stream", string(read(t, "anthropic.sse")),
 			llm.APIVertexRaw,
-			llm.Usage{Model: "claude-sonnet-4-5-20250929", Input: 480, CacheRead: 1000, CacheWrite: 200, Output: 120, Searches: 1, Service: "standard", Complete: true},
+			llm.Usage{Model: "claude-sonnet-4-5-20250929", Input: 480, CacheRead: 1000, CacheWrite: 200, Output: 120, Searches: 1, Service: "standard", Region: "l", Complete: true},
 		},
-		{"a tuned endpoint", "/v1/projects/p/locations/l/endpoints/1234:generateContent", `{}`, answer, `{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}`, llm.APIGeminiContent, llm.Usage{Model: "1234", Input: 3, Output: 4, Complete: true}},
+		{"a tuned endpoint", "/v1/projects/p/locations/l/endpoints/1234:generateContent", `{}`, answer, `{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}`, llm.APIGeminiContent, llm.Usage{Model: "1234", Input: 3, Output: 4, Region: "l", Complete: true}},
 		{"a tuned model", "/v1beta/tunedModels/x:generateContent", `{}`, answer, `{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}`, llm.APIGeminiContent, llm.Usage{Model: "x", Input: 3, Output: 4, Complete: true}},
 		{"completions", "/v1/completions", `{"model":"m","prompt":"hi"}`, answer, `{"model":"m","usage":{"prompt_tokens":5,"completion_tokens":6}}`, llm.APIOpenAICompletions, llm.Usage{Model: "m", Input: 5, Output: 6, Complete: true}},
 		{"embeddings", "/v1/embeddings", `{"model":"m","input":"hi"}`, answer, `{"model":"m","data":[{"embedding":[0.5]}],"usage":{"prompt_tokens":5,"total_tokens":5}}`, llm.APIOpenAIEmbeddings, llm.Usage{Model: "m", Input: 5, Complete: true}},

@@ -3,6 +3,8 @@ package llm
 import (
 	"math"
 	"math/bits"
+	"net/url"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/price"
 )
@@ -31,8 +33,8 @@ type Usage struct {
 	Searches int64 `json:"searches,omitempty"`
 	// Service is the class of service that the answer names, such as "flex"; "" where it names none.
 	Service string `json:"service,omitempty"`
-	// Speed is how fast the model was asked to be, such as "fast", and Region is where it ran, such as "us"; "" where the
-	// answer does not say.
+	// Speed is how fast the model was asked to be, such as "fast", and Region is where it ran, such as "us"; "" where neither
+	// the answer nor the address of the request says.
 	Speed  string `json:"speed,omitempty"`
 	Region string `json:"region,omitempty"`
 	// Mismatch is the provider's own total less the sum of its counts; 0 where they agree, or where it has no total. A
@@ -59,12 +61,13 @@ func (u Usage) units() price.Usage {
 	}
 }
 
-// class returns the class of service that has a price: the speed where that is not the usual one.
-func (u Usage) class() string {
-	if u.Speed != "" && u.Speed != "standard" && (u.Service == "" || u.Service == "standard" || u.Service == "default") {
-		return u.Speed
+// priced returns what the price of a call depends on beside its usage and the hour.
+func (u Usage) priced(model string) price.Call {
+	call := price.Call{Model: model, Service: strings.ToLower(u.Service), Speed: strings.ToLower(u.Speed), Region: strings.ToLower(u.Region)}
+	if call.Region == "not_available" { // of Anthropic, for a model that runs anywhere
+		call.Region = ""
 	}
-	return u.Service
+	return call
 }
 
 // Weights say how much of a limit a call takes: a fixed amount, and an amount for each token of a class. Fractions are
@@ -126,3 +129,16 @@ func tokensOf(bytes int64) int64 { return (bytes + 3) / 4 }
 
 // opaqueTokens is the estimate for a picture or a file in a prompt.
 const opaqueTokens = 1000
+
+// regionOf returns the region that the address of a request names; "" for none. Vertex AI has it in the path, and OpenAI in the
+// first label of the host.
+func regionOf(u *url.URL) string {
+	if _, rest, ok := strings.Cut(u.Path, "/locations/"); ok {
+		region, _, _ := strings.Cut(rest, "/")
+		return region
+	}
+	if region, ok := strings.CutSuffix(u.Hostname(), ".api.openai.com"); ok {
+		return region
+	}
+	return ""
+}

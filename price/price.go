@@ -1,4 +1,4 @@
-// Package price tells what calls of models cost, exactly.
+// Package price computes what calls of models cost, exactly.
 //
 // A [Table] has the prices of models, from an application's own list or from LiteLLM's, see [ReadLiteLLM]. The package
 // has no prices of its own. Prices are rational numbers, sums are integers, and a cost is rounded up once: to the next
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // NanoDollars is an amount of money in billionths of a dollar, the unit of a limit that counts money.
@@ -40,11 +41,24 @@ const (
 	AudioOutput                 // tokens of sound in the answer
 	Request                     // calls
 	Search                      // searches of the web that a tool of the provider made
+	AudioCacheRead              // tokens of sound in the prompt that came from a cache
+	ImageInput                  // tokens of pictures in the prompt
+	ImageOutput                 // tokens of pictures in the answer
 	classes
 )
 
 var classNames = [classes]string{
 	"input", "cache read", "cache write", "cache write for an hour", "audio input", "output", "reasoning", "audio output", "request", "search",
+	"audio cache read", "image input", "image output",
+}
+
+// Classes returns all classes, in their order.
+func Classes() []Class {
+	all := make([]Class, classes)
+	for i := range all {
+		all[i] = Class(i)
+	}
+	return all
 }
 
 // String returns the name of the class, such as "cache read".
@@ -57,11 +71,12 @@ func (c Class) String() string {
 
 // wider are the classes whose price is taken for a class without one. Requests and searches without a price are free.
 var wider = map[Class]Class{
-	CacheRead: Input, CacheWrite: Input, CacheWriteHour: CacheWrite, AudioInput: Input, Reasoning: Output, AudioOutput: Output,
+	CacheRead: Input, CacheWrite: Input, CacheWriteHour: CacheWrite, AudioInput: Input, AudioCacheRead: CacheRead, ImageInput: Input,
+	Reasoning: Output, AudioOutput: Output, ImageOutput: Output,
 }
 
 // promptClasses are the classes whose sum is the length of a prompt.
-var promptClasses = []Class{Input, CacheRead, CacheWrite, CacheWriteHour, AudioInput}
+var promptClasses = []Class{Input, CacheRead, CacheWrite, CacheWriteHour, AudioInput, AudioCacheRead, ImageInput}
 
 // Usage counts the units of a call, by class: Usage{Input: 1200, Output: 80}.
 type Usage [classes]int64
@@ -81,7 +96,9 @@ func PerMillion(dollars string) *big.Rat {
 	return r.Quo(r, big.NewRat(1_000_000, 1))
 }
 
-// A Model has the prices of one model.
+// A Model has the prices of one model. What it says of the length of a prompt, the class of service, the hour, the speed
+// and the region of a call holds together: a batch with a long prompt in a region has the rates of a batch with a long
+// prompt, times the factor of the region.
 type Model struct {
 	// Rates are those of usual calls. Input and Output must be there.
 	Rates Rates
@@ -90,7 +107,19 @@ type Model struct {
 	// Services are the rates of classes of service, by the name that answers have for them, such as "flex",
 	// "priority" or "batch". A service that is not there costs as a usual call.
 	Services map[string]Service
+	// Hours have other rates at some hours of the week. The first of them that a call is in holds.
+	Hours []Hours
+	// Speeds are the factors of speeds, such as 2 for "fast". A speed that is not there costs as the service of its name, if
+	// the call has no other service, or as the usual speed.
+	Speeds map[string]*big.Rat
+	// Regions are the factors of the regions that process a call, such as 11/10 for "us". The factor of [AnyRegion] is
+	// for every region that is not there. Factors of speeds and regions multiply what tokens cost, not requests or searches.
+	Regions map[string]*big.Rat
 }
+
+// AnyRegion stands in [Model.Regions] for every region that has no factor of its own, but for calls that are processed
+// anywhere: those that name no region, or "global".
+const AnyRegion = "*"
 
 // A Tier has the rates of calls whose prompt is longer than Above tokens, cached ones included. A class without a rate
 // costs as much as in a shorter call.
@@ -99,11 +128,28 @@ type Tier struct {
 	Rates Rates
 }
 
-// A Service has the rates of a class of service, which hold for prompts of any length. A class without a rate costs
-// Factor times its price in a usual call with as long a prompt.
+// A Service has the rates of a class of service, which hold for prompts of any length and at any hour. A class without a
+// rate costs Factor times its price in a usual call with as long a prompt at that hour.
 type Service struct {
 	Rates  Rates
 	Factor *big.Rat // such as 1/2 for batches; nil for 1
+	Long   []Tier   // rates of the service for long prompts, which come before Rates
+}
+
+// Hours have the rates of some hours of the week. A class without a rate costs as much as at other hours.
+type Hours struct {
+	Windows []Window
+	Rates   Rates
+	Long    []Tier // rates of these hours for long prompts, which come before Rates
+}
+
+// A Window is a time of some days, in UTC. It has From, and not Until. Until midnight is 0 or 24 hours. A window that ends
+// before it begins goes on after midnight, also of a day that is not among the weekdays before it: the weekday is that of
+// the call. One that ends when it begins has the whole day.
+type Window struct {
+	Weekdays    []time.Weekday // none for every day
+	Zone        *time.Location // of the weekdays; nil for UTC
+	From, Until time.Duration  // since midnight in UTC
 }
 
 // A Table has the prices of models. It is made by [NewTable], does not change, and is safe for concurrent use.
@@ -112,7 +158,7 @@ type Table struct {
 }
 
 // NewTable returns a table of models by name. A missing, negative or too large rate is an error, with model, class and
-// rule. A unit costs less than a thousand dollars, and has at most 18 significant digits.
+// rule. A unit costs less than a thousand dollars. Rates are exact to at least 28 decimal places of a dollar.
 func NewTable(models map[string]Model) (*Table, error) {
 	t := &Table{make(map[string]*compiled, len(models))}
 	for name, m := range models {
@@ -128,24 +174,64 @@ func NewTable(models map[string]Model) (*Table, error) {
 // Has reports whether the table has the prices of a model.
 func (t *Table) Has(model string) bool { return t.models[model] != nil }
 
+// A Call says what the price of a call depends on beside its usage.
+type Call struct {
+	Model   string
+	Service string    // class of service that was used; "" for the usual one
+	Speed   string    // such as "fast"; "" for the usual one
+	Region  string    // that processed the call; "" for any
+	Time    time.Time // that decides on [Model.Hours]; the zero time for hours without rates of their own
+}
+
 // Cost returns the price of a call, rounded up to the next nano-dollar. The service is the class of service that was
-// used; "" is the usual one. It returns an error for a model missing from the table, a negative count, and a cost
-// beyond nine billion dollars. It allocates nothing.
+// used; "" is the usual one. It is [Table.CostOf] for a call at the usual hour and speed, in any region.
 func (t *Table) Cost(model, service string, u Usage) (NanoDollars, error) {
-	c := t.models[model]
+	return t.CostOf(Call{Model: model, Service: service}, u)
+}
+
+// CostOf returns the price of a call, rounded up to the next nano-dollar. It returns an error for a model missing from the
+// table, a negative count, and a cost beyond nine billion dollars. It allocates nothing, unless the rates of the model have
+// more than 18 digits beside each other.
+func (t *Table) CostOf(call Call, u Usage) (NanoDollars, error) {
+	c := t.models[call.Model]
 	if c == nil {
-		return 0, fmt.Errorf("price: no prices for model %q", model)
+		return 0, fmt.Errorf("price: no prices for model %q", call.Model)
 	}
 	for class, n := range u {
 		if n < 0 {
 			return 0, fmt.Errorf("price: %d units of %s: must not be negative", n, Class(class))
 		}
 	}
-	cost, ok := c.of(service, &u).cost(&u)
+	cost, ok := c.of(&call, &u).cost(&u)
 	if !ok {
-		return 0, fmt.Errorf("price: a call of model %q costs more than an amount can hold", model)
+		return 0, fmt.Errorf("price: a call of model %q costs more than an amount can hold", call.Model)
 	}
 	return cost, nil
+}
+
+// Rate returns the dollars of one unit of a class in a call whose prompt has so many tokens. It returns an error for a model
+// missing from the table.
+func (t *Table) Rate(call Call, prompt int64, class Class) (*big.Rat, error) {
+	c := t.models[call.Model]
+	if c == nil {
+		return nil, fmt.Errorf("price: no prices for model %q", call.Model)
+	}
+	if class >= classes {
+		return nil, fmt.Errorf("price: %s is not known", class)
+	}
+	rates := c.of(&call, &Usage{Input: max(prompt, 0)})
+	n := new(big.Int).SetUint64(rates.numerators[class])
+	if rates.wide != nil {
+		n = &rates.wide[class]
+	}
+	denominator := new(big.Int).SetUint64(rates.denominator)
+	return new(big.Rat).SetFrac(n, denominator.Mul(denominator, big.NewInt(int64(Dollar)))), nil
+}
+
+// Timed reports whether the price of a model depends on the hour of the call.
+func (t *Table) Timed(model string) bool {
+	c := t.models[model]
+	return c != nil && len(c.hours) > 0
 }
 
 // validate checks what every model needs.
@@ -155,10 +241,8 @@ func (m *Model) validate() error {
 			return fmt.Errorf("the rate of %s is missing", class)
 		}
 	}
-	for i, tier := range m.Long {
-		if tier.Above < 1 || slices.ContainsFunc(m.Long[:i], func(t Tier) bool { return t.Above == tier.Above }) {
-			return fmt.Errorf("long prompts above %d tokens: must be above 0, and be given once", tier.Above)
-		}
+	if err := validateTiers(m.Long); err != nil {
+		return err
 	}
 	for name, s := range m.Services {
 		if name == "" {
@@ -167,6 +251,44 @@ func (m *Model) validate() error {
 		if s.Factor != nil && s.Factor.Sign() < 0 {
 			return fmt.Errorf("service %q: the factor must not be negative", name)
 		}
+		if err := validateTiers(s.Long); err != nil {
+			return fmt.Errorf("service %q: %w", name, err)
+		}
+	}
+	for i, h := range m.Hours {
+		if err := h.validate(); err != nil {
+			return fmt.Errorf("hours %d: %w", i+1, err)
+		}
+	}
+	for of, factors := range map[string]map[string]*big.Rat{"speed": m.Speeds, "region": m.Regions} {
+		for name, factor := range factors {
+			if name == "" || factor == nil || factor.Sign() < 0 {
+				return fmt.Errorf("%s %q: must have a name, and a factor that is not negative", of, name)
+			}
+		}
 	}
 	return nil
+}
+
+func validateTiers(tiers []Tier) error {
+	for i, tier := range tiers {
+		if tier.Above < 1 || slices.ContainsFunc(tiers[:i], func(t Tier) bool { return t.Above == tier.Above }) {
+			return fmt.Errorf("long prompts above %d tokens: must be above 0, and be given once", tier.Above)
+		}
+	}
+	return nil
+}
+
+const day = 24 * time.Hour
+
+func (h *Hours) validate() error {
+	for i, w := range h.Windows {
+		if w.From < 0 || w.From >= day || w.Until < 0 || w.Until > day {
+			return fmt.Errorf("window %d: from %v until %v: must be within a day", i+1, w.From, w.Until)
+		}
+		if slices.ContainsFunc(w.Weekdays, func(d time.Weekday) bool { return d < time.Sunday || d > time.Saturday }) {
+			return fmt.Errorf("window %d: weekdays %v: must be from Sunday to Saturday", i+1, w.Weekdays)
+		}
+	}
+	return validateTiers(h.Long)
 }

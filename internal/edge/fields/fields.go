@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -21,6 +22,10 @@ type Format struct {
 	Partition []byte            // the key of the parameter pk; nil for none
 	Units     map[string]string // the quota units of limits that are no requests, by name
 }
+
+// NanoDollars is the quota unit of limits in money. A limit whose name says that it is in money has it, unless another one
+// than tokens is set.
+const NanoDollars = "nano-usd"
 
 // maxInteger is the largest integer of a structured field, by RFC 9651.
 const maxInteger = 999_999_999_999_999
@@ -99,12 +104,18 @@ func (f *Format) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	return b
 }
 
-// unit returns the quota unit of a limit; "" for that of requests, which is left out. Slots count concurrent requests.
+// unit returns the quota unit of a limit; "" for that of requests, which is left out. Slots count concurrent requests, and
+// a limit in money nano-dollars.
 func (f *Format) unit(l zlimit.Limit) string {
-	if unit, ok := f.Units[l.Name]; ok || l.Term == 0 {
+	unit, ok := f.Units[l.Name]
+	switch {
+	case l.Name == grammar.Money && (!ok || unit == "tokens"):
+		return NanoDollars
+	case !ok && l.Term > 0:
+		return "concurrent-requests"
+	default:
 		return unit
 	}
-	return "concurrent-requests"
 }
 
 // appendStates appends the value of RateLimit: for each limit its rest, and the time until it has more.

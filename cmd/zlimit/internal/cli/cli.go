@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/limits"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/migrations"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/namespaces"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/prices"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/quotas"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/resources"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
@@ -154,6 +155,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure,
 		migrations.Command(sh),
 		stacks.Command(sh),
 		quotas.Command(sh),
+		prices.Command(sh),
 		manCommand(sh),
 		versionCommand(sh),
 	)
