@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// sweeps are all that is explored. Every test run has the first round of each.
+// sweeps are all that is explored. A long test run has the first round of each, and the usual one a sample of it.
 func sweeps() []*Sweep {
 	outages, late := []Fate{LostReply, LostCall, Late, Throttle}, []Fate{LateReply, Torn, TornBack}
 	return append([]*Sweep{
@@ -163,8 +164,13 @@ func TestGrammars(t *testing.T) {
 	if testing.Short() {
 		all[0].Rounds *= 4
 	}
-	if *whole {
+	switch {
+	case *whole:
 		rounds = math.MaxInt16
+	case !soak.Runs():
+		for _, s := range all {
+			s.thin()
+		}
 	}
 	began := time.Now()
 	stop := func() bool { return *budget > 0 && time.Since(began) > *budget }

@@ -45,15 +45,38 @@ type Smallest struct {
 	Times   int // programs that led to it
 }
 
+// The sample of a round that a usual test run has.
+const (
+	samplePrograms = 16
+	sampleOrders   = 100 // of each program
+)
+
+// thin leaves a sample of the programs and orders of the first round.
+func (s *Sweep) thin() {
+	n := 0
+	for _, g := range s.grammars() {
+		for range g.Programs(s.Operations) {
+			n++
+		}
+	}
+	s.Rounds *= max(1, n/s.Rounds/samplePrograms)
+	if s.Bounds.Orders == 0 || s.Bounds.Orders > sampleOrders {
+		s.Bounds.Orders = sampleOrders
+	}
+}
+
+func (s *Sweep) grammars() []Grammar {
+	if s.Grammars != nil {
+		return s.Grammars()
+	}
+	return Grammars()
+}
+
 // Round explores the programs of one round, until stop says so.
 func (s *Sweep) Round(t *testing.T, round int, stop func() bool) {
 	t.Helper()
 	index := 0
-	grammars := Grammars
-	if s.Grammars != nil {
-		grammars = s.Grammars
-	}
-	for _, g := range grammars() {
+	for _, g := range s.grammars() {
 		if !strings.Contains(g.Name, s.Grammar) {
 			continue
 		}
