@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -276,7 +277,7 @@ func step() int {
 	if testing.Short() {
 		return 5
 	}
-	return 1
+	return soak.Pick(3, 1)
 }
 
 // TestThrottles has every call throttled some times: nothing fails.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -25,7 +26,7 @@ import (
 // TestCrashAtTheEndOfAShard kills a consumer at each of its calls in turn, before the call and after it, while shards end
 // and hand their items over. Another one goes on, and finds all children.
 func TestCrashAtTheEndOfAShard(t *testing.T) {
-	step := 1
+	step := soak.Pick(3, 1)
 	if testing.Short() {
 		step = 7
 	}

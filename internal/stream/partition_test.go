@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 )
@@ -212,7 +213,7 @@ func (o *occupancy) leave(partition string) {
 // Some are killed, some are stopped, and new ones come. Every change is applied, for each item in order, and no two
 // consumers apply changes of one partition at the same time.
 func TestPrograms(t *testing.T) {
-	programs := uint64(40)
+	programs := soak.Pick[uint64](12, 40)
 	if testing.Short() {
 		programs = 4
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -120,8 +121,8 @@ func TestThrottleTellsItsReason(t *testing.T) {
 
 // TestSplitForHeat has two keys of one partition share it until it splits between them.
 func TestSplitForHeat(t *testing.T) {
-	if testing.Short() {
-		t.Skip("makes 200,000 calls")
+	if !soak.Runs() {
+		t.Skip("makes 200,000 calls: make long")
 	}
 	p := Default()
 	p.Partitions, p.SplitAfter, p.TableWrites = 1, time.Minute, 0
@@ -247,8 +248,8 @@ func TestSilentPartition(t *testing.T) {
 
 // TestTableWarmsUp has a new table serve 4,000 writes a second at first, and twice as many half an hour later.
 func TestTableWarmsUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("makes 200,000 calls")
+	if !soak.Runs() {
+		t.Skip("makes 200,000 calls: make long")
 	}
 	p := Default()
 	p.Warm, p.TableWrites = 1, 0

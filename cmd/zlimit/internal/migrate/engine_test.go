@@ -21,6 +21,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -378,7 +379,7 @@ const killsOfEngine = 10
 func TestKilledOnEngine(t *testing.T) {
 	every := *everyFlag
 	if every == 0 {
-		if every = 40; testing.Short() {
+		if every = soak.Pick(120, 40); testing.Short() {
 			every = 120
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -72,9 +73,12 @@ func TestKilled(t *testing.T) {
 }
 
 func testKilled(t *testing.T, release string, after bool, newTestbed func(*testing.T, string) *testbed) {
-	killed := 0
+	killed, every := 0, soak.Pick(3, 1)
+	if testing.Short() {
+		every = 5
+	}
 	for at := 1; ; at++ {
-		if testing.Short() && at%5 != 0 {
+		if at%every != 0 {
 			continue
 		}
 		dead := false
