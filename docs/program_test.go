@@ -55,6 +55,7 @@ var beyond = map[string]map[string]string{
 		"big": "math/big", "io": "io", "llm": module + "/llm", "price": module + "/price",
 		"openai": "github.com/openai/openai-go/v3", "option": "github.com/openai/openai-go/v3/option",
 	},
+	"docs/agents.md":    {"llm": module + "/llm"},
 	"docs/telemetry.md": {"noop": "go.opentelemetry.io/otel/metric/noop", "otelzlimit": module + "/otelzlimit"},
 	"docs/typed.md":     {"llm": module + "/examples/typed/llm"},
 }
