@@ -277,7 +277,7 @@ func (op *operation) wrongEnd(e *bucket.EndError) error {
 	case e.Missing:
 		err.Reason = "must be given: no session of the limit " + e.Limit + " is open, by whose end the tokens could end"
 	case e.Present == 0:
-		err.Reason = "must not be given: what is granted of the limit " + e.Limit + " ends with its period"
+		err.Reason = "must not be given: what is granted of the limit " + e.Limit + " ends with its period, or not at all"
 	default:
 		err.Reason = "must be " + time.UnixMilli(e.Present).UTC().Format(time.RFC3339Nano) + ", at which the present grant of the limit " + e.Limit + " ends"
 	}

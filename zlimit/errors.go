@@ -164,10 +164,24 @@ func (e *ExceededError) Error() string {
 	}
 	if e.Possible() {
 		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
+	} else if e.isSpent() {
+		b.WriteString(", used up until it is topped up")
 	} else {
 		b.WriteString(", more than the capacity: it can never succeed")
 	}
 	return b.String()
+}
+
+// isSpent reports whether a prepaid limit refuses the request, and no limit that could never have the amount.
+func (e *ExceededError) isSpent() (spent bool) {
+	for _, s := range e.Violations() {
+		isOf := s.Limit.isPrepaid() && s.Requested <= s.Limit.most()+s.Granted
+		if !s.Possible() && !isOf {
+			return false
+		}
+		spent = spent || isOf
+	}
+	return spent
 }
 
 // RetryAfter returns the time after which the request would be admitted if nothing else happened: the first one at which
@@ -233,7 +247,7 @@ func (e *ExceededError) Violations() Statuses {
 }
 
 // Possible reports whether the request can succeed at some time: no amount is above the capacity of its limit, or more than its windows
-// let in, see [ExceededError.RetryAfter].
+// let in, see [ExceededError.RetryAfter]. A prepaid limit that is used up makes a request impossible until it is topped up.
 func (e *ExceededError) Possible() bool {
 	for _, s := range e.Statuses {
 		if s.Exceeded && !s.Possible() {

@@ -49,6 +49,11 @@ func ExampleSession() {
 	// Output: tokens=2000000/session:5h
 }
 
+func ExamplePrepaid() {
+	fmt.Println(zlimit.Prepaid("credits", 100), zlimit.USD("usd", 5, zlimit.Prepaid))
+	// Output: credits=100/never usd=5/never
+}
+
 func ExampleLimit_When() {
 	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 9-17 * * 1-5", "x2"))
 	fmt.Println(zlimit.PerMinute("rpm", 60).When("* 0-5 * * *", "to 20:10/30s").When("* * * * 6,7", "x0.5"))

@@ -199,6 +199,20 @@ func Session(name string, amount int64, length time.Duration) Limit {
 	return Limit{Name: name, Capacity: amount, Session: length}
 }
 
+// Prepaid returns a limit that never refills. It begins with an amount of tokens, such as a credit of a new key, and its only income are
+// top-ups: [LimitService.TopUp] without an end adds to the balance for good, beyond the amount. USD("usd", 5, Prepaid) is five dollars. A
+// request that it refuses has [Never] as its RetryAfter, until somebody tops it up. [Status.ResetsAt] is the zero time. A bucket with such a
+// balance never expires, and [LimitService.Reset] gives the first amount again.
+//
+// The limit has Session set to a billion seconds: to zae-limiter, and to earlier clients, it is a session of 31 years. It is for stored
+// limits, and not for [Request.Limits].
+func Prepaid(name string, amount int64, opts ...LimitOption) Limit {
+	return quotaOf(Session(name, amount, grammar.MaxSession), opts)
+}
+
+// isPrepaid reports whether the limit never refills.
+func (l *Limit) isPrepaid() bool { return l.Session == grammar.MaxSession }
+
 // When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute,
 // hour, day of month, month and day of week, in the language of cron. The window is every matching minute. "x2" is
 // twice the capacity and refill, from "x0.001" to "x1000". "to 20:10/30s" is a capacity of 20 tokens, of which 10 flow

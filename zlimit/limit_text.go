@@ -35,7 +35,7 @@ func (l Limit) MarshalText() ([]byte, error) {
 // A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a
 // day from 1 to 31. The last day of a shorter month stands for a missing one. The first day may be left out, and T08:30
 // may follow, for a time other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. A session quota is
-// NAME=AMOUNT/session:LENGTH, see [Session].
+// NAME=AMOUNT/session:LENGTH, see [Session], and a prepaid limit NAME=AMOUNT/never, see [Prepaid].
 //
 // Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors
 // follow: floors PRIORITY=PERCENT, see [Limit.Floor], or PRIORITY=PERCENT+SHARE, see [Limit.Share]. At the end stands soft or shadow, see
@@ -69,17 +69,20 @@ type limitJSON struct {
 	Floors       string      `json:"floors,omitempty"`
 	Term         json.Number `json:"term_seconds,omitempty"`
 	Session      json.Number `json:"session_seconds,omitempty"`
+	Prepaid      bool        `json:"prepaid,omitempty"`
 	Mode         LimitMode   `json:"mode,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it. A quota has resets and zone in place of the last two, and a session quota session_seconds. A limit with windows has windows
+// event has it. A quota has resets and zone in place of the last two, a session quota session_seconds, and a prepaid limit prepaid. A limit with windows has windows
 // and zone, too. One with floors has floors, and one that is soft or shadow has mode. Slots have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
 	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors, Mode: l.Mode}
 	switch {
 	case l.Term != 0:
 		body.Term = grammar.Seconds(l.Term)
+	case l.isPrepaid():
+		body.Prepaid = true
 	case l.Session != 0:
 		body.Session = grammar.Seconds(l.Session)
 	case l.Resets == "":
@@ -109,6 +112,12 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
 	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows, Floors: body.Floors, Mode: body.Mode}
+	if body.Prepaid {
+		if body.Session != "" {
+			return &ValidationError{Field: "limit session", Value: body.Session.String(), Reason: "must not be given for a prepaid limit"}
+		}
+		body.Session = grammar.Seconds(grammar.MaxSession)
+	}
 	switch {
 	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount

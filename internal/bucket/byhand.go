@@ -60,7 +60,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		now = together(shards, now, c.restamp)
 	}
 	v := view{c, shards, now}
-	latest := v.latest()
+	latest, sessions := v.latest(), c.begins(shards, c.prepaid(by), now)
 	levels, gifts, raises := make([][]Amount, len(shards)), make([][]Amount, len(shards)), make([][]raise, len(shards))
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -121,7 +121,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 	unborn, generation := by.finds(shards, now)
 	for at, s := range shards {
 		one := Part{At: at}
-		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{levels: levels[at], full: by.Full, gifts: gifts[at], raises: raises[at]}}}
+		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{levels: levels[at], full: by.Full, gifts: gifts[at], raises: raises[at], sessions: sessions}}}
 		one.Plan.advance(s, c, &d, c.restamp(s, now))
 		if !one.Plan.Writes() {
 			return nil, nil, nil
@@ -132,6 +132,17 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		parts = append(parts, one)
 	}
 	return parts, changes, nil
+}
+
+// prepaid returns a demand for what an operator grants of prepaid limits. Their session begins with it, so that the grant has a period.
+func (c *Config) prepaid(by *Hand) *Demand {
+	d := new(Demand)
+	for i := range c.Params {
+		if p := &c.Params[i]; p.Session >= Endless && Of(by.Gifts, p.Name) > 0 {
+			d.Amounts = append(d.Amounts, Amount{Limit: p.Name, Tokens: 1})
+		}
+	}
+	return d
 }
 
 // finds reports whether a limit that becomes full has no life, and returns the next generation of the items.
@@ -169,7 +180,7 @@ func evenly(shares []int64, tokens int64) []int64 {
 // Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan where the bucket stays as it
 // is, which is full. Its errors are those of [Config.Change].
 func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelChange, err error) {
-	part := part{}
+	part := part{sessions: c.begins(nil, c.prepaid(by), now)}
 	d := Demand{Settles: true, Life: life, beside: &beside{part: &part}}
 	for i := range c.Params {
 		p := &c.Params[i]

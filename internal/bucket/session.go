@@ -12,10 +12,16 @@ import "math"
 // closed is the [State.ValidUntil] of an item of which a session is not open: it is past for every clock.
 const closed = 1
 
-// sessionEnd returns when a session of a length in seconds ends, 0 for one that is not open.
+// Endless is the length of the one session of a prepaid limit, in seconds: it never ends. To other programs it is the longest one.
+const Endless = 1_000_000_000
+
+// sessionEnd returns when a session of a length in seconds ends, Never for that of a prepaid limit, and 0 for one that is not open.
 func sessionEnd(since, session int64) int64 {
 	if session <= 0 || since <= 0 {
 		return 0
+	}
+	if session >= Endless {
+		return Never
 	}
 	return add(since, session*1000)
 }

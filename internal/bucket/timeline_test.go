@@ -81,7 +81,7 @@ func (l *timeline) walk(to int64) {
 		if edge := edges(l.Times, l.at, to); edge > 0 {
 			next = min(next, edge)
 		}
-		if l.since > 0 {
+		if l.since > 0 && l.Session != Endless {
 			next = min(next, l.since+l.Session*1000)
 		}
 		if l.granted > 0 && l.until > l.at {
@@ -249,7 +249,7 @@ func (p *timelineProgram) elapse() {
 		p.now += p.Int64N(900_000)
 	default:
 		for _, name := range p.names {
-			if l := p.limits[name]; l != nil && l.since > 0 && p.IntN(2) == 0 {
+			if l := p.limits[name]; l != nil && l.since > 0 && l.Session != Endless && p.IntN(2) == 0 {
 				p.now = max(p.now, l.since+l.Session*1000-1+p.Int64N(3))
 				return
 			}
@@ -273,7 +273,7 @@ func (p *timelineProgram) configure() {
 			gaps := []int{7, 10, 60}
 			params.Times = timesOf(p.t, every[gaps[p.IntN(3)]], "UTC")
 		default:
-			params.Session = []int64{1, 60, 300, 3600}[p.IntN(4)]
+			params.Session = []int64{1, 60, 300, 3600, Endless}[p.IntN(5)]
 		}
 		p.config.Params = append(p.config.Params, params)
 	}
@@ -397,6 +397,9 @@ func (p *timelineProgram) byHand(by *Hand) {
 	}
 	for _, gift := range by.Gifts {
 		l := p.limits[gift.Limit]
+		if l.Session == Endless && l.since == 0 {
+			l.since = l.at
+		}
 		if by.Until != 0 || l.isQuota() {
 			l.granted, l.until = l.granted+gift.Tokens, by.Until
 			l.level.Add(l.level, rat(gift.Tokens))

@@ -84,7 +84,7 @@ func (v view) raises(p *Params, gift, until int64) error {
 		return &EndError{Limit: p.Name, Over: true}
 	case has.Granted > 0 && has.Until != until:
 		return &EndError{Limit: p.Name, Present: has.Until}
-	case until == 0 && p.Times == nil && p.renewsAfter(v.shards, v.now) == Never:
+	case until == 0 && p.Times == nil && p.Session < Endless && p.renewsAfter(v.shards, v.now) == Never:
 		return &EndError{Limit: p.Name, Missing: true}
 	case add(add(p.rule().most(), has.Granted), gift) == math.MaxInt64:
 		return &OverflowError{Amount{Limit: p.Name, Tokens: gift}}

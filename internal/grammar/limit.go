@@ -18,7 +18,7 @@ const MaxTokens = math.MaxInt64 / 1000
 // A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
 // NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. One for sessions is
-// NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. Windows may follow, in which other parameters hold:
+// NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. A prepaid limit, which never refills, is NAME=AMOUNT/never. Windows may follow, in which other parameters hold:
 // rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20, or batch=20+5 with a
 // guaranteed share. At the end stands soft or shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are
 // NAME=NUMBER slots/TERM, such as workers=20 slots/30s. Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or
@@ -118,6 +118,13 @@ func parseRate(name, text string) (Limit, error) {
 		}
 		return l, l.setTimes(period)
 	}
+	if period == neverForm {
+		if hasRefill {
+			return l, errors.New("a prepaid limit has no refill: write AMOUNT/never, not CAPACITY:REFILL")
+		}
+		l.Session = MaxSession
+		return l, nil
+	}
 	if length, ok := strings.CutPrefix(period, sessionForm); ok {
 		if hasRefill {
 			return l, errQuotaRefill
@@ -142,6 +149,9 @@ func (l Limit) Rate() string {
 	}
 	if l.Resets != "" {
 		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.windows() + l.floors() + l.mode()
+	}
+	if l.Session == MaxSession {
+		return FormatAmount(l.Name, l.Capacity) + "/" + neverForm + l.windows() + l.floors() + l.mode()
 	}
 	if l.Session > 0 {
 		return FormatAmount(l.Name, l.Capacity) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors() + l.mode()
@@ -201,7 +211,7 @@ func ParsePeriod(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 || d%time.Millisecond != 0 {
-		return 0, fmt.Errorf("period %q must be s, min, h, d, w or a duration of whole milliseconds such as 90s, 1h30m or 2d", text)
+		return 0, fmt.Errorf("period %q must be s, min, h, d, w, never or a duration of whole milliseconds such as 90s, 1h30m or 2d", text)
 	}
 	return d, nil
 }

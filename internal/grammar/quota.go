@@ -119,8 +119,12 @@ var errQuotaRefill = errors.New("a quota has no refill: write AMOUNT/day@ZONE, n
 // sessionForm comes before the length of sessions, in place of a period.
 const sessionForm = "session:"
 
-// MaxSession is the longest session, in which every program of the table can count.
+// MaxSession is the longest session, in which every program of the table can count. A limit with such sessions is prepaid: its one session
+// never ends.
 const MaxSession = 1_000_000_000 * time.Second
+
+// neverForm stands in place of a period for a prepaid limit.
+const neverForm = "never"
 
 // ParseSession parses the length of sessions: a period of whole seconds.
 func ParseSession(text string) (time.Duration, error) {

@@ -9,6 +9,7 @@ import (
 	. "github.com/dave/jennifer/jen"
 
 	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // Typed returns a Go file of an application's package, generated from a declaration of the name given. The file has a
@@ -113,6 +114,8 @@ func limit(l *declaration.Limit) Code {
 		return Qual(sdkPkg, "Slots").Call(name, number(l.Capacity), Qual(sdkPkg, "Term").Call(seconds(l.Term)))
 	case plain && l.Resets != "":
 		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
+	case plain && l.Session == grammar.MaxSession:
+		return Qual(sdkPkg, "Prepaid").Call(name, number(l.Capacity))
 	case plain && l.Session != 0:
 		return Qual(sdkPkg, "Session").Call(name, number(l.Capacity), seconds(l.Session))
 	case plain && constructor != "":
