@@ -92,6 +92,7 @@ type Plan struct {
 	Steps      []Step // Spend, Advance
 	Item       State  // Create: the item
 	Overflows  bool   // Advance: tokens that are given back find no room in the item
+	OnCredit   bool   // Spend: it goes by what has flowed in since the very stamp of the image
 
 	changes    *Config // Advance: the config whose parameters limits of the item take on; nil where they have them
 	limitSpace [4]Limit
@@ -114,11 +115,13 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 
 // decide is Decide at the time by which the item is judged.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
-	if !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s) || !p.spend(s, c, d, now) {
-		p.advance(s, c, d, c.stamp(s, now))
-		if p.Now == p.RefilledAt && p.sets() {
-			p.advance(s, c, d, p.Now+1)
-		}
+	switch {
+	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s):
+	case s.RefilledAt >= sub(now, c.Freshness) && p.spend(s, c, d, now, false), s.givesCredit(d, now) && p.spend(s, c, d, now, true):
+		return
+	}
+	if p.advance(s, c, d, c.stamp(s, now)); p.Now == p.RefilledAt && p.sets() {
+		p.advance(s, c, d, p.Now+1)
 	}
 }
 
@@ -157,7 +160,7 @@ func (p *Plan) reset(kind Kind, s *State, refilledAt, now int64) {
 	}
 	p.Steps = p.stepSpace[:0]
 	p.Item = State{}
-	p.Overflows, p.changes = false, nil
+	p.Overflows, p.OnCredit, p.changes = false, false, nil
 }
 
 func (p *Plan) step(kind StepKind, limit string, values ...int64) {
@@ -257,9 +260,9 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 		amount, checked := d.asks(l.Name, l.Mode())
 		switch {
 		case checked:
-			p.take(s, l, c, d, amount, now)
+			p.take(s, l, c, d, amount, 0, now)
 		case amount == 0:
-			p.regard(l, d, now)
+			p.regard(l, d, 0, now)
 		case l.Name == WriteUnits:
 			p.step(Charge, l.Name, amount)
 		default:
@@ -295,24 +298,33 @@ func (p *Plan) count(limit string, d *Demand) {
 	p.ascribe(limit, d)
 }
 
-// spend plans a write that leaves the refill stamp alone; it returns false when the demand takes a refill.
-func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
+// spend plans a write that leaves the refill stamp alone: a fresh one, or on credit of what has flowed in since. It returns false when
+// the stamp has to move.
+func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) bool {
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
 	p.admit(d)
 	p.pass(c, d, now)
-	if s.Changed || s.isPast(now) || !d.isVouched(s, c, now) || d.isFloored() && s.Shards == 0 || d.prolongs(s, now) || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
+	if s.Changed || s.isPast(now) || !d.isVouched(s, c, now) || d.isFloored() && s.Shards == 0 || d.prolongs(s, now) {
 		return false
 	}
-	period, unmoved := false, false // they are asked for
+	if onCredit {
+		p.RefilledAt, p.OnCredit = s.RefilledAt, true
+		p.step(Unmoved, "", s.RefilledAt)
+	}
+	period, unmoved := false, onCredit // they are asked for
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.asks(l.Name, l.Mode())
+		credit, fits := p.credit(s, l, amount, now)
+		if !fits {
+			return false
+		}
 		switch {
 		case amount == 0:
-			p.regard(l, d, now)
+			p.regard(l, d, credit, now)
 		case checked:
-			if l.Tokens < p.take(s, l, c, d, amount, now) {
+			if l.Tokens < p.take(s, l, c, d, amount, credit, now) {
 				return false
 			}
 			if d.rest().part != nil { // a transaction returns no image that would tell what it took of
@@ -327,11 +339,11 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				p.step(Meter, l.Name, amount, now)
 				break
 			}
-			if !p.owe(s, c, l, amount, now) {
+			if !p.owe(s, c, l, amount, credit, now) {
 				return false
 			}
 		default:
-			room := add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount)
+			room := sub(add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount), credit)
 			if l.Tokens > room || s.Shards == 0 {
 				return false
 			}
@@ -362,15 +374,15 @@ func (p *Plan) same(s *State, l *Limit, period bool) bool {
 
 // owe takes an amount that need not be there; it returns false where the stamp has to move, too. An item that expires has to outlast
 // the debt. Others may meanwhile make that up to twice as deep.
-func (p *Plan) owe(s *State, c *Config, l *Limit, amount, now int64) bool {
-	level := sub(l.Tokens, amount)
+func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) bool {
+	level := sub(add(l.Tokens, credit), amount)
 	switch deepest := add(level, level); {
 	case s.Shards == 0: // the write asks for the number of shards, which old items do not have
 		return false
 	case level == math.MinInt64: // the deepest debt saturates
 		return false
 	case c.Lifetime > 0 && level < 0 && !s.sharded():
-		p.step(Borrow, l.Name, amount, add(deepest, amount), int64(s.Shards))
+		p.step(Borrow, l.Name, amount, sub(add(deepest, amount), credit), int64(s.Shards))
 		p.outlast(l.rule(), sub(0, deepest), now)
 	default:
 		p.step(Owe, l.Name, amount, int64(s.Shards))

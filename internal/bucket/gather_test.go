@@ -163,7 +163,7 @@ func TestSplitIsWhole(t *testing.T) {
 				whole.consume(amount)
 			}
 			for _, it := range shards {
-				if l := it.state.find("rpm"); l.Tokens > it.state.share("rpm", l.Capacity) || l.Tokens < 0 {
+				if l := it.state.find("rpm"); l.Tokens > it.state.share("rpm", l.Capacity) || it.state.Available(l, now) < 0 {
 					t.Fatalf("shard %d of %d has %d", it.state.Shard, it.state.Shards, l.Tokens)
 				}
 			}

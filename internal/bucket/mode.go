@@ -137,16 +137,17 @@ func (p *Plan) pass(c *Config, d *Demand, now int64) {
 	}
 }
 
-// regard plans what a write without a refill counts alone of a limit, at a time, and what it asks of a part that it passes.
-func (p *Plan) regard(l *Limit, d *Demand, now int64) {
+// regard plans what a write without a refill counts alone of a limit, at a time, and what it asks of a part that it passes, which has the
+// credit beside its balance.
+func (p *Plan) regard(l *Limit, d *Demand, credit, now int64) {
 	if counted := Of(d.rest().counted, l.Name); counted != 0 {
 		p.step(Regard, l.Name, counted)
 	}
 	if refused := refusalsOf(d, l.Name); refused != 0 {
 		p.step(Foresee, l.Name, refused, now)
 	}
-	if most, passed := d.passes(l.Name, l.Tokens); passed {
-		p.step(Below, l.Name, most)
+	if most, passed := d.passes(l.Name, add(l.Tokens, credit)); passed {
+		p.step(Below, l.Name, sub(most, credit))
 	}
 }
 

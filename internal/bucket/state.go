@@ -96,9 +96,11 @@ func (s *State) Writable(now int64) int64 {
 	return s.Available(l, now)
 }
 
-// InDebt reports whether one of the limits was charged more than it had, and refuses requests for it.
-func (s *State) InDebt() bool {
-	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Tokens < 0 && l.Name != WriteUnits && l.Mode() == Enforced })
+// InDebt reports whether one of the limits was charged more than it has by a time, and refuses requests for it.
+func (s *State) InDebt(now int64) bool {
+	return slices.ContainsFunc(s.Limits, func(l Limit) bool {
+		return l.Tokens < 0 && l.Name != WriteUnits && l.Mode() == Enforced && s.Available(&l, now) < 0
+	})
 }
 
 // Available returns the balance of one limit after a refill up to now, in millitokens; negative in debt.

@@ -118,57 +118,9 @@ func (d *Demand) needs(p *Params, capacity int64) int64 {
 	return add(Of(d.Amounts, p.Name), p.Floors.kept(d.Priority, capacity))
 }
 
-// take plans how a spend takes an amount that is checked. A caller that waits borrows missing tokens. The item then has
-// to last until the deepest debt that the caller may leave is paid and the limit is full.
-func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, now int64) (floor int64) {
-	if l.Rare == nil && d.rest().part == nil && !d.isFloored() && amount <= l.Capacity { // as most: the floor is the amount
-		p.step(Take, l.Name, amount)
-		return amount
-	}
-	params := l.params()
-	if d.isFloored() {
-		params.Floors = c.of(l.Name).Floors
-	}
-	floor = d.floor(&params, s, max(now, s.RefilledAt))
-	if floor == amount {
-		p.step(Take, l.Name, amount)
-		return floor
-	}
-	p.step(Borrow, l.Name, amount, floor, int64(s.Shards))
-	if floor > amount {
-		return floor
-	}
-	p.outlast(params.rule(), depth(amount, floor, true), now)
-	return floor
-}
-
 // outlast has a spend ask for an item that does not expire before a limit has paid a debt and is full.
 func (p *Plan) outlast(r rule, debt, now int64) {
 	p.Now = max(p.Now, add(now, r.slowest(add(r.most(), debt))))
-}
-
-// spendOld begins a plan that leaves an old stamp alone. It returns false where the plan would lose refill. Callers in
-// a queue take from a bucket that has not been full since the stamp. Their writes then need no refill, and do not
-// disturb each other.
-func (p *Plan) spendOld(s *State, d *Demand, now int64) bool {
-	if !d.Waits() {
-		return false
-	}
-	p.RefilledAt = s.RefilledAt
-	p.step(Unmoved, "", s.RefilledAt)
-	for i := range s.Limits {
-		l := &s.Limits[i]
-		if _, checked := d.asks(l.Name, l.Mode()); !checked {
-			continue
-		}
-		ch := s.chain(l, s.RefilledAt, now, 0)
-		ceiling := sub(ch.ceiling, signed(ch.inflow))
-		if l.Tokens > ceiling {
-			return false
-		}
-		p.step(Below, l.Name, ceiling)
-	}
-	return true
 }
 
 // depth returns how deep a debt a demand may leave, from its amount and [Demand.floor].

@@ -286,7 +286,7 @@ func TestWaitersAreExact(t *testing.T) {
 // back, so that the refill since the stamp does not fit, or the limits differ.
 func TestOldStampsAsk(t *testing.T) {
 	c := Config{Params: []Params{{Name: "rpm", Capacity: 100, RefillAmount: 10, RefillPeriod: 1000}}}
-	state := State{Shards: 1, RefilledAt: waitNow - 5000, Limits: []Limit{
+	state := State{Shards: 1, RefilledAt: waitNow - maxCredit, Limits: []Limit{
 		{Name: "rpm", Tokens: -40, Capacity: 100, RefillAmount: 10, RefillPeriod: 1000},
 		{Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
 	}}
@@ -298,10 +298,11 @@ func TestOldStampsAsk(t *testing.T) {
 	}{
 		{"as it was", func(*State) {}, true},
 		{"others wait, too", func(s *State) { s.Limits[0].Tokens = -500 }, true},
-		{"room for the refill", func(s *State) { s.Limits[0].Tokens = 50 }, true},
-		{"no room for the refill", func(s *State) { s.Limits[0].Tokens = 51 }, false},
+		{"room for the refill", func(s *State) { s.Limits[0].Tokens = 90 }, true},
+		{"no room for the refill", func(s *State) { s.Limits[0].Tokens = 91 }, false},
 		{"others have moved the stamp", func(s *State) { s.RefilledAt++ }, false},
-		{"the queue is full", func(s *State) { s.Limits[0].Tokens = -600 }, false},
+		{"the last place of the queue", func(s *State) { s.Limits[0].Tokens = -609 }, true}, // 600 flow in during the wait, and 10 have since
+		{"the queue is full", func(s *State) { s.Limits[0].Tokens = -610 }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stored := item{&state}

@@ -11,7 +11,7 @@ import (
 // has everything by which the plan went. That is the depth of the queue, the number of shards, room for the refill
 // since the stamp, and the stamp itself.
 func TestBorrowAsks(t *testing.T) {
-	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 5000
+	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 1000
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	item := func(change ...expr.Attribute) expr.Item { return itemAt(k, stamp, -40_000, change...) }
 	state, err := ReadState(item())
@@ -36,10 +36,10 @@ func TestBorrowAsks(t *testing.T) {
 		holds  bool
 	}{
 		{"as it was", tokens(-40_000), true},
-		{"the last place of the queue", tokens(-599_000), true},
-		{"a queue that is full", tokens(-599_001), false},
-		{"room for the refill since the stamp", tokens(50_000), true},
-		{"no room for the refill", tokens(50_001), false},
+		{"the last place of the queue", tokens(-609_000), true}, // 600 tokens flow in during the wait, and 10 have since the stamp
+		{"a queue that is full", tokens(-609_001), false},
+		{"room for the refill since the stamp", tokens(90_000), true},
+		{"no room for the refill", tokens(90_001), false},
 		{"another stamp", expr.Attribute{Name: "rf", Value: expr.N(stamp + 1)}, false},
 		{"more shards", expr.Attribute{Name: "shard_count", Value: expr.N(2)}, false},
 	} {

@@ -87,13 +87,13 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	if err := ad.table.Refusal(ctx); err != nil {
 		return err // nor would one who waits for the calls of others
 	}
-	began := ad.NextEpoch()
+	began, at := ad.NextEpoch(), ad.now()
 	var foreseen forecast
 	for attempt, rooms := 0, 0; attempt < maxRestarts; {
 		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
 		foreseen.apply(levels)
 		for i := range levels {
-			levels[i].rooms = rooms
+			levels[i].rooms, levels[i].at = rooms, at
 		}
 		takings := to.takingSpace[:]
 		if len(levels) > 1 {

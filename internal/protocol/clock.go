@@ -167,16 +167,21 @@ func (c *core) compare(s *shard, i *image) {
 		"milliseconds", by)
 }
 
-// maxStepBack is how far the clock may go back during a call without taking anything away from it, milliseconds.
-const maxStepBack = 1000
+// A request is judged by the reading of the clock when it came, in all its tries. What flows in while the reply to a failed condition is under
+// way is for those who come later. So a failed condition on a stamp that the request knows rejects it, and nobody races for each token.
+const (
+	// maxHeld is how long a reading counts, milliseconds. A request that takes longer has waited for a queue, or for a throttle.
+	maxHeld = 1000
+	// maxStepBack is how far the clock may go back meanwhile, milliseconds. Beyond it, it has been set right.
+	maxStepBack = 1000
+)
 
-// later returns the time of a call that goes on: the present, or its beginning if the clock has gone back a little
-// since.
-func (c *core) later(began int64) int64 {
-	if now := c.now(); now > began || now < began-maxStepBack {
+// heldAt returns the reading by which a request is judged that came at a time: that one, or the present where it counts no longer.
+func heldAt(came, now int64) int64 {
+	if now > came+maxHeld || now < came-maxStepBack {
 		return now
 	}
-	return began
+	return came
 }
 
 // NextEpoch returns a number greater than all that were drawn before. Epochs order the knowledge of a process. The

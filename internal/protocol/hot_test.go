@@ -230,13 +230,13 @@ func TestInflowIsShared(t *testing.T) {
 		admitted     bool
 		calls        int
 	}{
-		{"its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 20, 0, true, 2},
+		{"its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 20, 0, true, 1},
 		{"more than its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 30, 0, false, 0},
 		{"it writes nothing", 300, 0, 250 * time.Millisecond, 100 * time.Millisecond, 1, 0, false, 0},
-		{"few others", 50, 40, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, true, 2},
-		{"the image is too old", 300, 100, 250 * time.Millisecond, 250 * time.Millisecond, 90, 0, true, 2},
-		{"no rejection from memory", 300, 100, 0, 100 * time.Millisecond, 90, 0, true, 2},
-		{"not small", 300, 100, 250 * time.Millisecond, 200 * time.Millisecond, 130, 0, true, 2},
+		{"few others", 50, 40, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, true, 1},
+		{"the image is too old", 300, 100, 250 * time.Millisecond, 250 * time.Millisecond, 90, 0, true, 1},
+		{"no rejection from memory", 300, 100, 0, 100 * time.Millisecond, 90, 0, true, 1},
+		{"not small", 300, 100, 250 * time.Millisecond, 200 * time.Millisecond, 130, 0, true, 1},
 		{"it waits", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 90, time.Minute, true, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -254,6 +254,9 @@ func (i *image) state() *bucket.State {
 	return &i.State
 }
 
+// timeAt returns the time by which an item is judged at a time of this process: that of a clock that is ahead, or of a stamp.
+func (i *image) timeAt(now int64) int64 { return max(now+i.Ahead, i.RefilledAt) }
+
 // units returns the write units of a write of the item.
 func (i *image) units() float64 { return math.Ceil(float64(max(i.size, 1)) / 1024) }
 

@@ -19,6 +19,7 @@ type level struct {
 	demand bucket.Demand
 	began  int64 // epoch when the request came
 	rooms  int   // how often the request has found room that others took before it
+	at     int64 // when the request came, epoch milliseconds: it is judged by that reading
 	rung
 }
 

@@ -52,7 +52,7 @@ func (ls *lister) listWritten(ctx context.Context, s *shard, i *image, kind buck
 	if i.listed {
 		return
 	}
-	if owes := i.InDebt(); owes || kind != bucket.Spend {
+	if owes := i.InDebt(i.seenAt); owes || kind != bucket.Spend {
 		ls.list(ctx, s, i, kind == bucket.Create && !owes)
 	}
 }

@@ -39,7 +39,7 @@ func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	}
 	whole.demand = demand
 	for _, w := range p.waiters { // who all hear when no demand fits
-		whole.began = max(whole.began, w.job.level.began)
+		whole.began, whole.at = max(whole.began, w.job.level.began), max(whole.at, w.job.level.at)
 	}
 	p.level, p.fit, p.asks = &whole, fit, asks
 }

@@ -146,6 +146,29 @@ func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
+// statuses returns where limits stand in the shard that was found short last. They are told as of now. Others may have taken what flowed in
+// since the request came, so that its own reading would show a debt. Where the tokens of the request have flowed in by now, the balance is
+// that of its reading, and the wait is over with the next millisecond.
+func (sh *shortage) statuses(c *bucket.Config, d *bucket.Demand, now int64) []bucket.Status {
+	shards := []*bucket.State{&sh.image.State}
+	statuses := c.Statuses(nil, shards, d, sh.at)
+	if now <= sh.at {
+		return statuses
+	}
+	for i, later := range c.Statuses(nil, shards, d, now) {
+		s := &statuses[i]
+		if !s.Short {
+			continue
+		}
+		if available := s.Available; later.Short {
+			*s = later
+		} else {
+			s.Available, s.Wait = max(available, min(later.Available, 0)), 1
+		}
+	}
+	return statuses
+}
+
 func isByShare(errs []error) bool {
 	return slices.ContainsFunc(errs, func(err error) bool {
 		var short *shortage
@@ -165,7 +188,7 @@ func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []v
 			continue
 		}
 		l := &levels[i]
-		for _, by := range l.limits.Config.Statuses(nil, []*bucket.State{&short.image.State}, l.held(), short.at) {
+		for _, by := range short.statuses(&l.limits.Config, l.held(), ju.now()) {
 			at := slices.IndexFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Name == by.Name })
 			if s := &told[i].Statuses[at]; by.Short {
 				s.Short, s.Available, s.Wait = true, min(s.Available, by.Available), max(s.Wait, by.Wait)

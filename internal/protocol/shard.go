@@ -21,7 +21,7 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
 // that differs from those is brought in line before the rejection is told, see refuse.
 func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
-	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), startedAt: tk.now()}
+	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), cameAt: p.at}
 	defer plans.Put(t.plan)
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
@@ -41,6 +41,9 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			return &CrowdedError{s.Entity, s.Resource}
 		case t.plan.Kind == bucket.Reject && (image.since(p.began) || tk.items.isRecent(s, image, t.at)):
 			p.find(s, image, t.asOf)
+			if t.isProof(image) {
+				return p.proof()
+			}
 			return errShort
 		case t.plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
 			if image, err = t.look(ctx, image); err != nil {
@@ -99,7 +102,7 @@ func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, app
 			leave = noTurn
 		}
 	}
-	askedAt := t.at
+	askedAt := t.decidedAt
 	if t.attempt > 0 {
 		askedAt = t.tk.now()
 	}
@@ -128,7 +131,8 @@ type take struct {
 	s         *shard
 	limits    *Limits // for the item to be in line with: those of the level, or newer equal ones
 	plan      *bucket.Plan
-	startedAt int64 // when the call began, epoch milliseconds
+	cameAt    int64 // when the request came, epoch milliseconds
+	decidedAt int64 // when the plan was made, epoch milliseconds
 	at        int64 // time for which the plan was made, epoch milliseconds
 	asOf      int64 // time for which the image shows who fits
 	attempt   int
@@ -166,10 +170,12 @@ func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err 
 // decide makes the plan from an image. It reports whether the write of the plan is bound to fail, since others have
 // probably taken what flowed in since the image.
 //
-// Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
+// Freshness is judged against the time the request came. Judged against each attempt, every lost race would make the stamp
 // stale again, and N writers would cost N attempts.
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
-	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.startedAt)
+	t.decidedAt = t.tk.now()
+	t.cameAt = heldAt(t.cameAt, t.decidedAt)
+	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
 	if i.exists && i.Count() > 1 && t.limits.Config.Opens([]*bucket.State{&i.State}, &t.demand, t.at) {
 		return false, errUnaligned // the shards open a session together
 	}
@@ -186,10 +192,6 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 		t.makePlan(i)
 	}
 	c := &t.limits.Config
-	if t.plan.Kind != bucket.Spend && t.attempt > 0 {
-		t.at = t.tk.later(t.startedAt)
-		t.makePlan(i)
-	}
 	if t.plan.Kind != bucket.Advance {
 		return false, nil
 	}
@@ -198,6 +200,12 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 		t.plan.SpendUnseen(&i.State, c, &t.demand, t.at)
 	}
 	return contested, nil
+}
+
+// isProof reports whether an image that falls short rejects the request, as of the time when it came. Only a whole bucket proves that, whose
+// limits are those that the request goes by.
+func (t *take) isProof(i *image) bool {
+	return i.exists && i.Count() == 1 && t.limits.Config.InLine(&i.State, t.at)
 }
 
 // makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that many processes write, all of them see what
@@ -211,7 +219,7 @@ func (t *take) makePlan(i *image) {
 		t.asOf = min(t.at, i.askedAt)
 	}
 	t.planAsOf(i)
-	if t.plan.Kind == bucket.Advance && t.asOf == t.at && t.sharesInflow(i) {
+	if (t.plan.Kind == bucket.Advance || t.plan.Kind == bucket.Spend && t.plan.OnCredit) && t.asOf == t.at && t.sharesInflow(i) {
 		t.asOf = i.askedAt + int64(float64(t.at-i.askedAt)*t.s.traffic.share())
 		switch t.planAsOf(i); {
 		case t.plan.Kind != bucket.Reject:

@@ -332,26 +332,26 @@ func TestLostTurn(t *testing.T) {
 	})
 }
 
-// TestTurnsOfMany has many callers take at once what flows in between two writes. Each makes its plan anew when its turn comes, and its
-// write is the only one.
+// TestTurnsOfMany has many callers take of a limit that is full again before the next one comes, so that each has to move the refill stamp.
+// Each makes its plan anew when its turn comes, and hardly any write is lost. Some find that a later request has moved the stamp.
 func TestTurnsOfMany(t *testing.T) {
 	const callers = 80
-	onNetwork(t, 1, 0, func(t *testing.T, e *Engine, n *network) {
+	onNetwork(t, 100, 0, func(t *testing.T, e *Engine, n *network) {
 		p := &e.core.options.Source.(*sameLimits).Config.Params[0]
-		p.RefillAmount, p.RefillPeriod = 1000*millis, 1000
-		if err := e.Take(t.Context(), tokens(1), new(Receipt)); !errors.As(err, new(*RejectedError)) { // it brings the item in line
+		p.RefillAmount, p.RefillPeriod = 1000_000*millis, 1000
+		if err := e.Take(t.Context(), tokens(100), new(Receipt)); !errors.As(err, new(*RejectedError)) { // it brings the item in line
 			t.Fatal(err)
 		}
 		n.next(func(string) error { return nil })
 		time.Sleep(time.Minute)
 		before, began := n.calls.Load(), time.Now()
-		for i, a := range arrive(t.Context(), e, callers, 0) {
+		for i, a := range arrive(t.Context(), e, callers, time.Millisecond) {
 			if a.err != nil {
 				t.Errorf("request %d: %v", i, a.err)
 			}
 		}
-		if calls, took := n.calls.Load()-before, time.Since(began); calls != callers || took != callers*callTime {
-			t.Errorf("%d calls in %v, want %d in %v", calls, took, callers, callers*callTime)
+		if calls, took := n.calls.Load()-before, time.Since(began); calls > callers+callers/20 || took > callers*callTime {
+			t.Errorf("%d calls in %v, want %d in at most %v", calls, took, callers, callers*callTime)
 		}
 	})
 }

@@ -33,12 +33,12 @@ type booking struct {
 }
 
 // wait returns how long it takes from a time, in epoch milliseconds, until amounts are there. It returns false where
-// that is not known. A stamp ahead of the time stands in for it, so the wait does not depend on clocks.
+// that is not known. The time of others stands in for it where that is ahead, so the wait does not depend on clocks.
 func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, ok bool) {
 	if b.image == nil {
 		return math.MaxInt64, false
 	}
-	return max(b.image.Due(amounts, b.after)-max(now, b.image.RefilledAt), 0), true
+	return max(b.image.Due(amounts, b.after)-b.image.timeAt(now), 0), true
 }
 
 // book notes the time at which the tokens are there, of the last limit of the last level. It returns false where that
@@ -254,7 +254,7 @@ func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration
 		return w.untilPaid(ctx, t)
 	}
 	due := i.DueSince(&b.image.State, t.amountsOf(b.shard), b.after)
-	return milliseconds(due - max(w.judge.now(), i.RefilledAt)), nil
+	return milliseconds(due - i.timeAt(w.judge.now())), nil
 }
 
 // untilPaid returns how long it takes until the bucket of a taking has no debt.

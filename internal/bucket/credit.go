@@ -1,0 +1,79 @@
+package bucket
+
+// What has flowed in since the refill stamp is credit. A balance with a stamp says the same as the balance together with the inflow since
+// then, with a later stamp, as long as the limit was not full in between. So a take leaves the stamp alone where it can, and asks:
+//
+//   - for the very stamp that it knows, and so for the same limits and the same inflow ([Unmoved]);
+//   - for a balance that has the amount together with the inflow ([Borrow]). The balance itself may be below zero;
+//   - that no limit which it takes from has been full since the stamp ([Below]). It could not have held the inflow.
+//
+// Takes that know one stamp then do not disturb each other. When the condition of one fails and the stamp is the same, the limit falls short, as
+// of the time by which the take was judged.
+//
+// Let V be the latest time by which a take of a limit was judged, in the order of the writes. The item says what an ideal bucket has at V:
+//
+//   - A take at v >= V. The ideal bucket was not full between V and v, by the third condition. It has the amount, by the second one.
+//   - A take at v < V. The inflow until v is less than that until V, so the second condition asks for more than is needed. The third held
+//     at V when that take was written, and balances only went down since.
+//   - An advance at v < V. It cuts off no balance, since that was below the capacity at V.
+//
+// Between two writes a balance only rises, so that a check before each take misses no time at which the limit was full. Several limits have
+// each their own V: a take that does not touch a limit does not check it.
+
+// maxCredit is the greatest age of a stamp that is left alone on credit, in milliseconds. Those who see a stamp learn the time of others by
+// it, and tell this program from another one; see [longestStale].
+const maxCredit = 1000
+
+// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Callers of a queue do so at any age, as long as their debt
+// without the inflow is no deeper than they wait.
+func (s *State) givesCredit(d *Demand, now int64) bool {
+	if now < s.RefilledAt || d.rest().part != nil || len(d.Amounts) == 0 && len(d.rest().counted) == 0 {
+		return false
+	}
+	return d.Waits() || s.Shards == 1 && sub(now, s.RefilledAt) <= maxCredit
+}
+
+// credit returns what has flowed into a limit since the stamp, for a plan on credit that takes an amount of it. It asks for a limit that was not full
+// since, and returns false where the image shows that it was.
+func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits bool) {
+	if !p.OnCredit || l.Name == WriteUnits {
+		return 0, true
+	}
+	ch := s.chain(l, s.RefilledAt, now, 0)
+	credit = signed(ch.inflow)
+	if amount > 0 {
+		ceiling := sub(ch.ceiling, credit)
+		if l.Tokens > ceiling {
+			return 0, false
+		}
+		p.step(Below, l.Name, ceiling)
+	}
+	if s.sharded() || sub(now, s.RefilledAt) > maxCredit { // shards hold tokens for each other from the latest stamp on, if nothing was taken since
+		credit = 0
+	}
+	return credit, true
+}
+
+// take plans how a spend takes an amount that is checked, from a balance together with credit. It returns the least balance that will do. A
+// caller that waits borrows missing tokens. The item then has to last until the deepest debt that the caller may leave is paid and the limit
+// is full.
+func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, credit, now int64) (least int64) {
+	floor := amount
+	if l.Rare != nil || d.rest().part != nil || d.isFloored() || amount > l.Capacity {
+		params := l.params()
+		if d.isFloored() {
+			params.Floors = c.of(l.Name).Floors
+		}
+		floor = d.floor(&params, s, max(now, s.RefilledAt))
+	}
+	if floor == amount && !p.OnCredit {
+		p.step(Take, l.Name, amount)
+		return amount
+	}
+	least = sub(floor, credit)
+	p.step(Borrow, l.Name, amount, least, int64(s.Shards))
+	if least < amount && c.Lifetime > 0 && !s.sharded() {
+		p.outlast(l.rule(), depth(amount, floor, true), now)
+	}
+	return least
+}
