@@ -14,7 +14,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -34,7 +33,7 @@ type embedded struct {
 // stores returns the embedded stores and one on the engine, with the same empty table.
 func stores(t *testing.T) (all []embedded, engine store.Store) {
 	e := enginetest.Start(t)
-	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, dynamotest.CreateTable)
+	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, enginetest.CreateSuiteTable)
 	inMemory, err := memory.New(storetest.Table)
 	if err != nil {
 		t.Fatal(err)

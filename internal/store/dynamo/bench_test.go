@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -96,7 +96,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 	tuned = dynamodb.New(tuned.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: canned(image)} })
 	onStore := func(b *testing.B, client *dynamodb.Client, options ...dynamo.Option) {
-		s := dynamo.New(client, "table", storetest.Table, dynamotest.CreateTable, options...)
+		s := dynamo.New(client, "table", storetest.Table, enginetest.CreateSuiteTable, options...)
 		w := store.Write{Key: key, Expr: bind()}
 		b.ReportAllocs()
 		for b.Loop() {

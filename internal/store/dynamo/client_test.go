@@ -13,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -40,7 +39,7 @@ func TestOpenOnLoopbackNeedsNoCredentials(t *testing.T) {
 	isolate(t)
 	engine := enginetest.Start(t)
 	ignore := goleak.IgnoreCurrent()
-	s, err := dynamo.Open(t.Context(), dynamo.ClientConfig{Endpoint: engine.Endpoint()}, engine.Table(t), storetest.Table, dynamotest.CreateTable)
+	s, err := dynamo.Open(t.Context(), dynamo.ClientConfig{Endpoint: engine.Endpoint()}, engine.Table(t), storetest.Table, enginetest.CreateSuiteTable)
 	if err != nil {
 		t.Fatal(err)
 	}

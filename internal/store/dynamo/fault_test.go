@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -56,7 +55,7 @@ func expectVerdict(t *testing.T, name string, err error, want verdict) {
 func faulty(t *testing.T, options ...dynamo.Option) (*dynamo.Store, *enginetest.Faults) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
-	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, dynamotest.CreateTable, options...)
+	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, enginetest.CreateSuiteTable, options...)
 	if err := s.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}

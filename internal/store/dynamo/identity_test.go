@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -43,7 +42,7 @@ func TestIdentity(t *testing.T) {
 
 	open := func(config dynamo.ClientConfig) *dynamo.Store {
 		t.Helper()
-		s, err := dynamo.Open(t.Context(), config, "table", storetest.Table, dynamotest.CreateTable)
+		s, err := dynamo.Open(t.Context(), config, "table", storetest.Table, enginetest.CreateSuiteTable)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +69,7 @@ func TestIdentity(t *testing.T) {
 	before := asked.Load()
 	engine := enginetest.Start(t)
 	for name, s := range map[string]*dynamo.Store{
-		"somebody's client":   dynamo.New(engine.Client(), "table", storetest.Table, dynamotest.CreateTable),
+		"somebody's client":   dynamo.New(engine.Client(), "table", storetest.Table, enginetest.CreateSuiteTable),
 		"a loopback endpoint": open(dynamo.ClientConfig{Endpoint: engine.Endpoint()}),
 	} {
 		if got, err := s.Identity(t.Context()); err != nil || got != "" || asked.Load() != before {

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -86,7 +86,7 @@ func storeOn(transport http.RoundTripper, credentials aws.CredentialsProvider) *
 		Region: "us-east-1", BaseEndpoint: aws.String("http://dynamodb.test"), Credentials: credentials,
 		HTTPClient: &http.Client{Transport: transport},
 	})
-	return dynamo.New(client, "table", storetest.Table, dynamotest.CreateTable)
+	return dynamo.New(client, "table", storetest.Table, enginetest.CreateSuiteTable)
 }
 
 // counted7 is the body of a reply to an UpdateItem of the key one.

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -38,7 +37,7 @@ func TestSetupTurnsOnExpiry(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
 	faults := enginetest.NewFaults(engine.Transport())
-	s := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable)
+	s := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, enginetest.CreateSuiteTable)
 	if err := s.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +57,10 @@ func TestSetupTurnsOnExpiry(t *testing.T) {
 func TestSetupFinishesWhatAnotherBegan(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
-	if _, err := engine.Client().CreateTable(t.Context(), dynamotest.CreateTable(table)); err != nil {
+	if _, err := engine.Client().CreateTable(t.Context(), enginetest.CreateSuiteTable(table)); err != nil {
 		t.Fatal(err)
 	}
-	s := dynamo.New(engine.Client(), table, storetest.Table, dynamotest.CreateTable)
+	s := dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable)
 	if err := s.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +74,7 @@ func TestSetupLeavesATableAsItIs(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
 	small := func(name string) *dynamodb.CreateTableInput {
-		in := dynamotest.CreateTable(name)
+		in := enginetest.CreateSuiteTable(name)
 		in.AttributeDefinitions, in.GlobalSecondaryIndexes, in.LocalSecondaryIndexes = in.AttributeDefinitions[:2], nil, nil
 		return in
 	}
@@ -85,7 +84,7 @@ func TestSetupLeavesATableAsItIs(t *testing.T) {
 	if name, status := timeToLive(t, engine, table); status != types.TimeToLiveStatusDisabled {
 		t.Errorf("without a TTL attribute items expire by %q: %s", name, status)
 	}
-	if err := dynamo.New(engine.Client(), table, storetest.Table, dynamotest.CreateTable).Setup(t.Context()); err != nil {
+	if err := dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable).Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
@@ -103,7 +102,7 @@ func TestSetupByManyAtOnce(t *testing.T) {
 	var group errgroup.Group
 	for range 8 {
 		group.Go(func() error {
-			return dynamo.New(engine.Client(), table, storetest.Table, dynamotest.CreateTable).Setup(t.Context())
+			return dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable).Setup(t.Context())
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -142,7 +141,7 @@ func TestSetupWaits(t *testing.T) {
 func TestPages(t *testing.T) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
-	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, dynamotest.CreateTable)
+	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, enginetest.CreateSuiteTable)
 	if err := s.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +196,7 @@ func TestConsumedCapacity(t *testing.T) {
 	faults := enginetest.NewFaults(engine.Transport())
 	table := engine.Table(t)
 	open := func(options ...dynamo.Option) *dynamo.Store {
-		return dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable, options...)
+		return dynamo.New(engine.Client(faults.Attach), table, storetest.Table, enginetest.CreateSuiteTable, options...)
 	}
 	asking, own, sdk := open(dynamo.ConsumedCapacity()), open(), open(dynamo.WithoutWire())
 	if err := asking.Setup(t.Context()); err != nil {
@@ -280,7 +279,7 @@ func TestConsumedCapacity(t *testing.T) {
 func TestSetupTurnsOnTheStream(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
-	if _, err := engine.Client().CreateTable(t.Context(), dynamotest.CreateTable(table)); err != nil {
+	if _, err := engine.Client().CreateTable(t.Context(), enginetest.CreateSuiteTable(table)); err != nil {
 		t.Fatal(err)
 	}
 	s := dynamo.New(engine.Client(), table, storetest.Table, createWithStream)
@@ -302,7 +301,7 @@ func TestSetupTurnsOnTheStream(t *testing.T) {
 func TestSetupWithoutPermissionForTheStream(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
-	if _, err := engine.Client().CreateTable(t.Context(), dynamotest.CreateTable(table)); err != nil {
+	if _, err := engine.Client().CreateTable(t.Context(), enginetest.CreateSuiteTable(table)); err != nil {
 		t.Fatal(err)
 	}
 	client := &frozenClient{Client: engine.Client()}
@@ -318,7 +317,7 @@ func TestSetupWithoutPermissionForTheStream(t *testing.T) {
 
 // createWithStream creates a table of the tests with a stream of both images.
 func createWithStream(table string) *dynamodb.CreateTableInput {
-	in := dynamotest.CreateTable(table)
+	in := enginetest.CreateSuiteTable(table)
 	in.StreamSpecification = &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewAndOldImages}
 	return in
 }
@@ -341,7 +340,7 @@ func TestSetupWith(t *testing.T) {
 	log := &strings.Builder{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	client := &notingClient{Client: engine.Client()}
-	s := dynamo.New(client, table, storetest.Table, dynamotest.CreateTable)
+	s := dynamo.New(client, table, storetest.Table, enginetest.CreateSuiteTable)
 	settings := store.TableSettings{DeletionProtection: true, MaxReadUnits: 7000, MaxWriteUnits: 5000, WarmWriteUnits: 8000}
 	if err := s.SetupWith(t.Context(), settings, logger); err != nil {
 		t.Fatal(err)

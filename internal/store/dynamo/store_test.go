@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -17,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 func TestStream(t *testing.T) {
 	storetest.RunStream(t, func(t *testing.T) store.Store {
 		engine := enginetest.Fresh(t) // streams slow an engine down for all
-		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, dynamotest.WithStream,
+		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, enginetest.CreateSuiteTableWithStream,
 			dynamo.Streams(engine.Streams()), dynamo.ReadInterval(0))
 	})
 }
@@ -25,6 +24,6 @@ func TestStream(t *testing.T) {
 func TestStore(t *testing.T) {
 	engine := enginetest.Start(t)
 	storetest.Run(t, func(t *testing.T) store.Store {
-		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, dynamotest.CreateTable)
+		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, enginetest.CreateSuiteTable)
 	}, "DELETE from a number", "an attribute without a name")
 }

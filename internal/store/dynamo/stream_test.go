@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -26,7 +25,7 @@ func sharded(shards *enginetest.Shards, options ...dynamo.Option) (*dynamo.Store
 	faults := enginetest.NewFaults(shards)
 	db, streams := shards.Clients(faults.AttachStreams)
 	options = append([]dynamo.Option{dynamo.Streams(streams), dynamo.ReadInterval(0)}, options...)
-	return dynamo.New(db, "shards", storetest.Table, dynamotest.WithStream, options...), faults
+	return dynamo.New(db, "shards", storetest.Table, enginetest.CreateSuiteTableWithStream, options...), faults
 }
 
 // fill records n changes of an item.
@@ -151,7 +150,7 @@ func TestNoStream(t *testing.T) {
 		t.Errorf("Partitions() of a stream that is gone = %v, want %v", err, store.ErrNoStream)
 	}
 	expectVerdict(t, "StartStream() without a table", dynamo.New(enginetest.Start(t).Client(), "none", storetest.Table,
-		dynamotest.WithStream, dynamo.Streams(enginetest.Start(t).Streams())).StartStream(t.Context()), missing)
+		enginetest.CreateSuiteTableWithStream, dynamo.Streams(enginetest.Start(t).Streams())).StartStream(t.Context()), missing)
 }
 
 func TestRecord(t *testing.T) {
@@ -335,7 +334,7 @@ func TestPace(t *testing.T) {
 func TestOpenReadsTheStream(t *testing.T) {
 	engine := enginetest.Fresh(t)
 	config := dynamo.ClientConfig{Region: enginetest.Region, Endpoint: engine.Endpoint()}
-	s, err := dynamo.Open(t.Context(), config, engine.Table(t), storetest.Table, dynamotest.WithStream)
+	s, err := dynamo.Open(t.Context(), config, engine.Table(t), storetest.Table, enginetest.CreateSuiteTableWithStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -669,6 +668,6 @@ func TestTraceOfLambda(t *testing.T) {
 func TestStoreOfTheSDK(t *testing.T) {
 	engine := enginetest.Start(t)
 	storetest.Run(t, func(t *testing.T) store.Store {
-		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, dynamotest.CreateTable, dynamo.WithoutWire())
+		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, enginetest.CreateSuiteTable, dynamo.WithoutWire())
 	}, "DELETE from a number", "an attribute without a name")
 }

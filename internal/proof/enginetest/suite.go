@@ -1,5 +1,4 @@
-// Package dynamotest creates the table of the store suite on DynamoDB.
-package dynamotest
+package enginetest
 
 import (
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -10,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// CreateTable returns what creates [storetest.Table] on DynamoDB.
-func CreateTable(name string) *dynamodb.CreateTableInput {
+// CreateSuiteTable returns what creates [storetest.Table] on DynamoDB.
+func CreateSuiteTable(name string) *dynamodb.CreateTableInput {
 	in := &dynamodb.CreateTableInput{
 		TableName:   &name,
 		BillingMode: types.BillingModePayPerRequest,
@@ -48,9 +47,9 @@ func CreateTable(name string) *dynamodb.CreateTableInput {
 	return in
 }
 
-// WithStream returns what creates [storetest.Table] with a stream of old and new images.
-func WithStream(name string) *dynamodb.CreateTableInput {
-	in := CreateTable(name)
+// CreateSuiteTableWithStream returns what creates [storetest.Table] with a stream of old and new images.
+func CreateSuiteTableWithStream(name string) *dynamodb.CreateTableInput {
+	in := CreateSuiteTable(name)
 	in.StreamSpecification = &types.StreamSpecification{
 		StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewAndOldImages,
 	}
