@@ -126,3 +126,35 @@ func ExampleSnapshot_Own() {
 	fmt.Println(team.Own()["rpd"])
 	// Output: 10
 }
+
+// Usage is complete up to a time once an aggregator has counted all changes before it. Without an aggregator nothing is.
+func ExampleUsageService_CompleteTo() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	complete, err := limiter.Usage.CompleteTo(ctx)
+	fmt.Println(complete.IsZero(), err)
+	// Output: true <nil>
+}
+
+// Every resource that was used, whether or not it has stored limits.
+func ExampleUsageService_Resources() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	n := 0
+	for _, err := range limiter.Usage.Resources(ctx) {
+		if err != nil {
+			panic(err)
+		}
+		n++
+	}
+	fmt.Println(n, "resources")
+	// Output: 0 resources
+}

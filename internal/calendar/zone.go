@@ -56,6 +56,15 @@ func reaches(zone *time.Location, local int64) int64 {
 	}
 }
 
+// Midnight returns the instant at which a day begins in a zone, when quotas of that day begin: the first one at which its clocks show
+// midnight or later. The day may be out of range, as in [time.Date].
+func Midnight(zone *time.Location, year int, month time.Month, day int) time.Time {
+	return time.Unix(reaches(zone, time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix()), 0).UTC()
+}
+
+// Zone returns the zone of a name of the IANA database.
+func Zone(name string) (*time.Location, error) { return load(name) }
+
 // shown returns the local time that the clocks of a zone show at an instant in epoch seconds.
 func shown(zone *time.Location, instant int64) int64 {
 	_, offset := time.Unix(instant, 0).In(zone).Zone()

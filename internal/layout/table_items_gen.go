@@ -237,11 +237,13 @@ func DecodeNamespaceID(item expr.Item) (NamespaceID, error) {
 type StreamLease struct {
 	Key StreamLeaseKey
 
-	Position  string // position: sequence of the last change that was applied, 40 digits
-	Owner     string // owner: the consumer that has the partition
-	Beats     int64  // beats: writes of this item
-	Finished  bool   // finished: whether the partition has ended and is applied
-	ExpiresAt int64  // ttl: time of expiry, epoch seconds; of finished partitions and of consumers
+	Position string // position: sequence of the last change that was applied, 40 digits
+	Owner    string // owner: the consumer that has the partition
+	Beats    int64  // beats: writes of this item
+	Finished bool   // finished: whether the partition has ended and is applied
+	// applied_to: time up to which all changes are applied, by the clock of the consumer, epoch milliseconds
+	AppliedTo int64
+	ExpiresAt int64 // ttl: time of expiry, epoch seconds; of finished partitions and of consumers
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -249,7 +251,7 @@ type StreamLease struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *StreamLease) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+len(it.unknown))
+	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
 		expr.Attribute{Name: "finished", Value: expr.Bool(it.Finished)},
@@ -261,6 +263,9 @@ func (it *StreamLease) Encode() expr.Item {
 	}
 	if it.Owner != "" {
 		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
+	}
+	if it.AppliedTo != 0 {
+		item = append(item, expr.Attribute{Name: "applied_to", Value: expr.N(it.AppliedTo)})
 	}
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
@@ -290,6 +295,8 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 			d.found++
 		case "finished":
 			it.Finished = d.flag(a)
+		case "applied_to":
+			it.AppliedTo = d.number(a)
 		case "ttl":
 			it.ExpiresAt = d.number(a)
 		case "GSI4PK", "GSI4SK": // follow from the key

@@ -27,6 +27,7 @@ type holding struct {
 	lease    Lease          // as it was written last
 	position store.Sequence // up to which changes are applied
 	progress Progress
+	hasRead  bool // all of the partition once, so that progress tells up to when changes are applied
 }
 
 // newHolding returns the holding of a lease. silence is for how long the lease had not been written before. Changes of
@@ -91,6 +92,9 @@ func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 	h.mu.Lock()
 	next := h.lease
 	next.Position = h.position
+	if known := h.progress.known(); h.hasRead {
+		next.AppliedTo = known.UnixMilli()
+	}
 	h.mu.Unlock()
 	change(&next)
 	for range 2 {
@@ -186,6 +190,8 @@ type place struct {
 	at    store.Position
 	end   bool // of the partition
 	quiet bool // nothing more to read for now
+
+	readAt time.Time // when the last page was asked for
 }
 
 // maxIdle is how many times a batch gather reads, of changes that are not to be applied, before the position is noted.
@@ -195,6 +201,7 @@ const maxIdle = 8
 func (h *holding) gather(ctx context.Context, at store.Position) (batch []store.Change, to place, err error) {
 	to.at = at
 	for read := 0; len(batch) < h.c.Batch && read < maxIdle*h.c.Batch && !to.end && !to.quiet && !h.releasing(); {
+		to.readAt = h.c.Now() // before: a change that is made meanwhile may not be on the page
 		page, err := h.c.Source.Changes(ctx, h.partition, to.at, h.c.Batch-len(batch))
 		if err != nil {
 			return batch, to, err
@@ -223,7 +230,7 @@ func (h *holding) reach(to place) {
 	h.progress.Oldest = time.Time{}
 	h.progress.Err = nil
 	if to.quiet || to.end {
-		h.progress.CaughtUp = h.c.Now()
+		h.progress.CaughtUp, h.hasRead = to.readAt, true
 	}
 }
 

@@ -20,6 +20,7 @@ type Lease struct {
 	Owner     string    // the consumer that has the partition; "" for none
 	Beats     int64     // writes of the record: each counts one on
 	Finished  bool      // the partition has ended, and all of it is applied
+	AppliedTo int64     // up to when all changes are applied, by the clock of the owner, epoch milliseconds; 0 while it is not known
 	ExpiresAt time.Time // when the record may be deleted; zero for never
 	Broken    string    // why the record cannot be read, and has only its partition; "" for a readable one
 }

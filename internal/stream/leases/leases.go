@@ -46,11 +46,12 @@ func (t Table) List(ctx context.Context, from string) ([]stream.Lease, error) {
 // Save makes one write: a write unit, and one more for the index when the record is new.
 func (t Table) Save(ctx context.Context, next stream.Lease) (found stream.Lease, saved bool, err error) {
 	item := layout.StreamLease{
-		Key:      layout.StreamLeaseKey{Partition: next.Partition},
-		Position: string(next.Position),
-		Owner:    next.Owner,
-		Beats:    next.Beats,
-		Finished: next.Finished,
+		Key:       layout.StreamLeaseKey{Partition: next.Partition},
+		Position:  string(next.Position),
+		Owner:     next.Owner,
+		Beats:     next.Beats,
+		Finished:  next.Finished,
+		AppliedTo: next.AppliedTo,
 	}
 	if !next.ExpiresAt.IsZero() {
 		item.ExpiresAt = next.ExpiresAt.Unix()
@@ -101,6 +102,7 @@ func lease(it *layout.StreamLease) stream.Lease {
 		Owner:     it.Owner,
 		Beats:     it.Beats,
 		Finished:  it.Finished,
+		AppliedTo: it.AppliedTo,
 	}
 	if it.ExpiresAt != 0 {
 		l.ExpiresAt = time.Unix(it.ExpiresAt, 0).UTC()

@@ -1,0 +1,370 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/sqlite"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An entry is what one entity was charged of a limit in an hour, by its own requests and by those of children, in tokens.
+type entry struct {
+	hour                    time.Time
+	entity, resource, limit string
+	own, children           int64
+}
+
+// An account is a line of a bill, without figures.
+type account struct{ entity, resource, limit string }
+
+// A billedMonth is the life of families for thirty days, on a virtual clock, and the ledger of it.
+type billedMonth struct {
+	t       *testing.T
+	path    string
+	now     time.Time
+	reset   time.Time // of the budgets
+	random  *rand.Rand
+	limiter *zlimit.RateLimiter
+	parents map[string]string
+	keys    []string
+	teams   []string
+	ledger  []entry
+	open    []func()
+}
+
+func (m *billedMonth) clock() time.Time { return m.now }
+
+// store opens the file once more, as another process does.
+func (m *billedMonth) store() (zlimit.Store, *sqlite.Store) {
+	m.t.Helper()
+	raw, err := sqlite.Open(m.path, layout.Table, sqlite.Clock(m.clock))
+	if err == nil {
+		err = raw.Setup(m.t.Context())
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return store.NewHandle(raw, true), raw
+}
+
+// aggregate runs an aggregator for a moment. When it is killed, its store fails in the middle, and it can write nothing any more.
+func (m *billedMonth) aggregate(d time.Duration, killed bool) {
+	m.t.Helper()
+	s, raw := m.store()
+	a, err := aggregator.New(s, aggregator.WithClock(m.clock), aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("pod-0"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(m.t.Context(), d)
+	defer stop()
+	if killed {
+		time.AfterFunc(d/2, func() { _ = raw.Close() })
+	}
+	if err := a.Run(ctx); err != nil && !killed {
+		m.t.Fatal(err)
+	}
+	_ = s.Close()
+}
+
+// charge notes what a request or its settlement takes, now.
+func (m *billedMonth) charge(family []string, resource string, amounts map[string]int64) {
+	for i, entity := range family {
+		for limit, n := range amounts {
+			e := entry{hour: zlimit.WindowHourly.Start(m.now), entity: entity, resource: resource, limit: limit}
+			if i == 0 {
+				e.own = n
+			} else {
+				e.children = n
+			}
+			m.ledger = append(m.ledger, e)
+		}
+	}
+}
+
+// request has an entity take something, and settle it minutes later, perhaps in another hour.
+func (m *billedMonth) request(entity, resource string) {
+	m.t.Helper()
+	var family []string
+	for e := entity; e != ""; e = m.parents[e] {
+		family = append(family, e)
+	}
+	estimate, used := m.random.Int64N(5000), m.random.Int64N(9000)
+	lease, err := m.limiter.Acquire(m.t.Context(), zlimit.Request{
+		Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1, "tpm": estimate, "usd": 1000 * estimate},
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.charge(family, resource, map[string]int64{"rpm": 1, "tpm": estimate, "usd": 1000 * estimate})
+	m.open = append(m.open, func() {
+		delta := used - estimate
+		err := lease.Adjust(zlimit.Amounts{"tpm": delta, "usd": 1000 * delta})
+		if err == nil {
+			err = lease.Commit(m.t.Context())
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.charge(family, resource, map[string]int64{"tpm": delta, "usd": 1000 * delta})
+	})
+}
+
+func (m *billedMonth) settle(all bool) {
+	for len(m.open) > 0 && (all || m.random.IntN(2) == 0) {
+		m.open[0]()
+		m.open = m.open[1:]
+	}
+}
+
+// live goes through the days: requests, moves of keys and of teams, and an aggregator that is killed every other day.
+func (m *billedMonth) live(days int) {
+	m.t.Helper()
+	all := []string{"org-0", "org-1", "org-2", "org-3", "org-4"}
+	all = append(append(all, m.teams...), m.keys...)
+	for day := range days {
+		for n := range 24 {
+			next := m.now.Add(time.Hour - time.Duration(n%2)*7*time.Minute)
+			if reset := m.reset; m.now.Before(reset) && !next.Before(reset) {
+				m.settle(true) // what is settled after a reset belongs to no budget any more
+			}
+			m.now = next
+			m.settle(false)
+			m.request(all[m.random.IntN(len(all))], []string{"gpt", "claude"}[m.random.IntN(2)])
+			if n%8 == 7 { // the log keeps changes for a day
+				if n == 15 && day%2 == 0 {
+					m.aggregate(50*time.Millisecond, true)
+				}
+				m.catchUp()
+			}
+		}
+		m.settle(true)
+		if day%3 == 1 {
+			who, to := m.keys[m.random.IntN(len(m.keys))], m.teams[m.random.IntN(len(m.teams))]
+			if day%2 == 1 {
+				who, to = m.teams[m.random.IntN(len(m.teams))], fmt.Sprint("org-", m.random.IntN(5))
+			}
+			if _, err := m.limiter.Entities.SetParent(m.t.Context(), who, to); err != nil {
+				m.t.Fatal(err)
+			}
+			m.parents[who] = to
+		}
+	}
+	m.now = m.now.Add(3 * time.Hour)
+	m.catchUp()
+}
+
+// catchUp has an aggregator count everything.
+func (m *billedMonth) catchUp() {
+	m.t.Helper()
+	for try := range 50 {
+		m.aggregate(time.Duration(40+20*try)*time.Millisecond, false)
+		complete, err := m.limiter.Usage.CompleteTo(m.t.Context())
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if complete.Equal(m.now) {
+			return
+		}
+	}
+	m.t.Fatal("the aggregator does not come to the end of the changes")
+}
+
+// bill runs the command.
+func (m *billedMonth) bill(args ...string) usage.Bill {
+	m.t.Helper()
+	var stdout, stderr bytes.Buffer
+	sh := &shell.Shell{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Now: m.clock,
+	}
+	if code := Run(m.t.Context(), sh, append([]string{"usage", "bill", "-o", "json", "--store", "sqlite:" + m.path}, args...)); code != shell.ExitOK {
+		m.t.Fatalf("usage bill %v: code %d, %s", args, code, &stderr)
+	}
+	var b usage.Bill
+	if err := json.Unmarshal(stdout.Bytes(), &b); err != nil {
+		m.t.Fatal(err)
+	}
+	return b
+}
+
+// figures returns the figures of bills, added up: own and from children.
+func figures(bills ...usage.Bill) map[account][2]zlimit.Quantity {
+	sums := map[account][2]zlimit.Quantity{}
+	for _, b := range bills {
+		for _, l := range b.Lines {
+			a := account{l.Entity, l.Resource, l.Limit}
+			sums[a] = [2]zlimit.Quantity{sums[a][0] + l.Own, sums[a][1] + l.FromChildren}
+		}
+	}
+	return sums
+}
+
+// should returns the figures of the ledger in a range.
+func (m *billedMonth) should(from, to time.Time) map[account][2]zlimit.Quantity {
+	sums := map[account][2]zlimit.Quantity{}
+	for _, e := range m.ledger {
+		if e.hour.Before(from) || !e.hour.Before(to) {
+			continue
+		}
+		a := account{e.entity, e.resource, e.limit}
+		sums[a] = [2]zlimit.Quantity{sums[a][0] + zlimit.Quantity(1000*e.own), sums[a][1] + zlimit.Quantity(1000*e.children)}
+	}
+	return sums
+}
+
+// TestBillsEqualALedger has 50 tenants in families of three levels live for thirty days, over the ends of summer time in two zones. The bills
+// of each month in each zone equal the ledger, and so do those of any split. A budget and the bill of its month agree.
+func TestBillsEqualALedger(t *testing.T) {
+	begin, days, least := time.Date(2026, 10, 20, 0, 0, 0, 0, time.UTC), 30, 20
+	if testing.Short() {
+		begin, days, least = time.Date(2026, 10, 29, 0, 0, 0, 0, time.UTC), 5, 5
+	}
+	m := &billedMonth{
+		t: t, path: filepath.Join(t.TempDir(), "limits.db"), now: begin, reset: time.Date(2026, 10, 31, 23, 0, 0, 0, time.UTC),
+		random: rand.New(rand.NewPCG(7, 7)), parents: map[string]string{},
+	}
+	s, _ := m.store()
+	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(m.clock), zlimit.WithSetup(), zlimit.WithPrincipal("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.limiter = l
+	defer func() { _, _ = l.Close(), s.Close() }()
+	m.aggregate(300*time.Millisecond, false) // turns the log of changes on
+	budget := zlimit.USD("usd", 1_000_000, zlimit.PerMonth).In("Europe/Berlin")
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1_000_000), zlimit.PerMinute("tpm", 1_000_000_000), budget}
+	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	create := func(id, parent string) {
+		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: id, ParentID: parent, Cascade: parent != ""}); err != nil {
+			t.Fatal(err)
+		}
+		m.parents[id] = parent
+	}
+	for i := range 5 {
+		create(fmt.Sprint("org-", i), "")
+	}
+	for i := range 15 {
+		m.teams = append(m.teams, fmt.Sprint("team-", i))
+		create(m.teams[i], fmt.Sprint("org-", i%5))
+	}
+	for i := range 30 {
+		m.keys = append(m.keys, fmt.Sprint("key-", i))
+		create(m.keys[i], m.teams[i%15])
+	}
+	m.live(days)
+
+	bounds := map[string][3]string{ // of October and November, in UTC
+		"UTC":              {"2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z"},
+		"Europe/Berlin":    {"2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z", "2026-11-30T23:00:00Z"},
+		"America/New_York": {"2026-10-01T04:00:00Z", "2026-11-01T04:00:00Z", "2026-12-01T05:00:00Z"},
+	}
+	at := func(text string) time.Time {
+		moment, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return moment
+	}
+	for zone, b := range bounds {
+		for i, month := range []string{"2026-10", "2026-11"} {
+			bill := m.bill("--month", month, "--zone", zone)
+			if diff := cmp.Diff(m.should(at(b[i]), at(b[i+1])), figures(bill)); diff != "" {
+				t.Errorf("the bill of %s in %s (-ledger +bill):\n%s", month, zone, diff)
+			}
+			if complete := month == "2026-10"; bill.Complete != complete || bill.CompleteTo == nil || bill.CompleteTo.After(m.now) {
+				t.Errorf("the bill of %s in %s is complete: %v, to %v, at %v", month, zone, bill.Complete, bill.CompleteTo, m.now)
+			}
+			if i > 0 {
+				continue
+			}
+			// Any split adds up, and so do the totals.
+			first, last := at(b[i]), at(b[i+1])
+			middle := first.Add(time.Duration(m.random.Int64N(int64(last.Sub(first)/time.Hour))) * time.Hour).Add(time.Hour / 2)
+			text := middle.Format(time.RFC3339)
+			parts := []usage.Bill{m.bill("--from", b[i], "--to", text, "--zone", zone), m.bill("--from", text, "--to", b[i+1], "--zone", zone)}
+			if diff := cmp.Diff(figures(bill), figures(parts...)); diff != "" {
+				t.Errorf("the parts of %s in %s before and after %s (-month +parts):\n%s", month, zone, text, diff)
+			}
+			once := map[account]zlimit.Quantity{}
+			for _, l := range bill.Lines {
+				once[account{"", l.Resource, l.Limit}] += l.Own
+				if l.Own+l.FromChildren != l.Total {
+					t.Errorf("%+v: own and from children are not the total", l)
+				}
+			}
+			for _, total := range bill.Totals {
+				if a := (account{"", total.Resource, total.Limit}); once[a] != total.Own {
+					t.Errorf("the total %+v, want %v, each request once", total, once[a])
+				}
+			}
+		}
+	}
+
+	november := figures(m.bill("--month", "2026-11", "--zone", "Europe/Berlin"))
+	compared := 0
+	for _, entity := range append(append([]string{"org-0", "org-1"}, m.teams...), m.keys...) {
+		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, status := range statuses {
+			if billed, ok := november[account{entity, "gpt", "usd"}]; ok && status.Entity == entity && status.Limit.Name == "usd" {
+				compared++
+				if spent := zlimit.Quantity(1000 * (status.Limit.Capacity - status.Available)); spent != billed[0]+billed[1] {
+					t.Errorf("of the budget of %s %v is spent in November, and its bill has %v", entity, spent, billed[0]+billed[1])
+				}
+			}
+		}
+	}
+	if compared < least {
+		t.Errorf("%d budgets were compared, want %d at least", compared, least)
+	}
+
+	tree := m.bill("--month", "2026-11", "--entity", "org-0", "--tree")
+	for _, l := range tree.Lines {
+		if above := m.parents[l.Entity]; l.Entity != "org-0" && above != "org-0" && m.parents[above] != "org-0" || l.Parent != above {
+			t.Errorf("the tree of org-0 has %s below %q, which is a child of %q", l.Entity, l.Parent, above)
+		}
+	}
+	if len(tree.Lines) == 0 {
+		t.Error("the tree of org-0 is empty")
+	}
+	if half := m.bill("--month", "2026-11", "--zone", "Asia/Kolkata"); len(half.Notes) != 2 || half.From != at("2026-10-31T19:00:00Z") {
+		t.Errorf("a bill of a zone off the hour begins at %v, with notes %q", half.From, half.Notes)
+	}
+
+	var stdout bytes.Buffer
+	sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stdout, Env: func(string) string { return "" }, Now: m.clock}
+	if code := Run(t.Context(), sh, []string{"usage", "bill", "--month", "2026-10", "--zone", "Europe/Berlin", "-o", "csv", "--store", "sqlite:" + m.path}); code != shell.ExitOK {
+		t.Fatalf("code %d, %s", code, &stdout)
+	}
+	rows, err := csv.NewReader(&stdout).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "from,to,zone,complete_to,complete,entity,parent,resource,limit,unit,own,from_children,total,from_narrower"; strings.Join(rows[0], ",") != want {
+		t.Errorf("CSV has the columns %v, want %s", rows[0], want)
+	}
+	for _, row := range rows[1:] {
+		if row[0] != "2026-09-30T22:00:00Z" || row[2] != "Europe/Berlin" || row[3] == "" || row[4] != "true" {
+			t.Fatalf("a row is %v", row)
+		}
+	}
+}
