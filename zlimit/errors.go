@@ -329,9 +329,12 @@ func decisionError(op string, err error) error {
 	case errors.As(err, &disabled):
 		return &DisabledError{disabled.Entity, disabled.Resource}
 	case errors.As(err, &none):
+		if len(none.Asked) > 1 {
+			return fmt.Errorf("%w; asked were %s", noLimits(none.Entity, none.Resource), strings.Join(none.Asked, ", "))
+		}
 		return noLimits(none.Entity, none.Resource)
 	case errors.As(err, &unknown):
-		return unknownLimit("consume", unknown.Limit, unknown.Known)
+		return unknownLimit("consume", unknown.Limit, unknown.Known, unknown.Asked...)
 	case errors.As(err, &many):
 		return &ValidationError{Field: "requests", Value: strconv.Itoa(many.Buckets) + " buckets", Reason: many.Rule()}
 	case errors.As(err, &crowded):
@@ -355,13 +358,19 @@ func decisionError(op string, err error) error {
 	}
 }
 
-// unknownLimit returns the error for a limit that is not configured, where those known are.
-func unknownLimit(field, limit string, known []bucket.Params) error {
+// unknownLimit returns the error for a limit that is not configured, with those that are, and with the levels that were asked.
+func unknownLimit(field, limit string, known []bucket.Params, asked ...string) error {
 	names := make([]string, len(known))
 	for i := range known {
 		names[i] = known[i].Name
 	}
 	reason := "no limit of that name is configured for the resource, which has " + strings.Join(names, ", ")
+	if len(asked) > 0 {
+		reason = fmt.Sprintf("no limit of that name is configured for %s, which have %s", strings.Join(asked, ", "), strings.Join(names, ", "))
+		if len(asked) == 1 {
+			reason = fmt.Sprintf("no limit of that name is configured for %s, which has %s", asked[0], strings.Join(names, ", "))
+		}
+	}
 	return &ValidationError{Field: field, Value: limit, Reason: reason}
 }
 

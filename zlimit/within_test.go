@@ -136,10 +136,11 @@ func TestWithinInput(t *testing.T) {
 		}
 	}
 	_, err := l.Acquire(ctx, ask(zlimit.Amounts{"eur": 1}))
-	invalid("an unknown limit", err, "consume", "which has tpd, usd")
-	// The limit of team for all is none of key-1.
-	_, err = l.Acquire(ctx, ask(zlimit.Amounts{"rpd": 1}))
-	invalid("a limit of the parent", err, "consume", "rpd")
+	invalid("an unknown limit", err, "consume", "key-1/gpt-4, key-1/models, key-1/all, team/gpt-4, team/models, team/all, which have tpd, usd, rpd")
+	// The limit of team for all is none of key-1, and suffices.
+	if s, _ := acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Statuses().Limit("rpd"); s.Entity != "team" {
+		t.Errorf("a limit of the parent has the status %+v", s)
+	}
 	if _, err := l.Acquire(ctx, zlimit.Request{Entity: "nobody", Resource: "all", Consume: zlimit.Amounts{"rpd": 1}}); !errors.Is(err, zlimit.ErrNoLimits) {
 		t.Errorf("Acquire() = %v, want ErrNoLimits", err)
 	}

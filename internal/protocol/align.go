@@ -236,7 +236,7 @@ func (al *aligner) alignStored(ctx context.Context, b *Bucket) error {
 	case err != nil:
 		return err
 	case limits.Config.IsEmpty():
-		return &NoLimitsError{b.Entity, b.Resource}
+		return &NoLimitsError{Entity: b.Entity, Resource: b.Resource}
 	case limits.Disabled:
 		return &DisabledError{b.Entity, b.Resource}
 	}

@@ -35,7 +35,10 @@ type LevelStatus struct {
 func (e *RejectedError) Error() string { return "a limit falls short" }
 
 // A NoLimitsError says that no limits hold for an entity and resource.
-type NoLimitsError struct{ Entity, Resource string }
+type NoLimitsError struct {
+	Entity, Resource string
+	Asked            []string // the levels that were asked, as entity/resource; nil for that of the entity alone
+}
 
 // Error names entity and resource.
 func (e *NoLimitsError) Error() string {
@@ -46,7 +49,8 @@ func (e *NoLimitsError) Error() string {
 type UnknownLimitError struct {
 	Limit string
 	Known []bucket.Params
-	Slots bool // it is one of slots, which an operation on tokens does not know
+	Asked []string // the levels that were asked, as entity/resource
+	Slots bool     // it is one of slots, which an operation on tokens does not know
 }
 
 // Error names the limit.

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -25,20 +26,56 @@ type families struct {
 
 // levels appends the levels of a request: those of its entity and, as long as entities cascade, of the parents. Each entity has one for the
 // resource of the request, and one for each wider resource that it has limits for. All levels but the first go by their own stored limits.
-// A level is charged for those limits of the request that it has.
+// A level is charged for those limits of the request that it has, and each limit must be one of some level: the entity itself may have
+// none.
 func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
 	if r.together != nil {
 		return fs.levelsTogether(ctx, r.together, began)
 	}
+	found, err := fs.climb(ctx, r, began, levels)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkKnown(r, found); err != nil { // limits as they were moments ago do not refuse a request
+		if err := fs.reread(ctx, r, found); err != nil {
+			return nil, err
+		}
+		if found, err = fs.climb(ctx, r, began, levels); err != nil {
+			return nil, err
+		}
+		if err := checkKnown(r, found); err != nil {
+			return nil, fs.withAsked(ctx, r, found, err, began)
+		}
+	}
+	if len(found) > MaxLevels {
+		return nil, &LevelsError{r.Entity, r.Resource, len(found)}
+	}
+	fs.boundWait(found)
+	return found, nil
+}
+
+// reread reads the limits of levels without limits again, consistently, unless they were read so.
+func (fs *families) reread(ctx context.Context, r *Request, levels []level) error {
+	for i := range levels {
+		l := &levels[i]
+		if !l.limits.Config.IsEmpty() || l.limits.Epoch > 0 || i == 0 && r.Own != nil {
+			continue
+		}
+		if _, err := fs.options.Source.After(ctx, l.bucket, fs.NextEpoch()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// climb appends the levels of a request.
+func (fs *families) climb(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
 	first, err := fs.firstLevel(ctx, r, began)
 	if err != nil {
 		return nil, err
 	}
 	var charges charges
 	if levels, err = fs.widen(ctx, r, append(levels, first), &charges, began); err != nil {
-		return nil, err
-	}
-	if err := checkKnown(r, levels); err != nil {
 		return nil, err
 	}
 	lineage := lineageBy(levels)
@@ -56,11 +93,39 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 		}
 		lineage = lineageBy(levels[known:])
 	}
-	if len(levels) > MaxLevels {
-		return nil, &LevelsError{r.Entity, r.Resource, len(levels)}
-	}
-	fs.boundWait(levels)
 	return levels, nil
+}
+
+// withAsked returns an error for a limit that no level has, with the levels that were asked: those without limits, too.
+func (fs *families) withAsked(ctx context.Context, r *Request, levels []level, err error, began int64) error {
+	var asked []string
+	for i := range levels {
+		l := &levels[i]
+		if l.wider > 0 { // found below, with those that have no limits
+			continue
+		}
+		resource, limits := l.bucket.Resource, l.limits
+		for range MaxWidth {
+			asked = append(asked, l.bucket.Entity+"/"+resource)
+			if resource = limits.Within; resource == "" {
+				break
+			}
+			next, failed := fs.storedLimits(ctx, fs.memory.Bucket(l.bucket.Entity, resource), began)
+			if failed != nil {
+				break
+			}
+			limits = next
+		}
+	}
+	var none *NoLimitsError
+	var unknown *UnknownLimitError
+	switch {
+	case errors.As(err, &none):
+		none.Asked = asked
+	case errors.As(err, &unknown):
+		unknown.Asked = asked
+	}
+	return err
 }
 
 // lineageBy returns the lineage of an entity by the levels of it, the first of which is for the resource of a request: whether the parent is
@@ -77,10 +142,13 @@ func lineageBy(levels []level) layout.Lineage {
 	return lineage
 }
 
-// checkKnown returns an error unless each limit of a request is one of the levels of the entity itself.
+// checkKnown returns an error unless each limit of a request is one of a level.
 func checkKnown(r *Request, levels []level) error {
-	if len(levels[0].demand.Amounts) == len(r.Amounts) {
+	if len(levels[0].demand.Amounts) == len(r.Amounts) && !levels[0].limits.Config.IsEmpty() {
 		return nil
+	}
+	if !slices.ContainsFunc(levels, func(l level) bool { return !l.limits.Config.IsEmpty() }) {
+		return &NoLimitsError{Entity: r.Entity, Resource: r.Resource}
 	}
 	for _, a := range r.Amounts {
 		known := false
@@ -94,7 +162,7 @@ func checkKnown(r *Request, levels []level) error {
 	return nil
 }
 
-// unknown returns the error for a limit that no level of the entity has.
+// unknown returns the error for a limit that no level has.
 func unknown(r *Request, levels []level, limit string) error {
 	var known []bucket.Params
 	for i := range levels {
@@ -102,7 +170,7 @@ func unknown(r *Request, levels []level, limit string) error {
 		known = appendMissing(known, levels[i].limits.slotNames())
 	}
 	if len(known) == 0 {
-		return &NoLimitsError{r.Entity, r.Resource}
+		return &NoLimitsError{Entity: r.Entity, Resource: r.Resource}
 	}
 	return &UnknownLimitError{Limit: limit, Known: known}
 }
@@ -121,7 +189,7 @@ func appendMissing(known, more []bucket.Params) []bucket.Params {
 func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level, error) {
 	l, err := fs.firstLevel(ctx, r, began)
 	if err == nil && l.limits.Config.IsEmpty() {
-		err = &NoLimitsError{r.Entity, r.Resource}
+		err = &NoLimitsError{Entity: r.Entity, Resource: r.Resource}
 	}
 	return []level{l}, err
 }
@@ -204,7 +272,8 @@ func (fs *families) boundWait(levels []level) {
 }
 
 // limitsOf returns the limits that hold for a request: its own, with the stored lineage and the stored wider resource, or the stored ones.
-// Only a consistent read can tell that no limits are stored. Limits of a wider resource suffice.
+// Only a consistent read can tell that no limits are stored. Limits of a wider resource or of a parent suffice: whether they have some, the
+// other levels tell.
 func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began int64) (*Limits, error) {
 	stored, err := fs.storedLimits(ctx, b, began)
 	switch {
@@ -217,17 +286,22 @@ func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began i
 		own.Config.Bypass, own.Config.StampUntil = stored.Config.Bypass, stored.Config.StampUntil
 		own.Lineage, own.Within, own.Epoch, own.ReadAt = stored.Lineage, stored.Within, stored.Epoch, stored.ReadAt
 		return &own, nil
-	case !stored.Config.IsEmpty() || stored.Within != "":
+	case !stored.isDeadEnd():
 		return stored, nil
 	case stored.Epoch == 0: // by a read that may be moments behind
 		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
 			return nil, err
 		}
-		if !stored.Config.IsEmpty() || stored.Within != "" {
+		if !stored.isDeadEnd() {
 			return stored, nil
 		}
 	}
-	return nil, &NoLimitsError{b.Entity, b.Resource}
+	return nil, &NoLimitsError{Entity: b.Entity, Resource: b.Resource}
+}
+
+// isDeadEnd reports whether there are no limits, and no other level that may have some.
+func (l *Limits) isDeadEnd() bool {
+	return l.Config.IsEmpty() && l.Within == "" && (!l.Lineage.Cascade || l.Lineage.Parent == "")
 }
 
 // has reports whether a limit of that name is configured, of tokens or of slots.

@@ -50,21 +50,19 @@ func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucke
 	}
 }
 
-// Limits returns the limits of the entity itself by which the request was taken, each once; none for a receipt of nothing.
+// Limits returns the limits by which the request was taken, each once; none for a receipt of nothing.
 func (r *Receipt) Limits() []bucket.Params {
 	var all []bucket.Params
 	for i := range r.takings {
-		if r.takings[i].ancestor == 0 {
-			all = appendMissing(all, r.takings[i].limits.Config.Limits())
-			all = appendMissing(all, r.takings[i].limits.slotNames())
-		}
+		all = appendMissing(all, r.takings[i].limits.Config.Limits())
+		all = appendMissing(all, r.takings[i].limits.slotNames())
 	}
 	return all
 }
 
-// Has reports whether one of the limits of the entity itself by which the request was taken has a name.
+// Has reports whether one of the limits by which the request was taken has a name.
 func (r *Receipt) Has(limit string) bool {
-	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.ancestor == 0 && t.limits.has(limit) })
+	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.limits.has(limit) })
 }
 
 // HasSlots reports whether one of the limits by which the request was taken is of slots and has a name.
@@ -275,7 +273,7 @@ func portionOf(round []taking, amounts []bucket.Amount) (part, rest []bucket.Amo
 	for _, a := range amounts {
 		had, taken := false, int64(0)
 		for i := range round {
-			if t := &round[i]; t.ancestor == 0 && t.limits.Config.Has(a.Limit) {
+			if t := &round[i]; t.limits.Config.Has(a.Limit) {
 				total, _ := t.total() // it was added up before
 				had, taken = true, max(taken, bucket.OfWhole(total, a.Limit))
 			}
