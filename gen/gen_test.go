@@ -120,9 +120,10 @@ func TestGoldenCompiles(t *testing.T) {
 			if path, ok := strings.CutPrefix(f.Name, "internal/layout/"); ok {
 				outputs++
 				files[path] = f.Data
-			} else if strings.HasSuffix(f.Name, ".go") { // of package zlimit, or a test
-				layout := "zlimit-go/gen/" + filepath.ToSlash(pkg) // which the package takes keys apart by
-				files[f.Name] = bytes.ReplaceAll(f.Data, []byte("zlimit-go/internal/layout"), []byte(layout))
+			} else if strings.HasSuffix(f.Name, ".go") { // of packages zlimit and dynamo, or a test
+				built := "zlimit-go/gen/" + filepath.ToSlash(pkg)
+				content := bytes.ReplaceAll(f.Data, []byte("zlimit-go/internal/layout"), []byte(built))
+				files[f.Name] = bytes.ReplaceAll(content, []byte("zlimit-go/zlimit\""), []byte(built+"/zlimit\""))
 			}
 		}
 		if outputs == 0 {
