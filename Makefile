@@ -162,6 +162,7 @@ soak: engine ## run make long, random programs against the witness for long, int
 	$(if $(TESTFLAGS),,$(MAKE) --no-print-directory long) # TESTFLAGS repeat a program
 	$(GO) test ./aggregator -run Ledger -timeout 0 $(TESTFLAGS) -ledger.requests 100000
 	$(GO) test -C llm -race -run Chaos -timeout 0 $(TESTFLAGS) . -chaos.streams 10000
+	$(GO) test ./internal/bucket -run TimelinePrograms -timeout 0 $(TESTFLAGS) -timeline.programs $(PROGRAMS)
 	$(GO) test ./internal/protocol -run SlotsAgainstASet -timeout 0 $(TESTFLAGS) -slots.walks $(PROGRAMS)
 	$(WITH_ENGINE) $(GO) test ./zlimit -run ProcessesWaitInOneQueue -timeout 0 $(TESTFLAGS) -queue.sleeps
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
