@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/price"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -226,6 +227,72 @@ func TestSecondModels(t *testing.T) {
 		}
 		if got := reports.one(t); got.Charged["rpm"] != 1 || got.Charged["tpm"] != 200_000-test.small["tpm"]-test.big["tpm"] || got.Err != nil {
 			t.Errorf("%s: Report = %+v", test.name, got)
+		}
+	}
+}
+
+// TestPricesOfSecondModels holds the dearest of the models of a call, and charges each model what it took.
+func TestPricesOfSecondModels(t *testing.T) {
+	const body = `{"model":"small","max_tokens":1000,"tools":[{"model":"large"}]}`
+	for _, test := range []struct {
+		name, body, answer string
+		held, want         string // dollars
+	}{
+		{"an advisor", body, `{"model":"small","stop_reason":"end_turn","usage":{"input_tokens":1000,"output_tokens":100,"iterations":[` +
+			`{"type":"advisor_message","model":"large","input_tokens":2000,"output_tokens":500},{"type":"compaction","input_tokens":3000,"output_tokens":50}]}}`, "0.05", "0.0496"},
+		{"one that stands in", body, `{"model":"large","stop_reason":"end_turn","usage":{"input_tokens":1000,"output_tokens":100}}`, "0.05", "0.015"},
+		{"one that no list has", body, `{"model":"unheard","stop_reason":"end_turn","usage":{"input_tokens":1000,"output_tokens":100}}`, "0.05", "0.015"},
+		{"none but the first", `{"model":"small","max_tokens":1000}`, `{"model":"unheard","stop_reason":"end_turn","usage":{"input_tokens":1000,"output_tokens":100}}`, "0.004", "0.0014"},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", int64(price.Dollar)))
+		held := ""
+		transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			held = (price.Dollar - price.NanoDollars(left(t, limiter, "all")["usd"])).String()
+			return respond(200, http.Header{}, io.NopCloser(strings.NewReader(test.answer)))(r)
+		}), llm.WithPrices("usd", prices(t)), llm.WithModels(llm.Rule{Pattern: "*", Resource: "all"}))
+		response, err := transport.RoundTrip(newRequest(t, "/v1/messages", test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		got := reports.one(t)
+		if charged := price.NanoDollars(got.Charged["usd"]).String(); got.Err != nil || charged != test.want || !strings.HasPrefix(held, test.held) {
+			t.Errorf("%s: held %s, charged %s, %v, want %s and %s", test.name, held, charged, got.Err, test.held, test.want)
+		}
+	}
+}
+
+// TestLimitsWithinAnswers has providers report a rate limit in an answer of status 200. It teaches as a status 429 does.
+func TestLimitsWithinAnswers(t *testing.T) {
+	for _, test := range []struct {
+		name, path, kind, answer string
+		wait                     int64 // seconds
+	}{
+		{"a response that failed", "/v1/responses", "text/event-stream", `data: {"type":"response.failed","response":{"status":"failed","error":{"code":"rate_limit_exceeded","message":"Please try again in 3s."}}}` + "\n\n", 3},
+		{"an error event", "/v1/responses", "text/event-stream", `data: {"type":"error","code":"rate_limit_exceeded","message":"Rate limit reached. Please try again in 1m0.5s."}` + "\n\n", 60},
+		{"an error of a choice", chatPath, "application/json", `{"choices":[{"error":{"code":429,"message":"busy, retry after 20 seconds"}}]}`, 20},
+		{"Gemini", "/v1beta/models/m:streamGenerateContent", "application/json", `[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"7s"}]}}]`, 7},
+		{"another error", "/v1/responses", "text/event-stream", `data: {"type":"error","code":"server_error","message":"try again in 3s"}` + "\n\n", 0},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("tpm", 60_000))
+		transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, io.NopCloser(strings.NewReader(test.answer))),
+			llm.WithLimit("tpm", llm.PerToken), llm.WithLearning("alice"))
+		response, err := transport.RoundTrip(newRequest(t, test.path, `{"model":"m","stream":true,"max_output_tokens":100}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if err := transport.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(60_000)
+		if test.wait > 0 {
+			want = -1000 * test.wait // which flows in until then
+		}
+		if got := left(t, limiter, "m")["tpm"]; got < want-1000 || got > want {
+			t.Errorf("%s: %d tokens are left, want %d", test.name, got, want)
 		}
 	}
 }
