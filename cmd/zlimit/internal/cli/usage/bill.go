@@ -94,9 +94,9 @@ by default: where those at the bounds are gone, a note says so.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.month, "month", "", "`month` such as 2026-10 (default the present one)")
-	flags.StringVar(&f.zone, "zone", "UTC", "time `zone` of the IANA database, such as Europe/Berlin")
-	flags.StringVar(&f.from, "from", "", "`TIME` in the zone at which the bill begins, in place of a month")
-	flags.StringVar(&f.to, "to", "", "`TIME` in the zone that the bill ends before")
+	flags.StringVar(&f.zone, "zone", "UTC", "time `zone`, such as Europe/Berlin")
+	flags.StringVar(&f.from, "from", "", "`TIME` at which it begins, in place of a month")
+	flags.StringVar(&f.to, "to", "", "`TIME` that it ends before")
 	flags.StringVar(&f.entity, "entity", "", "bill of an `entity`")
 	flags.StringVar(&f.resource, "resource", "", "bill of a `resource`")
 	flags.BoolVar(&f.tree, "tree", false, "entities below their parents")
