@@ -365,3 +365,37 @@ func TestThrottledGather(t *testing.T) {
 		}
 	}
 }
+
+// TestOneReading has another process take each time what has flowed in, before the write of this one. The write fails, and rejects the request
+// as of when it came, though a token flows in meanwhile.
+func TestOneReading(t *testing.T) {
+	g, limits := newGauge(t), fixedLimits{}
+	own := perDay("", map[string]int64{"rpm": 1000})
+	own.Config.Params[0].RefillPeriod = 1000
+	limits.set("hot", own)
+	e, other := newProcess(t, g, limits), newProcess(t, g, limits)
+	takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
+	takeFrom(t, other, "hot", map[string]int64{"rpm": 0})
+	g.now.Add(5)
+	var busy bool
+	writes := 0
+	g.onWrite(func([]store.Write) error {
+		if busy {
+			return nil
+		}
+		writes++
+		busy = true
+		takeFrom(t, other, "hot", map[string]int64{"rpm": available(t, g, limits, "hot", "rpm")})
+		busy = false
+		g.now.Add(5)
+		return nil
+	})
+	err := e.Take(t.Context(), &Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1})}, new(Receipt))
+	var rejected *RejectedError
+	if !errors.As(err, &rejected) || writes != 1 {
+		t.Fatalf("Take() = %v after %d writes, want a rejection after one", err, writes)
+	}
+	if s := rejected.Levels[0].Statuses[0]; s.Available < 0 || s.Wait <= 0 {
+		t.Errorf("the rejection tells %+v", s)
+	}
+}
