@@ -59,7 +59,11 @@ function program(file,    text, line, raw, rest, i, c, part, quoted) {
 			if (!match(rest, /["`]|\/\/|\047/)) break
 			c = substr(rest, RSTART, 1)
 			rest = substr(rest, RSTART + 1)
-			if (c == "/") { part = part substr(rest, 2); break }
+			if (c == "/") { # the name that a comment documents is no word of its text
+				rest = substr(rest, 2)
+				if (RSTART == 1 || text ~ /^[ \t]*\/\//) sub(/^ [A-Za-z0-9_]+ /, " _ ", rest)
+				part = part rest; break
+			}
 			if (c == "`") { raw = 1; continue }
 			if (c == "\047") { if (match(rest, /^(\\.[^\047]*|[^\\])\047/)) rest = substr(rest, RLENGTH + 1); continue }
 			if (!match(rest, /^([^"\\]|\\.)*"/)) break

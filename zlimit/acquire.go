@@ -30,7 +30,7 @@ import (
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
-//     one bucket that come at once share writes, see [WithCoalescing].
+//     one bucket that arrive together share writes, see [WithCoalescing].
 //   - A lost race costs one write more.
 //   - A bucket seen for the first time costs a batch read before, of three read units.
 //   - A rejection costs nothing when this process has seen the buckets within the time of [WithRejectionCache].
@@ -88,7 +88,7 @@ func (l *RateLimiter) request(r *Request) protocol.Request {
 
 // Do acquires, calls fn, and settles the lease. It commits when fn returns nil, and rolls back when fn returns an error
 // or panics. The error of fn comes first in what Do returns, and can be found with [errors.Is] and [errors.As]. In an
-// outage, [UnavailableError.Op] tells a request that was not admitted ([OpAcquire]) from one whose work is done and not
+// outage, [UnavailableError.Op] distinguishes a request that was not admitted ([OpAcquire]) from one whose work is done and not
 // settled ([OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
 func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context, *Lease) error) error {
 	if fn == nil {
@@ -233,7 +233,7 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 	done := make(chan error, 1)
 	var ended atomic.Bool // by the caller that leaves, or by the work that is done
 	ended.Store(tried)
-	var asks atomic.Pointer[protocol.ClockError] // while the store is asked for the time
+	var asks atomic.Pointer[protocol.ClockError] // while the store's time is read
 	request.Asks = &asks
 	go func() {
 		defer l.engine.End()

@@ -23,14 +23,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
+// An AuditService reports who changed the entities and limits of a namespace, when, and what. Every change writes its
 // event in its own transaction, so that neither exists without the other. The service is safe for concurrent use.
 //
 // Events are kept for [Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table, as
 // it was when they were written. They outlive the entities that they are about.
 type AuditService struct{ l *RateLimiter }
 
-// An AuditAction is the kind of change that an event tells of.
+// An AuditAction is the kind of change that an event records.
 type AuditAction string
 
 // The actions of events that this package writes. Other programs may write others.
@@ -114,7 +114,7 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 	}
 }
 
-// auditPage is the number of events that are read at once.
+// auditPage is the number of events per read.
 const auditPage = 100
 
 // query returns the query for the events that q may choose, none when it chooses none.
@@ -233,7 +233,7 @@ type auditEntry struct {
 	details  expr.Item
 }
 
-// replaces adds the former details to those of a change, where there were some.
+// replaces adds the former details to the details of a change, if there were some.
 func (c *auditEntry) replaces(before expr.Item) {
 	if before != nil {
 		c.details.Set("before", expr.Map(before))
@@ -382,7 +382,7 @@ var tableLevel = configRef{source: SourceSystem, key: layout.SystemConfigKey{NS:
 
 // SetAuditRetention sets how long later audit events are kept, in whole days up to 36,500; 0 stands for 90 days. It
 // holds in every namespace of the table whose own [Config.AuditRetention] is 0. It is for those who deploy: no
-// audit event tells of it, and a principal that is bound to one namespace may not do it.
+// audit event records it, and a principal that is bound to one namespace may not do it.
 //
 // Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any
 // call. It costs a read, and a conditional write where the retention changes, one unit each. The first write costs one for an index.
@@ -482,7 +482,7 @@ type caller struct {
 	retryAt time.Time // after a failure
 }
 
-// retryIdentity is the time after which a store without the caller's identity is asked again.
+// retryIdentity is the time after which the caller's identity is looked up again.
 const retryIdentity = time.Minute
 
 // principal returns who makes the changes of this limiter, "" when that is not known. It asks the store once. A failed

@@ -21,14 +21,15 @@ type Bucket struct {
 	Entity   string `json:"entity"`
 	Resource string `json:"resource"`
 	Shards   int    `json:"shards"` // items over which the bucket is spread
-	// Disabled says that requests are refused, see [LimitService.Disable]. [Resolved.DisabledBy] tells which level has them refused.
+	// Disabled says that requests are rejected, see [LimitService.Disable]. [Resolved.DisabledBy] is the level that
+	// rejects them.
 	Disabled bool `json:"disabled,omitempty"`
 	// Bypassed says that requests are counted alone, see [LimitService.Bypass].
 	Bypassed bool     `json:"bypassed,omitempty"`
 	Statuses Statuses `json:"statuses"`
-	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is the
-	// consumption between them. This does not hold after items of the bucket were merged, or after an expired bucket
-	// was made anew.
+	// Consumed is the net consumption of each limit since the bucket was created. The difference between two reads is
+	// the consumption between them. This does not hold after items of the bucket were merged, or after an expired
+	// bucket was created again.
 	Consumed map[string]Quantity `json:"consumed"`
 	// FromChildren is the part of Consumed that requests of children were charged to the entity. It lacks limits without such requests.
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`
@@ -47,7 +48,7 @@ type spread struct {
 	unsupported      []UnsupportedFeature
 }
 
-// spreads yields the buckets whose items a query of an index finds, those of one bucket after another.
+// spreads yields the buckets whose items a query of an index finds, bucket by bucket.
 func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Reader) iter.Seq2[spread, error] {
 	return func(yield func(spread, error) bool) {
 		var b spread
@@ -86,8 +87,8 @@ func (b *spread) add(state *bucket.State) {
 	b.shards = append(b.shards, state)
 }
 
-// levels returns where the limits stand at a time. Limits change in one shard after another, so those of the shard that
-// was refilled last hold.
+// levels returns the state of the limits at a time. Limits change in one shard after another, so the limits of the
+// shard that was refilled last apply.
 func (b *spread) levels(now time.Time) []bucket.Status {
 	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
 	config := bucket.Config{Params: bucket.Rejoin(last.Params())}

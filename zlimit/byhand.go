@@ -20,12 +20,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A ResetRequest asks that a bucket is full again, see [LimitService.Reset].
+// A ResetRequest asks to refill a bucket, see [LimitService.Reset].
 type ResetRequest struct {
 	Entity   string   `json:"entity"`
 	Resource string   `json:"resource"`
 	Limits   []string `json:"limits,omitempty"` // names; empty for all limits of the bucket
-	// OperationID tells calls apart that mean one operation from others, such as a ticket: of several calls with one ID, one resets. It is
+	// OperationID identifies an operation, such as a ticket: of several calls with one ID, one resets. It is
 	// remembered for three days, for each entity and resource. "" stands for a new one.
 	OperationID string `json:"operation_id,omitempty"`
 }
@@ -50,23 +50,23 @@ type LimitChange struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Reset makes a bucket full again, as if nothing was ever taken of it. A debt is forgiven. All items of the bucket change in one
-// transaction, which every process meets with its next write. A process that rejects requests from memory may do so for
-// [WithRejectionCache] longer.
+// Reset refills a bucket, as if nothing had ever been taken from it. A debt is forgiven. All items of the bucket change
+// in one transaction, which every process sees with its next write. A process that rejects requests from memory may go
+// on doing so for [WithRejectionCache].
 //
-// Open leases keep their tokens. Tokens that they give back later are counted in the usage, and not put back a second
-// time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits
-// that have changed since. The limits of a parent are reset by a call for the parent. What a [LimitService.TopUp] has granted beyond the
-// capacity ends, so that a limit may have less than before. Grant it again after the reset, if it is to stay.
+// Open leases keep their tokens. Tokens that they return later are counted in the usage, and not added to the balance a
+// second time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored
+// limits that have changed since. A parent's limits are reset by a call for the parent. Grants of [LimitService.TopUp]
+// beyond the capacity end, so a limit may have less than before. Grant them again after the reset if they should stay.
 //
-// Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
-// what each limit had. A call that fails with [UnavailableError.Unknown] may have reset the bucket. Repeated with the
-// same operation ID, it resets once. A limit neither in the bucket nor stored is a [*ValidationError]. After 64 lost
-// races Reset returns [ErrContended].
+// Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event
+// records what each limit had. A call that fails with [UnavailableError.Unknown] may have reset the bucket. Repeated
+// with the same operation ID, it resets once. A limit that is neither in the bucket nor stored is a [*ValidationError].
+// After 64 lost races Reset returns [ErrContended].
 //
-// Reset reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a
-// unit each. It writes two units for each item of the bucket, and three each for the record and the event. It is safe
-// for concurrent use.
+// Reset reads the items of the bucket, the levels of its entity, the record of the operation and the record of the
+// entity, a unit each. It writes two units for each item of the bucket, and three each for the record and the event. It
+// is safe for concurrent use.
 func (s *LimitService) Reset(ctx context.Context, r ResetRequest) (BucketChange, error) {
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err
@@ -84,22 +84,25 @@ type TopUpRequest struct {
 	Resource string  `json:"resource"`
 	Amounts  Amounts `json:"amounts"` // what to add to each limit, positive
 	// Until is when the tokens end that the capacity does not hold, to the millisecond. It must be later than now, and before the year
-	// 10000. At the zero time, those of a quota end with its period, and a limit that refills gets at most its capacity.
+	// 10000. At the zero time, tokens of a quota end with its period, and a limit that refills gets at most its capacity.
 	Until time.Time `json:"until,omitzero"`
 	// OperationID is as in a [ResetRequest]: of several calls with one ID, one adds tokens. The end of the first one holds: a repeated call may
 	// have another Until, such as one reckoned from its own time, or one that is past by then.
 	OperationID string `json:"operation_id,omitempty"`
 }
 
-// TopUp adds tokens to limits of a bucket. A debt is paid first. Leases that are open give back as before. No usage is counted.
+// TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is
+// counted.
 //
-// With [TopUpRequest.Until] the limit can hold so much more until then: see [Status.Granted]. What is above the capacity then is gone. Where a
-// quota is full anew before, what is left of the grant goes along: what the quota still has, at most the grant. Without an end, the tokens
-// of a calendar quota, and of a session that is open, end with its period. A limit that refills is filled at most to its capacity. What finds
-// no room there is not added, and [LimitChange.Added] tells what is.
+// With [TopUpRequest.Until] the limit can hold that much more until then: see [Status.Granted]. At that time everything
+// above the capacity is gone. If a quota resets before, the rest of the grant carries over: what the quota still has,
+// at most the grant. Without an end, the tokens of a calendar quota, and of an open session, end with its period. A
+// limit that refills is filled at most to its capacity. What does not fit is not added, and [LimitChange.Added] reports
+// what was.
 //
-// Grants of a limit end at one time. Another end, and no end for a session quota of which no session is open, are a [*ValidationError]. It
-// names the present end. A bucket that does not exist is made where more than its capacity is granted.
+// All grants of a limit end together. A different end, or no end for a session quota without an open session, is a
+// [*ValidationError] that names the present end. A bucket that does not exist is created if more than its capacity is
+// granted.
 //
 // In costs and errors, too, it is otherwise as [LimitService.Reset]. Repeated with one operation ID, it adds once, also
 // after a call that failed with [UnavailableError.Unknown]. It is safe for concurrent use.
@@ -174,7 +177,7 @@ const (
 // operationTime is how long operations are remembered.
 const operationTime = 3 * day
 
-// An operation is a write by hand, under an ID.
+// An operation is a manual change, with an ID.
 type operation struct {
 	kind             string
 	action           AuditAction
@@ -288,7 +291,7 @@ func (op *operation) key(ns string) layout.OperationKey {
 	return layout.OperationKey{NS: ns, Entity: op.entity, Resource: op.resource, Operation: op.id}
 }
 
-// incarnationOf tells an entity, whose record is an item or nil, from former ones of its ID.
+// incarnationOf distinguishes an entity, whose record is an item or nil, from former ones of its ID.
 func incarnationOf(item expr.Item) (string, error) {
 	if item == nil {
 		return "-", nil
@@ -363,7 +366,7 @@ func (op *operation) done(item expr.Item, incarnation string) (made BucketChange
 	return made, nil
 }
 
-// sort puts the limits in the order of their names, in which a repeated call tells them as well.
+// sort puts the limits in the order of their names, in which a repeated call reports them as well.
 func (c *BucketChange) sort() {
 	slices.SortFunc(c.Limits, func(a, b LimitChange) int { return strings.Compare(a.Limit, b.Limit) })
 }

@@ -25,7 +25,7 @@ type Capacity struct {
 	// Unsupported counts the entities among them whose buckets are not part of Limits. zae-limiter limits these in a
 	// way unknown to this version, see [UnsupportedError].
 	Unsupported int `json:"unsupported,omitzero"`
-	// Coverage tells which part of the buckets this is.
+	// Coverage says which part of the buckets this is.
 	Coverage Coverage `json:"coverage"`
 }
 
@@ -52,9 +52,9 @@ func (c Capacity) Limit(name string) (LimitCapacity, bool) {
 	return limitNamed(c.Limits, name)
 }
 
-// Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, and tells which part of all buckets these are. It
-// reads them page by page, and keeps only the sums. It costs as much, and half a read unit more per 4 KB of the index of usage in two
-// hours, some 20 entries.
+// Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, and reports which part of all
+// buckets these are. It reads them page by page, and keeps only the sums. It costs as much, and half a read unit more
+// per 4 KB of the index of usage in two hours, about 20 entries.
 func (s *UsageService) Capacity(ctx context.Context, resource string) (Capacity, error) {
 	sum := Capacity{Resource: resource, At: s.l.now().UTC(), Limits: []LimitCapacity{}}
 	if err := s.l.check(validateResource(resource)); err != nil {
@@ -110,12 +110,12 @@ func addLevel(limits []LimitCapacity, level *bucket.Status) []LimitCapacity {
 	return limits
 }
 
-// Buckets yields the buckets of a resource, in the order of their entities, as they are now. An entity that has not used
-// the resource, or whose bucket has expired, has none: its limits are full. On DynamoDB a bucket that was used once may be missing, and
-// is neither in debt nor rejected then: [UsageService.Coverage] tells how many may be.
+// Buckets yields the buckets of a resource, in the order of their entities, in their current state. An entity that has
+// not used the resource, or whose bucket has expired, has none: its limits are full. On DynamoDB a bucket that was used
+// once may be missing, and is then neither in debt nor rejected: [UsageService.Coverage] reports how many may be.
 //
-// Buckets reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit
-// per 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
+// Buckets reads an index page by page as the loop proceeds, with two calls for each 100 items. It costs half a read
+// unit per 4 KB of the index, about 20 entries, and half a unit per 4 KB of each item. All of it may lag slightly.
 func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[Bucket, error] {
 	return func(yield func(Bucket, error) bool) {
 		if err := s.l.check(validateResource(resource)); err != nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A clock tells the time of a limiter: the time of its store, as far as the replies tell it, or of its machine. The
+// A clock has the time of a limiter: the time of its store, as far as the replies show it, or of its machine. The
 // time is set back by more than lead at most once in clockGap, since the refill would flow in again each time. A clock
 // set back again within that gap stands still. It is safe for concurrent use.
 type clock struct {
 	read   func() time.Time
-	store  store.Clock   // nil where the limiter goes by read alone
+	store  store.Clock   // nil if the limiter uses read alone
 	lead   time.Duration // how far a refill stamp may be ahead; a clock that is set back further sets stamps back
 	logger *slog.Logger
 
 	warned  atomic.Bool
-	latest  atomic.Int64 // time that was told, epoch nanoseconds; at most clockTick behind the latest one
+	latest  atomic.Int64 // latest returned time, epoch nanoseconds; at most clockTick behind the latest one
 	setBack atomic.Int64 // when the time was set back last, nanoseconds since processStart; 0 for never
 }
 
@@ -43,7 +43,7 @@ func (c *clock) now() time.Time {
 	told, latest := now.UnixNano(), c.latest.Load()
 	switch {
 	case latest == 0 || told > latest+int64(clockTick):
-		c.latest.Store(told) // of two goroutines that come at once either will do
+		c.latest.Store(told) // of two concurrent goroutines either will do
 	case time.Duration(latest-told) > c.lead-clockTick && !c.mayGoBack(told):
 		return time.Unix(0, latest)
 	}
@@ -51,7 +51,7 @@ func (c *clock) now() time.Time {
 }
 
 // slotTime returns the time for slots, and its greatest error: the middle of the range that the replies of the store
-// allow. Stores that tell no time are on the machine of their callers, whose clock is right by definition. So is a
+// allow. Stores without a time of their own are on the machine of their callers, whose clock is right by definition. So is a
 // clock that an option sets. It is false as long as the time is not known.
 func (c *clock) slotTime() (now time.Time, wrong time.Duration, known bool) {
 	now = c.read()

@@ -137,7 +137,7 @@ func (s *LimitService) Delete(ctx context.Context, at Level) error {
 }
 
 // Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh; [ErrNoLimits] where no
-// level has some. Resolved.OnUnavailable and Resolved.DisabledBy are told then, too.
+// level has some. Resolved.OnUnavailable and Resolved.DisabledBy are set then, too.
 func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := s.l.check(r.validateNames()); err != nil {
@@ -155,7 +155,7 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	return all, nil
 }
 
-// Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the
+// Invalidate forgets the limits in memory for an entity and a resource, and the limits of the resource and of the
 // system. The next request of that bucket reads them again.
 func (s *LimitService) Invalidate(entity, resource string) {
 	s.l.changed() // before, so that a read under way is not remembered
@@ -410,7 +410,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 	return &cachedLevel{Config: config, said: open.switched(), version: *open.version, refused: open.refused}, err
 }
 
-// fill makes the item say a config, as its next version. Limits that Apply wrote last remain those of Apply where
+// fill makes the item say a config, as its next version. Limits that Apply wrote last still belong to Apply if
 // something else alone changes.
 func (i *configItem) fill(want Config) {
 	before, err := i.config()
@@ -573,7 +573,7 @@ func (s *LimitService) rewrite(
 		err = fmt.Errorf("%w: %v", err, at)
 	}
 	if err == nil && next.Cascade != cascades {
-		_, err = s.bind(ctx, at, false, nil) // other programs go by the copies in the buckets
+		_, err = s.bind(ctx, at, false, nil) // other programs use the copies in the buckets
 	}
 	return next, err
 }

@@ -72,7 +72,7 @@ func checkResource(c Consumption, resource string) error {
 var amountLists = sync.Pool{New: func() any { return new([maxLimits]Amount) }}
 
 // amountsOf appends the amounts of a consumption to a list, in millitokens. It checks everything that needs no limits:
-// that each is named once, with at least so many tokens. A nil interface takes nothing.
+// that each is named once, with at least that many tokens. A nil interface takes nothing.
 func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]bucket.Amount, error) {
 	if c == nil {
 		return to, nil

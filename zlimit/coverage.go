@@ -11,19 +11,19 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Coverage tells which part of the buckets of a resource [UsageService.Buckets] and [UsageService.Capacity] show.
+// A Coverage says which part of the buckets of a resource [UsageService.Buckets] and [UsageService.Capacity] show.
 //
-// On DynamoDB a bucket is listed some time after it was made. A process lists two new buckets in ten seconds. It lists
-// the others when they are first refilled, in debt or rejected. An unlisted bucket was thus used for less than a second
-// or so, and neither in debt nor rejected since.
+// On DynamoDB a bucket is listed some time after it was created. A process lists two new buckets per ten seconds. It
+// lists the others when they are first refilled, in debt or rejected. An unlisted bucket was thus used for less than
+// about a second, and neither in debt nor rejected since.
 //
-// Usage tells how many there are: an aggregator counts each entity that uses the resource, listed or not. Unlisted may
+// Usage shows how many there are: an aggregator counts each entity that uses the resource, listed or not. Unlisted may
 // be too high, since a bucket may have expired within the two hours. It is too low for entities of earlier hours, and
-// of the last minute, which the aggregator has perhaps not counted yet.
+// of the last minute, which the aggregator may not have counted yet.
 type Coverage struct {
 	Complete bool `json:"complete"` // every bucket is shown, as in SQLite and in memory
 	Used     int  `json:"used"`     // entities with usage in this hour or the one before; 0 where no aggregator counts it
-	Unlisted int  `json:"unlisted"` // those of them that are not shown
+	Unlisted int  `json:"unlisted"` // entities that are not shown
 }
 
 // Known reports whether the coverage is known: all is shown, or an aggregator counts the usage.
@@ -32,20 +32,20 @@ func (c Coverage) Known() bool { return c.Complete || c.Used > 0 }
 // Missing returns the part of the entities that may be missing, from 0 to 1.
 func (c Coverage) Missing() float64 { return float64(c.Unlisted) / float64(max(c.Used, 1)) }
 
-// String tells the coverage in words.
+// String describes the coverage in words.
 func (c Coverage) String() string {
 	switch {
 	case c.Complete:
 		return "all buckets are shown"
 	case c.Used == 0:
-		return "buckets that were used once may be missing; no usage of the last two hours tells how many"
+		return "buckets that were used once may be missing; no usage of the last two hours shows how many"
 	default:
 		return fmt.Sprintf("of %d entities that used it in the last two hours, %d are not shown: used once, or expired", c.Used, c.Unlisted)
 	}
 }
 
-// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. Coverage reads the keys of the
-// buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, some 20 entries. In
+// Coverage reports which part of the buckets of a resource [UsageService.Buckets] shows. Coverage reads the keys of the
+// buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, about 20 entries. In
 // SQLite and in memory it reads nothing.
 func (s *UsageService) Coverage(ctx context.Context, resource string) (Coverage, error) {
 	if err := s.l.check(validateResource(resource)); err != nil {

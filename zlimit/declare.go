@@ -7,14 +7,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Declaration has an application's limits for a resource: those of entities without limits of their own. The command
+// A Declaration has an application's limits for a resource, for entities without limits of their own. The command
 // zlimitgen writes declarations from a file.
 type Declaration struct {
 	Resource string  `json:"resource"`
 	Limits   []Limit `json:"limits"`
 }
 
-// Applied tells what became of declarations. A resource in neither list had the declared limits already.
+// Applied is the outcome of declarations. A resource in neither list had the declared limits already.
 type Applied struct {
 	Set  []string `json:"set"`  // resources whose limits were set
 	Kept []string `json:"kept"` // resources with limits that were set by other means; those were left alone
@@ -29,7 +29,7 @@ type Applied struct {
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
-// audit event. A change costs what Set costs. Processes may call it at once. When they declare different limits, such
+// audit event. A change costs what Set costs. Processes may call it concurrently. When they declare different limits, such
 // as two versions of an application, the last one to start prevails. An error leaves the changes before it, and Apply
 // returns them with it.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {

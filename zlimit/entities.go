@@ -272,7 +272,7 @@ func entityOf(item expr.Item) (Entity, error) {
 }
 
 // Buckets yields the buckets of an entity, in the order of their resources. A resource that the entity has not used yet
-// has no bucket: [RateLimiter.Available] tells its balance.
+// has no bucket: [RateLimiter.Available] returns its balance.
 //
 // Buckets reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at
 // a time consistently, at a read unit per 4 KB of each. The index may be moments behind.

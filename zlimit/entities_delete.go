@@ -188,7 +188,7 @@ func (s *EntityService) forget(ctx context.Context, parent store.Key, recorded b
 			writes = append(writes, store.Write{Kind: store.Delete, Key: key})
 		}
 		if applied, err := s.l.table.Transact(ctx, writes); err != nil || !applied {
-			return err // a child came: the deletion of the record will tell
+			return err // a child was created: the deletion of the record will fail
 		}
 	}
 	return nil
@@ -256,8 +256,8 @@ func (s *EntityService) usable(id string, registry expr.Item) (map[string]bool, 
 	return resources, nil
 }
 
-// clearBuckets deletes the buckets of an entity, and reports whether it found any. They are those of the resources, by
-// their keys, and all others that the index tells of.
+// clearBuckets deletes the buckets of an entity, and reports whether it found any. They are the resources' buckets, by
+// their keys, and all others in the index.
 func (s *EntityService) clearBuckets(ctx context.Context, id string, resources map[string]bool) (found bool, err error) {
 	delete(resources, DefaultResource)
 	var shards []store.Key

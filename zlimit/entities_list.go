@@ -17,7 +17,7 @@ type EntityQuery struct {
 	Limit  int    `json:"limit"`  // entities to yield at most; 0 for all
 }
 
-// The keys that List reads of the index at once: at least a page of records, and at most some 20 read units of keys.
+// The keys that List reads from the index per call: at least a page of records, and at most some 20 read units of keys.
 const (
 	leastListPage = store.MaxRead
 	mostListPage  = 10 * store.MaxRead
@@ -96,7 +96,7 @@ func (s *EntityService) list(ctx context.Context, q *EntityQuery) iter.Seq2[Enti
 					return
 				}
 				for _, item := range items {
-					if item == nil { // deleted, which the index does not tell yet
+					if item == nil { // deleted, which the index does not show yet
 						continue
 					}
 					e, err := entityOf(item)

@@ -12,20 +12,21 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// SetParent moves an entity with all that is below it to another parent, or to none where the parent is "". The parent must have a record.
-// Whether the parent is charged stays as it is: [Entity.Cascade] says so.
+// SetParent moves an entity with everything below it to another parent, or to none if the parent is "". The parent must
+// have a record. Whether the parent is charged does not change: [Entity.Cascade] decides.
 //
-// Nothing that was charged before moves. An open lease is settled with the parents that its tokens were taken of. What it takes later is
-// taken of the new ones.
+// Nothing that was charged before moves. An open lease is settled with the parents from which its tokens were taken.
+// What it takes later is taken from the new ones.
 //
-// The record says so from then on. Then the buckets of the entity are stamped, so that the next write of any process on them fails, and no
-// process waits for its [WithConfigTTL]. The report tells when the move holds everywhere: an entity without limits for a resource
-// has no bucket to stamp, and a process may make a bucket meanwhile. The call may be repeated, and goes on where it was interrupted. An
-// audit event tells who moved the entity, and from where.
+// First the record is changed. Then the buckets of the entity are stamped, so that the next write of any process on
+// them fails, and no process waits for its [WithConfigTTL]. The report says when the move is complete everywhere: an
+// entity without limits for a resource has no bucket to stamp, and a process may create a bucket meanwhile. The call
+// may be repeated, and resumes where it was interrupted. An audit event records who moved the entity, and from where.
 //
-// SetParent returns [ErrEntityNotFound] for an entity or a parent without a record, and a [*ValidationError] for a broken rule. An entity
-// may not come to lie below itself. Nor may the chain above any entity become longer than 8, with the entity. A child that is created
-// below at the same time may make one longer: its requests then fail with that error. It is safe for concurrent use.
+// SetParent returns [ErrEntityNotFound] for an entity or a parent without a record, and a [*ValidationError] for a
+// broken rule. An entity cannot be moved below itself. Nor may the chain above any entity become longer than 8,
+// including the entity. A child that is created below at the same time may make one longer: its requests then fail with
+// that error. It is safe for concurrent use.
 //
 // It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for the list of the
 // entity's children. Where there are some, each entity above the former parent is read as well. If the entity comes to lie deeper, each
@@ -94,7 +95,7 @@ func (s *EntityService) move(ctx context.Context, id, parent string) (done bool,
 	epoch := s.l.epoch.Add(1)
 	results, err := s.l.table.TryTransact(ctx, writes)
 	if err != nil || results == nil || !table.Applied(results) {
-		return false, err // what was not there any more, the next try tells
+		return false, err // the next try shows what was not there any more
 	}
 	record.Parent, record.Generation = parent, generation
 	s.l.cache.learn(key, &cachedLevel{lineage: record.Lineage()}, epoch)
@@ -171,7 +172,7 @@ func (s *EntityService) fits(ctx context.Context, record *layout.Entity, above [
 	return nil
 }
 
-// below returns the children of an entity. Those of other programs are in the index alone.
+// below returns the children of an entity. Children of other programs are in the index alone.
 func (s *EntityService) below(ctx context.Context, id string) (children []string, err error) {
 	known := map[string]bool{}
 	listed := layout.QueryChildrenOfEntity(s.l.ns.id(), id)
@@ -199,8 +200,8 @@ func (s *EntityService) below(ctx context.Context, id string) (children []string
 	return children, nil
 }
 
-// moves returns the writes that move an entity below others, the nearest one first. They ask that none of these was moved since it was
-// read. So two moves at once make no circle.
+// moves returns the writes that move an entity below others, the nearest one first. Their condition is that none of
+// these was moved since it was read. So two concurrent moves cannot form a cycle.
 func (s *EntityService) moves(record *layout.Entity, above []layout.Entity, generation int64) ([]store.Write, error) {
 	ns, id := s.l.ns.id(), record.Key.Entity
 	call := layout.MoveEntity(record.Generation, generation, 1)

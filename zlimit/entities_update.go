@@ -16,7 +16,7 @@ import (
 
 // Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
 // [EntityService.Get] returned it, with another name or other metadata. Version and CreatedAt say which state of the
-// entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
+// entity was changed. An empty name stands for the ID. Parent and cascade do not change, and must equal those in the
 // entity: [EntityService.SetParent] changes the parent.
 //
 // Update returns [ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller
@@ -140,7 +140,7 @@ func (e *Entity) metadata() expr.Item {
 }
 
 // Ensure returns the entity of an ID, and creates it when it has no record. An application calls it for the entities
-// that it cannot do without. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
+// that it needs. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
 //
 // Ensure returns [ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other
 // errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.

@@ -18,7 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Errors without data. Tell them apart with [errors.Is].
+// Errors without data. Distinguish them with [errors.Is].
 var (
 	// ErrNoLimits says that no level has limits for the entity and resource, or the requested level has none.
 	ErrNoLimits = errors.New("zlimit: no limits configured")
@@ -40,7 +40,7 @@ var (
 	ErrEntityHasChildren = errors.New("zlimit: entity has children")
 	// ErrContended says that other writers changed the item first, more often than the limiter tries. Nothing was written.
 	// No failure policy admits such a request.
-	ErrContended = errors.New("zlimit: too many writers at once")
+	ErrContended = errors.New("zlimit: too many concurrent writers")
 	// ErrClock says that slots need a clock that is right to a tenth of their term, and that the time is not known so well. The store was asked
 	// for it, and its replies take too long for the term. Or the clock of this machine is behind that of another process. Nothing was
 	// taken. No failure policy admits such a request. A longer term is the remedy in the first case.
@@ -63,10 +63,10 @@ func (e *ValidationError) Error() string {
 	return fmt.Sprintf("zlimit: invalid %s %s: %s", e.Field, quoted(e.Value), e.Reason)
 }
 
-// longestValue is the number of bytes of a value that an error tells.
+// longestValue is the number of bytes of a value that an error shows.
 const longestValue = 100
 
-// quoted returns a value as an error tells it.
+// quoted returns a value as an error shows it.
 func quoted(value string) string {
 	if len(value) <= longestValue {
 		return strconv.Quote(value)
@@ -187,8 +187,9 @@ func (e *ExceededError) isSpent() (spent bool) {
 // RetryAfter returns the time after which the request would be admitted if nothing else happened: the first one at which
 // all its limits have enough. It is [Never] when the request is not [ExceededError.Possible].
 //
-// Where windows never let in the amount, or those of several limits never at one minute, the time is [Never] if the times of day and
-// the days of the calendar show that. Otherwise it is that of the last window looked at.
+// If no window ever allows the amount, or the windows of several limits never do at the same minute, the time is [Never],
+// provided that the times of day and the days of the calendar show that. Otherwise it is the wait until the last window
+// that was checked.
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return Never
@@ -196,11 +197,11 @@ func (e *ExceededError) RetryAfter() time.Duration {
 	return e.Statuses.retryAfter()
 }
 
-// SpreadRetryAfter returns [ExceededError.RetryAfter], and a time on top where the request waits until a quota is full
-// anew. All callers that the quotas of a time zone refuse are told that same moment. Where they all come then, the store
-// throttles their writes. The time on top is at most a minute, and at most a hundredth of the period that begins. It
-// depends on the entity and on RetryAfter, so that callers of one entity come apart, too. The error always tells the
-// same. A caller that comes at RetryAfter is served as well. Use it for callers who do not sleep by
+// SpreadRetryAfter returns [ExceededError.RetryAfter], plus a spread if the request waits for a quota to reset. All
+// callers rejected by the quotas of a time zone get the same reset time. If they all came back then, the store would
+// throttle their writes. The spread is at most a minute, and at most a hundredth of the period that begins. It depends
+// on the entity and on RetryAfter, so that callers of one entity come apart, too. The same error always returns the
+// same time. A caller that comes at RetryAfter is served as well. Use it for callers that do not sleep by
 // [Status.ResetsAt] themselves.
 func (e *ExceededError) SpreadRetryAfter() time.Duration {
 	wait := e.RetryAfter()
@@ -247,7 +248,7 @@ func (e *ExceededError) Violations() Statuses {
 }
 
 // Possible reports whether the request can succeed at some time: no amount is above the capacity of its limit, or more than its windows
-// let in, see [ExceededError.RetryAfter]. A prepaid limit that is used up makes a request impossible until it is topped up.
+// ever allow, see [ExceededError.RetryAfter]. A used-up prepaid limit makes a request impossible until it is topped up.
 func (e *ExceededError) Possible() bool {
 	for _, s := range e.Statuses {
 		if s.Exceeded && !s.Possible() {
@@ -338,7 +339,7 @@ func decisionError(op string, err error) error {
 	case errors.As(err, &many):
 		return &ValidationError{Field: "requests", Value: strconv.Itoa(many.Buckets) + " buckets", Reason: many.Rule()}
 	case errors.As(err, &crowded):
-		reason := fmt.Sprintf("the bucket has too many limits in use that other requests brought; at most %d at once", bucket.MaxLimits)
+		reason := fmt.Sprintf("the bucket has too many limits in use that other requests brought; at most %d", bucket.MaxLimits)
 		return &ValidationError{Field: "limits", Value: crowded.Entity + "/" + crowded.Resource, Reason: reason}
 	case errors.As(err, &item):
 		return &ItemError{PK: item.Key.PK, SK: item.Key.SK, Attribute: item.Attribute, Reason: item.Error(), op: op}

@@ -79,5 +79,5 @@ func ExampleVersionError_Migrating() {
 	}
 
 	// Output:
-	// try again in a minute: zlimit: the table is closed by a migration that is not finished; zlimit migrate status tells how far it is
+	// try again in a minute: zlimit: the table is closed by a migration that is not finished; zlimit migrate status shows its progress
 }

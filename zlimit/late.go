@@ -10,12 +10,12 @@ import (
 
 // How a slow store is known by requests that are not decided in time.
 const (
-	lateRequests     = 8 // requests in a row, after which the failure policy decides the next ones at once
+	lateRequests     = 8 // requests in a row, after which the failure policy decides the next ones immediately
 	timeoutsPerTrial = 2 // decision timeouts between those that are tried all the same
-	timeoutsPerPause = 2 // decision timeouts without a request, after which the late ones tell nothing of now
+	timeoutsPerPause = 2 // decision timeouts without a request, after which the late ones are out of date
 )
 
-// A lateness tells whether requests are decided in time. A store that takes longer than all requests have is away for
+// A lateness records whether requests are decided in time. A store that takes longer than all requests have is away for
 // them. Their calls would go on in the background for nothing, and would come back as a storm when the store is fast
 // again. Late requests are forgotten when none follows them for a while: the store may be fast again, and only a request that
 // its caller waits for shows it. It is safe for concurrent use.
@@ -27,7 +27,7 @@ type lateness struct {
 	last    atomic.Int64 // when a request came last, since some were late
 }
 
-// judge reports whether the failure policy decides about a request at once, given the request's time. It also reports
+// judge reports whether the failure policy decides a request immediately, given the request's time. It also reports
 // whether the request is tried all the same. A part of the store may be slow while requests of others are decided in
 // time. So the policy decides only when no request was decided in time for as long as a request has.
 func (l *lateness) judge(bound time.Duration) (refused, tried bool) {
@@ -71,7 +71,7 @@ func (l *lateness) late() {
 	}
 }
 
-// errTooSlow is the outage of requests that the policy decides at once. One that is tried goes on in the background, and is unknown.
+// errTooSlow is the outage of requests that the policy decides immediately. One that is tried continues in the background, with an unknown outcome.
 func errTooSlow(tried bool, bound time.Duration) error {
 	return &store.Error{Op: "decide", Unavailable: true, Unknown: tried, Err: fmt.Errorf("not waited for, since the last requests were not decided within %v", bound)}
 }

@@ -17,7 +17,7 @@ import (
 // lease corrects them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
 // A lease acts once. After Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
-// do those of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
+// do the methods of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
 //
 // No method waits for calls of the store by another method. The exceptions are a Commit behind a Commit, and a Rollback
 // behind a Rollback. A Commit or Rollback settles the amounts taken and recorded when it begins. A [Lease.Consume]
@@ -36,7 +36,7 @@ type Lease struct {
 	unknown    bool          // of a degraded one: its amounts may have been taken; never changes
 	losing     sync.Once     // closes lost
 	number     uint64        // for observers; 0 without one, and never changes
-	lost       chan struct{} // what Lost returns where several slots are held; nil until it is asked for
+	lost       chan struct{} // what Lost returns if several slots are held; nil until the first call
 
 	amountSpace [2]bucket.Amount
 }
@@ -58,7 +58,7 @@ const settleTimeout = 5 * time.Second
 func (le *Lease) Degraded() bool { return le.degraded }
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
-// to. It goes by the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
+// to. It uses the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
 // Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded].
 func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
 
@@ -88,7 +88,7 @@ func (le *Lease) Consumed() Amounts {
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
-// Unlike Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side.
+// Unlike Acquire, it takes nothing, without an error, if c names no limit. Concurrent calls take independently.
 // When the lease is settled meanwhile, Consume gives its tokens back, and returns [ErrLeaseClosed].
 func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	var space [4]bucket.Amount
@@ -359,7 +359,7 @@ func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 	}, nil
 }
 
-// tellSettled tells of corrections that were written, or failed.
+// tellSettled reports corrections that were written, or failed.
 func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err error) {
 	if le.limiter.options.observer == nil {
 		return

@@ -14,7 +14,7 @@ import (
 type LevelQuery struct {
 	Source   Source `json:"source,omitempty"`   // levels of this kind, such as [SourceResource]
 	Entity   string `json:"entity,omitempty"`   // levels of this entity
-	Resource string `json:"resource,omitempty"` // the level of this resource, and those of entities for it
+	Resource string `json:"resource,omitempty"` // the level of this resource, and entities' levels for it
 	// NamesOnly leaves all of [Stored] empty except its level, which saves reading the levels.
 	NamesOnly bool `json:"names_only,omitempty"`
 }
@@ -38,7 +38,7 @@ func (q *LevelQuery) asks(source Source) bool {
 // List yields the levels at which something is stored: the system, then the resources by name, then the entities' levels.
 // Those are ordered by resource, defaults first, and then by entity.
 //
-// The names of resources cost a read, and those of which entities have levels another one. The entities of each cost a
+// Listing the names of resources costs a read, and listing the resources for which entities have levels another one. The entities of each cost a
 // query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are
 // read without the index. What levels say costs a consistent batch read for each 100 of them. A level deleted meanwhile
 // is left out; one that this version cannot limit by comes with [Stored.Unsupported]. An error ends the loop.

@@ -10,43 +10,43 @@ import (
 	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// A Limit is a token bucket. It holds at most Capacity tokens, and RefillAmount of them flow in every RefillPeriod,
-// evenly rather than all at once. A bucket starts full.
+// A Limit is a token bucket. It holds at most Capacity tokens, and is refilled with RefillAmount of them every
+// RefillPeriod, continuously. A bucket starts full.
 //
-// A quota is a limit that does not refill, and is full anew at times of the calendar: see [Monthly] and [Cron]. Its
-// rest is gone then, and its debt is forgiven. It has Resets and Zone in place of a refill. A session quota is full
-// anew a time after its first use: see [Session].
+// A quota is a limit that does not refill but resets at calendar times: see [Monthly] and [Cron]. A reset discards the
+// rest and forgives the debt. It has Resets and Zone in place of a refill. A session quota resets a fixed time after
+// its first use: see [Session].
 //
-// Slots bound how many leases are held at once: see [Slots]. Such a limit has Term in place of a refill.
+// Slots bound how many leases are held concurrently: see [Slots]. Such a limit has Term in place of a refill.
 type Limit struct {
-	// Name tells the limits of a resource apart, such as "rpm" or "tpm".
+	// Name identifies the limit among the limits of a resource, such as "rpm" or "tpm".
 	Name string
-	// Capacity is the most that can be taken at once, in tokens.
+	// Capacity is the most that one request can take, in tokens.
 	Capacity int64
-	// RefillAmount is what flows in per RefillPeriod, in tokens.
+	// RefillAmount is what is refilled per RefillPeriod, in tokens.
 	RefillAmount int64
 	// RefillPeriod is a whole number of milliseconds; of seconds in a limit that is stored.
 	RefillPeriod time.Duration
-	// Resets are the times at which a quota is full anew, "" for a limit that refills. They are patterns in the
-	// language of cron with semicolons between them, such as "0 0 1 * *" for midnight on the first day of each month.
+	// Resets are the times at which a quota resets, "" for a limit that refills. They are cron patterns with semicolons
+	// between them, such as "0 0 1 * *" for midnight on the first day of each month.
 	Resets string
 	// Zone is the time zone of Resets and Windows as the IANA database names it, such as "Europe/Berlin".
 	Zone string
-	// Windows are the times in which other parameters hold, "" for none: see [Limit.When].
+	// Windows are the times at which other parameters apply, "" for none: see [Limit.When].
 	Windows string
 	// Floors are what requests leave to others by their priority, and what is guaranteed to them, "" for nothing: see [Limit.Floor] and
 	// [Limit.Share].
 	Floors string
-	// Term decides when the slots of a process that ended are free: within two terms. It is 0 for a limit of tokens:
+	// Term decides when the slots of a dead process are free again: within two terms. It is 0 for a limit of tokens:
 	// see [Slots]. It is a whole number of seconds.
 	Term time.Duration
 	// Session is how long sessions of a session quota last, in whole seconds; 0 for another limit: see [Session].
 	Session time.Duration
-	// Mode says what the limit does with requests that it has no tokens for: see [Limit.Soft] and [Limit.Shadow].
+	// Mode says what the limit does with requests for which it has no tokens: see [Limit.Soft] and [Limit.Shadow].
 	Mode LimitMode
 }
 
-// A LimitMode says what a limit does with requests that it has no tokens for.
+// A LimitMode says what a limit does with requests for which it has no tokens.
 type LimitMode string
 
 // The modes of limits.
@@ -56,23 +56,24 @@ const (
 	ModeShadow   LimitMode = "shadow" // it admits them, and counts those that it would refuse
 )
 
-// Soft returns the limit as one that refuses nothing. Requests beyond it leave a debt, which [Status.Available] tells, and which the refill
-// pays. Nobody waits for a soft limit. A soft limit is for stored limits, and not for [Request.Limits].
+// Soft returns the limit as one that rejects nothing. Requests beyond it leave a debt, which [Status.Available] shows
+// and the refill pays off. No request waits for a soft limit. A soft limit must be stored, so it cannot be in
+// [Request.Limits].
 //
-// The first stored limit of this kind, or of [Limit.Shadow], raises the version that the table asks of its programs to 0.17.0, see
-// [LimitService]. zae-limiter has the same limits.
+// The first stored limit of this kind, or of [Limit.Shadow], raises the version that the table requires of its clients
+// to 0.17.0, see [LimitService]. zae-limiter has the same limits.
 func (l Limit) Soft() Limit {
 	l.Mode = ModeSoft
 	return l
 }
 
-// Shadow returns the limit as one that refuses nothing, and foretells what it would refuse. It is asked as if it did. Of a request that it
-// would refuse it takes nothing, as if that had not come: so the next forecast is right, too. [Status.Foreseen] tells it of the request, and
-// [Status.Refusals] how many there were. Nobody waits for a shadow limit. To zae-limiter it is a soft limit. It is for stored limits, and not
-// for [Request.Limits].
+// Shadow returns the limit as one that rejects nothing, and predicts what it would reject. It is evaluated as if it
+// were enforced. A request that it would reject takes nothing from it, so the next prediction is right, too.
+// [Status.Foreseen] marks such a request, and [Status.Refusals] counts them. No request waits for a shadow limit. To
+// zae-limiter it is a soft limit. It must be stored, so it cannot be in [Request.Limits].
 //
-// A request within the limit costs what it costs with any limit. One beyond it costs a rejection, for which an enforced limit reads a shard,
-// or nothing within a moment of another one, and then its write.
+// A request within the limit costs the same as with any limit. One beyond it costs a rejection, for which an enforced
+// limit reads a shard, or nothing shortly after another one, and then its write.
 func (l Limit) Shadow() Limit {
 	l.Mode = ModeShadow
 	return l
@@ -125,10 +126,10 @@ func quotaOf(l Limit, opts []LimitOption) Limit {
 // USD returns a limit in money: its tokens are billionths of a dollar. USD("budget", 25, PerMonth) is 25 dollars a calendar month in UTC, and
 // the last argument may be any function that makes a limit of a name and an amount, such as [PerDay] or [PerMonth]. A bucket holds up to
 // 9,223,372 dollars. More, and less than a dollar, make a limit that breaks a rule, with an error where it is used. Amounts in parts of a
-// dollar are those of [github.com/zlimit/zlimit-go/price.NanoDollars].
+// dollar are the same as in [github.com/zlimit/zlimit-go/price.NanoDollars].
 //
-// [github.com/zlimit/zlimit-go/llm.WithPrices] charges calls of models to it. As text, amounts are in dollars where the limit is named "usd",
-// as in usd=25/month@UTC, or where they have a dollar sign, as in budget=$2.50/month@UTC.
+// [github.com/zlimit/zlimit-go/llm.WithPrices] charges LLM calls to it. As text, amounts are in dollars if the limit is named "usd",
+// as in usd=25/month@UTC, or if they have a dollar sign, as in budget=$2.50/month@UTC.
 func USD(name string, dollars int64, per func(name string, amount int64, opts ...LimitOption) Limit, opts ...LimitOption) Limit {
 	amount := int64(math.MaxInt64)
 	if dollars <= math.MaxInt64/grammar.Nanos {
@@ -152,13 +153,12 @@ func Monthly(name string, amount int64, zone string) Limit {
 	return Cron(name, amount, calendar.Monthly(1, 0, 0), zone)
 }
 
-// Cron returns a quota of an amount of tokens, which is full anew whenever one of the patterns begins. A pattern begins
-// with a matching minute of local time, after a minute that does not match. A pattern has the five fields minute, hour,
-// day of month, month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons stand between
-// several.
+// Cron returns a quota of an amount of tokens that resets whenever one of the patterns begins. A pattern begins with a
+// matching minute of local time, after a minute that does not match. A pattern has the five fields minute, hour, day of
+// month, month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons separate several.
 //
-// When clocks are changed, a skipped time counts at the skip, and a time shown twice counts once. A quota is for stored
-// limits, and not for [Request.Limits].
+// When clocks change, a skipped time counts at the skip, and a time that occurs twice counts once. A quota must be
+// stored, so it cannot be in [Request.Limits].
 func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
@@ -169,17 +169,18 @@ const DefaultTerm = 30 * time.Second
 // Term sets the term of slots.
 func Term(d time.Duration) LimitOption { return func(l *Limit) { l.Term = d } }
 
-// Slots returns a limit of how many slots are held at once, over all processes. A request asks for one or more of them by the name of the
-// limit, beside tokens of other limits. They are held until the lease is committed or rolled back. A limit of one slot is a lock.
+// Slots returns a limit on how many slots are held concurrently, across all processes. A request takes one or more of
+// them by the name of the limit, together with tokens of other limits. They are held until the lease is committed or
+// rolled back. A limit of one slot is a lock.
 //
-// The limiter goes on holding them in the background, by a write for each term and bucket. Slots of a process that ends
-// without giving them back are free again within two terms. A process that cannot reach the store loses its slots
-// within two terms: [Lease.Lost] is closed before others may get them. A process that is suspended meanwhile learns of
-// the loss too late. What must not happen then has to be guarded by [Lease.Fence].
+// The limiter keeps them in the background, with one write per term and bucket. Slots of a process that dies are free
+// again within two terms. A process that cannot reach the store loses its slots within two terms: [Lease.Lost] is
+// closed before others may get them. A process that is suspended meanwhile learns of the loss too late. Guard what must
+// not happen then with [Lease.Fence].
 //
-// The term is [DefaultTerm] unless [Term] says another one, from a second to a day. All clocks must be right to a tenth
-// of it. On DynamoDB the limiter knows this by the dates of replies. With a worse clock it takes no slots: that is an
-// outage.
+// The term is [DefaultTerm] unless [Term] sets another one, from a second to a day. All clocks must be right to a tenth
+// of it. On DynamoDB the limiter learns the time from the dates of replies. If that is not exact enough for the term,
+// requests fail with [ErrClock].
 func Slots(name string, slots int64, opts ...LimitOption) Limit {
 	l := Limit{Name: name, Capacity: slots, Term: DefaultTerm}
 	for _, opt := range opts {
@@ -188,10 +189,10 @@ func Slots(name string, slots int64, opts ...LimitOption) Limit {
 	return l
 }
 
-// Session returns a quota of an amount of tokens for sessions of a length, in whole seconds. A session begins with the first request that
-// takes of the quota. When it is over, the quota is full, until the next request begins another session. A rejected request
-// begins none. What leases give back after their session is counted in the usage, and put back nowhere. [Status.ResetsAt] tells when the
-// session ends that is open.
+// Session returns a quota of an amount of tokens for sessions of a length, in whole seconds. A session begins with the
+// first request that takes from the quota. When it is over, the quota is full until the next request begins another
+// session. A rejected request begins none. Tokens that leases return after their session are counted in the usage, and
+// added to no balance. [Status.ResetsAt] is the end of the open session.
 //
 // The first stored limit of this kind raises the version that the table asks of its programs to 0.15.0, see
 // [LimitService]. A session quota is for stored limits, and not for [Request.Limits].
@@ -199,13 +200,13 @@ func Session(name string, amount int64, length time.Duration) Limit {
 	return Limit{Name: name, Capacity: amount, Session: length}
 }
 
-// Prepaid returns a limit that never refills. It begins with an amount of tokens, such as a credit of a new key, and its only income are
-// top-ups: [LimitService.TopUp] without an end adds to the balance for good, beyond the amount. USD("usd", 5, Prepaid) is five dollars. A
-// request that it refuses has [Never] as its RetryAfter, until somebody tops it up. [Status.ResetsAt] is the zero time. A bucket with such a
-// balance never expires, and [LimitService.Reset] gives the first amount again.
+// Prepaid returns a limit that never refills. It begins with an amount of tokens, such as a credit of a new key, and its only income is
+// top-ups: [LimitService.TopUp] without an end adds to the balance permanently, beyond the amount. USD("usd", 5, Prepaid) is five dollars.
+// A request that it rejects has [Never] as its RetryAfter, until the limit is topped up. [Status.ResetsAt] is the zero time. A bucket with
+// such a balance never expires, and [LimitService.Reset] restores the first amount.
 //
-// The limit has Session set to a billion seconds: to zae-limiter, and to earlier clients, it is a session of 31 years. It is for stored
-// limits, and not for [Request.Limits].
+// The limit has Session set to a billion seconds: to zae-limiter, and to earlier clients, it is a session of 31 years. It must be stored,
+// so it cannot be in [Request.Limits].
 func Prepaid(name string, amount int64, opts ...LimitOption) Limit {
 	return quotaOf(Session(name, amount, grammar.MaxSession), opts)
 }
@@ -213,14 +214,14 @@ func Prepaid(name string, amount int64, opts ...LimitOption) Limit {
 // isPrepaid reports whether the limit never refills.
 func (l *Limit) isPrepaid() bool { return l.Session == grammar.MaxSession }
 
-// When returns the limit with a window more, in which other parameters hold. The pattern has the five fields minute,
-// hour, day of month, month and day of week, in the language of cron. The window is every matching minute. "x2" is
-// twice the capacity and refill, from "x0.001" to "x1000". "to 20:10/30s" is a capacity of 20 tokens, of which 10 flow
-// in per 30 seconds. "to 20/30s" is short for a refill of 20, and omitted parts stay: "to 20:", "to :10".
+// When returns the limit with one more window, in which other parameters apply. The pattern has the five fields minute,
+// hour, day of month, month and day of week, in cron syntax. The window is every matching minute. "x2" is twice the
+// capacity and refill, from "x0.001" to "x1000". "to 20:10/30s" is a capacity of 20 tokens, refilled by 10 per 30
+// seconds. "to 20/30s" is short for a refill of 20, and omitted parts do not change: "to 20:", "to :10".
 //
-// The first window that a minute is of holds. At the end of a window with a higher capacity, tokens above the new
-// capacity are gone. The windows of a limit are in its time zone, which is UTC unless [Limit.In] says another one.
-// Clocks that skip a minute skip the windows within it. A limit with windows is for stored limits, and not for
+// The first window that matches the minute applies. At the end of a window with a higher capacity, tokens above the new
+// capacity are gone. The windows of a limit are in its time zone, which is UTC unless [Limit.In] sets another one. If a
+// clock change skips a minute, it skips the windows within it. A limit with windows must be stored, so it cannot be in
 // [Request.Limits].
 func (l Limit) When(pattern, change string) Limit {
 	if l.Windows != "" {
@@ -237,14 +238,14 @@ func (l Limit) In(zone string) Limit {
 	return l
 }
 
-// Floor returns the limit with a further floor: requests of a priority leave so many percent of the capacity to others,
-// from 1 to 99. They are admitted where the balance holds that part beside their amounts. Requests without a priority,
-// and those of a priority that has no floor, leave nothing: see [Request.Priority].
+// Floor returns the limit with a further floor: requests of a priority leave this percentage of the capacity, from 1 to
+// 99, to others. They are admitted if the balance holds the floor in addition to their amounts. Requests without a
+// priority, or with a priority that has no floor, leave nothing: see [Request.Priority].
 //
-// Choose a floor above the amounts that the others ask at once. A floor keeps present tokens, and promises no rate:
-// while others ask for the whole refill, requests below the floor get nothing.
+// Choose a floor above the bursts of the others. A floor keeps present tokens, and promises no rate: while others use
+// the whole refill, requests below the floor get nothing.
 //
-// Of a limit with guaranteed shares, a floor is so many percent of the rest beside them, see [Limit.Share]:
+// In a limit with guaranteed shares, a floor is a percentage of the rest beside them, see [Limit.Share]:
 //
 //	PerMinute("calls", 1000).Floor("batch", 10)                    // leaves 100 to others
 //	PerMinute("calls", 1000).Floor("batch", 10).Share("batch", 40) // leaves 60 of the rest, which has 600
@@ -252,9 +253,9 @@ func (l Limit) Floor(priority string, percent int) Limit {
 	return l.withFloor(priority, percent, 0)
 }
 
-// Share returns the limit with a further guaranteed share: so many percent of the limit, from 1 to 99, are for requests of a priority alone.
-// They are a part of its capacity and of its refill, so that all requests together get what the limit says. A request of the priority takes of
-// the share where it has all of the amount. Else it takes of the rest, beside the [Limit.Floor] of its priority, which is a part of the rest.
+// Share returns the limit with a further guaranteed share: this percentage of the limit, from 1 to 99, is reserved for requests of a
+// priority. Shares are part of its capacity and of its refill, so all requests together get what the limit allows. A request of the priority
+// takes from the share if it holds the whole amount. Otherwise it takes from the rest, above the [Limit.Floor] of its priority, which is part of the rest.
 // It takes of one of them.
 //
 // While such requests ask, they are admitted at least at that part of the rate. What they leave unused is lost to the others. The share has to
@@ -268,7 +269,7 @@ func (l Limit) Share(priority string, percent int) Limit {
 
 func (l Limit) withFloor(priority string, floor, share int) Limit {
 	l.Floors = grammar.AddFloor(l.Floors, priority, floor, share)
-	if sorted, err := grammar.ParseFloors(l.Floors); err == nil { // else the validation tells
+	if sorted, err := grammar.ParseFloors(l.Floors); err == nil { // else the validation reports it
 		l.Floors = sorted
 	}
 	return l

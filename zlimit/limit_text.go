@@ -91,7 +91,7 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// UnmarshalJSON sets the limit from an object as [Limit.MarshalJSON] writes it, or from a string as of
+// UnmarshalJSON sets the limit from an object as [Limit.MarshalJSON] writes it, or from a string as for
 // [Limit.MarshalText]. Without refill_amount the capacity flows in per period. Anything else is a [*ValidationError],
 // and leaves the limit as it is.
 func (l *Limit) UnmarshalJSON(text []byte) error {

@@ -47,7 +47,7 @@ type cachedLevel struct {
 	learned bool  // from the item of a bucket, which another process has written
 }
 
-// age returns how long ago the level was read, and for ever for one that never was.
+// age returns how long ago the level was read, and the longest duration for one that never was.
 func (v *cachedLevel) age(now time.Time) time.Duration {
 	if v == nil {
 		return math.MaxInt64
@@ -55,14 +55,14 @@ func (v *cachedLevel) age(now time.Time) time.Duration {
 	return now.Sub(v.readAt)
 }
 
-// resolved are the stored limits that hold for one entity and resource. They are never changed, except again and told.
+// resolved are the stored limits for one entity and resource. They do not change, besides the state of their next read.
 type resolved struct {
 	limits     []Limit
 	source     Source
 	policy     FailurePolicy // of the first level that has one
 	cascade    CascadePolicy // so, too
 	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
-	told       *atomic.Bool  // that they are stale
+	told       *atomic.Bool  // whether the log says that they are stale
 	disabledBy Source        // the level that has requests refused; "" where they are served
 	bypassedBy Source        // the level that has requests counted alone; "" where limits hold
 	refused    error         // a request would not be limited as other programs limit it; nil where it is
@@ -74,7 +74,7 @@ type resolved struct {
 type limitCache struct {
 	l       *RateLimiter
 	sharing *table.Sharing // of reads that several callers wait for
-	started time.Time      // by which it is told when limits are read again
+	started time.Time      // decides when limits are read again
 	repeats repeatLuck
 
 	mu    sync.Mutex
@@ -137,7 +137,7 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 
 // inTime reads the limits of a bucket again. Where the last ones may hold on, it returns nil when the read is late or meets an outage.
 //
-// Without a time in memory, every request goes by the limits that were stored when it came. A read that may be moments
+// Without a time in memory, every request uses the limits that were stored when it arrived. A read that may be moments
 // behind, or began before the request, is not enough.
 func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resolved) (*protocol.Limits, error) {
 	if c.l.options.configTTL == 0 {
@@ -348,7 +348,7 @@ type levelReading struct {
 	now        time.Time      // then
 }
 
-// read makes one batch read of those of the levels that are due, and of the bucket's first item where the caller wants it.
+// read makes one batch read of the levels that are due, and of the bucket's first item where the caller wants it.
 func (rd *levelReading) read(ctx context.Context, of func(configRef) bool, item bool) error {
 	l := rd.l
 	var keys []store.Key

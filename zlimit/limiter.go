@@ -29,11 +29,11 @@ type RateLimiter struct {
 	Entities *EntityService
 	// Namespaces keeps the namespaces of the table.
 	Namespaces *NamespaceService
-	// Audit tells who changed entities and limits.
+	// Audit reports who changed entities and limits.
 	Audit *AuditService
 	// Managed changes stored limits for programs that keep them as code.
 	Managed *ManagedService
-	// Usage tells the consumption of entities, and their balances.
+	// Usage reports the consumption of entities, and their balances.
 	Usage *UsageService
 
 	*common
@@ -222,7 +222,7 @@ func (l *RateLimiter) check(invalid error) error {
 	return invalid
 }
 
-// configsOf returns how many configs belong to so many buckets. Each bucket has three of the entity's, and one of the
+// configsOf returns how many configs belong to a number of buckets. Each bucket has three of the entity's, and one of the
 // resource, which other buckets share. All have that of the system.
 func configsOf(buckets int) int {
 	return 4*min(buckets, math.MaxInt/4-1) + 1
@@ -244,7 +244,7 @@ func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
 // namespace, where they are missing. It changes nothing that exists, with one exception. An older version record notes
-// the time from which the table counts charges of children to their parents. Several processes may call it at once.
+// the time from which the table counts charges of children to their parents. Several processes may call it concurrently.
 // Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
@@ -339,12 +339,12 @@ type Stats struct {
 	// and are not known.
 	UnknownSettled uint64 `json:"unknown_settled"`
 	// Unreturned counts requests that were not admitted and whose tokens could not be given back to one of the levels, or
-	// perhaps were not. Tokens that the store does not take back at once are tried again until Close, and are not counted before.
+	// perhaps were not. Tokens that the store does not take back immediately are retried until Close, and are not counted before.
 	Unreturned uint64 `json:"unreturned"`
 	// StampsFixed counts refill stamps of a clock far ahead of all others that were set back.
 	StampsFixed uint64 `json:"stamps_fixed"`
-	// SlotsHeld is the number of slots that this limiter holds now, those of parents and of wider resources included: see
-	// [Slots]. SlotsTaken counts those taken since the limiter was made, and SlotsLost those of them that were lost. The
+	// SlotsHeld is the number of slots that this limiter holds now, including slots of parents and of wider resources: see
+	// [Slots]. SlotsTaken counts slots taken since the limiter was created, and SlotsLost how many of them were lost. The
 	// rest were given back.
 	SlotsHeld  int64  `json:"slots_held"`
 	SlotsTaken uint64 `json:"slots_taken"`
@@ -434,7 +434,7 @@ func (l *RateLimiter) Available(ctx context.Context, q AvailableQuery) (Statuses
 // [*ExceededError]. Where limits have windows, [ExceededError.RetryAfter] explains the time.
 //
 // TimeUntil consumes nothing, and costs as much as [RateLimiter.Available] for each of them. The limits of a bucket may
-// have changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that
+// have changed since its last use. If TimeUntil returns a wait, it brings such a bucket in line by one write, so that
 // the wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)

@@ -233,7 +233,7 @@ func TestCoverage(t *testing.T) {
 	}
 	for text, of := range map[string]zlimit.Coverage{
 		"all buckets are shown": {Complete: true},
-		"buckets that were used once may be missing; no usage of the last two hours tells how many": {},
+		"buckets that were used once may be missing; no usage of the last two hours shows how many": {},
 		"of 4 entities that used it in the last two hours, 2 are not shown: used once, or expired":  want,
 	} {
 		if got := of.String(); got != text {

@@ -85,7 +85,7 @@ func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after St
 // the lock. It costs a read and a transaction of the record, two write units per KB, and a check of the lock, two write
 // units. With more than 64 KB of names, from some thousand levels on, the record is in parts of about 32 KB. Each part
 // that changes is a transaction of its own. A Record that ended in the middle has done no harm: Pending is recorded
-// before the levels are written, and written levels tell that they are managed.
+// before the levels are written, and written levels say that they are managed.
 func (r *ManagedRun) Record(ctx context.Context, set ManagedSet) error {
 	if err := r.prolong(ctx); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (e *LockedError) Error() string {
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
 // Read returns the stored configs of levels, in their order, consistently. It costs a batch read of an item for each
-// level, 100 to a call, a read unit per 4 KB of each. A level that this version cannot limit by is told by
+// level, 100 to a call, a read unit per 4 KB of each. A level that this version cannot apply is reported by
 // [Stored.Unsupported].
 func (s *ManagedService) Read(ctx context.Context, levels ...Level) ([]Stored, error) {
 	return s.l.Limits.read(ctx, levels...)

@@ -74,7 +74,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 		for _, part := range parts {
 			set.Levels, set.Pending = appendLevels(set.Levels, part.Levels), appendLevels(set.Pending, part.Pending)
 		}
-		return all, err // a run may split the record anew between the two reads
+		return all, err // a run may split the record differently between the two reads
 	})
 	slices.SortFunc(set.Levels, Level.Compare)
 	if len(set.Pending) > 0 {
@@ -112,7 +112,7 @@ func (s *ManagedService) set(item expr.Item) (ManagedSet, layout.Provisioner, er
 	return set, record, nil
 }
 
-// parts returns the parts of a record that has so many, and whether all are there.
+// parts returns the n parts of a record, and whether all are there.
 func (s *ManagedService) parts(ctx context.Context, n int) (parts []layout.ProvisionerPart, all bool, err error) {
 	keys := make([]store.Key, n)
 	for i := range keys {
@@ -180,7 +180,7 @@ func (s *ManagedService) record(ctx context.Context, lock *managedLock, set Mana
 	}))
 }
 
-// recordParts writes those of n parts that differ from the recorded ones. It returns false when the lock was lost.
+// recordParts writes the parts that differ from the recorded ones. It returns false when the lock was lost.
 func (s *ManagedService) recordParts(ctx context.Context, lock *managedLock, set *ManagedSet, had, n int, keep func(context.Context) error) (done bool, err error) {
 	was := make([]layout.ProvisionerPart, n)
 	all := false
@@ -235,7 +235,7 @@ func (m *ManagedSet) parts(had int) int {
 	return n
 }
 
-// split returns the set in n parts, without their keys. The part of a level goes by its name alone, so that a change of
+// split returns the set in n parts, without their keys. The part of a level depends on its name alone, so that a change of
 // few levels changes few parts.
 func (m *ManagedSet) split(n int) []layout.ProvisionerPart {
 	parts := make([]layout.ProvisionerPart, n)

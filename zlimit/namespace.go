@@ -263,7 +263,7 @@ type registration struct {
 }
 
 // find looks up a namespace for a process that starts. All processes of a fleet read the same two records, and may
-// start at once: an eventual read takes half the units. Records missing in it may exist, and are read consistently. A
+// start together: an eventual read takes half the units. Records missing in it may exist, and are read consistently. A
 // limiter that was itself asked for another namespace may have registered it moments ago, and does not use find.
 func (s *NamespaceService) find(ctx context.Context, name string) (registration, error) {
 	found, err := s.look(ctx, name, false)

@@ -15,7 +15,7 @@ import (
 // A stopwatch measures how long an event takes. Its zero value measures nothing, for a limiter without an observer.
 type stopwatch struct{ began time.Time }
 
-// watch starts a stopwatch if an observer is told of the duration.
+// watch starts a stopwatch if there is an observer for the duration.
 func (l *RateLimiter) watch() stopwatch {
 	if l.options.observer == nil {
 		return stopwatch{}
@@ -23,7 +23,7 @@ func (l *RateLimiter) watch() stopwatch {
 	return stopwatch{time.Now()} //nolint:forbidigo // durations are by the clock of the machine
 }
 
-// tell completes an event, and tells it to the observer, if there is one.
+// tell completes an event, and passes it to the observer, if there is one.
 func (l *RateLimiter) tell(ctx context.Context, s stopwatch, e Event) {
 	if l.options.observer == nil {
 		return
@@ -41,7 +41,7 @@ func (l *RateLimiter) tell(ctx context.Context, s stopwatch, e Event) {
 	l.options.observer(ctx, e)
 }
 
-// tellDecision tells of a request that was decided. The lease is the new one of the request, or the one that asked for
+// tellDecision reports a request that was decided. The lease is the new one of the request, or the one that asked for
 // more.
 func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, r *protocol.Request, lease *Lease, err error) {
 	if l.options.observer == nil {
@@ -79,7 +79,7 @@ const (
 	OpLoseSlots     = "lose slots"
 )
 
-// tellSlots tells of slots that were taken, given back or lost.
+// tellSlots reports slots that were taken, released or lost.
 func (l *RateLimiter) tellSlots(ctx context.Context, c protocol.SlotChange) {
 	if l.options.observer == nil {
 		return
@@ -90,7 +90,7 @@ func (l *RateLimiter) tellSlots(ctx context.Context, c protocol.SlotChange) {
 	})
 }
 
-// leasesTold counts the leases of the process that observers were told of.
+// leasesTold counts the leases of the process that were reported to observers.
 var leasesTold atomic.Uint64
 
 // tokensOf returns amounts in tokens.
@@ -102,7 +102,7 @@ func tokensOf(amounts []bucket.Amount) []Amount {
 	return tokens
 }
 
-// observed returns a store that tells of each of its calls.
+// observed returns a store that reports each of its calls.
 func (l *RateLimiter) observed(s store.Store) store.Store {
 	return store.Around{Store: s, Call: func(ctx context.Context, operation string, _ iter.Seq[string], do func(context.Context) error) error {
 		var units store.Units

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An Observer is told of the actions of a limiter. The goroutine that does it calls the observer, once it is done. An
-// observer must be safe for concurrent use. Its time is added to every request.
+// An Observer is notified of the actions of a limiter. The goroutine that performs the action calls the observer once
+// it is done. An observer must be safe for concurrent use. Its time is added to every request.
 type Observer func(context.Context, Event)
 
 // An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
@@ -55,8 +55,8 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventDecision is a request that was decided, by Acquire, Wait, Reserve or [Lease.Consume]; each call tells one, before it sleeps. Entity, Resource,
-	// Result, Amounts, Statuses and Duration are set, and Limit for a rejection.
+	// EventDecision is a request that was decided, by Acquire, Wait, Reserve or [Lease.Consume]; each call reports one,
+	// before it sleeps. Entity, Resource, Result, Amounts, Statuses and Duration are set, and Limit for a rejection.
 	EventDecision EventKind = iota + 1
 	// EventSettle is a lease that was committed or rolled back; Amounts are the corrections.
 	EventSettle
@@ -64,23 +64,23 @@ const (
 	EventStore
 	// EventShards is a bucket that was split or merged.
 	EventShards
-	// EventConfig is a change of stored limits that this process has seen. With the operation "stale limits" it tells
-	// of the first request of a bucket by limits that cannot be read again; Duration is their age.
+	// EventConfig is a change of stored limits that this process has seen. With the operation "stale limits" it is the
+	// first request of a bucket under limits that cannot be read again; Duration is their age.
 	EventConfig
 	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
 	// made again, and Duration is how long that was not so.
 	EventOutage
 	// EventByHand is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in whole tokens.
 	EventByHand
-	// EventSlots tells of slots that this process took, gave back or lost; Amounts has the limit with their number. Entity
-	// and Resource are those of the bucket, which may be that of a parent. Each slot that is taken is given back or lost
-	// later, once. A request that is rejected by another level takes slots as well, and gives them back.
+	// EventSlots are slots that this process took, released or lost; Amounts has the limit with their number. Entity
+	// and Resource identify the bucket, which may be a parent's. Each slot that is taken is released or lost later,
+	// once. A request that is rejected by another level takes slots as well, and releases them.
 	EventSlots
 )
 
 var eventKinds = [...]string{
 	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
-	EventOutage: "outage", EventByHand: "by hand", EventSlots: "slots",
+	EventOutage: "outage", EventByHand: "manual", EventSlots: "slots",
 }
 
 // String returns the name of the kind, such as "decision".
@@ -137,7 +137,7 @@ func ResultOf(err error) Result {
 	}
 }
 
-// Observers returns an observer that tells all of several, in their order. Nil observers are left out.
+// Observers returns an observer that notifies all of several, in their order. Nil observers are left out.
 func Observers(observers ...Observer) Observer {
 	var all []Observer
 	for _, o := range observers {
@@ -191,7 +191,7 @@ func (e *Event) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// attributes returns those of the fields that are set.
+// attributes returns the attributes for the fields that are set.
 func (e *Event) attributes() []slog.Attr {
 	attributes := []slog.Attr{slog.String("result", string(e.Result))}
 	parent := "" // whose limit it is

@@ -11,10 +11,10 @@ import (
 // OnLevel returns an observer that warns before a limit is reached. It calls f when at least a share of the limit's
 // capacity, such as 0.8, is used. This process calls f once for each bucket in each refill period of the limit, or period of a quota.
 //
-// The observer makes no call of the store. It goes by the limiter's view of a bucket after a request, also after a
-// rejected one that finds the limit used up. It tells of all limits of that name, of any resource.
+// The observer makes no call of the store. It uses the limiter's view of a bucket after a request, also after a
+// rejected one that finds the limit used up. It reports all limits of that name, of any resource.
 //
-// The observer remembers the last 65,536 buckets that it told of. When a period has more of them, it may tell of one
+// The observer remembers the last 65,536 buckets that it reported. When a period has more of them, it may report one
 // again. OnLevel panics when the limit is empty, the share is not above 0 and at most 1, or f is nil.
 func OnLevel(limit string, share float64, f func(context.Context, Status)) Observer {
 	switch {
@@ -55,7 +55,7 @@ type toldBuckets struct {
 	until map[bucketName]time.Time
 }
 
-// periodEnd returns until when a limit is told of once: the end of a quota's period, or one refill period.
+// periodEnd returns until when a limit is reported once: the end of a quota's period, or one refill period.
 func (s *Status) periodEnd(now time.Time) time.Time {
 	if !s.ResetsAt.IsZero() {
 		return s.ResetsAt
@@ -63,7 +63,7 @@ func (s *Status) periodEnd(now time.Time) time.Time {
 	return now.Add(s.Limit.RefillPeriod)
 }
 
-// once reports whether a bucket is to be told of, and remembers it until a time.
+// once reports whether to report a bucket, and remembers it until a time.
 func (t *toldBuckets) once(b bucketName, now, end time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

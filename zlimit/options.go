@@ -119,12 +119,12 @@ func WithClock(now func() time.Time) Option {
 }
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
-// every process. The default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be
-// behind, mostly well below a second. On DynamoDB a process also goes by another process's reads for an entity, within
-// the same bound. This holds while no clock is further off than [WithClockSkew].
+// every process. The default is a minute. The bound is longer by the lag of DynamoDB's eventual reads, usually well
+// below a second. On DynamoDB a process also uses another process's reads for an entity, within the same bound. This
+// holds while no clock is further off than [WithClockSkew].
 //
-// With 0 every request goes by the limits stored when it came. It costs a consistent batch read: a read unit for each
-// of the four levels and for the entity's record, and so for each parent.
+// With 0 every request uses the limits stored when it arrived. It costs a consistent batch read: a read unit for each
+// of the four levels and for the entity's record, and the same for each parent.
 func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configTTL = d } }
 
 // WithFreshness sets δ, the greatest age of a bucket's refill stamp for a write that does not move it. Such writes of
@@ -135,14 +135,14 @@ func WithFreshness(d time.Duration) Option {
 	return func(o *options) { o.freshness = d }
 }
 
-// WithFailurePolicy sets what happens to requests while the store is unavailable, where neither the request nor the
-// stored limits say it: see [Config]. The default is [PolicyBlock]. A stored policy counts as this process last saw it. A
-// process that has not seen the store yet goes by the option.
+// WithFailurePolicy sets what happens to requests while the store is unavailable, if neither the request nor the stored
+// limits decide: see [Config]. The default is [PolicyBlock]. A stored policy counts as this process last saw it. A
+// process that has not seen the store yet uses the option.
 //
-// With [PolicyAllow] a limiter is opened in an outage, too. It asks for the store in the background, one read after at
-// most five seconds, and then does the rest of the opening. Until then requests follow the failure policy, and every
-// other call returns an [*UnavailableError]. When the store is back without the namespace, or refuses this client, all
-// calls return the error that [Open] would have returned.
+// With [PolicyAllow] a limiter can be opened in an outage, too. It probes the store in the background, at least every
+// five seconds, and then finishes opening. Until then requests follow the failure policy, and every other call returns
+// an [*UnavailableError]. If the store comes back without the namespace, or rejects this client, all calls return the
+// error that [Open] would have returned.
 func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
 
 // WithDefaultLimits sets the limits of entities and resources for which no level has limits: the level after the
@@ -169,24 +169,24 @@ func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.re
 
 // Tuning has the settings that hardly any program changes. A field that is 0 leaves its setting as it is.
 type Tuning struct {
-	// BucketTTL is how long unused buckets are kept whose limits are not the entity's own: as many times the time in which they
-	// fill up. The default is 7; -1 keeps them for ever.
+	// BucketTTL is how long unused buckets are kept if the limits are not the entity's own, as a multiple of the time
+	// in which they fill up. The default is 7; -1 keeps them forever.
 	BucketTTL int
 	// CacheSize is how many buckets a limiter remembers, together with the stored limits of each. The default is 100,000. A
 	// bucket that is forgotten costs a read at its next request.
 	CacheSize int
 	// ClockSkew is how far the clock of a process may be from the true time. The default is 5 seconds. A refill stamp
-	// that is ahead by more than twice as much was not written by such a process. The next write that finds such a
-	// stamp sets it back, and may admit one capacity more than the limit. The process that wrote the stamp notices, and
-	// goes by the time of the others for an hour. A process sets each bucket back at most once an hour. When the bucket
-	// is ahead again before, its tokens can be taken, and nothing flows in until the clock has come up to it. So a
-	// process costs at most one capacity an hour. On DynamoDB limiters go by the time of its replies, so clocks of
-	// machines do not matter.
+	// that is ahead by more than twice this was not written by such a process. The next write that finds such a stamp
+	// sets it back, and may admit one capacity more than the limit. The process that wrote the stamp notices, and uses
+	// the others' time for an hour. A process sets each bucket back at most once an hour. If the bucket is ahead again
+	// sooner, its tokens can be taken, and nothing is refilled until the clock has reached it. So a process costs at
+	// most one capacity an hour. On DynamoDB limiters use the time of its replies, so the machines' clocks do not
+	// matter.
 	ClockSkew time.Duration
-	// MaxInFlight is how many calls of the store the limiter has under way at once. The default is 256, which keeps the
-	// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A
-	// request that leaves before its turn was not sent, and is charged nothing. The limiters that
-	// [RateLimiter.Namespace] returns share the bound of their maker.
+	// MaxInFlight is the maximum number of concurrent calls of the store. The default is 256, which keeps the
+	// connections of one process busy. Further calls wait for their turn, as long as their contexts allow. A request
+	// that gives up before its turn was not sent, and is charged nothing. Limiters returned by [RateLimiter.Namespace]
+	// share the bound of the original limiter.
 	MaxInFlight int
 	// MaxShards is into how many items the bucket of one entity and resource may be split: 1, 2, 4, 8, 16 or 32. The default is
 	// 32. A bucket is split when it is written more often than DynamoDB serves one key, 1,000 times a second.
@@ -219,29 +219,30 @@ func (o *options) maxLead() time.Duration { return 2 * o.tuning.ClockSkew }
 // took tokens costs a write. See also [TableSettings.MixedFleet].
 func WithMixedFleet() Option { return func(o *options) { o.mixedFleet = true } }
 
-// byStore stands for the writes at once that follow from the store.
+// byStore stands for the number of concurrent writes that follows from the store.
 const byStore = -1
 
 // sharedAfter is the number of writes of one bucket that a process has under way before requests share them by default.
 // Up to there sharing would only make requests wait.
 const sharedAfter = 8
 
-// WithCoalescing makes the requests of this process share writes as early as possible. A request that comes during a
+// WithCoalescing makes the requests of this process share writes as early as possible. A request that arrives during a
 // write of its bucket waits for its end. It shares the next write with all others that wait. One write unit is then
-// enough for all requests of a bucket that come in the time of a call. The bucket may be that of one busy entity, or of
-// a parent of many children. A request waits for two calls at most instead of one.
+// enough for all requests of a bucket that arrive during a call. The bucket may belong to one busy entity, or to a
+// parent of many children. A request waits for two calls at most instead of one.
 //
-// By default requests share writes when eight writes of their bucket are under way. Requests of a bucket that is not
-// crowded do not wait then. One call at a time writes a crowded bucket, too. In either case each request is admitted or
-// rejected by itself, and settled by itself. Requests are admitted in the order in which they came, as long as they
-// fit. Requests that settle share writes, too. A store in memory is written at once, and shares nothing by default.
+// By default requests share writes when eight writes of their bucket are in flight, so requests of a bucket that is not
+// crowded do not wait. A crowded bucket, too, is written by one call at a time. In either case each request is admitted
+// or rejected, and settled, by itself. Requests are admitted in the order of arrival, as long as they fit. Requests
+// that settle share writes, too. A store in memory is written immediately, and shares nothing by default.
 //
-// By default, requests of a bucket share writes as early in one case: DynamoDB throttles its key, and other processes
-// write it often, too.
+// By default, requests of a bucket share writes just as early in one case: DynamoDB throttles its key, and other
+// processes write it often, too.
 func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 
-// WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. A request whose bucket
-// DynamoDB throttles then follows the failure policy, and does not wait to share a later write. See [WithCoalescing].
+// WithoutCoalescing gives each request its own write, however many concurrent requests a bucket has. A request whose
+// bucket DynamoDB throttles then follows the failure policy, and does not wait to share a later write. See
+// [WithCoalescing].
 func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
 // WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent. A
@@ -252,20 +253,21 @@ func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 }
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
 // WithDecisionTimeout bounds the time in which a request is decided, with all of its reads, writes, throttles and
-// repetitions. A request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted,
-// and its calls go on in the background for up to 5 seconds. It may then be counted after all, and holds no slots. Under [PolicyBlock] its
-// calls are ended. It fails with an [*UnavailableError], whose Unknown says that a write was sent. The bound holds for
-// [RateLimiter.Acquire] and [RateLimiter.Do], and not for a context that ends before.
+// retries. A request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted, and
+// its calls continue in the background for up to 5 seconds. It may then be counted after all, and holds no slots. Under
+// [PolicyBlock] its calls are cancelled. It fails with an [*UnavailableError], whose Unknown says whether a write was
+// sent. The bound applies to [RateLimiter.Acquire] and [RateLimiter.Do], and not to a context that ends before.
 //
-// When requests in a row are late, and none is in time, the policy decides the next ones at once. The limiter tries one request in
-// two of these times then, until one is in time; under PolicyAllow no caller waits for it. After a pause of two of these times
-// all requests are tried again. A store that is always slower leaves nearly
-// all other requests uncounted under PolicyAllow, and needs a longer bound.
+// If requests in a row are late, and none is in time, the policy decides the next ones immediately. The limiter then
+// tries one request in every two of these times, until one is in time; under PolicyAllow no caller waits for it. After
+// a pause of two of these times all requests are tried again. A store that is always slower leaves nearly all other
+// requests uncounted under PolicyAllow, and needs a longer bound.
 //
-// The default, for 0, is 250 ms under PolicyAllow. Usual calls take a few milliseconds, and much slower ones hardly
-// decide better than the policy. A key that DynamoDB throttles under many requests is no outage. Its requests wait for
+// The default, for 0, is 250 ms under PolicyAllow. Calls usually take a few milliseconds, and much slower ones hardly
+// decide better than the policy. A key that DynamoDB throttles under many requests is no outage. Its requests wait
 // longer by default, since the policy would admit what their bucket rejects. The default is none under PolicyBlock,
-// where who waits may be admitted yet, and loses nothing. A store in memory answers at once, and needs no bound.
+// where a caller that waits may still be admitted, and loses nothing. A store in memory answers immediately, and needs
+// no bound.
 func WithDecisionTimeout(d time.Duration) Option { return func(o *options) { o.decision = d } }
 
 // allowDecision is the default of [WithDecisionTimeout] under [PolicyAllow].
@@ -285,14 +287,14 @@ func defaultCallTimeout(s store.Store) time.Duration {
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
 
-// WithTable gives a DynamoDB table that setup creates these settings. Setup leaves those of an existing table as they
-// are. It logs a warning where the table lacks the protection, or has other ceilings. Other stores have no such
+// WithTable gives a DynamoDB table that setup creates these settings. Setup does not change the settings of an existing
+// table. It logs a warning if the table lacks the protection, or has other ceilings. Other stores have no such
 // settings.
 func WithTable(settings TableSettings) Option { return func(o *options) { o.table = settings } }
 
-// TableSettings are settings of a DynamoDB table besides its layout:
+// TableSettings are settings of a DynamoDB table in addition to its layout:
 //
-//   - WarmReadUnits and WarmWriteUnits are the capacity units a second that the table serves at once, and each of its
+//   - WarmReadUnits and WarmWriteUnits are the capacity units a second that the table serves immediately, and each of its
 //     indexes. They start at 12,000 reads and 4,000 writes. DynamoDB charges for each of them once. 0 leaves them to
 //     DynamoDB.
 //   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
@@ -310,7 +312,7 @@ type TableSettings = store.TableSettings
 // none.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
-// WithObserver makes the limiter tell an observer of its actions: decisions, settlements, calls of the store, splits of
+// WithObserver reports the limiter's actions to an observer: decisions, settlements, calls of the store, splits of
 // buckets, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// An outageLog tells when the store goes away and comes back, and once a minute what came of the requests meanwhile. It is safe for
+// An outageLog logs when the store goes away and comes back, and once a minute what happened to the requests meanwhile. It is safe for
 // concurrent use.
 type outageLog struct {
 	logger   *slog.Logger
@@ -23,15 +23,15 @@ type outageLog struct {
 	open    bool
 	outages uint64
 	counts  outageCounts  // since the limiter was made
-	told    outageCounts  // those told, or of times about which nothing is told
+	told    outageCounts  // already logged, or of times that are not logged
 	isTold  bool          // that requests are decided without the store
-	next    time.Duration // when it is told again at the earliest; times are since the start
+	next    time.Duration // when it is logged again at the earliest; times are since the start
 	last    time.Duration // when a request was noted
-	soonest time.Duration // when the beginning of an outage is told again at the earliest
+	soonest time.Duration // when the beginning of an outage is logged again at the earliest
 	isAway  bool          // the store is away according to the last line
 	untold  uint64        // outages that began sooner
 	cause   error         // of the last one of them
-	later   *time.Timer   // tells of them; nil while there are none
+	later   *time.Timer   // logs them; nil while there are none
 	closed  bool
 }
 
@@ -42,11 +42,11 @@ func (c outageCounts) less(other outageCounts) outageCounts {
 	return outageCounts{c.allowed - other.allowed, c.failed - other.failed, c.unknown - other.unknown, c.stale - other.stale}
 }
 
-// The thresholds of telling: first after so many requests, and then once in a time. Fewer requests have errors of their
-// own to tell.
+// The thresholds of logging: first after a number of requests, and then at an interval. Fewer requests report their
+// own errors.
 const (
 	toldAfterRequests = 10
-	toldEvery         = time.Minute // for one outage as well: a store that comes and goes is told once a minute
+	toldEvery         = time.Minute // for one outage as well: a store that comes and goes is logged once a minute
 )
 
 func newOutageLog(o *options) *outageLog {
@@ -69,7 +69,7 @@ func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
 	return table.NewBreaker(table.BreakerOptions{
 		Timeout: timeout, Silence: silence, IntN: o.hooks.Random, Changed: log.changed,
 		Ping: func(ctx context.Context) error {
-			// The connections that are open may be dead for good, each of which would swallow a probe.
+			// The open connections may be dead, and each of them would swallow a probe.
 			if r, ok := s.(store.Redialer); ok {
 				r.Redial()
 			}
@@ -111,7 +111,7 @@ func (c outageCounts) attributes() []slog.Attr {
 	}
 }
 
-// changed tells that calls of the store are not made from now on because of an error, or made again after a time.
+// changed logs that calls of the store are not made from now on because of an error, or made again after a time.
 func (o *outageLog) changed(cause error, lasted time.Duration) {
 	event := Event{Kind: EventOutage, Operation: "close", Time: o.clock(), Duration: lasted, Result: ResultOK}
 	o.mu.Lock()
@@ -130,7 +130,7 @@ func (o *outageLog) changed(cause error, lasted time.Duration) {
 	}
 }
 
-// opened tells that an outage began, now or once a minute is over since one was told. The log is locked, as for the next one.
+// opened logs that an outage began, now or once a minute is over since the last such line. The log is locked, as for the next one.
 func (o *outageLog) opened(cause error) {
 	now := time.Since(o.started)
 	if now >= o.soonest && o.later == nil {
@@ -144,7 +144,7 @@ func (o *outageLog) opened(cause error) {
 	}
 }
 
-// sumUp tells of the outages of the last minute that were not told.
+// sumUp logs the outages of the last minute that were not logged.
 func (o *outageLog) sumUp() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -160,7 +160,7 @@ func (o *outageLog) sumUp() {
 	o.untold, o.later = 0, nil
 }
 
-// close tells the rest.
+// close logs the rest.
 func (o *outageLog) close() {
 	o.mu.Lock()
 	o.closed = true

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Patch sets single limits of a level, and leaves the others that hold there as they are. Limits of those names are
-// replaced, and other ones are added.
+// Patch sets single limits of a level, and leaves the others unchanged. Limits of those names are replaced, and other
+// ones are added.
 //
-// A level has either limits of its own, or those of the next wider one, as a whole. So a level without limits gets a
-// copy of the others of the wider one. From then on it does not follow changes of those: [LimitService.Inherit] copies
-// them again. The wider level of an entity and a resource is the entity's default, the resource or the system: the first
-// with limits. That of a resource is the system. The copy is stored as limits of the level, so other programs read it
-// as they do.
+// A level has either limits of its own, or all limits of the next wider one. So a level without limits gets a copy of
+// the others of the wider one. From then on it does not follow changes of the wider level: [LimitService.Inherit]
+// copies them again. The wider level of an entity and a resource is the first with limits among the entity's default,
+// the resource and the system. A resource's wider level is the system. The copy is stored as limits of the level, so
+// other programs read it as they do.
 //
-// An entity's default stands before the limits of every resource, so it has no wider level. Patch and
+// An entity's default comes before the limits of every resource, so it has no wider level. Patch and
 // [LimitService.Exclude] change one that has limits, and return [ErrNoLimits] otherwise.
 //
-// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels where the level has no
+// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels if the level has no
 // limits.
 func (s *LimitService) Patch(ctx context.Context, at Level, limits ...Limit) error {
 	if len(limits) == 0 {
@@ -37,9 +37,9 @@ func (s *LimitService) Patch(ctx context.Context, at Level, limits ...Limit) err
 	})
 }
 
-// Inherit makes limits of a level those of the next wider one again: each gets the value that it has there, or goes
-// where the wider one has none of the name. Where all limits are those of the wider level then, the level has none of
-// its own any more, and follows the wider one. Otherwise it has copies, see [LimitService.Patch].
+// Inherit makes limits of a level follow the next wider one again: each gets the value that it has there, or is removed
+// if the wider one has none of the name. If all limits then equal the wider level's, the level has none of its own any
+// more, and follows the wider one. Otherwise it has copies, see [LimitService.Patch].
 //
 // An entity's default and the system have no wider level: Inherit is a [*ValidationError] there. It returns
 // [ErrNoLimits] for a name that neither level has. It costs what [LimitService.Update] costs, and a consistent read of up to three levels.
@@ -67,11 +67,11 @@ func (s *LimitService) Inherit(ctx context.Context, at Level, names ...string) e
 	})
 }
 
-// Exclude leaves limits out that hold at a level, whether they are its own or those of the next wider one. The others
-// stay, as [LimitService.Patch] says. A request that names such a limit is a [*ValidationError] then, unless a wider
-// resource has it.
+// Exclude leaves out limits that apply at a level, whether they are its own or the next wider one's. The others stay,
+// see [LimitService.Patch]. A request that names such a limit is then a [*ValidationError], unless a wider resource has
+// it.
 //
-// Exclude returns [ErrNoLimits] for a name that does not hold at the level. It is a [*ValidationError] where no limit
+// Exclude returns [ErrNoLimits] for a name that does not apply at the level. It is a [*ValidationError] if no limit
 // would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits requests without
 // limits. Exclude costs what Patch costs.
 func (s *LimitService) Exclude(ctx context.Context, at Level, names ...string) error {
@@ -89,14 +89,15 @@ func (s *LimitService) Exclude(ctx context.Context, at Level, names ...string) e
 		if len(now) == 0 {
 			return nil, &ValidationError{
 				Field: "limits", Value: strings.Join(names, ", "),
-				Reason: "would leave " + at.String() + " without limits of its own, so that those of the wider level hold; see Bypass",
+				Reason: "would leave " + at.String() + " without limits of its own, so that the wider level's limits apply; see Bypass",
 			}
 		}
 		return now, nil
 	})
 }
 
-// edit changes the limits that hold at a level, its own or those of the next wider one, which it may need beside its own.
+// edit changes the limits that apply at a level, its own or the next wider one's, which it may need in addition to its
+// own.
 func (s *LimitService) edit(ctx context.Context, at Level, needsWider bool, change func(now, wider []Limit) ([]Limit, error)) error {
 	return s.Update(ctx, at, func(c *Config) (err error) {
 		var wider []Limit

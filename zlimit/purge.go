@@ -22,7 +22,7 @@ type PurgeProgress struct {
 // A PurgeCost is the cost of a purge besides the deletions. No index of a DynamoDB table has the expiring items of a
 // namespace. A purge therefore reads the whole table in the end, however small the namespace is.
 type PurgeCost struct {
-	Items     int64         `json:"items"` // in the table, as of some hours ago
+	Items     int64         `json:"items"` // in the table, some hours ago
 	Bytes     int64         `json:"bytes"`
 	ReadUnits float64       `json:"read_units"` // 0.125 USD a million, on demand in us-east-1
 	Time      time.Duration `json:"-"`          // at the pace of a purge, throttles not counted
@@ -66,8 +66,8 @@ const maxSweeps = 8
 // the registry. It calls progress after every 25 items, unless progress is nil. A purge that has begun cannot be
 // undone.
 //
-// An interrupted or failed purge goes on when Purge is called again; several may run at once. An unregistered ID is
-// purged as well: a limiter that was still open may have written items. [ErrNamespaceNotFound] says that it had
+// An interrupted or failed purge resumes when Purge is called again; several may run concurrently. An unregistered ID
+// is purged as well: a limiter that was still open may have written items. [ErrNamespaceNotFound] says that it had
 // nothing. Purge returns [ErrNamespaceState] for a namespace that is not deleted, or still gets writes of a limiter.
 //
 // Purge costs as much as deleting each item by itself: a write unit per KB, and one for each index with the item. A
@@ -77,10 +77,10 @@ const maxSweeps = 8
 // On DynamoDB a purge takes a second at least, since indexes lag. Purge waits out throttles and other outages for some
 // seconds. An index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
 //
-// No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads the
-// whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two minutes for a
-// gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte. [NamespaceService.PurgeCost] tells it for a table, and
-// [LeaveExpiring] spares it.
+// No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads
+// the whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two
+// minutes per gigabyte, and costs half a read unit per 4 KB, about 16 USD per terabyte. [NamespaceService.PurgeCost]
+// reports it for a table, and [LeaveExpiring] avoids it.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress), opts ...PurgeOption) error {
 	if err := s.l.check(validateNamespaceID(id)); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 // In a fleet each process meets each bucket seldom. It would read the entity's levels with nearly each request: three
 // items, mostly missing. So the first item of a bucket repeats the levels read by one process, and the time of the
-// read. A process that meets the bucket reads the item alone, and goes by its levels for as long as by its own memory.
+// read. A process that meets the bucket reads the item alone, and uses its levels for as long as its own memory.
 // The limits of the resource and of the system are few, and each process reads those itself.
 
 // isShared reports whether the level is one for many entities. Items of buckets do not repeat it.
@@ -147,8 +147,8 @@ func (l *RateLimiter) changed() {
 	l.generation.Add(1)
 }
 
-// A repeatLuck tells whether the items of buckets mostly repeated the levels that a process had to read of late. To
-// read an item before, in vain, costs a request one more round trip. It is safe for concurrent use.
+// A repeatLuck records whether the items of buckets mostly repeated the levels that a process recently had to read.
+// Reading an item first without success costs a request one more round trip. It is safe for concurrent use.
 type repeatLuck struct{ score atomic.Int32 }
 
 // mostLuck bounds the memory: the majority of the last reads or so decides.

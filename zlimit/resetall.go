@@ -10,24 +10,26 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A ResetReport tells how far a reset of many buckets has come.
+// A ResetReport is the progress of a reset of many buckets.
 type ResetReport struct {
 	OperationID string `json:"operation_id"`
 	Buckets     int    `json:"buckets"`  // that are reset by now, whether by this call or an earlier one
-	Repeated    int    `json:"repeated"` // those of them that an earlier call with the operation ID has reset
+	Repeated    int    `json:"repeated"` // buckets that an earlier call with the operation ID has reset
 	Skipped     int    `json:"skipped"`  // that have none of the limits
 }
 
-// ResetAll makes all buckets of a resource full again, of an entity, or of both, one by one, each as [LimitService.Reset] does. The request names
-// the resource, the entity, or both. With [ResetRequest.Limits] it resets these, and skips the buckets that lack one of them.
+// ResetAll resets all buckets of a resource, of an entity, or of both, one by one, each as [LimitService.Reset] does.
+// The request names the resource, the entity, or both. With [ResetRequest.Limits] it resets these, and skips the
+// buckets that lack one of them.
 //
-// An interrupted or failed call goes on when it is made again with the operation ID of its report, within three days. It resets no
-// bucket a second time. The report is that of the moment when an error came. It may miss buckets that are made while it runs: they
-// start full. progress is called after each bucket, one call at a time, unless it is nil.
+// An interrupted or failed call resumes when it is made again with the operation ID of its report, within three days.
+// It resets no bucket a second time. On an error, the report has the progress up to then. It may miss buckets that are
+// created while it runs: they start full. progress is called after each bucket, one call at a time, unless it is nil.
 //
-// Limits that no bucket has are a [*ValidationError]. Each bucket costs what Reset does: eight write units for one of a single item, and
-// some four reads. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table: twice the reads that
-// [NamespaceService.PurgeCost] tells. Those of an entity are found in an index. It is safe for concurrent use.
+// Limits that no bucket has are a [*ValidationError]. Each bucket costs what Reset does: eight write units for one of a
+// single item, and about four reads. On DynamoDB the buckets of a resource are found by a consistent scan of the whole
+// table: twice the reads that [NamespaceService.PurgeCost] reports. The buckets of an entity are found in an index. It
+// is safe for concurrent use.
 func (s *LimitService) ResetAll(ctx context.Context, r ResetRequest, progress func(ResetReport)) (ResetReport, error) {
 	if err := s.l.check(r.validateWalk()); err != nil {
 		return ResetReport{}, err
@@ -54,7 +56,7 @@ func (r *ResetRequest) validateWalk() error {
 	if at == (Level{}) {
 		return &ValidationError{Field: "level", Value: at.String(), Reason: "must name an entity, a resource or both"}
 	}
-	one := *r // the rules are those of one bucket
+	one := *r // the rules are the same as for one bucket
 	if one.Entity == "" {
 		one.Entity = "any"
 	}

@@ -27,24 +27,25 @@ type Resource struct {
 // It is safe for concurrent use.
 type ResourceService struct{ l *RateLimiter }
 
-// Put stores the wider resource of a resource, and whether its requests charge parents. With an empty Within, the resource lies
-// within none. With an empty Cascade, [Entity.Cascade] says whether parents are charged. The limits of the resource stay as they
-// are. A change reaches other processes within their [WithConfigTTL], as a change of limits does.
+// Put stores the wider resource of a resource, and whether its requests charge parents. With an empty Within, the
+// resource is part of none. With an empty Cascade, [Entity.Cascade] decides whether parents are charged. The limits of
+// the resource do not change. A change reaches other processes within their [WithConfigTTL], like a change of limits.
 //
-// A changed Cascade is copied to the known buckets besides, and holds for them at once, in every process. That costs what the stamps of
-// [LimitService.Disable] cost. The same goes for [LimitService.Set] and [LimitService.Update] at any level. Where the copying fails, the
-// policy is stored, and other programs go by the former copies: [LimitService.LeaveSwitch] of the level copies anew. Leases give back
-// to the parents that they charged. The first policy raises the version asked of programs to 0.16.0.
+// A changed Cascade is also copied to the known buckets, and takes effect for them immediately, in every process. That
+// costs what the stamps of [LimitService.Disable] cost. The same applies to [LimitService.Set] and
+// [LimitService.Update] at any level. If the copying fails, the policy is stored, and other programs use the former
+// copies: [LimitService.LeaveSwitch] of the level copies again. Leases return tokens to the parents that they charged.
+// The first policy raises the version required of clients to 0.16.0.
 //
-// Put returns a [*ValidationError], and has written nothing, where
-//   - a resource would lie within itself, or a chain would have more than three resources, as far as the stored resources tell. Two
-//     calls at once may still make a circle, and requests of its resources fail then;
-//   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
+// Put returns a [*ValidationError], and has written nothing, if
+//   - a resource would be part of itself, or a chain would have more than three resources, as far as the stored
+//     resources show. Two concurrent calls may still make a cycle, and requests of its resources then fail;
+//   - nothing is stored for the wider resource, neither its own limits nor an entity's limits for it.
 //
 // Older programs would not charge the wider resource. So the first write of a wider resource, by Put or otherwise,
-// raises the version asked of programs to 0.17.1; see [LimitService]. Older ones are refused when they start, with
-// a [*VersionError]. Those that run go on until they are started again. A limiter with [WithMixedFleet] refuses
-// wider resources, since zae-limiter knows none.
+// raises the version required of clients to 0.17.1; see [LimitService]. Older ones are rejected when they start, with a
+// [*VersionError]. Running ones continue until they are restarted. A limiter with [WithMixedFleet] rejects wider
+// resources, since zae-limiter has none.
 //
 // Put costs what [LimitService.Update] costs. A new wider resource costs further reads: of the registries of resources
 // and of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes
@@ -133,7 +134,7 @@ func (s *LimitService) admitWider(ctx context.Context, resource, within string) 
 			return publicError("read which resources have limits", err)
 		}
 		if !slices.Contains(others, within) {
-			return &ValidationError{Field: "within", Value: within, Reason: "has no limits; they come first, those of the resource or those of an entity for it"}
+			return &ValidationError{Field: "within", Value: within, Reason: "has no limits; set limits of the resource first, or limits of an entity for it"}
 		}
 	}
 	return s.checkFleet(within)

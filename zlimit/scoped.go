@@ -23,7 +23,7 @@ import (
 // A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a [*ValidationError] of each method.
 // Stored [Slots] are not asked for: a caller that has to hold one uses [RateLimiter.Acquire] or [RateLimiter.Wait].
 //
-// Numbers of tokens are positive. Its errors are those of [RateLimiter.Acquire] and [RateLimiter.Wait], and its calls cost the same.
+// Numbers of tokens are positive. Its errors and costs are the same as for [RateLimiter.Acquire] and [RateLimiter.Wait].
 type Scoped struct {
 	limiter          *RateLimiter
 	entity, resource string
@@ -81,7 +81,7 @@ func (s *Scoped) WaitN(ctx context.Context, n int) error {
 // Reserve is [Scoped.ReserveN] of one token.
 func (s *Scoped) Reserve(ctx context.Context) (*Reservation, error) { return s.ReserveN(ctx, 1) }
 
-// ReserveN takes n tokens that may not be there yet, and tells when they are. See [RateLimiter.Reserve].
+// ReserveN takes n tokens that may not be there yet, and reports when they are. See [RateLimiter.Reserve].
 func (s *Scoped) ReserveN(ctx context.Context, n int) (*Reservation, error) {
 	if _, err := waitOf(ctx, s.waits); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func spend(ctx context.Context, lease *Lease, err error) error {
 }
 
 // take takes n tokens of each limit that holds. Stored limits may change between the look at them and the request. A
-// request that names a removed limit is made anew.
+// request that names a removed limit is built again.
 func (s *Scoped) take(ctx context.Context, op string, n int, take func(context.Context, Request) (*Lease, error)) (*Lease, error) {
 	r := Request{Entity: s.entity, Resource: s.resource, Limits: s.limits}
 	if n < 1 {

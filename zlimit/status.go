@@ -35,7 +35,7 @@ type Status struct {
 	Share int64
 	// Exceeded says that it asks for more than is available, or leaves less than Kept.
 	Exceeded bool
-	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills, and for a closed
+	// ResetsAt is when a quota resets, in UTC. It is the zero time for a limit that refills, and for a closed
 	// session quota: the first request begins a session.
 	ResetsAt time.Time
 	// Granted is what operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds is when that ends,
@@ -78,7 +78,7 @@ func levelName(ancestor int) string {
 	}
 }
 
-// Now returns the limit with the parameters that hold now: those of its window, or its own.
+// Now returns the limit with its current parameters: from its window, or its own.
 func (s Status) Now() Limit {
 	if s.Window != nil {
 		return *s.Window
@@ -156,7 +156,7 @@ func (s Statuses) Limit(name string) (Status, bool) {
 	return Status{}, false
 }
 
-// nextPeriod returns how long the period of a quota is that begins when it is full anew; 0 for a limit that refills, and for a time that is
+// nextPeriod returns how long the period of a quota is that begins when it resets; 0 for a limit that refills, and for a time that is
 // not known.
 func (s *Status) nextPeriod() time.Duration {
 	if s.ResetsAt.IsZero() || s.Limit.Session > 0 {

@@ -26,7 +26,7 @@ type Store = store.Handle
 // that says so. A file that does not exist is created, for its owner alone to read and write. A power failure may lose
 // the last moments of admissions; a crash of a process loses nothing. While the file is open, its last writes are in
 // files beside it, named PATH-wal and PATH-shm. After the last Close the file is whole by itself. When the file is deleted
-// or replaced while it is open, calls fail within a second, until the store is closed and opened anew.
+// or replaced while it is open, calls fail within a second, until the store is closed and opened again.
 func SQLite(path string) (Store, error) {
 	if store.OpenFile == nil {
 		return Store{}, &ValidationError{Field: "store", Value: path, Reason: sqliteMissing}
@@ -179,7 +179,7 @@ func checkEndpoint(endpoint string) (reason string) {
 	return ""
 }
 
-// withoutSecrets returns a data source name as an error may tell it: without its query where that may hold a password.
+// withoutSecrets returns a data source name as an error may show it: without its query where that may hold a password.
 func withoutSecrets(text string) string {
 	name, query, _ := strings.Cut(text, "?")
 	if strings.Contains(query, "@") || strings.Contains(query, "%40") {

@@ -111,7 +111,7 @@ func deciding(levels []*cachedLevel) (at int, said Switch) {
 	return at, levels[at].said
 }
 
-// A SwitchReport tells how far a change has come that holds at once: a switch, or a move of an entity.
+// A SwitchReport is the progress of a change that takes effect immediately: a switch, or a move of an entity.
 type SwitchReport struct {
 	// Buckets is the number of items of buckets for which the change holds by now, in every process: this call or one
 	// before has stamped them.
@@ -120,20 +120,21 @@ type SwitchReport struct {
 	Everywhere time.Time `json:"everywhere"`
 }
 
-// Disable has all requests of a level refused with [ErrDisabled]: of an entity, of a resource, or of an entity for a resource. Requests
-// of the children of a disabled entity are refused, too, where they are charged to it. Leases that were admitted before are settled.
+// Disable rejects all requests at a level with [ErrDisabled]: of an entity, of a resource, or of an entity for a
+// resource. Requests of the children of a disabled entity are rejected, too, if they are charged to it. Leases that
+// were admitted before are settled.
 //
-// The level says so from then on, and its limits stay as they are. Then the buckets are stamped, so that the next write of any process
-// fails, and no process waits for its [WithConfigTTL]. A process writes nothing for requests that it knows to be refused. It looks once a
-// second whether they still are.
+// The level stores the switch, and its limits do not change. Then the buckets are stamped, so that the next write of
+// any process fails, and no process waits for its [WithConfigTTL]. A process writes nothing for requests that it knows
+// to be rejected. It checks once a second whether they still are.
 //
-// The call may be repeated, and goes on where it was interrupted: it stamps the items that are not stamped yet. [LimitService.Enable] and
-// [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a time, unless that is nil. An audit event tells who
-// disabled the level, see [AuditService].
+// The call may be repeated, and resumes where it was interrupted: it stamps the items that are not stamped yet.
+// [LimitService.Enable] and [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a
+// time, unless that is nil. An audit event records who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
-// of the levels of its entity. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table: twice
-// the reads that [NamespaceService.PurgeCost] tells. Those of an entity are found in an index.
+// of the levels of its entity. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table:
+// twice the reads that [NamespaceService.PurgeCost] reports. The buckets of an entity are found in an index.
 func (s *LimitService) Disable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchDisabled, progress)
 }
@@ -144,9 +145,10 @@ func (s *LimitService) Enable(ctx context.Context, at Level, progress func(Switc
 	return s.turn(ctx, at, SwitchEnabled, progress)
 }
 
-// Bypass has requests of a level served whatever its limits hold: of an entity, of a resource, or of an entity for a resource. They are
-// counted, and taken of no balance, also where a wider level has them refused. Slots are asked for all the same, since a lock that can be
-// passed is none. Parents that the requests are charged to go by their own levels. It is otherwise as [LimitService.Disable].
+// Bypass admits requests at a level whatever its limits hold: of an entity, of a resource, or of an entity for a
+// resource. They are counted, but take nothing from the balance, even if a wider level rejects them. Slots are still
+// acquired, since a lock that can be passed is none. Parents that the requests are charged to follow their own levels.
+// Otherwise it works like [LimitService.Disable].
 //
 // The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
 func (s *LimitService) Bypass(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
@@ -182,7 +184,7 @@ func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress f
 	return s.bind(ctx, at, to == SwitchDisabled, progress)
 }
 
-// bind has what is stored for a level by now hold at once, by a stamp on each of its buckets.
+// bind makes what is stored for a level take effect immediately, with a stamp on each of its buckets.
 func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progress func(SwitchReport)) (SwitchReport, error) {
 	o := s.l.options
 	report := SwitchReport{Everywhere: s.l.now().Add(o.configTTL + o.callTimeout + o.maxLead())}
@@ -195,9 +197,10 @@ func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progre
 	return report, publicError("stamp buckets", err)
 }
 
-// stampsAtOnce is the number of buckets that are stamped side by side. Each stamp reads the level anew, whose key bears 3,000 reads a second.
-// A scan of one segment would go through the partitions of a table one after another, and a partition bears 1,000 stamps a second. So the
-// segments are scanned side by side, once the first page has not shown all of them.
+// stampsAtOnce is the number of buckets that are stamped in parallel. Each stamp reads the level again, whose key
+// sustains 3,000 reads a second. A scan of one segment would go through the partitions of a table one after another,
+// and a partition sustains 1,000 stamps a second. So the segments are scanned in parallel, once the first page has not
+// shown all of them.
 const (
 	stampsAtOnce = 16
 	segments     = 16
@@ -267,7 +270,8 @@ func (d stampedShards) missed() (k layout.BucketKey, some bool) {
 	return k, false
 }
 
-// walk calls a function for each item of a level's buckets, several at once. The item is as it was after the call of walk, or has its keys alone.
+// walk calls a function for each item of a level's buckets, several concurrently. The item is in its state after the
+// call of walk, or has its keys alone.
 func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Context, layout.BucketKey, expr.Item) error) error {
 	ns := s.l.ns.id()
 	calls, ctx := errgroup.WithContext(ctx)
@@ -412,8 +416,8 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 	return shards, err
 }
 
-// own has a stamp copy the parent of an entity, and whether it is charged, for programs that go by the copy. A later move that the item, as last seen,
-// tells of stays. So does nothing of a former entity.
+// own makes a stamp copy the parent of an entity, and whether it is charged, for programs that use the copy. A later
+// move that the item, as last seen, shows is kept. Nothing of a former entity is kept.
 func own(call layout.StampCall, o layout.Lineage, last *bucket.State, former string) {
 	switch {
 	case o.Generation == 0:

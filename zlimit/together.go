@@ -20,11 +20,11 @@ import (
 // the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
 //
 // At most 16 requests are admitted together, of at most 64 buckets. All of them have the same [Request.Priority]. They
-// go by stored limits, so [Request.Limits] is a [*ValidationError]. So is a list without requests. Soft limits, shadow
+// use stored limits, so [Request.Limits] is a [*ValidationError]. So is a list without requests. Soft limits, shadow
 // limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll does not wait for tokens. In an outage the
 // requests are admitted uncounted where the failure policy of each of them allows it.
 //
-// Its other errors are those of [RateLimiter.Acquire]; a [*ValidationError] names the request by its index. It costs
+// Other errors are the same as for [RateLimiter.Acquire]; a [*ValidationError] names the request by its index. It costs
 // what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
 // [RateLimiter.Stats] count each request.
 func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leases, error) {
@@ -76,7 +76,7 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 func (r *Request) validateBeside(first *Request) error {
 	switch {
 	case len(r.Limits) > 0:
-		return &ValidationError{Field: "limits", Value: r.Limits[0].String(), Reason: "must be stored: requests together go by stored limits"}
+		return &ValidationError{Field: "limits", Value: r.Limits[0].String(), Reason: "must be stored: requests together use stored limits"}
 	case r.Priority != first.Priority:
 		return &ValidationError{Field: "priority", Value: r.Priority, Reason: "must be that of the first request, " + strconv.Quote(first.Priority)}
 	default:

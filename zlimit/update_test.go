@@ -105,7 +105,7 @@ func TestUpdateContended(t *testing.T) {
 			c.OnUnavailable = zlimit.PolicyAllow
 			return set(int64(calls))
 		})
-		if !errors.Is(err, zlimit.ErrContended) || err.Error() != "zlimit: too many writers at once: resource gpt" {
+		if !errors.Is(err, zlimit.ErrContended) || err.Error() != "zlimit: too many concurrent writers: resource gpt" {
 			t.Errorf("Update() = %v, want ErrContended for the resource", err)
 		}
 		if got, err := l.Limits.Get(ctx, gpt); err != nil || got.OnUnavailable != zlimit.PolicyInherit || got.Limits[0].Capacity != int64(calls) || calls != 64 {

@@ -14,11 +14,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A UsageService tells the past consumption of entities, and their present balances. It is safe for concurrent use.
+// A UsageService reports the past consumption of entities, and their present balances. It is safe for concurrent use.
 //
 // An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
-// no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says. On DynamoDB those of
-// days and months lack the last 75 to 80 minutes by default, see aggregator.WithoutRollUp.
+// no snapshots. Snapshots lag by as much as the aggregator, and are kept as long as it is configured to keep them. On
+// DynamoDB days and months lack the last 75 to 80 minutes by default, see aggregator.WithoutRollUp.
 type UsageService struct{ l *RateLimiter }
 
 // A Snapshot is the consumption of one resource by one entity in one window.
@@ -80,9 +80,9 @@ type UsageQuery struct {
 	Limit    int       `json:"limit"`         // snapshots to yield at most; 0 for all
 }
 
-// Snapshots yields snapshots in the order of time, those of the same window in the order of their entities, or of their
-// resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends the
-// loop.
+// Snapshots yields snapshots in the order of time, snapshots of the same window in the order of their entities, or of
+// their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
+// the loop.
 //
 // Snapshots reads as the loop goes on, and may be moments behind. Its cost depends on the query:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
@@ -164,7 +164,7 @@ func (s *UsageService) read(ctx context.Context, q *UsageQuery) iter.Seq2[Snapsh
 	}
 }
 
-// snapshots yields the snapshots of items, without those of other windows or past their time.
+// snapshots yields the snapshots of items, without other windows and without expired ones.
 func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error]) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		now := s.l.now().Unix()

@@ -19,7 +19,7 @@ type Summary struct {
 	Events  int64        `json:"events"` // changes of buckets
 	Limits  []LimitUsage `json:"limits"` // in the order of their names
 
-	// MayRepeat tells that a sum over all entities may count requests once more for each parent. One of its windows began
+	// MayRepeat says that a sum over all entities may count requests once more for each parent. One of its windows began
 	// before the table counted the charges of children to their parents.
 	MayRepeat bool `json:"may_repeat,omitzero"`
 }

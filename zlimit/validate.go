@@ -167,7 +167,7 @@ func (l *Limit) validateShares(field string) error {
 	}
 	w, err := calendar.ParseWindows(l.Windows, l.Zone)
 	if err != nil {
-		return nil //nolint:nilerr // it is told before
+		return nil //nolint:nilerr // it is reported before
 	}
 	for _, c := range w.Changes() {
 		if c.Scale == 0 {
@@ -177,7 +177,7 @@ func (l *Limit) validateShares(field string) error {
 	return nil
 }
 
-// Slots have a term between these. A shorter one needs clocks that agree better than replies tell.
+// Slots have a term between these. A shorter one needs clocks that agree better than replies show.
 const (
 	minTerm = time.Second
 	maxTerm = 24 * time.Hour
@@ -217,9 +217,9 @@ func (l *Limit) validateTimes(field string) error {
 	case l.Resets == "":
 		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
 	case l.RefillAmount != 0:
-		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
+		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a quota, which resets at the times of Resets"}
 	case l.RefillPeriod != 0:
-		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
+		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which resets at the times of Resets"}
 	case rule != "":
 		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: rule}
 	case err != nil:
@@ -235,7 +235,7 @@ func (l *Limit) validateSession(field string) error {
 	case reason != "":
 		return &ValidationError{Field: field + " session", Value: l.Session.String(), Reason: reason}
 	case l.Resets != "":
-		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: "must be empty for a session quota, which is full anew when its session ends"}
+		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: "must be empty for a session quota, which resets when its session ends"}
 	case l.RefillAmount != 0:
 		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a session quota"}
 	case l.RefillPeriod != 0:

@@ -52,40 +52,40 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 }
 
 // Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
-// Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
-// them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do
-// not wait see the debt and are refused.
+// Callers of all processes wait in one queue per bucket, in the order in which the store receives their writes. None of
+// them asks again: a caller takes tokens that are not there yet, and sleeps until they have been refilled. Requests
+// that do not wait see the debt and are rejected.
 //
 // A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a
-// [*ValidationError]. Where the wait would be longer, it fails at once, takes nothing, and returns an [*ExceededError]
-// that tells when the tokens would be there. The end of the context ends the wait, and the tokens are given back in the
-// background. When it comes during the write, the outcome of the write is unknown. The tokens then count as taken, see
-// [Stats].UnknownOutcomes. Its other errors are those of [RateLimiter.Acquire].
+// [*ValidationError]. If the wait would be longer, it fails immediately, takes nothing, and returns an [*ExceededError]
+// that says when the tokens would be available. The end of the context ends the wait, and the tokens are returned in
+// the background. If the context ends during the write, the outcome of the write is unknown. The tokens then count as
+// taken, see [Stats].UnknownOutcomes. Other errors are the same as for [RateLimiter.Acquire].
 //
-// Over any time the admissions of a bucket are at most its capacity and the inflow. The inflow of the time of
-// [WithFreshness] and a millisecond comes on top. A bucket with waiters may exceed this by the depth of its queue, at
-// most the inflow within the longest MaxWait. That happens after cancels and refunds while others sleep, where limits
-// are raised, and in requests of several limits, with parents, or of split buckets. The total since the bucket was
-// created never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a MaxWait in
-// which little flows in beside it.
+// Over any interval, the admissions of a bucket are at most its capacity plus the refill, plus the refill of
+// [WithFreshness] and of a millisecond. A bucket with waiters may exceed this by the depth of its queue, at most the
+// refill within the longest MaxWait. That happens after cancels and refunds while others sleep, when limits are raised,
+// and in requests of several limits, with parents, or of split buckets. The total since the bucket was created never
+// exceeds its capacity plus the refill since then. If something downstream cannot take more than the capacity, choose a
+// MaxWait in which little is refilled.
 //
-// A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
-// longer, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
-// order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it. No
-// request takes tokens of one period and is admitted in the next. Reserve fails at once in both cases.
+// A used-up quota gets its tokens when it resets. A caller sleeps until then, and up to a second longer, and tries once
+// more. It holds nothing meanwhile, and callers of a quota are served in no particular order. A wait for limits that
+// refill ends before a quota of the same request resets, or begins after it. No request takes tokens of one period and
+// is admitted in the next. Reserve fails immediately in both cases.
 //
-// Each shard of a split bucket has a queue of its own, and a caller takes the better of two. The queues differ by what
-// flows in between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
+// Each shard of a split bucket has its own queue, and a caller takes the better of two. The queues differ by the refill
+// between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
 // callers may be two seconds later than in one queue.
 //
-// Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
-// on. It gives its tokens back and fails if that would take longer than it waits.
+// Changed limits apply to callers that sleep. A caller that wakes reads the bucket once and sleeps on. It returns its
+// tokens and fails if that would take longer than its MaxWait.
 //
 // In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
-// queue in front of it has gone, and is [Lease.Degraded]. It sleeps for as long as it may where the store does not tell.
+// queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
 //
 // Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
-// another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
+// another. A caller that sleeps until a quota resets pays for a rejection, and then for Acquire.
 func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
 	if l.closed.Load() || !l.engine.Begin() {
 		return nil, ErrClosed
@@ -98,9 +98,9 @@ func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (
 	return reservation.wait(ctx)
 }
 
-// Reserve takes the amounts of the request, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller
-// that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait], which
-// returns at once after [Reservation.Due], or [Reservation.Cancel].
+// Reserve takes the amounts of the request, and reports when the tokens will be available. It is [RateLimiter.Wait] for
+// a caller that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait],
+// which returns immediately after [Reservation.Due], or [Reservation.Cancel].
 func (l *RateLimiter) Reserve(ctx context.Context, r Request, opts ...WaitOption) (*Reservation, error) {
 	return l.reserve(ctx, OpReserve, r, opts)
 }
@@ -117,8 +117,8 @@ func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []
 	return &Reservation{lease, op}, nil
 }
 
-// takeAtEdges goes on with a request that quotas or slots refuse: it sleeps until those are full anew, and asks again,
-// once for each time. For slots it stands in a line, and asks when some may have come back. Before such a time the
+// takeAtEdges continues with a request that quotas or slots reject: it sleeps until they reset, and tries again, once
+// for each reset. For slots it stands in a line, and tries when some may have been released. Before such a time the
 // request takes no tokens for use after it, even if limits that refill would let it wait. Nothing is held meanwhile. It
 // takes the outcome of the first try, and reports whether the caller slept.
 func (l *RateLimiter) takeAtEdges(
@@ -176,7 +176,7 @@ func (l *RateLimiter) takeAtEdges(
 const clockPause = time.Second
 
 // turnOf returns how long after a chance a request of an entity comes that was refused at a time. Each has its own part of a time, since
-// quotas of all entities are full anew at once, and many may wait for one of them.
+// quotas of all entities reset at the same time, and many callers may wait for one of them.
 func turnOf(entity string, refused int64, spread time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.LittleEndian.AppendUint64([]byte(entity), uint64(refused))) // never fails
@@ -206,8 +206,8 @@ type Reservation struct {
 	op    string
 }
 
-// Due returns when the tokens are there, by the clock of the machine, or that of [WithClock]. It is now or earlier where they are. It goes by the limits of the
-// time at which they were reserved. It does no I/O.
+// Due returns when the tokens will be available, by the clock of the machine or of [WithClock]. It is now or earlier if they are. It uses
+// the limits at the time of the reservation. It does no I/O.
 func (r *Reservation) Due() time.Time {
 	l := r.lease.limiter
 	return l.options.clock().Add(l.engine.Waits.Remaining(&r.lease.receipt))
@@ -267,8 +267,8 @@ func (r *Reservation) failure(ctx context.Context, err error) error {
 	return err
 }
 
-// Cancel gives the tokens back, whether or not they are there yet. Those who wait behind keep the times that they were
-// told. It is [Lease.Rollback] of the lease, with the same cost and errors.
+// Cancel returns the tokens, whether or not they are available yet. Callers behind it keep their reported times. It is
+// [Lease.Rollback] of the lease, with the same cost and errors.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.lease.Rollback(ctx) }
 
 // isClosed reports whether a lease was settled, or is being settled.

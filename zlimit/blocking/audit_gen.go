@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
+// An AuditService reports who changed the entities and limits of a namespace, when, and what. Every change writes its
 // event in its own transaction, so that neither exists without the other. The service is safe for concurrent use.
 //
 // Events are kept for [zlimit.Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table,

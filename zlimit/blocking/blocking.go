@@ -33,7 +33,7 @@ func (l *RateLimiter) Within(d time.Duration) *RateLimiter {
 	return newRateLimiter(l.core, callTimeout(d))
 }
 
-// A callTimeout is how long a call takes at most; 0 or less is for ever.
+// A callTimeout is how long a call takes at most; 0 or less is no bound.
 type callTimeout time.Duration
 
 // context returns the context of a call that begins now.

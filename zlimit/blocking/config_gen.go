@@ -66,14 +66,14 @@ func (s *LimitService) Delete(at zlimit.Level) error {
 }
 
 // Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh;
-// [zlimit.ErrNoLimits] where no level has some. Resolved.OnUnavailable and Resolved.DisabledBy are told then, too.
+// [zlimit.ErrNoLimits] where no level has some. Resolved.OnUnavailable and Resolved.DisabledBy are set then, too.
 func (s *LimitService) Resolve(entity, resource string) (zlimit.Resolved, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Resolve(ctx, entity, resource)
 }
 
-// Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the
+// Invalidate forgets the limits in memory for an entity and a resource, and the limits of the resource and of the
 // system. The next request of that bucket reads them again.
 func (s *LimitService) Invalidate(entity, resource string) {
 	s.core.Invalidate(entity, resource)
@@ -89,41 +89,40 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 	return s.core.CacheStats()
 }
 
-// Reset makes a bucket full again, as if nothing was ever taken of it. A debt is forgiven. All items of the bucket
-// change in one transaction, which every process meets with its next write. A process that rejects requests from memory
-// may do so for [zlimit.WithRejectionCache] longer.
+// Reset refills a bucket, as if nothing had ever been taken from it. A debt is forgiven. All items of the bucket change
+// in one transaction, which every process sees with its next write. A process that rejects requests from memory may go
+// on doing so for [zlimit.WithRejectionCache].
 //
-// Open leases keep their tokens. Tokens that they give back later are counted in the usage, and not put back a second
-// time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored limits
-// that have changed since. The limits of a parent are reset by a call for the parent. What a [LimitService.TopUp] has
-// granted beyond the capacity ends, so that a limit may have less than before. Grant it again after the reset, if it is
-// to stay.
+// Open leases keep their tokens. Tokens that they return later are counted in the usage, and not added to the balance a
+// second time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored
+// limits that have changed since. A parent's limits are reset by a call for the parent. Grants of [LimitService.TopUp]
+// beyond the capacity end, so a limit may have less than before. Grant them again after the reset if they should stay.
 //
-// Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event tells
-// what each limit had. A call that fails with [zlimit.UnavailableError.Unknown] may have reset the bucket. Repeated
-// with the same operation ID, it resets once. A limit neither in the bucket nor stored is a [*zlimit.ValidationError].
-// After 64 lost races Reset returns [zlimit.ErrContended].
+// Reset is for operators: the principal needs the permission to write audit events, see [AuditService]. The event
+// records what each limit had. A call that fails with [zlimit.UnavailableError.Unknown] may have reset the bucket.
+// Repeated with the same operation ID, it resets once. A limit that is neither in the bucket nor stored is a
+// [*zlimit.ValidationError]. After 64 lost races Reset returns [zlimit.ErrContended].
 //
-// Reset reads the items of the bucket, the levels of its entity, the record of the operation and that of the entity, a
-// unit each. It writes two units for each item of the bucket, and three each for the record and the event. It is safe
-// for concurrent use.
+// Reset reads the items of the bucket, the levels of its entity, the record of the operation and the record of the
+// entity, a unit each. It writes two units for each item of the bucket, and three each for the record and the event. It
+// is safe for concurrent use.
 func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Reset(ctx, r)
 }
 
-// TopUp adds tokens to limits of a bucket. A debt is paid first. Leases that are open give back as before. No usage is
+// TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is
 // counted.
 //
-// With [zlimit.TopUpRequest.Until] the limit can hold so much more until then: see [zlimit.Status.Granted]. What is
-// above the capacity then is gone. Where a quota is full anew before, what is left of the grant goes along: what the
-// quota still has, at most the grant. Without an end, the tokens of a calendar quota, and of a session that is open,
-// end with its period. A limit that refills is filled at most to its capacity. What finds no room there is not added,
-// and [zlimit.LimitChange.Added] tells what is.
+// With [zlimit.TopUpRequest.Until] the limit can hold that much more until then: see [zlimit.Status.Granted]. At that
+// time everything above the capacity is gone. If a quota resets before, the rest of the grant carries over: what the
+// quota still has, at most the grant. Without an end, the tokens of a calendar quota, and of an open session, end with
+// its period. A limit that refills is filled at most to its capacity. What does not fit is not added, and
+// [zlimit.LimitChange.Added] reports what was.
 //
-// Grants of a limit end at one time. Another end, and no end for a session quota of which no session is open, are a
-// [*zlimit.ValidationError]. It names the present end. A bucket that does not exist is made where more than its
+// All grants of a limit end together. A different end, or no end for a session quota without an open session, is a
+// [*zlimit.ValidationError] that names the present end. A bucket that does not exist is created if more than its
 // capacity is granted.
 //
 // In costs and errors, too, it is otherwise as [LimitService.Reset]. Repeated with one operation ID, it adds once, also
@@ -144,9 +143,9 @@ func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error)
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
-// audit event. A change costs what Set costs. Processes may call it at once. When they declare different limits, such
-// as two versions of an application, the last one to start prevails. An error leaves the changes before it, and Apply
-// returns them with it.
+// audit event. A change costs what Set costs. Processes may call it concurrently. When they declare different limits,
+// such as two versions of an application, the last one to start prevails. An error leaves the changes before it, and
+// Apply returns them with it.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -164,29 +163,30 @@ func (s *LimitService) List(q zlimit.LevelQuery) ([]zlimit.Stored, error) {
 // ListSeq yields the levels at which something is stored: the system, then the resources by name, then the entities'
 // levels. Those are ordered by resource, defaults first, and then by entity.
 //
-// The names of resources cost a read, and those of which entities have levels another one. The entities of each cost a
-// query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are
-// read without the index. What levels say costs a consistent batch read for each 100 of them. A level deleted meanwhile
-// is left out; one that this version cannot limit by comes with [zlimit.Stored.Unsupported]. An error ends the loop.
+// Listing the names of resources costs a read, and listing the resources for which entities have levels another one.
+// The entities of each cost a query of an index, page by page as the loop goes on; the index may be moments behind. The
+// levels of one entity are read without the index. What levels say costs a consistent batch read for each 100 of them.
+// A level deleted meanwhile is left out; one that this version cannot limit by comes with [zlimit.Stored.Unsupported].
+// An error ends the loop.
 func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Stored, error] {
 		return s.core.List(ctx, q)
 	})
 }
 
-// Patch sets single limits of a level, and leaves the others that hold there as they are. Limits of those names are
-// replaced, and other ones are added.
+// Patch sets single limits of a level, and leaves the others unchanged. Limits of those names are replaced, and other
+// ones are added.
 //
-// A level has either limits of its own, or those of the next wider one, as a whole. So a level without limits gets a
-// copy of the others of the wider one. From then on it does not follow changes of those: [LimitService.Inherit] copies
-// them again. The wider level of an entity and a resource is the entity's default, the resource or the system: the
-// first with limits. That of a resource is the system. The copy is stored as limits of the level, so other programs
-// read it as they do.
+// A level has either limits of its own, or all limits of the next wider one. So a level without limits gets a copy of
+// the others of the wider one. From then on it does not follow changes of the wider level: [LimitService.Inherit]
+// copies them again. The wider level of an entity and a resource is the first with limits among the entity's default,
+// the resource and the system. A resource's wider level is the system. The copy is stored as limits of the level, so
+// other programs read it as they do.
 //
-// An entity's default stands before the limits of every resource, so it has no wider level. Patch and
+// An entity's default comes before the limits of every resource, so it has no wider level. Patch and
 // [LimitService.Exclude] change one that has limits, and return [zlimit.ErrNoLimits] otherwise.
 //
-// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels where the level has no
+// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels if the level has no
 // limits.
 func (s *LimitService) Patch(at zlimit.Level, limits ...zlimit.Limit) error {
 	ctx, cancel := s.timeout.context()
@@ -194,9 +194,9 @@ func (s *LimitService) Patch(at zlimit.Level, limits ...zlimit.Limit) error {
 	return s.core.Patch(ctx, at, limits...)
 }
 
-// Inherit makes limits of a level those of the next wider one again: each gets the value that it has there, or goes
-// where the wider one has none of the name. Where all limits are those of the wider level then, the level has none of
-// its own any more, and follows the wider one. Otherwise it has copies, see [LimitService.Patch].
+// Inherit makes limits of a level follow the next wider one again: each gets the value that it has there, or is removed
+// if the wider one has none of the name. If all limits then equal the wider level's, the level has none of its own any
+// more, and follows the wider one. Otherwise it has copies, see [LimitService.Patch].
 //
 // An entity's default and the system have no wider level: Inherit is a [*zlimit.ValidationError] there. It returns
 // [zlimit.ErrNoLimits] for a name that neither level has. It costs what [LimitService.Update] costs, and a consistent
@@ -207,52 +207,52 @@ func (s *LimitService) Inherit(at zlimit.Level, names ...string) error {
 	return s.core.Inherit(ctx, at, names...)
 }
 
-// Exclude leaves limits out that hold at a level, whether they are its own or those of the next wider one. The others
-// stay, as [LimitService.Patch] says. A request that names such a limit is a [*zlimit.ValidationError] then, unless a
-// wider resource has it.
+// Exclude leaves out limits that apply at a level, whether they are its own or the next wider one's. The others stay,
+// see [LimitService.Patch]. A request that names such a limit is then a [*zlimit.ValidationError], unless a wider
+// resource has it.
 //
-// Exclude returns [zlimit.ErrNoLimits] for a name that does not hold at the level. It is a [*zlimit.ValidationError]
-// where no limit would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits
-// requests without limits. Exclude costs what Patch costs.
+// Exclude returns [zlimit.ErrNoLimits] for a name that does not apply at the level. It is a [*zlimit.ValidationError]
+// if no limit would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits requests
+// without limits. Exclude costs what Patch costs.
 func (s *LimitService) Exclude(at zlimit.Level, names ...string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Exclude(ctx, at, names...)
 }
 
-// ResetAll makes all buckets of a resource full again, of an entity, or of both, one by one, each as
-// [LimitService.Reset] does. The request names the resource, the entity, or both. With [zlimit.ResetRequest.Limits] it
-// resets these, and skips the buckets that lack one of them.
+// ResetAll resets all buckets of a resource, of an entity, or of both, one by one, each as [LimitService.Reset] does.
+// The request names the resource, the entity, or both. With [zlimit.ResetRequest.Limits] it resets these, and skips the
+// buckets that lack one of them.
 //
-// An interrupted or failed call goes on when it is made again with the operation ID of its report, within three days.
-// It resets no bucket a second time. The report is that of the moment when an error came. It may miss buckets that are
-// made while it runs: they start full. progress is called after each bucket, one call at a time, unless it is nil.
+// An interrupted or failed call resumes when it is made again with the operation ID of its report, within three days.
+// It resets no bucket a second time. On an error, the report has the progress up to then. It may miss buckets that are
+// created while it runs: they start full. progress is called after each bucket, one call at a time, unless it is nil.
 //
 // Limits that no bucket has are a [*zlimit.ValidationError]. Each bucket costs what Reset does: eight write units for
-// one of a single item, and some four reads. On DynamoDB the buckets of a resource are found by a consistent scan of
-// the whole table: twice the reads that [NamespaceService.PurgeCost] tells. Those of an entity are found in an index.
-// It is safe for concurrent use.
+// one of a single item, and about four reads. On DynamoDB the buckets of a resource are found by a consistent scan of
+// the whole table: twice the reads that [NamespaceService.PurgeCost] reports. The buckets of an entity are found in an
+// index. It is safe for concurrent use.
 func (s *LimitService) ResetAll(r zlimit.ResetRequest, progress func(zlimit.ResetReport)) (zlimit.ResetReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.ResetAll(ctx, r, progress)
 }
 
-// Disable has all requests of a level refused with [zlimit.ErrDisabled]: of an entity, of a resource, or of an entity
-// for a resource. Requests of the children of a disabled entity are refused, too, where they are charged to it. Leases
-// that were admitted before are settled.
+// Disable rejects all requests at a level with [zlimit.ErrDisabled]: of an entity, of a resource, or of an entity for a
+// resource. Requests of the children of a disabled entity are rejected, too, if they are charged to it. Leases that
+// were admitted before are settled.
 //
-// The level says so from then on, and its limits stay as they are. Then the buckets are stamped, so that the next write
-// of any process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that
-// it knows to be refused. It looks once a second whether they still are.
+// The level stores the switch, and its limits do not change. Then the buckets are stamped, so that the next write of
+// any process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that it
+// knows to be rejected. It checks once a second whether they still are.
 //
-// The call may be repeated, and goes on where it was interrupted: it stamps the items that are not stamped yet.
+// The call may be repeated, and resumes where it was interrupted: it stamps the items that are not stamped yet.
 // [LimitService.Enable] and [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a
-// time, unless that is nil. An audit event tells who disabled the level, see [AuditService].
+// time, unless that is nil. An audit event records who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
 // of the levels of its entity. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table:
-// twice the reads that [NamespaceService.PurgeCost] tells. Those of an entity are found in an index.
+// twice the reads that [NamespaceService.PurgeCost] reports. The buckets of an entity are found in an index.
 func (s *LimitService) Disable(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -267,10 +267,10 @@ func (s *LimitService) Enable(at zlimit.Level, progress func(zlimit.SwitchReport
 	return s.core.Enable(ctx, at, progress)
 }
 
-// Bypass has requests of a level served whatever its limits hold: of an entity, of a resource, or of an entity for a
-// resource. They are counted, and taken of no balance, also where a wider level has them refused. Slots are asked for
-// all the same, since a lock that can be passed is none. Parents that the requests are charged to go by their own
-// levels. It is otherwise as [LimitService.Disable].
+// Bypass admits requests at a level whatever its limits hold: of an entity, of a resource, or of an entity for a
+// resource. They are counted, but take nothing from the balance, even if a wider level rejects them. Slots are still
+// acquired, since a lock that can be passed is none. Parents that the requests are charged to follow their own levels.
+// Otherwise it works like [LimitService.Disable].
 //
 // The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
 func (s *LimitService) Bypass(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {

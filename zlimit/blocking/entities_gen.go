@@ -70,7 +70,7 @@ func (s *EntityService) Buckets(id string) ([]zlimit.Bucket, error) {
 }
 
 // BucketsSeq yields the buckets of an entity, in the order of their resources. A resource that the entity has not used
-// yet has no bucket: [RateLimiter.Available] tells its balance.
+// yet has no bucket: [RateLimiter.Available] returns its balance.
 //
 // Buckets reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at
 // a time consistently, at a read unit per 4 KB of each. The index may be moments behind.
@@ -127,21 +127,22 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 	})
 }
 
-// SetParent moves an entity with all that is below it to another parent, or to none where the parent is "". The parent
-// must have a record. Whether the parent is charged stays as it is: [zlimit.Entity.Cascade] says so.
+// SetParent moves an entity with everything below it to another parent, or to none if the parent is "". The parent must
+// have a record. Whether the parent is charged does not change: [zlimit.Entity.Cascade] decides.
 //
-// Nothing that was charged before moves. An open lease is settled with the parents that its tokens were taken of. What
-// it takes later is taken of the new ones.
+// Nothing that was charged before moves. An open lease is settled with the parents from which its tokens were taken.
+// What it takes later is taken from the new ones.
 //
-// The record says so from then on. Then the buckets of the entity are stamped, so that the next write of any process on
-// them fails, and no process waits for its [zlimit.WithConfigTTL]. The report tells when the move holds everywhere: an
-// entity without limits for a resource has no bucket to stamp, and a process may make a bucket meanwhile. The call may
-// be repeated, and goes on where it was interrupted. An audit event tells who moved the entity, and from where.
+// First the record is changed. Then the buckets of the entity are stamped, so that the next write of any process on
+// them fails, and no process waits for its [zlimit.WithConfigTTL]. The report says when the move is complete
+// everywhere: an entity without limits for a resource has no bucket to stamp, and a process may create a bucket
+// meanwhile. The call may be repeated, and resumes where it was interrupted. An audit event records who moved the
+// entity, and from where.
 //
 // SetParent returns [zlimit.ErrEntityNotFound] for an entity or a parent without a record, and a
-// [*zlimit.ValidationError] for a broken rule. An entity may not come to lie below itself. Nor may the chain above any
-// entity become longer than 8, with the entity. A child that is created below at the same time may make one longer: its
-// requests then fail with that error. It is safe for concurrent use.
+// [*zlimit.ValidationError] for a broken rule. An entity cannot be moved below itself. Nor may the chain above any
+// entity become longer than 8, including the entity. A child that is created below at the same time may make one
+// longer: its requests then fail with that error. It is safe for concurrent use.
 //
 // It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for
 // the list of the entity's children. Where there are some, each entity above the former parent is read as well. If the
@@ -162,7 +163,7 @@ func (s *EntityService) SetParent(entity, parent string) (zlimit.SwitchReport, e
 
 // Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
 // [EntityService.Get] returned it, with another name or other metadata. Version and CreatedAt say which state of the
-// entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
+// entity was changed. An empty name stands for the ID. Parent and cascade do not change, and must equal those in the
 // entity: [EntityService.SetParent] changes the parent.
 //
 // Update returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again. The
@@ -178,7 +179,7 @@ func (s *EntityService) Update(e zlimit.Entity) (zlimit.Entity, error) {
 }
 
 // Ensure returns the entity of an ID, and creates it when it has no record. An application calls it for the entities
-// that it cannot do without. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
+// that it needs. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
 //
 // Ensure returns [zlimit.ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the
 // other errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.

@@ -8,7 +8,7 @@ import "github.com/zlimit/zlimit-go/zlimit"
 // lease corrects them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
 // A lease acts once. After Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
-// and so do those of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
+// and so do the methods of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
 //
 // No method waits for calls of the store by another method. The exceptions are a Commit behind a Commit, and a Rollback
 // behind a Rollback. A Commit or Rollback settles the amounts taken and recorded when it begins. A [Lease.Consume]
@@ -24,7 +24,7 @@ func (le *Lease) Degraded() bool {
 }
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
-// to. It goes by the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
+// to. It uses the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
 // Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded].
 func (le *Lease) Statuses() zlimit.Statuses {
 	return le.core.Statuses()
@@ -42,8 +42,8 @@ func (le *Lease) Consumed() zlimit.Amounts {
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
-// Unlike Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side.
-// When the lease is settled meanwhile, Consume gives its tokens back, and returns [zlimit.ErrLeaseClosed].
+// Unlike Acquire, it takes nothing, without an error, if c names no limit. Concurrent calls take independently. When
+// the lease is settled meanwhile, Consume gives its tokens back, and returns [zlimit.ErrLeaseClosed].
 func (le *Lease) Consume(c zlimit.Consumption) error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()

@@ -61,11 +61,11 @@ type RateLimiter struct {
 	Entities *EntityService
 	// Namespaces keeps the namespaces of the table.
 	Namespaces *NamespaceService
-	// Audit tells who changed entities and limits.
+	// Audit reports who changed entities and limits.
 	Audit *AuditService
 	// Managed changes stored limits for programs that keep them as code.
 	Managed *ManagedService
-	// Usage tells the consumption of entities, and their balances.
+	// Usage reports the consumption of entities, and their balances.
 	Usage *UsageService
 
 	core    *zlimit.RateLimiter
@@ -89,9 +89,9 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
 // namespace, where they are missing. It changes nothing that exists, with one exception. An older version record notes
-// the time from which the table counts charges of children to their parents. Several processes may call it at once.
-// Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
-// returns a [*zlimit.VersionError] for a table that this client may not use.
+// the time from which the table counts charges of children to their parents. Several processes may call it
+// concurrently. Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after
+// the table. It returns a [*zlimit.VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -132,7 +132,7 @@ func (l *RateLimiter) Available(q zlimit.AvailableQuery) (zlimit.Statuses, error
 // an [*zlimit.ExceededError]. Where limits have windows, [zlimit.ExceededError.RetryAfter] explains the time.
 //
 // TimeUntil consumes nothing, and costs as much as [RateLimiter.Available] for each of them. The limits of a bucket may
-// have changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that
+// have changed since its last use. If TimeUntil returns a wait, it brings such a bucket in line by one write, so that
 // the wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
@@ -159,7 +159,7 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
-//     one bucket that come at once share writes, see [zlimit.WithCoalescing].
+//     one bucket that arrive together share writes, see [zlimit.WithCoalescing].
 //   - A lost race costs one write more.
 //   - A bucket seen for the first time costs a batch read before, of three read units.
 //   - A rejection costs nothing when this process has seen the buckets within the time of [zlimit.WithRejectionCache].
@@ -178,8 +178,8 @@ func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 
 // Do acquires, calls fn, and settles the lease. It commits when fn returns nil, and rolls back when fn returns an error
 // or panics. The error of fn comes first in what Do returns, and can be found with [errors.Is] and [errors.As]. In an
-// outage, [zlimit.UnavailableError.Op] tells a request that was not admitted ([zlimit.OpAcquire]) from one whose work
-// is done and not settled ([zlimit.OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or
+// outage, [zlimit.UnavailableError.Op] distinguishes a request that was not admitted ([zlimit.OpAcquire]) from one
+// whose work is done and not settled ([zlimit.OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or
 // [Lease.Rollback] cost.
 func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 	ctx, cancel := l.timeout.context()
@@ -191,7 +191,7 @@ func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 
 // SetAuditRetention sets how long later audit events are kept, in whole days up to 36,500; 0 stands for 90 days. It
 // holds in every namespace of the table whose own [zlimit.Config.AuditRetention] is 0. It is for those who deploy: no
-// audit event tells of it, and a principal that is bound to one namespace may not do it.
+// audit event records it, and a principal that is bound to one namespace may not do it.
 //
 // Other limiters see it within [zlimit.WithConfigTTL]. A retention that is out of range is a [*zlimit.ValidationError],
 // before any call. It costs a read, and a conditional write where the retention changes, one unit each. The first write
@@ -231,13 +231,13 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 // with the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
 //
 // At most 16 requests are admitted together, of at most 64 buckets. All of them have the same
-// [zlimit.Request.Priority]. They go by stored limits, so [zlimit.Request.Limits] is a [*zlimit.ValidationError]. So is
-// a list without requests. Soft limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll
+// [zlimit.Request.Priority]. They use stored limits, so [zlimit.Request.Limits] is a [*zlimit.ValidationError]. So is a
+// list without requests. Soft limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll
 // does not wait for tokens. In an outage the requests are admitted uncounted where the failure policy of each of them
 // allows it.
 //
-// Its other errors are those of [RateLimiter.Acquire]; a [*zlimit.ValidationError] names the request by its index. It
-// costs what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
+// Other errors are the same as for [RateLimiter.Acquire]; a [*zlimit.ValidationError] names the request by its index.
+// It costs what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
 // [RateLimiter.Stats] count each request.
 func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
 	ctx, cancel := l.timeout.context()
@@ -250,41 +250,40 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
 }
 
 // Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
-// Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
-// them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do
-// not wait see the debt and are refused.
+// Callers of all processes wait in one queue per bucket, in the order in which the store receives their writes. None of
+// them asks again: a caller takes tokens that are not there yet, and sleeps until they have been refilled. Requests
+// that do not wait see the debt and are rejected.
 //
 // A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a
-// [*zlimit.ValidationError]. Where the wait would be longer, it fails at once, takes nothing, and returns an
-// [*zlimit.ExceededError] that tells when the tokens would be there. When the timeout passes during the write, the
-// outcome of the write is unknown. The tokens then count as taken, see [zlimit.Stats].UnknownOutcomes. Its other errors
-// are those of [RateLimiter.Acquire].
+// [*zlimit.ValidationError]. If the wait would be longer, it fails immediately, takes nothing, and returns an
+// [*zlimit.ExceededError] that says when the tokens would be available. If the timeout passes during the write, the
+// outcome of the write is unknown. The tokens then count as taken, see [zlimit.Stats].UnknownOutcomes. Other errors are
+// the same as for [RateLimiter.Acquire].
 //
-// Over any time the admissions of a bucket are at most its capacity and the inflow. The inflow of the time of
-// [zlimit.WithFreshness] and a millisecond comes on top. A bucket with waiters may exceed this by the depth of its
-// queue, at most the inflow within the longest MaxWait. That happens after cancels and refunds while others sleep,
-// where limits are raised, and in requests of several limits, with parents, or of split buckets. The total since the
-// bucket was created never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a
-// MaxWait in which little flows in beside it.
+// Over any interval, the admissions of a bucket are at most its capacity plus the refill, plus the refill of
+// [zlimit.WithFreshness] and of a millisecond. A bucket with waiters may exceed this by the depth of its queue, at most
+// the refill within the longest MaxWait. That happens after cancels and refunds while others sleep, when limits are
+// raised, and in requests of several limits, with parents, or of split buckets. The total since the bucket was created
+// never exceeds its capacity plus the refill since then. If something downstream cannot take more than the capacity,
+// choose a MaxWait in which little is refilled.
 //
-// A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
-// longer, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no order. A wait for
-// limits that refill ends before a quota of the same request is full anew, or begins after it. No request takes tokens
-// of one period and is admitted in the next. Reserve fails at once in both cases.
+// A used-up quota gets its tokens when it resets. A caller sleeps until then, and up to a second longer, and tries once
+// more. It holds nothing meanwhile, and callers of a quota are served in no particular order. A wait for limits that
+// refill ends before a quota of the same request resets, or begins after it. No request takes tokens of one period and
+// is admitted in the next. Reserve fails immediately in both cases.
 //
-// Each shard of a split bucket has a queue of its own, and a caller takes the better of two. The queues differ by what
-// flows in between two writes of a process to one shard. While a new bucket under a flood is split, within three
-// seconds, callers may be two seconds later than in one queue.
+// Each shard of a split bucket has its own queue, and a caller takes the better of two. The queues differ by the refill
+// between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
+// callers may be two seconds later than in one queue.
 //
-// Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
-// on. It gives its tokens back and fails if that would take longer than it waits.
+// Changed limits apply to callers that sleep. A caller that wakes reads the bucket once and sleeps on. It returns its
+// tokens and fails if that would take longer than its MaxWait.
 //
 // In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
-// queue in front of it has gone, and is [Lease.Degraded]. It sleeps for as long as it may where the store does not
-// tell.
+// queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
 //
 // Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
-// another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
+// another. A caller that sleeps until a quota resets pays for a rejection, and then for Acquire.
 func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -295,9 +294,9 @@ func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease,
 	return &Lease{core, l.timeout}, nil
 }
 
-// Reserve takes the amounts of the request, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller
-// that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait], which
-// returns at once after [Reservation.Due], or [Reservation.Cancel].
+// Reserve takes the amounts of the request, and reports when the tokens will be available. It is [RateLimiter.Wait] for
+// a caller that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait],
+// which returns immediately after [Reservation.Due], or [Reservation.Cancel].
 func (l *RateLimiter) Reserve(r zlimit.Request, opts ...zlimit.WaitOption) (*Reservation, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

@@ -31,7 +31,7 @@ func (s *ManagedService) Run(change func(*ManagedRun) error) (err error) {
 }
 
 // Read returns the stored configs of levels, in their order, consistently. It costs a batch read of an item for each
-// level, 100 to a call, a read unit per 4 KB of each. A level that this version cannot limit by is told by
+// level, 100 to a call, a read unit per 4 KB of each. A level that this version cannot apply is reported by
 // [zlimit.Stored.Unsupported].
 func (s *ManagedService) Read(levels ...zlimit.Level) ([]zlimit.Stored, error) {
 	ctx, cancel := s.timeout.context()
@@ -72,7 +72,7 @@ func (r *ManagedRun) Replace(before, want zlimit.Stored) (after zlimit.Stored, e
 // has the lock. It costs a read and a transaction of the record, two write units per KB, and a check of the lock, two
 // write units. With more than 64 KB of names, from some thousand levels on, the record is in parts of about 32 KB. Each
 // part that changes is a transaction of its own. A Record that ended in the middle has done no harm: Pending is
-// recorded before the levels are written, and written levels tell that they are managed.
+// recorded before the levels are written, and written levels say that they are managed.
 func (r *ManagedRun) Record(set zlimit.ManagedSet) error {
 	ctx, cancel := r.timeout.context()
 	defer cancel()

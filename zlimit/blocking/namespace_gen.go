@@ -102,9 +102,9 @@ func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
 // the registry. It calls progress after every 25 items, unless progress is nil. A purge that has begun cannot be
 // undone.
 //
-// An interrupted or failed purge goes on when Purge is called again; several may run at once. An unregistered ID is
-// purged as well: a limiter that was still open may have written items. [zlimit.ErrNamespaceNotFound] says that it had
-// nothing. Purge returns [zlimit.ErrNamespaceState] for a namespace that is not deleted, or still gets writes of a
+// An interrupted or failed purge resumes when Purge is called again; several may run concurrently. An unregistered ID
+// is purged as well: a limiter that was still open may have written items. [zlimit.ErrNamespaceNotFound] says that it
+// had nothing. Purge returns [zlimit.ErrNamespaceState] for a namespace that is not deleted, or still gets writes of a
 // limiter.
 //
 // Purge costs as much as deleting each item by itself: a write unit per KB, and one for each index with the item. A
@@ -116,8 +116,8 @@ func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
 //
 // No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads
 // the whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two
-// minutes for a gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte. [NamespaceService.PurgeCost]
-// tells it for a table, and [zlimit.LeaveExpiring] spares it.
+// minutes per gigabyte, and costs half a read unit per 4 KB, about 16 USD per terabyte. [NamespaceService.PurgeCost]
+// reports it for a table, and [zlimit.LeaveExpiring] avoids it.
 func (s *NamespaceService) Purge(id string, progress func(zlimit.PurgeProgress), opts ...zlimit.PurgeOption) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -18,25 +18,25 @@ type ResourceService struct {
 }
 
 // Put stores the wider resource of a resource, and whether its requests charge parents. With an empty Within, the
-// resource lies within none. With an empty Cascade, [zlimit.Entity.Cascade] says whether parents are charged. The
-// limits of the resource stay as they are. A change reaches other processes within their [zlimit.WithConfigTTL], as a
-// change of limits does.
+// resource is part of none. With an empty Cascade, [zlimit.Entity.Cascade] decides whether parents are charged. The
+// limits of the resource do not change. A change reaches other processes within their [zlimit.WithConfigTTL], like a
+// change of limits.
 //
-// A changed Cascade is copied to the known buckets besides, and holds for them at once, in every process. That costs
-// what the stamps of [LimitService.Disable] cost. The same goes for [LimitService.Set] and [LimitService.Update] at any
-// level. Where the copying fails, the policy is stored, and other programs go by the former copies:
-// [LimitService.LeaveSwitch] of the level copies anew. Leases give back to the parents that they charged. The first
-// policy raises the version asked of programs to 0.16.0.
+// A changed Cascade is also copied to the known buckets, and takes effect for them immediately, in every process. That
+// costs what the stamps of [LimitService.Disable] cost. The same applies to [LimitService.Set] and
+// [LimitService.Update] at any level. If the copying fails, the policy is stored, and other programs use the former
+// copies: [LimitService.LeaveSwitch] of the level copies again. Leases return tokens to the parents that they charged.
+// The first policy raises the version required of clients to 0.16.0.
 //
-// Put returns a [*zlimit.ValidationError], and has written nothing, where
-//   - a resource would lie within itself, or a chain would have more than three resources, as far as the stored
-//     resources tell. Two calls at once may still make a circle, and requests of its resources fail then;
-//   - nothing is stored for the wider resource, neither limits of its own nor those of an entity for it.
+// Put returns a [*zlimit.ValidationError], and has written nothing, if
+//   - a resource would be part of itself, or a chain would have more than three resources, as far as the stored
+//     resources show. Two concurrent calls may still make a cycle, and requests of its resources then fail;
+//   - nothing is stored for the wider resource, neither its own limits nor an entity's limits for it.
 //
 // Older programs would not charge the wider resource. So the first write of a wider resource, by Put or otherwise,
-// raises the version asked of programs to 0.17.1; see [LimitService]. Older ones are refused when they start, with a
-// [*zlimit.VersionError]. Those that run go on until they are started again. A limiter with [zlimit.WithMixedFleet]
-// refuses wider resources, since zae-limiter knows none.
+// raises the version required of clients to 0.17.1; see [LimitService]. Older ones are rejected when they start, with a
+// [*zlimit.VersionError]. Running ones continue until they are restarted. A limiter with [zlimit.WithMixedFleet]
+// rejects wider resources, since zae-limiter has none.
 //
 // Put costs what [LimitService.Update] costs. A new wider resource costs further reads: of the registries of resources
 // and of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes

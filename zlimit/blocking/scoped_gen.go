@@ -21,8 +21,8 @@ import (
 // [*zlimit.ValidationError] of each method. Stored [zlimit.Slots] are not asked for: a caller that has to hold one uses
 // [RateLimiter.Acquire] or [RateLimiter.Wait].
 //
-// Numbers of tokens are positive. Its errors are those of [RateLimiter.Acquire] and [RateLimiter.Wait], and its calls
-// cost the same.
+// Numbers of tokens are positive. Its errors and costs are the same as for [RateLimiter.Acquire] and
+// [RateLimiter.Wait].
 type Scoped struct {
 	core    *zlimit.Scoped
 	timeout callTimeout
@@ -81,7 +81,7 @@ func (s *Scoped) Reserve() (*Reservation, error) {
 	return &Reservation{core, s.timeout}, nil
 }
 
-// ReserveN takes n tokens that may not be there yet, and tells when they are. See [RateLimiter.Reserve].
+// ReserveN takes n tokens that may not be there yet, and reports when they are. See [RateLimiter.Reserve].
 func (s *Scoped) ReserveN(n int) (*Reservation, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -10,17 +10,17 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A UsageService tells the past consumption of entities, and their present balances. It is safe for concurrent use.
+// A UsageService reports the past consumption of entities, and their present balances. It is safe for concurrent use.
 //
 // An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
-// no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says. On DynamoDB
-// those of days and months lack the last 75 to 80 minutes by default, see aggregator.WithoutRollUp.
+// no snapshots. Snapshots lag by as much as the aggregator, and are kept as long as it is configured to keep them. On
+// DynamoDB days and months lack the last 75 to 80 minutes by default, see aggregator.WithoutRollUp.
 type UsageService struct {
 	core    *zlimit.UsageService
 	timeout callTimeout
 }
 
-// Snapshots returns snapshots in the order of time, those of the same window in the order of their entities, or of
+// Snapshots returns snapshots in the order of time, snapshots of the same window in the order of their entities, or of
 // their resources. It costs what a loop over [UsageService.SnapshotsSeq] costs; an error leaves nothing of the list.
 func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error) {
 	ctx, cancel := s.timeout.context()
@@ -28,9 +28,9 @@ func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error)
 	return collect(s.core.Snapshots(ctx, q))
 }
 
-// SnapshotsSeq yields snapshots in the order of time, those of the same window in the order of their entities, or of
-// their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
-// the loop.
+// SnapshotsSeq yields snapshots in the order of time, snapshots of the same window in the order of their entities, or
+// of their resources. A window without consumption has no snapshot, and one past its retention is left out. An error
+// ends the loop.
 //
 // Snapshots reads as the loop goes on, and may be moments behind. Its cost depends on the query:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
@@ -49,37 +49,37 @@ func (s *UsageService) SnapshotsSeq(q zlimit.UsageQuery) iter.Seq2[zlimit.Snapsh
 	})
 }
 
-// Capacity adds up the buckets of a resource, as [UsageService.BucketsSeq] yields them, and tells which part of all
+// Capacity adds up the buckets of a resource, as [UsageService.BucketsSeq] yields them, and reports which part of all
 // buckets these are. It reads them page by page, and keeps only the sums. It costs as much, and half a read unit more
-// per 4 KB of the index of usage in two hours, some 20 entries.
+// per 4 KB of the index of usage in two hours, about 20 entries.
 func (s *UsageService) Capacity(resource string) (zlimit.Capacity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Capacity(ctx, resource)
 }
 
-// Buckets returns the buckets of a resource, in the order of their entities, as they are now. It costs what a loop over
-// [UsageService.BucketsSeq] costs; an error leaves nothing of the list.
+// Buckets returns the buckets of a resource, in the order of their entities, in their current state. It costs what a
+// loop over [UsageService.BucketsSeq] costs; an error leaves nothing of the list.
 func (s *UsageService) Buckets(resource string) ([]zlimit.Bucket, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return collect(s.core.Buckets(ctx, resource))
 }
 
-// BucketsSeq yields the buckets of a resource, in the order of their entities, as they are now. An entity that has not
-// used the resource, or whose bucket has expired, has none: its limits are full. On DynamoDB a bucket that was used
-// once may be missing, and is neither in debt nor rejected then: [UsageService.Coverage] tells how many may be.
+// BucketsSeq yields the buckets of a resource, in the order of their entities, in their current state. An entity that
+// has not used the resource, or whose bucket has expired, has none: its limits are full. On DynamoDB a bucket that was
+// used once may be missing, and is then neither in debt nor rejected: [UsageService.Coverage] reports how many may be.
 //
-// Buckets reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit
-// per 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
+// Buckets reads an index page by page as the loop proceeds, with two calls for each 100 items. It costs half a read
+// unit per 4 KB of the index, about 20 entries, and half a unit per 4 KB of each item. All of it may lag slightly.
 func (s *UsageService) BucketsSeq(resource string) iter.Seq2[zlimit.Bucket, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, resource)
 	})
 }
 
-// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. Coverage reads the keys of the
-// buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, some 20 entries. In
+// Coverage reports which part of the buckets of a resource [UsageService.Buckets] shows. Coverage reads the keys of the
+// buckets, and of the usage of two hours, from an index. That costs half a read unit per 4 KB, about 20 entries. In
 // SQLite and in memory it reads nothing.
 func (s *UsageService) Coverage(resource string) (zlimit.Coverage, error) {
 	ctx, cancel := s.timeout.context()

@@ -14,8 +14,8 @@ type Reservation struct {
 	timeout callTimeout
 }
 
-// Due returns when the tokens are there, by the clock of the machine, or that of [zlimit.WithClock]. It is now or
-// earlier where they are. It goes by the limits of the time at which they were reserved. It does no I/O.
+// Due returns when the tokens will be available, by the clock of the machine or of [zlimit.WithClock]. It is now or
+// earlier if they are. It uses the limits at the time of the reservation. It does no I/O.
 func (r *Reservation) Due() time.Time {
 	return r.core.Due()
 }
@@ -34,8 +34,8 @@ func (r *Reservation) Wait() (*Lease, error) {
 	return &Lease{core, r.timeout}, nil
 }
 
-// Cancel gives the tokens back, whether or not they are there yet. Those who wait behind keep the times that they were
-// told. It is [Lease.Rollback] of the lease, with the same cost and errors.
+// Cancel returns the tokens, whether or not they are available yet. Callers behind it keep their reported times. It is
+// [Lease.Rollback] of the lease, with the same cost and errors.
 func (r *Reservation) Cancel() error {
 	ctx, cancel := r.timeout.context()
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 var phrases = strings.NewReplacer(
 	"the context's error when it ended", "[context.DeadlineExceeded] when the timeout has passed",
 	"nor past the deadline of the context. Without either,", "nor past the timeout. Without either,",
-	"The end of the context ends the wait, and the tokens are given back in the background. When it comes during the write,",
-	"When the timeout passes during the write,",
+	"The end of the context ends the wait, and the tokens are returned in the background. If the context ends during the write,",
+	"If the timeout passes during the write,",
 	"goes on for up to 5 seconds after the context ends", "takes up to 5 seconds, at any timeout",
 )
 
