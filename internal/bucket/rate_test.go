@@ -30,14 +30,14 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestThePageSaysBusyUnits compares the threshold with what DESIGN.md says of it.
+// TestThePageSaysBusyUnits compares the threshold with the page about shards.
 func TestThePageSaysBusyUnits(t *testing.T) {
-	page, err := os.ReadFile("../../DESIGN.md")
+	page, err := os.ReadFile("../../docs/design/shards.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("more than %d write units a second", busyUnits); !bytes.Contains(page, []byte(want)) {
-		t.Errorf("DESIGN.md must say: a shard splits when it takes %s", want)
+		t.Errorf("docs/design/shards.md must say: a shard splits when it takes %s", want)
 	}
 }
 

@@ -28,16 +28,19 @@ type Block struct {
 // At says where a block is, as compilers do.
 func (b Block) At() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// ReadAll reads README.md and the pages of the directory docs, below the root of the module.
+// ReadAll reads README.md and the pages of the directories docs and docs/design, below the root of the module.
 func ReadAll(root string) ([]Page, error) {
-	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		return nil, err
-	}
 	all := []Page{{Path: "README.md"}}
-	for _, path := range paths {
-		all = append(all, Page{Path: "docs/" + filepath.Base(path)})
+	for _, dir := range []string{"docs", "docs/design"} {
+		paths, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*.md"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			all = append(all, Page{Path: dir + "/" + filepath.Base(path)})
+		}
 	}
+	var err error
 	for i := range all {
 		if all[i], err = Read(root, all[i].Path); err != nil {
 			return nil, err

@@ -246,7 +246,7 @@ documents. ` + "`internal/proof/scale/params.go`" + ` has the figures of the mod
 from a seed, and the order of goroutines does not. Units a request, and what is admitted within a limit, differ by a percent or two
 from run to run. What fails, is degraded or waits in an overload depends on a few lost races, and may differ by several times.
 
-*Before* is the code without [what it does for fleets](../DESIGN.md#a-fleet): it advanced on stamps that other processes had
+*Before* is the code without [what it does for fleets](design/fleet.md#a-fleet): it advanced on stamps that other processes had
 moved, and split buckets by throttles and debts alone. A write unit costs 0.625 USD a million and a read unit 0.125 (us-east-1, on demand). *Failed* are
 requests that got an error which is no rejection; *over-admitted* are tokens beyond the ideal bucket, which takes each when its
 request is answered, and beyond the refill of the freshness.
