@@ -155,7 +155,10 @@ func (e *ExceededError) Error() string {
 	separator := ": "
 	for _, s := range e.Violations() {
 		kept := ""
-		if s.Kept > 0 {
+		switch {
+		case s.Kept > 0 && s.Limit.Term > 0:
+			kept = fmt.Sprintf(", %d kept for the first one who waits", s.Kept)
+		case s.Kept > 0:
 			kept = fmt.Sprintf(", %d kept for other priorities", s.Kept)
 		}
 		fmt.Fprintf(&b, "%s%s/%s %s (requested %d, available %d of %d%s)",

@@ -123,10 +123,10 @@ func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []
 // takes the outcome of the first try, and reports whether the caller slept.
 func (l *RateLimiter) takeAtEdges(
 	ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until time.Duration, err error,
-) (slept bool, _ error) {
+) (slept bool, failure error) {
 	var rejected *protocol.RejectedError
 	var place *protocol.Place // in the line for slots
-	defer func() { place.Leave() }()
+	defer func() { place.Leave(ctx, failure == nil) }()
 	for {
 		unclear := errors.As(err, new(*protocol.ClockError)) && ctx.Err() == nil
 		if !unclear && !errors.As(err, &rejected) {
@@ -134,11 +134,10 @@ func (l *RateLimiter) takeAtEdges(
 		}
 		rest := until - l.engine.Waits.Elapsed()
 		var chance protocol.Chance
-		var entity, resource string
-		var term time.Duration
+		var short protocol.ShortSlots
 		var ok, isShort bool
 		if !unclear {
-			entity, resource, term, isShort = rejected.ShortOfSlots()
+			short, isShort = rejected.ShortOfSlots()
 			chance, ok = rejected.Chance(l.now().UnixMilli(), rest)
 		}
 		if !ok && !isShort && !unclear || rest <= 0 {
@@ -151,7 +150,8 @@ func (l *RateLimiter) takeAtEdges(
 			err = l.engine.Waits.Sleep(ctx, min(clockPause, rest))
 		case isShort:
 			if place == nil {
-				place = l.engine.Waits.Join(entity, resource, term)
+				place = l.engine.Waits.Join(short)
+				request.Place = place
 			}
 			err = place.Await(ctx, rest)
 		default:

@@ -54,7 +54,7 @@ const (
 	Period                    // the end of the present one
 	Regard                    // amount
 	Admit                     // none
-	HoldSlots                 // slots, epoch, takers, when the counters began
+	HoldSlots                 // slots, epoch, takers, when the counters began, slots that must be free
 	GiveSlots                 // slots, epoch in which the holder was last heard of, when the counters began
 	Meter                     // amount, time
 	Foresee                   // requests, time; in an advance requests
@@ -77,7 +77,7 @@ type Step struct {
 	Kind   StepKind
 	Field  Field // of Put and Remove
 	Limit  string
-	Values [4]int64
+	Values [5]int64
 	Text   string
 }
 
@@ -108,7 +108,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 		return
 	}
 	p.decide(s, c, d, s.led(now))
-	if len(d.Slots()) > 0 && p.Writes() && !p.holdSlots(s, d) {
+	if len(d.Slots()) > 0 && p.Writes() && !p.holdSlots(s, d, now) {
 		p.reset(Reject, s, s.RefilledAt, now)
 	}
 }
@@ -254,7 +254,7 @@ func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	p.At = s.validAt(now)
 	p.admit(d)
 	p.pass(c, d, now)
-	p.holdSlots(s, d)
+	p.holdSlots(s, d, now)
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.asks(l.Name, l.Mode())

@@ -304,7 +304,7 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Demand {
 	v := viewOf(c, shards, now)
 	fitting := make([]*Demand, len(demands))
-	free := c.free(shards, demands)
+	free := c.free(shards, demands, now)
 	available := make([]Amount, len(c.Params))
 	for i := range c.Params {
 		available[i] = Amount{Limit: c.Params[i].Name, Tokens: v.balance(&c.Params[i])}

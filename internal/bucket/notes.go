@@ -47,7 +47,7 @@ func (p *Plan) put(f Field, limit string, was, is int64) {
 	case 0:
 		p.remove(f, limit)
 	default:
-		p.Steps = append(p.Steps, Step{Kind: Put, Field: f, Limit: limit, Values: [4]int64{is}})
+		p.Steps = append(p.Steps, Step{Kind: Put, Field: f, Limit: limit, Values: [5]int64{is}})
 	}
 }
 

@@ -22,6 +22,27 @@ type Slots struct {
 	Term     int64 // length of an epoch, milliseconds
 	Fence    int64 // fencing number of the last slots that were taken
 	Enrolled int64 // when these counters began, epoch milliseconds: those of an item that was deleted and created again are others
+
+	// Free slots that are kept for a process which waits for them; see [Slots.KeptAt].
+	Claimed      int64 // slots; 0 for none
+	Claimant     int64 // a number of the process
+	ClaimedUntil int64 // until when they are kept, epoch milliseconds
+}
+
+// KeptAt returns the free slots that are kept at a time for another process, which waits for them.
+func (s *Slots) KeptAt(now int64) int64 {
+	if now >= s.ClaimedUntil {
+		return 0
+	}
+	return s.Claimed
+}
+
+// IsClaimed reports whether slots are kept for a process at a time.
+func (s *Slots) IsClaimed(now int64) bool { return s.ClaimedUntil > now }
+
+// IsClaimedBy reports whether slots are kept for a process at a time, given its number.
+func (s *Slots) IsClaimedBy(claimant, now int64) bool {
+	return s.Claimant == claimant && s.IsClaimed(now)
 }
 
 // Slot is one slot as an amount, which is in millitokens otherwise.
@@ -149,14 +170,15 @@ func (d *Demand) prolongs(s *State, now int64) bool {
 	return prolongs
 }
 
-// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false where fewer are free.
-func (p *Plan) holdSlots(s *State, d *Demand) bool {
+// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false where fewer are free, but for those that are kept for
+// another process.
+func (p *Plan) holdSlots(s *State, d *Demand, now int64) bool {
 	for i := range d.Slots() {
 		of := s.FindSlots(d.Slots()[i].Limit)
-		if of == nil || of.Free < d.Slots()[i].Tokens {
+		if of == nil || of.Free-of.KeptAt(now) < d.Slots()[i].Tokens {
 			return false
 		}
-		p.step(HoldSlots, of.Name, d.Slots()[i].Tokens, of.Epoch, d.Holders(), of.Enrolled)
+		p.step(HoldSlots, of.Name, d.Slots()[i].Tokens, of.Epoch, d.Holders(), of.Enrolled, d.Slots()[i].Tokens+of.KeptAt(now))
 	}
 	return true
 }
@@ -197,8 +219,26 @@ func (p *SlotParams) freeIn(shards []*State, now int64) int64 {
 	return free
 }
 
+// keptIn returns how many slots are kept in the items of a bucket at a time for a process that waits for them.
+func (p *SlotParams) keptIn(shards []*State, now int64) (kept int64) {
+	for _, s := range shards {
+		if of := s.FindSlots(p.Name); of != nil {
+			kept = of.KeptAt(now)
+		}
+	}
+	return kept
+}
+
+// KeepSlots has a status of slots keep more of them for a caller that waits.
+func (s *Status) KeepSlots(slots int64) {
+	s.Kept += mul(slots, Slot)
+	if s.Requested > 0 && s.Requested > s.Available-s.Kept {
+		s.Short, s.Wait = true, max(s.Wait, slotRetry)
+	}
+}
+
 // free returns how many slots are free of each limit that demands ask for.
-func (c *Config) free(shards []*State, demands []*Demand) (free []Amount) {
+func (c *Config) free(shards []*State, demands []*Demand, now int64) (free []Amount) {
 	if !slices.ContainsFunc(demands, func(d *Demand) bool { return len(d.Slots()) > 0 }) {
 		return nil
 	}
@@ -206,7 +246,7 @@ func (c *Config) free(shards []*State, demands []*Demand) (free []Amount) {
 		there := c.Slots[i].Slots
 		for _, s := range shards {
 			if of := s.FindSlots(c.Slots[i].Name); of != nil {
-				there = of.Free
+				there = of.Free - of.KeptAt(now)
 			}
 		}
 		free = append(free, Amount{Limit: c.Slots[i].Name, Tokens: there})
@@ -256,12 +296,12 @@ func (s *Slots) Lapsed(epoch, enrolled int64) bool {
 	return s.Enrolled != enrolled || s.Epoch >= epoch+2
 }
 
-// FreeAt returns the free slots at a time, including those that the next write frees.
+// FreeAt returns the free slots at a time, including those that the next write frees, and without those kept for another process.
 func (s *Slots) FreeAt(now int64) int64 {
 	if s.Term <= 0 {
 		return s.Free
 	}
-	free, own := s.Free, now/s.Term
+	free, own := s.Free-s.KeptAt(now), now/s.Term
 	if own > s.Epoch {
 		free += *s.counter(s.Epoch + 1)
 	}
@@ -288,10 +328,10 @@ func (c *Config) SlotStatuses(to []Status, shards []*State, asked []Amount, now 
 	}
 	for i := range c.Slots {
 		p := &c.Slots[i]
-		free, amount := p.freeIn(shards, now), Of(asked, p.Name)
+		free, kept, amount := p.freeIn(shards, now), p.keptIn(shards, now), Of(asked, p.Name)
 		s := Status{
 			Params: Params{Name: p.Name, Capacity: mul(p.Slots, Slot), RefillPeriod: 1}, Term: p.Term,
-			Available: signedMul(free, Slot), Requested: mul(amount, Slot), Short: amount > 0 && amount > free,
+			Available: signedMul(free+kept, Slot), Kept: mul(kept, Slot), Requested: mul(amount, Slot), Short: amount > 0 && amount > free,
 		}
 		switch {
 		case amount > p.Slots:

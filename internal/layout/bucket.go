@@ -275,8 +275,8 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 
 // A slotsCall is a call that can take slots and give them back.
 type slotsCall interface {
-	HoldEven(limit string, amount, epoch, takers, enrolled int64)
-	HoldOdd(limit string, amount, epoch, takers, enrolled int64)
+	HoldEven(limit string, amount, least, epoch, takers, enrolled int64)
+	HoldOdd(limit string, amount, least, epoch, takers, enrolled int64)
 	ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64)
 	ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64)
 }
@@ -287,9 +287,9 @@ func bindSlots[C slotsCall](call C, s *bucket.Step) {
 	isEven := v[1]%2 == 0
 	switch {
 	case s.Kind == bucket.HoldSlots && isEven:
-		call.HoldEven(s.Limit, v[0], v[1], v[2], v[3])
+		call.HoldEven(s.Limit, v[0], v[4], v[1], v[2], v[3])
 	case s.Kind == bucket.HoldSlots:
-		call.HoldOdd(s.Limit, v[0], v[1], v[2], v[3])
+		call.HoldOdd(s.Limit, v[0], v[4], v[1], v[2], v[3])
 	case isEven:
 		call.ReleaseEven(s.Limit, v[0], v[1], v[1]+2, v[2])
 	default:

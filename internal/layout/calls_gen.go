@@ -135,20 +135,22 @@ func (c SpendCall) Pass(now int64) {
 
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
+//   - least: the same, and those that are kept for a process that waits
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
-func (c SpendCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
-	c.Pick(spendHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+func (c SpendCall) HoldEven(limit string, amount, least, epoch, takers, enrolled int64) {
+	c.Pick(spendHoldEven, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
+//   - least: the same, and those that are kept for a process that waits
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
-func (c SpendCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
-	c.Pick(spendHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+func (c SpendCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled int64) {
+	c.Pick(spendHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
 // ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
@@ -304,20 +306,22 @@ func (c AdvanceCall) Share(shards, next int64) {
 
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
+//   - least: the same, and those that are kept for a process that waits
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
-func (c AdvanceCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
-	c.Pick(advanceHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+func (c AdvanceCall) HoldEven(limit string, amount, least, epoch, takers, enrolled int64) {
+	c.Pick(advanceHoldEven, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
+//   - least: the same, and those that are kept for a process that waits
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
-func (c AdvanceCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
-	c.Pick(advanceHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+func (c AdvanceCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled int64) {
+	c.Pick(advanceHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
 // ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
@@ -441,22 +445,40 @@ func (c KeepCall) OpenOdd(limit string, seen, epoch, kept, enrolled int64) {
 	c.Pick(keepOpenOdd, limit, expr.N(seen), expr.N(epoch), expr.N(kept), expr.N(enrolled))
 }
 
+// Claim keeps free slots for a process that waits for them, in place of a claim that is over. Other processes leave
+// them.
+//   - amount: slots, positive
+//   - claimant: a random number of the process
+//   - until: until when they are kept, epoch milliseconds
+//   - seen: wu as it was seen, 0 for none
+//   - enrolled: en as it was seen
+func (c KeepCall) Claim(limit string, amount, claimant, until, seen, enrolled int64) {
+	c.Pick(keepClaim, limit, expr.N(amount), expr.N(claimant), expr.N(until), expr.N(seen), expr.N(enrolled))
+}
+
+// Unclaim ends a claim of free slots.
+func (c KeepCall) Unclaim(limit string) {
+	c.Pick(keepUnclaim, limit)
+}
+
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
+//   - least: the same, and those that are kept for a process that waits
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
-func (c KeepCall) HoldEven(limit string, amount, epoch, takers, enrolled int64) {
-	c.Pick(keepHoldEven, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+func (c KeepCall) HoldEven(limit string, amount, least, epoch, takers, enrolled int64) {
+	c.Pick(keepHoldEven, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
+//   - least: the same, and those that are kept for a process that waits
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
-func (c KeepCall) HoldOdd(limit string, amount, epoch, takers, enrolled int64) {
-	c.Pick(keepHoldOdd, limit, expr.N(amount), expr.N(epoch), expr.N(takers), expr.N(enrolled))
+func (c KeepCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled int64) {
+	c.Pick(keepHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
 // BeatEven goes on holding slots in an even epoch, whose holders were last heard of in the epoch before.

@@ -135,30 +135,30 @@ var spendOperation = expr.Operation{
 		},
 		spendHoldEven: {
 			Name:  "hold_even",
-			Slots: 4,
+			Slots: 5,
 			Where: []expr.Condition{
-				expr.GE(expr.Of("s_", "_fr"), 0),
-				expr.EQ(expr.Of("s_", "_he"), 1),
-				expr.EQ(expr.Of("s_", "_en"), 3),
+				expr.GE(expr.Of("s_", "_fr"), 1),
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 4),
 			},
 			Update: []expr.Action{
 				expr.Minus(expr.Of("s_", "_fr"), 0),
 				expr.Plus(expr.Of("s_", "_h0"), 0),
-				expr.Add(expr.Of("s_", "_fn"), 2),
+				expr.Add(expr.Of("s_", "_fn"), 3),
 			},
 		},
 		spendHoldOdd: {
 			Name:  "hold_odd",
-			Slots: 4,
+			Slots: 5,
 			Where: []expr.Condition{
-				expr.GE(expr.Of("s_", "_fr"), 0),
-				expr.EQ(expr.Of("s_", "_he"), 1),
-				expr.EQ(expr.Of("s_", "_en"), 3),
+				expr.GE(expr.Of("s_", "_fr"), 1),
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 4),
 			},
 			Update: []expr.Action{
 				expr.Minus(expr.Of("s_", "_fr"), 0),
 				expr.Plus(expr.Of("s_", "_h1"), 0),
-				expr.Add(expr.Of("s_", "_fn"), 2),
+				expr.Add(expr.Of("s_", "_fn"), 3),
 			},
 		},
 		spendReleaseEven: {
@@ -325,30 +325,30 @@ var advanceOperation = expr.Operation{
 		},
 		advanceHoldEven: {
 			Name:  "hold_even",
-			Slots: 4,
+			Slots: 5,
 			Where: []expr.Condition{
-				expr.GE(expr.Of("s_", "_fr"), 0),
-				expr.EQ(expr.Of("s_", "_he"), 1),
-				expr.EQ(expr.Of("s_", "_en"), 3),
+				expr.GE(expr.Of("s_", "_fr"), 1),
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 4),
 			},
 			Update: []expr.Action{
 				expr.Minus(expr.Of("s_", "_fr"), 0),
 				expr.Plus(expr.Of("s_", "_h0"), 0),
-				expr.Add(expr.Of("s_", "_fn"), 2),
+				expr.Add(expr.Of("s_", "_fn"), 3),
 			},
 		},
 		advanceHoldOdd: {
 			Name:  "hold_odd",
-			Slots: 4,
+			Slots: 5,
 			Where: []expr.Condition{
-				expr.GE(expr.Of("s_", "_fr"), 0),
-				expr.EQ(expr.Of("s_", "_he"), 1),
-				expr.EQ(expr.Of("s_", "_en"), 3),
+				expr.GE(expr.Of("s_", "_fr"), 1),
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 4),
 			},
 			Update: []expr.Action{
 				expr.Minus(expr.Of("s_", "_fr"), 0),
 				expr.Plus(expr.Of("s_", "_h1"), 0),
-				expr.Add(expr.Of("s_", "_fn"), 2),
+				expr.Add(expr.Of("s_", "_fn"), 3),
 			},
 		},
 		advanceReleaseEven: {
@@ -397,6 +397,8 @@ const (
 	keepResize
 	keepOpenEven
 	keepOpenOdd
+	keepClaim
+	keepUnclaim
 	keepHoldEven
 	keepHoldOdd
 	keepBeatEven
@@ -488,32 +490,53 @@ var keepOperation = expr.Operation{
 				expr.Set(expr.Of("s_", "_he"), 1),
 			},
 		},
+		keepClaim: {
+			Name:  "claim",
+			Slots: 5,
+			Where: []expr.Condition{
+				expr.Any(expr.Absent(expr.Of("s_", "_wu")), expr.EQ(expr.Of("s_", "_wu"), 3)),
+				expr.EQ(expr.Of("s_", "_en"), 4),
+			},
+			Update: []expr.Action{
+				expr.Set(expr.Of("s_", "_wa"), 0),
+				expr.Set(expr.Of("s_", "_wp"), 1),
+				expr.Set(expr.Of("s_", "_wu"), 2),
+			},
+		},
+		keepUnclaim: {
+			Name: "unclaim",
+			Update: []expr.Action{
+				expr.Remove(expr.Of("s_", "_wa")),
+				expr.Remove(expr.Of("s_", "_wp")),
+				expr.Remove(expr.Of("s_", "_wu")),
+			},
+		},
 		keepHoldEven: {
 			Name:  "hold_even",
-			Slots: 4,
+			Slots: 5,
 			Where: []expr.Condition{
-				expr.GE(expr.Of("s_", "_fr"), 0),
-				expr.EQ(expr.Of("s_", "_he"), 1),
-				expr.EQ(expr.Of("s_", "_en"), 3),
+				expr.GE(expr.Of("s_", "_fr"), 1),
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 4),
 			},
 			Update: []expr.Action{
 				expr.Minus(expr.Of("s_", "_fr"), 0),
 				expr.Plus(expr.Of("s_", "_h0"), 0),
-				expr.Add(expr.Of("s_", "_fn"), 2),
+				expr.Add(expr.Of("s_", "_fn"), 3),
 			},
 		},
 		keepHoldOdd: {
 			Name:  "hold_odd",
-			Slots: 4,
+			Slots: 5,
 			Where: []expr.Condition{
-				expr.GE(expr.Of("s_", "_fr"), 0),
-				expr.EQ(expr.Of("s_", "_he"), 1),
-				expr.EQ(expr.Of("s_", "_en"), 3),
+				expr.GE(expr.Of("s_", "_fr"), 1),
+				expr.EQ(expr.Of("s_", "_he"), 2),
+				expr.EQ(expr.Of("s_", "_en"), 4),
 			},
 			Update: []expr.Action{
 				expr.Minus(expr.Of("s_", "_fr"), 0),
 				expr.Plus(expr.Of("s_", "_h1"), 0),
-				expr.Add(expr.Of("s_", "_fn"), 2),
+				expr.Add(expr.Of("s_", "_fn"), 3),
 			},
 		},
 		keepBeatEven: {

@@ -251,7 +251,7 @@ func bucketNarrowerNamed(members *[]BucketNarrower, name string) *BucketNarrower
 // appendBucketSlots appends the attributes of a limit to an item.
 func appendBucketSlots(item expr.Item, m *bucket.Slots) expr.Item {
 	prefix := "s_" + m.Name + "_"
-	return append(item,
+	item = append(item,
 		expr.Attribute{Name: prefix + "fr", Value: expr.N(m.Free)},
 		expr.Attribute{Name: prefix + "h0", Value: expr.N(m.Even)},
 		expr.Attribute{Name: prefix + "h1", Value: expr.N(m.Odd)},
@@ -261,6 +261,16 @@ func appendBucketSlots(item expr.Item, m *bucket.Slots) expr.Item {
 		expr.Attribute{Name: prefix + "fn", Value: expr.N(m.Fence)},
 		expr.Attribute{Name: prefix + "en", Value: expr.N(m.Enrolled)},
 	)
+	if m.Claimed != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wa", Value: expr.N(m.Claimed)})
+	}
+	if m.Claimant != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wp", Value: expr.N(m.Claimant)})
+	}
+	if m.ClaimedUntil != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "wu", Value: expr.N(m.ClaimedUntil)})
+	}
+	return item
 }
 
 // decodeBucketSlots reads an attribute into the limit that it belongs to. It reports whether there is one.
@@ -288,6 +298,12 @@ func decodeBucketSlots(d *decoder, members *[]bucket.Slots, a *expr.Attribute) b
 		bucketSlotsNamed(members, name).Fence = d.number(a)
 	case "en":
 		bucketSlotsNamed(members, name).Enrolled = d.number(a)
+	case "wa":
+		bucketSlotsNamed(members, name).Claimed = d.number(a)
+	case "wp":
+		bucketSlotsNamed(members, name).Claimant = d.number(a)
+	case "wu":
+		bucketSlotsNamed(members, name).ClaimedUntil = d.number(a)
 	default:
 		return false
 	}

@@ -135,6 +135,9 @@ const (
 	slotsTerm
 	slotsFence
 	slotsEnrolled
+	slotsClaimed
+	slotsClaimant
+	slotsClaimedUntil
 	perSlots
 )
 
@@ -166,6 +169,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		numbered.Slots = append(numbered.Slots, bucket.Slots{
 			Name: decoded.Slots[i].Name, Free: first + slotsFree, Even: first + slotsEven, Odd: first + slotsOdd, Capacity: first + slotsCapacity,
 			Epoch: first + slotsEpoch, Term: first + slotsTerm, Fence: first + slotsFence, Enrolled: first + slotsEnrolled,
+			Claimed: first + slotsClaimed, Claimant: first + slotsClaimant, ClaimedUntil: first + slotsClaimedUntil,
 		})
 	}
 	p.figures = make([]int, firstLimit+perLimit*len(limits)+perSlots*len(p.slots))
@@ -273,6 +277,7 @@ func (p *places) slotsOf(r *figureReader) []bucket.Slots {
 		all[i] = bucket.Slots{
 			Name: name, Free: r.figure(at[slotsFree]), Even: r.figure(at[slotsEven]), Odd: r.figure(at[slotsOdd]), Capacity: r.figure(at[slotsCapacity]),
 			Epoch: r.figure(at[slotsEpoch]), Term: r.figure(at[slotsTerm]), Fence: r.figure(at[slotsFence]), Enrolled: r.figure(at[slotsEnrolled]),
+			Claimed: r.figure(at[slotsClaimed]), Claimant: r.figure(at[slotsClaimant]), ClaimedUntil: r.figure(at[slotsClaimedUntil]),
 		}
 	}
 	return all

@@ -191,12 +191,12 @@ var calls = []operationCall{
 	}},
 	{"Spend HoldEven", func() (expr.Bound, error) {
 		c := Spend(1, 1, 1, 1)
-		c.HoldEven("m", 1, 1, 1, 1)
+		c.HoldEven("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend HoldOdd", func() (expr.Bound, error) {
 		c := Spend(1, 1, 1, 1)
-		c.HoldOdd("m", 1, 1, 1, 1)
+		c.HoldOdd("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend ReleaseEven", func() (expr.Bound, error) {
@@ -304,12 +304,12 @@ var calls = []operationCall{
 	}},
 	{"Advance HoldEven", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
-		c.HoldEven("m", 1, 1, 1, 1)
+		c.HoldEven("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Advance HoldOdd", func() (expr.Bound, error) {
 		c := Advance(1, 1, 1, 1)
-		c.HoldOdd("m", 1, 1, 1, 1)
+		c.HoldOdd("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Advance ReleaseEven", func() (expr.Bound, error) {
@@ -370,14 +370,24 @@ var calls = []operationCall{
 		c.OpenOdd("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
+	{"Keep Claim", func() (expr.Bound, error) {
+		c := Keep()
+		c.Claim("m", 1, 1, 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Keep Unclaim", func() (expr.Bound, error) {
+		c := Keep()
+		c.Unclaim("m")
+		return c.Bind()
+	}},
 	{"Keep HoldEven", func() (expr.Bound, error) {
 		c := Keep()
-		c.HoldEven("m", 1, 1, 1, 1)
+		c.HoldEven("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Keep HoldOdd", func() (expr.Bound, error) {
 		c := Keep()
-		c.HoldOdd("m", 1, 1, 1, 1)
+		c.HoldOdd("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Keep BeatEven", func() (expr.Bound, error) {

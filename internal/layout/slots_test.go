@@ -32,8 +32,9 @@ func TestKeepAsks(t *testing.T) {
 		"resize":     {func(c KeepCall) { c.Resize("slots", 5, 15, 10) }, held, []expr.Attribute{slot("cp", 11)}, nil},
 		"open, even": {func(c KeepCall) { c.OpenEven("slots", he, he+2, 0, en) }, held, counters, nil},
 		"open, odd":  {func(c KeepCall) { c.OpenOdd("slots", he, he+1, 0, en) }, held, counters, nil},
-		"hold, even": {func(c KeepCall) { c.HoldEven("slots", 5, he, 1, en) }, held, append(counters, slot("fr", 4)), nil},
-		"hold, odd":  {func(c KeepCall) { c.HoldOdd("slots", 5, he, 1, en) }, held, append(counters, slot("fr", 4)), nil},
+		"hold, even": {func(c KeepCall) { c.HoldEven("slots", 4, 5, he, 1, en) }, held, append(counters, slot("fr", 4)), nil},
+		"hold, odd":  {func(c KeepCall) { c.HoldOdd("slots", 4, 5, he, 1, en) }, held, append(counters, slot("fr", 4)), nil},
+		"claim":      {func(c KeepCall) { c.Claim("slots", 1, 9, 2000, 1000, en) }, append(held, slot("wu", 1000)), []expr.Attribute{slot("wu", 1001), slot("en", en+1)}, nil},
 		"beat, even": {func(c KeepCall) { c.BeatEven("slots", 2, he, en) }, held, counters, nil},
 		"beat, odd":  {func(c KeepCall) { c.BeatOdd("slots", 2, he, en) }, held, counters, nil},
 		"release, even": {
@@ -106,8 +107,8 @@ func TestSlotsBesideTokensAsk(t *testing.T) {
 			call    func(c slotsBinder)
 			changes []expr.Attribute
 		}{
-			"hold, even":    {func(c slotsBinder) { c.HoldEven("slots", 5, he, 1, en) }, counters},
-			"hold, odd":     {func(c slotsBinder) { c.HoldOdd("slots", 5, he, 1, en) }, counters},
+			"hold, even":    {func(c slotsBinder) { c.HoldEven("slots", 4, 5, he, 1, en) }, counters},
+			"hold, odd":     {func(c slotsBinder) { c.HoldOdd("slots", 4, 5, he, 1, en) }, counters},
 			"release, even": {func(c slotsBinder) { c.ReleaseEven("slots", 1, he, he+2, en) }, lapsed},
 			"release, odd":  {func(c slotsBinder) { c.ReleaseOdd("slots", 1, he, he+2, en) }, lapsed},
 		} {

@@ -52,7 +52,7 @@ func TestRepeatMovesTheStamp(t *testing.T) {
 // TestExpiryAsks has a write that prolongs an item ask for the time of expiry as it was seen.
 func TestExpiryAsks(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
-	w, err := k.Write(&bucket.Plan{Kind: bucket.Advance, RefilledAt: 1000, Now: 1000, Steps: []bucket.Step{{Kind: bucket.Expire, Values: [4]int64{50, 60}}}}, Lineage{})
+	w, err := k.Write(&bucket.Plan{Kind: bucket.Advance, RefilledAt: 1000, Now: 1000, Steps: []bucket.Step{{Kind: bucket.Expire, Values: [5]int64{50, 60}}}}, Lineage{})
 	if err != nil {
 		t.Fatal(err)
 	}

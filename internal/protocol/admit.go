@@ -24,6 +24,7 @@ type Request struct {
 	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
 	Priority         string          // by which limits may have a floor
 
+	Place *Place // in the line for slots; nil for a caller that does not stand in line
 	// Asks has the reason while the request waits for the store to tell its time, which slots need; nil where nobody needs to know.
 	Asks *atomic.Pointer[ClockError]
 
@@ -255,7 +256,7 @@ func slotKeyOf(levels []level) store.Key {
 // are taken side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their
 // item may be missing, which both would create.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
-	if ad.slots.slotsForeseen(levels) {
+	if ad.slots.slotsForeseen(levels, r.Place) {
 		return ad.judge.rejectSlots(ctx, levels)
 	}
 	if _, err := ad.slotTime(shortestTerm(levels)); err != nil {

@@ -154,7 +154,7 @@ func New(o Options) *Engine {
 	e.tender = tender{c, &e.items, &e.looks}
 	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, tender: &e.tender}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
-	e.Waits = Waits{c, &e.judge, &e.Memory}
+	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.tender}
 	writes := o.Table.Sharing()
 	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, memory: &e.Memory, tender: &e.tender}
 	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: writes.Late}

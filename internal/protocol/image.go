@@ -162,6 +162,11 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State, next.sameSince = true, state, next.arrived
+	for i := range next.Slots {
+		if of := &next.Slots[i]; of.Claimant == it.claimant() {
+			of.Claimed = 0 // for others than this process
+		}
+	}
 	next.Stands = it.hasFixed(s)
 	next.Ahead = it.follow(s, next)
 	s.bucket.meet(next)

@@ -17,9 +17,10 @@ type level struct {
 	bucket *Bucket
 	limits *Limits
 	demand bucket.Demand
-	began  int64 // epoch when the request came
-	rooms  int   // how often the request has found room that others took before it
-	at     int64 // when the request came, epoch milliseconds: it is judged by that reading
+	began  int64           // epoch when the request came
+	rooms  int             // how often the request has found room that others took before it
+	at     int64           // when the request came, epoch milliseconds: it is judged by that reading
+	kept   []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
 	rung
 }
 

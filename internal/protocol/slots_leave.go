@@ -128,7 +128,7 @@ func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 		}
 		rest = slices.DeleteFunc(rest, func(h *Hold) bool { return slices.Contains(round, h) })
 	}
-	defer b.line.free() // after the lock, as what follows
+	defer func() { b.line.free(td.core, b.shard(0).image.Load()) }() // after the lock, as what follows
 	defer td.tellSlots(ctx, b)
 	d := &b.tended
 	d.mu.Lock()
@@ -249,7 +249,7 @@ func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, writ
 	}
 	d.mu.Unlock()
 	left, err := write(ctx, round)
-	defer b.line.free() // after the lock, as what follows
+	defer func() { b.line.free(td.core, b.shard(0).image.Load()) }() // after the lock, as what follows
 	defer td.tellSlots(ctx, b)
 	d.mu.Lock()
 	defer d.mu.Unlock()

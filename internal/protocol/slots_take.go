@@ -197,7 +197,8 @@ func (t *slotTake) isShort() bool {
 	for _, a := range t.demand.Slots() {
 		free := t.limits.Config.FindSlots(a.Limit).Slots
 		if t.image.exists {
-			free = t.image.FindSlots(a.Limit).Free
+			of := t.image.FindSlots(a.Limit)
+			free = of.Free - of.KeptAt(t.now)
 		}
 		if free < a.Tokens {
 			return true
@@ -269,7 +270,7 @@ func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
 	case s.Capacity != p.Slots:
 		t.call.Resize(a.Limit, p.Slots-s.Capacity, p.Slots, s.Capacity)
 		t.prepares = true
-	case max(s.Free, s.FreeAt(t.now)) < a.Tokens: // nor would they be free in the next epoch
+	case max(s.Free-s.KeptAt(t.now), s.FreeAt(t.now)) < a.Tokens: // nor would they be free in the next epoch
 	default:
 		if epoch, ok := s.Opens(t.now); ok {
 			t.looks = t.looks || !t.image.since(t.began) && t.shard.traffic.isOutdated(t.now)
@@ -318,7 +319,10 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 		if s.Epoch%2 != 0 {
 			hold = t.call.HoldOdd
 		}
-		hold(a.Limit, a.Tokens, s.Epoch, t.demand.Holders(), s.Enrolled)
+		hold(a.Limit, a.Tokens, a.Tokens+s.KeptAt(t.now), s.Epoch, t.demand.Holders(), s.Enrolled)
+		if s.IsClaimedBy(t.by.claimant(), t.now) {
+			t.call.Unclaim(a.Limit)
+		}
 		g.of = append(g.of, *s)
 	}
 	next, applied, err := t.by.tender.keep(ctx, t.shard, t.image, &t.call, t.now)
@@ -418,7 +422,7 @@ func (sk *slotTaker) holdsOf(g *grant, l *level, others int64) []*Hold {
 }
 
 // slotsForeseen reports whether images that are recent enough for a rejection from memory show too few slots of one of the levels.
-func (sk *slotTaker) slotsForeseen(levels []level) bool {
+func (sk *slotTaker) slotsForeseen(levels []level, p *Place) bool {
 	now := sk.now()
 	for i := range levels {
 		l := &levels[i]
@@ -427,9 +431,11 @@ func (sk *slotTaker) slotsForeseen(levels []level) bool {
 		if len(l.demand.Slots()) == 0 || image == nil || !image.exists || !sk.items.isRecent(first, image, now) {
 			continue
 		}
+		kept := l.bucket.line.keeps(sk.core, p)
 		for _, a := range l.demand.Slots() {
-			s, p := image.FindSlots(a.Limit), l.limits.Config.FindSlots(a.Limit)
-			if s != nil && s.Fits(p) && s.FreeAt(sk.slotNow()) < a.Tokens {
+			s, of := image.FindSlots(a.Limit), l.limits.Config.FindSlots(a.Limit)
+			if s != nil && s.Fits(of) && s.FreeAt(sk.slotNow())-bucket.Of(kept, a.Limit) < a.Tokens {
+				l.kept = kept
 				return true
 			}
 		}

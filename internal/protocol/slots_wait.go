@@ -9,83 +9,166 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// Callers of a process that wait for slots of a bucket stand in a line. The first one asks for slots: when this process gives some back, and
-// now and then, since other processes give back as well. So a process asks as often as one caller would, however many wait.
+// Callers of a process that wait for slots of a bucket stand in a line. When the process gives slots back, those ask for whom they are enough,
+// in the order of the line. Now and then the first one looks, since other processes give back as well. So a process looks as often as one caller
+// would, however many wait.
+//
+// The first one is passed by smaller requests for no longer than [slotTurn]. After that, the others of its process leave the slots that come
+// free. Where other processes hold slots, it then claims its slots in the item, and they leave them as well; see slots_claim.go.
 
 // A slotLine has the callers of this process that wait for slots of a bucket, in the order in which they came. It is
 // safe for concurrent use.
 type slotLine struct {
 	mu     sync.Mutex // guards what follows
 	places []*Place
+	asking int           // callers who ask for slots that were free
+	served time.Duration // when the first one last had its slots, or when the line began, by core.elapsed
 }
 
 // A Place is that of a caller in the line of a bucket. It is not safe for concurrent use.
 type Place struct {
 	*core
-	line  *slotLine
-	first chan struct{} // closed when the caller is the first one
-	freed chan struct{} // holds a token when this process has given slots back since
-	probe time.Duration
+	waits  *Waits
+	bucket *Bucket
+	asks   []bucket.Amount // slots of each limit
+	woken  chan struct{}   // holds a token when the caller is to ask for its slots
+	probe  time.Duration
+	life   int64 // of a claim, milliseconds
+
+	// Guarded by the line.
+	first  time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
+	asking bool          // for its slots, which were free
 }
 
-// The first caller of a line asks again after a part of the term, with jitter: other processes may have given slots
-// back.
 const (
+	// The first caller of a line looks again after a part of the term, with jitter: other processes may have given slots
+	// back.
 	probePart  = 50
 	leastProbe = 100 * time.Millisecond
 	mostProbe  = time.Second
+	// slotTurn is how long the first caller of a line is passed by others at most, of its process and of other ones.
+	slotTurn = 500 * time.Millisecond
+	// claimProbe is the mean time between the looks of a process for which slots are kept.
+	claimProbe = 50 * time.Millisecond
+	// A claim ends after a part of the term unless it is renewed, so that a process which has ended keeps nothing from others for long.
+	claimPart = 5
+	leastLife = 2 * time.Second
 )
 
-// ShortOfSlots returns the bucket whose slots refuse a request, and their term; false where no slots do. Slots that there are too few of
-// altogether are not waited for.
-func (e *RejectedError) ShortOfSlots() (entity, resource string, term time.Duration, ok bool) {
+// ShortSlots are the slots of a bucket that refuse a request.
+type ShortSlots struct {
+	Entity, Resource string
+	Term             time.Duration
+	Asks             []bucket.Amount // slots of each limit of the bucket
+}
+
+// ShortOfSlots returns the bucket whose slots refuse a request; false where no slots do. Slots that there are too few of altogether are not
+// waited for.
+func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 	for _, l := range e.Levels {
+		var asks []bucket.Amount
+		isShort := false
+		term := time.Duration(0)
 		for _, s := range l.Statuses {
-			if s.Term > 0 && s.Wait == bucket.Never {
-				return "", "", 0, false
+			if s.Term <= 0 || s.Requested <= 0 {
+				continue
 			}
-			if s.Term > 0 && s.Short && !ok {
-				entity, resource, term, ok = l.Entity, l.Resource, milliseconds(s.Term), true
+			if s.Wait == bucket.Never {
+				return ShortSlots{}, false
+			}
+			asks = append(asks, bucket.Amount{Limit: s.Name, Tokens: s.Requested / bucket.Slot})
+			if s.Short {
+				isShort, term = true, milliseconds(s.Term)
 			}
 		}
+		if isShort && !ok {
+			short, ok = ShortSlots{l.Entity, l.Resource, term, asks}, true
+		}
 	}
-	return entity, resource, term, ok
+	return short, ok
 }
 
 // Join has a caller join the line of those who wait for slots of a bucket, which the caller leaves in the end.
-func (ws *Waits) Join(entity, resource string, term time.Duration) *Place {
-	b := ws.memory.Bucket(entity, resource)
+func (ws *Waits) Join(short ShortSlots) *Place {
+	b := ws.memory.Bucket(short.Entity, short.Resource)
 	p := &Place{
-		core: ws.core, line: &b.line, first: make(chan struct{}), freed: make(chan struct{}, 1),
-		probe: min(max(term/probePart, leastProbe), mostProbe),
+		core: ws.core, waits: ws, bucket: b, asks: short.Asks, woken: make(chan struct{}, 1), first: -1,
+		probe: min(max(short.Term/probePart, leastProbe), mostProbe), life: max(short.Term/claimPart, leastLife).Milliseconds(),
 	}
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	if p.line.places = append(p.line.places, p); len(p.line.places) == 1 {
-		close(p.first)
+	l := &b.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.places = append(l.places, p); len(l.places) == 1 {
+		l.served = p.elapsed()
+		l.promote(p)
 	}
 	return p
 }
 
-// Await waits until it is the caller's turn to ask for slots, or a time is over. It ends with the context, or with [ErrClosed] when the
-// engine is closed.
-func (p *Place) Await(ctx context.Context, rest time.Duration) error {
-	began := p.elapsed()
-	select {
-	case <-p.first:
-	default:
-		if err := p.sleepUntil(ctx, p.first, rest); err != nil {
-			return err
-		}
-	}
-	pause := p.probe/2 + time.Duration(p.table.IntN(int(p.probe)))
-	return p.sleepUntil(ctx, p.freed, min(pause, rest-(p.elapsed()-began)))
+// promote has a caller be the first one of a line, which is locked.
+func (l *slotLine) promote(p *Place) {
+	p.first = p.elapsed()
+	p.wake()
 }
 
-// sleepUntil sleeps for a time, or until a channel has something.
-func (p *Place) sleepUntil(ctx context.Context, until <-chan struct{}, d time.Duration) error {
+// Await waits until the caller is to ask for slots, or a time is over. It ends with the context, or with [ErrClosed] when the
+// engine is closed. The first caller of a line looks at the slots meanwhile: one consistent read each time.
+func (p *Place) Await(ctx context.Context, rest time.Duration) error {
+	p.hasAsked()
+	for until := p.after(rest); ; {
+		pause, isFirst := until-p.elapsed(), p.isFirst()
+		if isFirst {
+			pause = min(pause, p.claim(ctx))
+		}
+		if woken, err := p.sleepUnlessWoken(ctx, pause); woken || err != nil || p.elapsed() >= until {
+			return err
+		}
+		if isFirst && p.mayAsk(ctx) {
+			return nil
+		}
+	}
+}
+
+// hasAsked notes that the caller does not ask any more.
+func (p *Place) hasAsked() {
+	p.bucket.line.mu.Lock()
+	defer p.bucket.line.mu.Unlock()
+	p.bucket.line.asked(p)
+}
+
+// asked notes that a caller does not ask any more. The line is locked.
+func (l *slotLine) asked(p *Place) {
+	if p.asking {
+		p.asking = false
+		l.asking--
+	}
+}
+
+// isFirst reports whether the caller is the first one of its line.
+func (p *Place) isFirst() bool {
+	p.bucket.line.mu.Lock()
+	defer p.bucket.line.mu.Unlock()
+	return p.first >= 0
+}
+
+// mayAsk looks at the slots, and reports whether the caller may ask for its own: they are free, or could not be looked at.
+func (p *Place) mayAsk(ctx context.Context) bool {
+	i, err := p.waits.looks.lookSince(ctx, p.bucket.shard(0), p.NextEpoch())
+	return err != nil || !i.exists || i.hasSlots(p.asks, p.slotNow())
+}
+
+// hasSlots reports whether an image has free slots at a time.
+func (i *image) hasSlots(asks []bucket.Amount, now int64) bool {
+	return !slices.ContainsFunc(asks, func(a bucket.Amount) bool {
+		s := i.FindSlots(a.Limit)
+		return s != nil && s.FreeAt(now) < a.Tokens
+	})
+}
+
+// sleepUnlessWoken sleeps for a time, and reports whether the caller was woken to ask.
+func (p *Place) sleepUnlessWoken(ctx context.Context, d time.Duration) (woken bool, err error) {
 	if d <= 0 {
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	asleep, wake := context.WithCancel(ctx)
 	defer wake()
@@ -93,7 +176,8 @@ func (p *Place) sleepUntil(ctx context.Context, until <-chan struct{}, d time.Du
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		select {
-		case <-until:
+		case <-p.woken:
+			woken = true
 			wake()
 		case <-p.background.open.Done():
 			wake()
@@ -108,42 +192,126 @@ func (p *Place) sleepUntil(ctx context.Context, until <-chan struct{}, d time.Du
 	close(stop)
 	watching.Wait()
 	if p.background.open.Err() != nil {
-		return ErrClosed
+		return false, ErrClosed
 	}
-	return ctx.Err()
+	return woken, ctx.Err()
 }
 
-// Leave has the caller leave the line. The next one is the first then.
-func (p *Place) Leave() {
+// Leave has the caller leave the line, with its slots or without. The next one is the first then.
+func (p *Place) Leave(ctx context.Context, served bool) {
 	if p == nil {
 		return
 	}
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	at := slices.Index(p.line.places, p)
+	l := &p.bucket.line
+	l.mu.Lock()
+	at := slices.Index(l.places, p)
 	if at < 0 {
+		l.mu.Unlock()
 		return
 	}
-	if p.line.places = slices.Delete(p.line.places, at, at+1); at == 0 && len(p.line.places) > 0 {
-		next := p.line.places[0]
-		close(next.first)
-		next.note()
+	l.asked(p)
+	if served && at == 0 {
+		l.served = p.elapsed()
+	}
+	if l.places = slices.Delete(l.places, at, at+1); at == 0 && len(l.places) > 0 {
+		l.promote(l.places[0])
+	}
+	isLast := len(l.places) == 0
+	l.mu.Unlock()
+	if isLast {
+		p.unclaim(ctx)
 	}
 }
 
-// note has the caller ask at once.
-func (p *Place) note() {
+// wake has the caller ask.
+func (p *Place) wake() {
 	select {
-	case p.freed <- struct{}{}:
+	case p.woken <- struct{}{}:
 	default:
 	}
 }
 
-// free has the first caller of the line ask: this process has given slots back.
-func (l *slotLine) free() {
+// free has callers of the line ask for the slots that an image shows to be free, nil for an unknown one: this process has given some back. A
+// caller for whom they are not enough is passed by others, unless it is the first one, and has been for [slotTurn].
+func (l *slotLine) free(c *core, i *image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.places) > 0 {
-		l.places[0].note()
+	if len(l.places) == 0 {
+		return
 	}
+	if i == nil || !i.exists {
+		l.places[0].wake()
+		return
+	}
+	now := c.slotNow()
+	left := map[string]int64{}
+	for n := range i.Slots {
+		left[i.Slots[n].Name] = i.Slots[n].FreeAt(now)
+	}
+	for _, p := range l.places {
+		for _, a := range p.asks {
+			if p.asking {
+				left[a.Limit] -= a.Tokens
+			}
+		}
+	}
+	for at, p := range l.places {
+		if p.asking {
+			continue
+		}
+		fits := !slices.ContainsFunc(p.asks, func(a bucket.Amount) bool {
+			free, known := left[a.Limit]
+			return known && free < a.Tokens
+		})
+		isOut := true
+		for _, a := range p.asks {
+			if fits {
+				left[a.Limit] -= a.Tokens
+			}
+			isOut = isOut && left[a.Limit] <= 0
+		}
+		switch {
+		case fits:
+			p.asking = true
+			l.asking++
+			p.wake()
+		case at == 0 && l.isDue(c):
+			return
+		}
+		if isOut {
+			return
+		}
+	}
+}
+
+// isDue reports whether the first caller of a line is not passed any more. The line is locked.
+func (l *slotLine) isDue(c *core) bool { return c.elapsed()-l.places[0].first >= slotTurn }
+
+// keeps returns the slots that the line keeps from a caller of its process, nil for none: those of its first caller when that is due, and of
+// callers who have been woken for theirs. The place is that of the caller, nil for one that does not stand in line.
+func (l *slotLine) keeps(c *core, p *Place) (kept []bucket.Amount) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.places) == 0 || l.places[0] == p {
+		return nil
+	}
+	if l.isDue(c) {
+		kept = append(kept, l.places[0].asks...)
+	}
+	left := l.asking
+	for at, other := range l.places {
+		if left == 0 {
+			break
+		}
+		if !other.asking {
+			continue
+		}
+		if left--; other == p {
+			break // those behind it came later
+		}
+		if at > 0 || len(kept) == 0 {
+			kept, _ = bucket.Sum(kept, other.asks)
+		}
+	}
+	return kept
 }

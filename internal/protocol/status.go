@@ -92,6 +92,11 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
 		statuses = l.limits.Config.SlotStatuses(statuses, ju.slotStates(l, &views[i]), l.demand.Slots(), ju.slotNow())
+		for at := range statuses {
+			if kept := bucket.Of(l.kept, statuses[at].Name); kept > 0 && statuses[at].Term > 0 {
+				statuses[at].KeepSlots(kept)
+			}
+		}
 		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
 	ju.waitTogether(levels, views, told, now)

@@ -16,6 +16,8 @@ type Waits struct {
 	*core
 	judge  *judge
 	memory *Memory
+	looks  *looks
+	tender *tender
 }
 
 // A Sleeper is a clock that is never set, for callers to sleep by.

@@ -1,0 +1,111 @@
+package protocol
+
+import (
+	"context"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+)
+
+// A process that holds slots hands them on to its own callers at once, and another one would have to look in the very moment in between. So a
+// process whose line was not served for [slotTurn] while others hold slots claims some, by a write of its own: the item then says that so many of
+// the slots that come free are kept for it. The others leave them, and take the remaining ones. One process at a time has a claim on a
+// limit, which ends when it takes the slots. A claim is advice. No write asks for it, and slots are never exceeded without it.
+
+// claimant returns the number of this process in claims.
+func (c *core) claimant() int64 { return int64(c.salt) + 1 }
+
+// claim claims the slots of the first caller of a line where that is due, and returns the time until it looks at them.
+func (p *Place) claim(ctx context.Context) (pause time.Duration) {
+	pause = p.probe/2 + time.Duration(p.table.IntN(int(p.probe)))
+	s := p.bucket.shard(0)
+	i, now := s.image.Load(), p.slotNow()
+	if i == nil || !i.exists {
+		return pause
+	}
+	call := layout.Keep()
+	writes := false
+	for _, a := range p.asks {
+		of := i.FindSlots(a.Limit)
+		if of == nil {
+			continue
+		}
+		mine := of.IsClaimedBy(p.claimant(), now)
+		if mine {
+			pause = min(pause, claimProbe/2+time.Duration(p.table.IntN(int(claimProbe))))
+		}
+		if p.isPoor(of, now, mine) {
+			call.Claim(a.Limit, a.Tokens, p.claimant(), now+p.life, of.ClaimedUntil, of.Enrolled)
+			writes = true
+		}
+	}
+	if !writes {
+		return min(pause, max(p.untilDue(), leastProbe/2))
+	}
+	_, applied, err := p.waits.tender.keep(ctx, s, i, &call, now)
+	if applied && err == nil {
+		pause = min(pause, claimProbe)
+	}
+	return pause
+}
+
+// isPoor reports whether the line is to claim slots, or to go on claiming them.
+func (p *Place) isPoor(of *bucket.Slots, now int64, mine bool) bool {
+	switch {
+	case mine:
+		return of.ClaimedUntil-now < p.life/2
+	case of.IsClaimed(now):
+		return false
+	case p.untilDue() > 0:
+		return false
+	default:
+		return of.Capacity-of.Free > p.bucket.tended.held(of.Name)
+	}
+}
+
+// untilDue returns the time until the first caller of a line is not passed any more, 0 or less for none.
+func (p *Place) untilDue() time.Duration {
+	l := &p.bucket.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(p.first, l.served) + slotTurn - p.elapsed()
+}
+
+// held returns how many slots of a limit this process holds.
+func (d *tended) held(limit string) (held int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, h := range d.holds {
+		if h.limit == limit && h.phase != gone {
+			held += h.amount
+		}
+	}
+	return held
+}
+
+// unclaim ends the claims of this process, in the background: nobody of it waits any more.
+func (p *Place) unclaim(ctx context.Context) {
+	s := p.bucket.shard(0)
+	i, now := s.image.Load(), p.slotNow()
+	if i == nil || !i.exists {
+		return
+	}
+	call := layout.Keep()
+	writes := false
+	for _, a := range p.asks {
+		if of := i.FindSlots(a.Limit); of != nil && of.IsClaimedBy(p.claimant(), now) {
+			call.Unclaim(a.Limit)
+			writes = true
+		}
+	}
+	if !writes || !p.background.Begin() {
+		return
+	}
+	go func() {
+		defer p.background.End()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.SettleLimit)
+		defer cancel()
+		_, _, _ = p.waits.tender.keep(ctx, s, i, &call, now) // it ends by itself otherwise
+	}()
+}
