@@ -116,9 +116,6 @@ func (b *Breaker) Leave() (last bool) {
 	last = b.users == 0
 	if last {
 		b.tasks.end()
-		b.tasks.halt(b.timer)
-		b.tasks.halt(b.doubt)
-		b.keys.leave()
 	}
 	b.mu.Unlock()
 	if last {

@@ -32,7 +32,6 @@ type keyWatch struct {
 	quiet atomic.Int64                      // silent keys
 
 	mu      sync.Mutex    // guards the fields below, and that keys become silent
-	asker   *time.Timer   // of the next question for a silent key
 	asking  bool          // while keys are silent
 	nextAsk time.Duration // when that may be at the earliest
 	back    time.Duration // when a silent key was answered last
@@ -216,13 +215,6 @@ func (k *keyWatch) looks(c cellKey, pk string) {
 	})
 }
 
-// leave ends the questions. The tasks are ended.
-func (k *keyWatch) leave() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.tasks.halt(k.asker)
-}
-
 // reset forgets all calls: a part tells nothing while all is silent.
 func (k *keyWatch) reset() {
 	k.mu.Lock()
@@ -246,7 +238,7 @@ func (k *keyWatch) hush(c *cell, pk string) {
 // askNext has a silent key asked for. It asks at once, since the key may be back by the time it is noticed, or a pause
 // after the question before. The watch is locked.
 func (k *keyWatch) askNext() {
-	k.asker = k.tasks.after(k.nextAsk-k.now(), func() {
+	k.tasks.after(k.nextAsk-k.now(), func() {
 		if pk, any := k.nextSilent(); any {
 			k.askFor(pk)
 		}

@@ -12,11 +12,12 @@ type tasks struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu sync.Mutex // held while a task is added, and while stop is called: no task is added after that
+	mu      sync.Mutex               // held while a task is added, and while stop is called: no task is added after that
+	pending map[*time.Timer]struct{} // the tasks that have not begun
 }
 
 func newTasks() *tasks {
-	t := new(tasks)
+	t := &tasks{pending: map[*time.Timer]struct{}{}}
 	t.life, t.stop = context.WithCancel(context.Background())
 	return t
 }
@@ -29,24 +30,40 @@ func (t *tasks) after(rest time.Duration, do func()) *time.Timer {
 		return nil
 	}
 	t.running.Add(1)
-	return time.AfterFunc(rest, func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(rest, func() {
 		defer t.running.Done()
+		t.mu.Lock()
+		delete(t.pending, timer)
+		t.mu.Unlock()
 		do()
 	})
+	t.pending[timer] = struct{}{}
+	return timer
 }
 
 // halt stops a timer of after, which may be nil or have fired.
 func (t *tasks) halt(timer *time.Timer) {
-	if timer != nil && timer.Stop() {
-		t.running.Done()
+	if timer == nil || !timer.Stop() {
+		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pending, timer)
+	t.running.Done()
 }
 
-// end ends the contexts of calls. No task is added from then on.
+// end ends the contexts of calls, and stops the tasks that have not begun. No task is added from then on.
 func (t *tasks) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stop()
+	for timer := range t.pending {
+		if timer.Stop() {
+			delete(t.pending, timer)
+			t.running.Done()
+		}
+	}
 }
 
 // bounded makes a call of the store that ends after a time, or with the tasks.
