@@ -165,11 +165,12 @@ func (e *ExceededError) Error() string {
 			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity, kept)
 		separator = "; "
 	}
-	if e.Possible() {
+	switch {
+	case e.Possible():
 		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
-	} else if e.isSpent() {
+	case e.isSpent():
 		b.WriteString(", used up until it is topped up")
-	} else {
+	default:
 		b.WriteString(", more than the capacity: it can never succeed")
 	}
 	return b.String()

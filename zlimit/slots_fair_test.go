@@ -92,8 +92,12 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 		{4, 60 * ms, []shift{{10, 1, 200 * ms, 20 * time.Second}, {10, 1, 200 * ms, 20 * time.Second}}},
 		{1, 5 * ms, []shift{{1, 1, 50 * ms, time.Minute}, {20, 1, 50 * ms, time.Minute}}},
 		{2, 5 * ms, []shift{
-			{3, 1, 100 * ms, time.Minute}, {3, 1, 100 * ms, time.Minute}, {3, 1, 100 * ms, time.Minute},
-			{3, 1, 100 * ms, time.Minute}, {3, 1, 100 * ms, time.Minute}, {3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute},
 		}},
 	} {
 		t.Run(fmt.Sprintf("%d slots, %d processes, %v", test.slots, len(test.shifts), test.late), func(t *testing.T) {

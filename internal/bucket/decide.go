@@ -392,6 +392,8 @@ func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) boo
 
 // advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond
 // maxDrops that the item is to lose are refilled like others, and go with later writes.
+//
+//nolint:gocyclo // a case for each kind of limit
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	p.reset(Advance, s, s.RefilledAt, now)
 	p.ValidUntil = s.Seen()
@@ -541,6 +543,8 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 
 // balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It returns
 // the balance afterwards, going by the image, and false when the balance does not cover the demand.
+//
+//nolint:gocyclo // a case for each kind of limit
 func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	amount = add(amount, owed)

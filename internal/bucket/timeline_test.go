@@ -149,7 +149,6 @@ type claim struct {
 	limit        *timeline
 	amount       int64
 	period, life int
-	taken        bool
 }
 
 // isLive reports whether what was taken is given back to the balance.
@@ -294,7 +293,7 @@ func (p *timelineProgram) take() {
 		}
 	}
 	d := &Demand{Amounts: amounts, Life: int64(p.started) + 1}
-	p.write(d, amounts, &p.config, func(at int64) {
+	p.write(d, amounts, &p.config, func(int64) {
 		lease := timelineLease{lives: p.item.state.Lives(nil)}
 		for _, a := range amounts {
 			l := p.limits[a.Limit]

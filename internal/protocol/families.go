@@ -97,7 +97,7 @@ func (fs *families) climb(ctx context.Context, r *Request, began int64, levels [
 }
 
 // withAsked returns an error for a limit that no level has, with the levels that were asked: those without limits, too.
-func (fs *families) withAsked(ctx context.Context, r *Request, levels []level, err error, began int64) error {
+func (fs *families) withAsked(ctx context.Context, _ *Request, levels []level, err error, began int64) error {
 	var asked []string
 	for i := range levels {
 		l := &levels[i]

@@ -169,7 +169,7 @@ func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
 	defer context.AfterFunc(ca.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	near.SK = "#"
 	trip, before := time.Duration(0), time.Duration(0)
-	known := false
+	var known bool
 	for reads := 0; ; reads++ {
 		now, wrong, told := ca.options.SlotTime()
 		if known = told && wrong <= a.exact; known || ctx.Err() != nil {

@@ -61,8 +61,12 @@ func TestTopLivesThroughAnOutage(t *testing.T) {
 		code   int
 		want   []string // lines that follow one another, by what is in them
 	}{
-		{"between looks", []bool{false, true, true, false}, shell.ExitOK,
-			[]string{"1 bucket", "acme", "this look failed, and the figures are 10s old: ", "this look failed, and the figures are 20s old: ", "1 bucket", "acme"}},
+		{
+			"between looks",
+			[]bool{false, true, true, false},
+			shell.ExitOK,
+			[]string{"1 bucket", "acme", "this look failed, and the figures are 10s old: ", "this look failed, and the figures are 20s old: ", "1 bucket", "acme"},
+		},
 		{"at the last look", []bool{false, true}, shell.ExitFailure, []string{"1 bucket", "acme", "the figures are 10s old: "}},
 		{"from before the first look", []bool{true, false}, shell.ExitOK, []string{"there are no figures yet: ", "1 bucket", "acme"}},
 	} {

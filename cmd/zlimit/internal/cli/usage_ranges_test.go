@@ -29,12 +29,12 @@ func fillWindows(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // a test
+	defer s.Close()
 	l, err := zlimit.New(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // a test
+	defer l.Close()
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
 	if err != nil {
 		t.Fatal(err)

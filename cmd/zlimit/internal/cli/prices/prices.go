@@ -64,7 +64,7 @@ func readList(path string) (*price.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	list, err := price.ReadLiteLLM(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
