@@ -169,10 +169,10 @@ var bounds = map[API][]string{
 
 // isBound reports whether a path is a bound of the call's API, which every server of it obeys.
 func (q *question) isBound(path []byte) bool {
-	own, known := bounds[q.call.API]
+	_, known := bounds[q.call.API]
 	for api, names := range bounds {
 		if !known || api == q.call.API {
-			if own = names; slices.Contains(own, string(path)) {
+			if slices.Contains(names, string(path)) {
 				return true
 			}
 		}

@@ -188,23 +188,27 @@ func TestSecondModels(t *testing.T) {
 		},
 		{
 			"a rule", `{"model":"small","max_tokens":50,"fallbacks":[{"model":"unheard"}]}`, "",
-			[]llm.Option{llm.WithModels(llm.Rule{Pattern: "small"}, llm.Rule{Pattern: "big"})}, &zlimit.ValidationError{}, nil, nil,
+			[]llm.Option{llm.WithModels(llm.Rule{Pattern: "small"}, llm.Rule{Pattern: "big"})},
+			&zlimit.ValidationError{}, nil, nil,
 		},
 		{
 			"a model that stands in", `{"model":"small","max_tokens":50,"fallbacks":[{"model":"big"}]}`,
 			`{"model":"big-20260101","stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":7}}`, nil, nil,
-			map[string]int64{"rpm": 10, "tpm": 100_000}, map[string]int64{"rpm": 9, "tpm": 100_000 - 107},
+			map[string]int64{"rpm": 10, "tpm": 100_000},
+			map[string]int64{"rpm": 9, "tpm": 100_000 - 107},
 		},
 		{
 			"one that need not", `{"model":"small","max_tokens":50,"fallbacks":[{"model":"big"}]}`,
 			`{"model":"small","stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":7}}`, nil, nil,
-			map[string]int64{"rpm": 9, "tpm": 100_000 - 107}, map[string]int64{"rpm": 10, "tpm": 100_000},
+			map[string]int64{"rpm": 9, "tpm": 100_000 - 107},
+			map[string]int64{"rpm": 10, "tpm": 100_000},
 		},
 		{
 			"an advisor", `{"model":"small","max_tokens":50,"tools":[{"model":"big"}]}`,
 			`{"model":"small","stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":7,"iterations":[{"type":"message","input_tokens":100,"output_tokens":7},` +
 				`{"type":"advisor_message","model":"big","input_tokens":9000,"output_tokens":1200},{"type":"compaction","input_tokens":500,"output_tokens":20}]}}`, nil, nil,
-			map[string]int64{"rpm": 9, "tpm": 100_000 - 627}, map[string]int64{"rpm": 10, "tpm": 100_000 - 10_200},
+			map[string]int64{"rpm": 9, "tpm": 100_000 - 627},
+			map[string]int64{"rpm": 10, "tpm": 100_000 - 10_200},
 		},
 	} {
 		limiter, _ := zlimittest.New(t, limit...)
@@ -212,7 +216,7 @@ func TestSecondModels(t *testing.T) {
 		response, err := transport.RoundTrip(newRequest(t, "/v1/messages", test.body))
 		if test.err != nil {
 			var invalid *zlimit.ValidationError
-			if !errors.Is(err, test.err) && !(errors.As(test.err, &invalid) && errors.As(err, &invalid)) || limiter.Stats().Admitted != 0 {
+			if !errors.Is(err, test.err) && (!errors.As(test.err, &invalid) || !errors.As(err, &invalid)) || limiter.Stats().Admitted != 0 {
 				t.Errorf("%s: RoundTrip() = %v, want %v", test.name, err, test.err)
 			}
 			continue

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
-	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream/eventstreamapi"
+	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"                //nolint:depguard // frames of Bedrock streams
+	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream/eventstreamapi" //nolint:depguard // as above
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -67,7 +67,7 @@ func (c *cutter) Read(p []byte) (n int, err error) {
 		if at := c.boundary(p[:n]); at >= 0 {
 			c.ended, c.rest = true, c.ending()
 			c.x.cutOff.Store(true)
-			_ = c.Meter.Close()
+			_ = c.Close()
 			if n = at; n == 0 {
 				return c.Read(p)
 			}
@@ -194,7 +194,7 @@ func (c *cutter) ending() []byte {
 		return exceptionOf(body)
 	case *eventReader:
 		name, end := "", ""
-		switch c.x.format.API {
+		switch c.x.format.API { //nolint:exhaustive // the others have none of their own
 		case APIAnthropicMessages:
 			name = "event: error\n"
 		case APIOpenAIResponses:

@@ -115,7 +115,7 @@ func TestCutOffLeavesOthers(t *testing.T) {
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
 		var most int64
-		body := &pieces{rest: []byte(test.body), lengths: func(n int) int {
+		body := &pieces{rest: []byte(test.body), lengths: func(int) int {
 			most = max(most, 1000-left(t, limiter, "m")["tpm"])
 			return 200
 		}}

@@ -3,6 +3,8 @@ package llm
 import "strings"
 
 // usage returns the known usage of the call; atEnd says that the answer came to its end. The tally is locked.
+//
+//nolint:gocyclo // a case for each convention of providers
 func (t *tally) usage(atEnd bool) Usage {
 	f := &t.facts
 	u := Usage{Model: f.model, Service: f.service, Speed: f.speed, Region: f.region}

@@ -300,8 +300,13 @@ func (u Usage) without(part Usage) Usage {
 		of   *int64
 		less int64
 	}{
-		{&u.Input, part.Input}, {&u.CacheRead, part.CacheRead}, {&u.CacheWrite, part.CacheWrite}, {&u.CacheWriteHour, part.CacheWriteHour},
-		{&u.Output, part.Output}, {&u.Reasoning, part.Reasoning}, {&u.Searches, part.Searches},
+		{&u.Input, part.Input},
+		{&u.CacheRead, part.CacheRead},
+		{&u.CacheWrite, part.CacheWrite},
+		{&u.CacheWriteHour, part.CacheWriteHour},
+		{&u.Output, part.Output},
+		{&u.Reasoning, part.Reasoning},
+		{&u.Searches, part.Searches},
 	} {
 		*class.of = max(0, *class.of-class.less)
 	}
