@@ -56,7 +56,7 @@ func TestParseLimit(t *testing.T) {
 func TestParseLimitRejects(t *testing.T) {
 	const form = "must be NAME=CAPACITY[:REFILL]/PERIOD"
 	const tokens = "must be a whole number from 1 to 9223372036854775"
-	const period = "must be s, min, h, d, w or a duration"
+	const period = "must be s, min, h, d, w, never or a duration"
 	for text, rule := range map[string]string{
 		"":                                 form,
 		"rpm":                              form,
