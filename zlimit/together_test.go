@@ -93,8 +93,8 @@ func TestAcquireAllInput(t *testing.T) {
 	if got := faults.Calls(""); got != calls {
 		t.Errorf("bad input made %d calls", got-calls)
 	}
-	_, err := l.AcquireAll(context.Background(), with(func(r *zlimit.Request) { r.Consume = zlimit.Amounts{"rpd": 1} }))
-	if want := `requests[1] consume "rpd": no limit of that name`; err == nil || !strings.Contains(err.Error(), want) {
+	_, err := l.AcquireAll(context.Background(), with(func(r *zlimit.Request) { r.Consume = zlimit.Amounts{"rps": 1} }))
+	if want := `requests[1] consume "rps": no limit of that name`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("AcquireAll() = %v, want %s", err, want)
 	}
 	many := make([]zlimit.Request, 16)
