@@ -44,7 +44,7 @@ var rules = []rule{
 	},
 	{
 		"wait 4: a stamp that is ahead does not count", "internal/protocol/wait.go",
-		"-max(now, b.image.RefilledAt), 0), true", "-either(«broken», now, max(now, b.image.RefilledAt)), 0), true",
+		"-b.image.timeAt(now), 0), true", "-either(«broken», now, b.image.timeAt(now)), 0), true",
 		"./internal/protocol TestBookingsOfOneWrite",
 	},
 	{
@@ -150,8 +150,8 @@ var rules = []rule{
 		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, either(«broken», time.Hour, td.untilLost(b)))", ofSlots,
 	},
 	{
-		"slots, clock: held by a clock of any error", "internal/protocol/slots.go",
-		"if !known || wrong.Milliseconds() > term/bucket.SlotClockError {", "if !«broken» && (!known || wrong.Milliseconds() > term/bucket.SlotClockError) {",
+		"slots, clock: held by a clock of any error", "internal/protocol/slots_clock.go",
+		"if !known || wrong > milliseconds(term)/bucket.SlotClockError {", "if !«broken» && (!known || wrong > milliseconds(term)/bucket.SlotClockError) {",
 		"./zlimit TestSlotsNeedAClock",
 	},
 	{
