@@ -159,10 +159,11 @@ func (e *ExceededError) Error() string {
 		case s.Kept > 0 && s.Limit.Term > 0:
 			kept = fmt.Sprintf(", %d kept for the first one who waits", s.Kept)
 		case s.Kept > 0:
-			kept = fmt.Sprintf(", %d kept for other priorities", s.Kept)
+			kept = fmt.Sprintf(", %s kept for other priorities", amountText(s.Limit.Name, s.Kept))
 		}
-		fmt.Fprintf(&b, "%s%s/%s %s (requested %d, available %d of %d%s)",
-			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity, kept)
+		name := s.Limit.Name
+		fmt.Fprintf(&b, "%s%s/%s %s (requested %s, available %s of %s%s)", separator, s.Entity, s.Resource, name,
+			amountText(name, s.Requested), amountText(name, s.Available), amountText(name, s.Now().Capacity), kept)
 		separator = "; "
 	}
 	switch {

@@ -200,7 +200,8 @@ func (l *RateLimiter) remaining(lease *Lease) time.Duration {
 	return max(l.engine.Waits.Remaining(&lease.receipt), 0)
 }
 
-// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use.
+// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use. Its zero value
+// answers like a lease that is settled.
 type Reservation struct {
 	lease *Lease
 	op    string
@@ -209,6 +210,9 @@ type Reservation struct {
 // Due returns when the tokens will be available, by the clock of the machine or of [WithClock]. It is now or earlier if they are. It uses
 // the limits at the time of the reservation. It does no I/O.
 func (r *Reservation) Due() time.Time {
+	if r.lease == nil {
+		return time.Time{}
+	}
 	l := r.lease.limiter
 	return l.options.clock().Add(l.engine.Waits.Remaining(&r.lease.receipt))
 }
@@ -218,6 +222,9 @@ func (r *Reservation) Due() time.Time {
 // unit for each 4 KB of the bucket, or a unit if it is consistent. After [Reservation.Cancel], or once the lease is
 // settled, it returns [ErrLeaseClosed].
 func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
+	if r.lease == nil {
+		return nil, ErrLeaseClosed
+	}
 	l := r.lease.limiter
 	if l.closed.Load() || !l.engine.Begin() {
 		return nil, ErrClosed
@@ -269,7 +276,12 @@ func (r *Reservation) failure(ctx context.Context, err error) error {
 
 // Cancel returns the tokens, whether or not they are available yet. Callers behind it keep their reported times. It is
 // [Lease.Rollback] of the lease, with the same cost and errors.
-func (r *Reservation) Cancel(ctx context.Context) error { return r.lease.Rollback(ctx) }
+func (r *Reservation) Cancel(ctx context.Context) error {
+	if r.lease == nil {
+		return new(Lease).Rollback(ctx)
+	}
+	return r.lease.Rollback(ctx)
+}
 
 // isClosed reports whether a lease was settled, or is being settled.
 func (le *Lease) isClosed() bool {

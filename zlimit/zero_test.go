@@ -38,12 +38,15 @@ func TestZeroValuesAndNil(t *testing.T) {
 		t.Errorf("Available() = %+v, %v, want 5 of rpd: nothing was charged", statuses, err)
 	}
 	var lease zlimit.Lease
+	var reservation zlimit.Reservation
 	for name, err := range map[string]error{
 		"Consume":  lease.Consume(ctx, zlimit.Amounts{"rpd": 1}),
 		"Adjust":   lease.Adjust(zlimit.Amounts{"rpd": 1}),
 		"Release":  lease.Release(zlimit.Amounts{"rpd": 1}),
 		"Commit":   lease.Commit(ctx),
 		"Rollback": lease.Rollback(ctx),
+		"Cancel":   reservation.Cancel(ctx),
+		"Wait":     waitReserved(ctx, &reservation),
 	} {
 		if !errors.Is(err, zlimit.ErrLeaseClosed) {
 			t.Errorf("%s() of no lease = %v, want ErrLeaseClosed", name, err)
@@ -52,4 +55,12 @@ func TestZeroValuesAndNil(t *testing.T) {
 	if got := lease.Consumed(); len(got) > 0 || lease.Degraded() {
 		t.Errorf("Consumed() = %v, Degraded() = %v", got, lease.Degraded())
 	}
+	if due := reservation.Due(); !due.IsZero() {
+		t.Errorf("Due() of no reservation = %v, want the zero time", due)
+	}
+}
+
+func waitReserved(ctx context.Context, r *zlimit.Reservation) error {
+	_, err := r.Wait(ctx)
+	return err
 }

@@ -98,3 +98,9 @@ func (le *Lease) Rollback() error {
 	defer cancel()
 	return le.core.Rollback(ctx)
 }
+
+// String returns the net consumption of the lease, such as "lease of rpm 1, tpm 620". It names a lease that is closed,
+// and one that is [Lease.Degraded].
+func (le *Lease) String() string {
+	return le.core.String()
+}

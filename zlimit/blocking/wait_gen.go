@@ -8,7 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use.
+// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use. Its
+// zero value answers like a lease that is settled.
 type Reservation struct {
 	core    *zlimit.Reservation
 	timeout callTimeout
