@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +21,12 @@ const (
 // again. Late requests are forgotten when none follows them for a while: the store may be fast again, and only a request that
 // its caller waits for shows it. It is safe for concurrent use.
 type lateness struct {
-	started time.Time    // for times, independent of changes of clocks
-	row     atomic.Int64 // requests that were not decided in time, since one was
-	since   atomic.Int64 // when the first of them was not
-	next    atomic.Int64 // when one is tried again
-	last    atomic.Int64 // when a request came last, since some were late
+	started time.Time     // for times, independent of changes of clocks
+	row     atomic.Int64  // requests that were not decided in time, since one was
+	since   atomic.Int64  // when the first of them was not
+	last    atomic.Int64  // when a request came last, since some were late
+	judging sync.Mutex    // guards next, and makes a judgement of a request one step
+	next    time.Duration // when one is tried again
 }
 
 // judge reports whether the failure policy decides a request immediately, given the request's time. It also reports
@@ -34,7 +36,12 @@ func (l *lateness) judge(bound time.Duration) (refused, tried bool) {
 	if l.row.Load() < lateRequests {
 		return false, false
 	}
-	now, next := l.now(), l.next.Load()
+	l.judging.Lock() // of two requests after a pause, none counts the other one as before the pause
+	defer l.judging.Unlock()
+	if l.row.Load() < lateRequests {
+		return false, false
+	}
+	now := l.now()
 	if last := time.Duration(l.last.Swap(int64(now))); now-last > timeoutsPerPause*bound {
 		l.row.Store(0)
 		return false, false
@@ -42,7 +49,9 @@ func (l *lateness) judge(bound time.Duration) (refused, tried bool) {
 	if now < time.Duration(l.since.Load())+bound {
 		return false, false
 	}
-	tried = now >= time.Duration(next) && l.next.CompareAndSwap(next, int64(now+timeoutsPerTrial*bound))
+	if tried = now >= l.next; tried {
+		l.next = now + timeoutsPerTrial*bound
+	}
 	return !tried, tried
 }
 

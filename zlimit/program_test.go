@@ -227,7 +227,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 			}
 		}
 		if lostBy(p.limiter) == lost {
-			w.checkTaken(what, entity, before, consume, err)
+			w.checkTaken(what, entity, before, consume, settled, err)
 		}
 		var exceeded *zlimit.ExceededError
 		if w.check(what); errors.As(err, &exceeded) {
@@ -379,19 +379,21 @@ func (w *fleet) repay(ctx context.Context, p *process) {
 }
 
 // checkTaken checks that an acquire took all of what was asked, or nothing (I4, I3). It does so for the entity and at
-// most one parent. A parent may lack a limit.
-func (w *fleet) checkTaken(what, entity string, before map[string]zlimit.Amounts, consume zlimit.Amounts, err error) {
+// most one parent. A parent may lack a limit, and so may the entity, if a parent has it. A process that is not settled may
+// use stale limits.
+func (w *fleet) checkTaken(what, entity string, before map[string]zlimit.Amounts, consume zlimit.Amounts, settled bool, err error) {
 	if errors.Is(err, errLost) {
 		return
 	}
-	charged := ""
+	charged, counting := "", zlimit.Amounts{}
 	for e := range before {
 		after := w.counted(e)
 		for _, name := range slices.Sorted(maps.Keys(consume)) {
 			got, want := after[name]-before[e][name], int64(0)
-			if err == nil && (e == entity || got != 0) {
+			if err == nil && (got != 0 || e == entity && !(consume[name] > 0 && w.mayLack(entity, name, settled))) {
 				want = consume[name] * zlimit.Millis
 			}
+			counting[name] += got
 			if got != want {
 				w.t.Fatalf("%s: %s counts %d more of %s, want %d", what, e, got, name, want)
 			}
@@ -403,4 +405,30 @@ func (w *fleet) checkTaken(what, entity string, before map[string]zlimit.Amounts
 			}
 		}
 	}
+	for name, n := range consume {
+		if err == nil && n > 0 && counting[name] == 0 {
+			w.t.Fatalf("%s: no bucket counts %s", what, name)
+		}
+	}
+}
+
+// mayLack reports whether an entity's level has no limit of a name, or may have had none for a process that is not settled.
+func (w *fleet) mayLack(entity, name string, settled bool) bool {
+	if !settled {
+		return true
+	}
+	ctx := context.Background()
+	l, err := zlimit.New(ctx, zlimit.StoreOn(w.witness), zlimit.WithClock(w.clock.now))
+	if err != nil {
+		w.t.Fatalf("open the witness: %v", err)
+	}
+	defer l.Close()
+	config, err := l.Limits.Get(ctx, zlimit.Level{Entity: entity, Resource: "gpt-4"})
+	if err == nil && len(config.Limits) == 0 {
+		config, err = l.Limits.Get(ctx, zlimit.Level{})
+	}
+	if err != nil {
+		w.t.Fatalf("read the limits of %s: %v", entity, err)
+	}
+	return !slices.ContainsFunc(config.Limits, func(limit zlimit.Limit) bool { return limit.Name == name })
 }

@@ -180,7 +180,7 @@ func TestLargeRequestsForSlots(t *testing.T) {
 					t.Errorf("in %v the large request was admitted %d times and refused %d times, beside %v small ones; want 20 and 0", lasts, got[0], refused[0], small)
 				}
 				for i, c := range beside {
-					if c != nil && (small[i] < 100 && c.maxWait > 0 || small[i] == 0) {
+					if c != nil && small[i] < 100 && c.maxWait > 0 { // those that do not wait may find no slot free
 						t.Errorf("the small requests of process %d were admitted %d times, beside %d large ones", i, small[i], got[0])
 					}
 				}

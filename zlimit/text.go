@@ -50,5 +50,8 @@ func (le *Lease) String() string {
 	} else if le.isClosed() {
 		kind = "closed lease"
 	}
+	if len(texts) == 0 {
+		return kind
+	}
 	return kind + " of " + strings.Join(texts, ", ")
 }

@@ -59,6 +59,7 @@ type shard struct {
 	turnAt    atomic.Int64                 // when it was taken, nanoseconds since the engine was made; 0 where that is not known yet
 	resizing  atomic.Bool                  // a split or merge is under way
 	listing   atomic.Bool                  // it waits to be entered into an index
+	refused   atomic.Bool                  // the last request of this process was refused: the next one looks before it takes on credit
 	throttled throttleCount
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured

@@ -40,6 +40,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 		case t.plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
 		case t.plan.Kind == bucket.Reject && (image.since(p.began) || tk.items.isRecent(s, image, t.at)):
+			s.refused.Store(true)
 			p.find(s, image, t.asOf)
 			if t.isProof(image) {
 				return p.proof()
@@ -67,6 +68,9 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			p.took(s, nil) // nor can the time of the tokens be told
 			return nil
 		case applied:
+			if s.refused.Load() {
+				s.refused.Store(false)
+			}
 			if t.plan.Kind == bucket.Create {
 				tk.items.expire(ctx)
 			}
@@ -192,11 +196,14 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 		t.makePlan(i)
 	}
 	c := &t.limits.Config
-	if t.plan.Kind != bucket.Advance {
+	switch {
+	case t.plan.Kind == bucket.Advance:
+	case t.plan.Kind == bucket.Spend && t.plan.OnCredit && t.s.refused.Load():
+	default:
 		return false, nil
 	}
 	contested = !i.since(t.began) && t.tk.items.isContested(c, t.level, t.s, i, t.at)
-	if t.attempt == 0 && !contested && t.s.traffic.isRefreshed(c, t.at) {
+	if t.plan.Kind == bucket.Advance && t.attempt == 0 && !contested && t.s.traffic.isRefreshed(c, t.at) {
 		t.plan.SpendUnseen(&i.State, c, &t.demand, t.at)
 	}
 	return contested, nil
