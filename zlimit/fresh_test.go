@@ -74,7 +74,7 @@ func TestFreshProcessTakesSlots(t *testing.T) {
 				defer cancel()
 				r := zlimit.Request{Entity: "worker", Resource: term.String(), Consume: zlimit.Amounts{"slots": 1}}
 				lease, err := call(ctx, l, r)
-				for tries := 0; errors.Is(err, zlimit.ErrClock) && tries < 10; tries++ { // on a busy machine replies take long
+				for tries := 0; (errors.Is(err, zlimit.ErrClock) || err == nil && lease.Degraded()) && tries < 10; tries++ { // on a busy machine replies take long
 					time.Sleep(time.Second)
 					lease, err = call(ctx, l, r)
 				}
