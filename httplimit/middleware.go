@@ -73,8 +73,9 @@ func WithErrorHandler(handle func(http.ResponseWriter, *http.Request, error)) Op
 	}
 }
 
-// WithLogger sets the log for leases that cannot be settled, and for errors answered with status 500; by default there
-// is none. Each has a line a minute at most, with the number of those left out.
+// WithLogger sets the log for leases that cannot be settled, for errors answered with status 500, and for requests whose limits are
+// missing; by default there is none. Each has a line a minute at most, with the number of those left out. The line of missing limits has
+// the command that stores some.
 func WithLogger(l *slog.Logger) Option {
 	return func(m *middleware) {
 		if l == nil {
@@ -102,6 +103,7 @@ type middleware struct {
 	logger    *slog.Logger
 	unsettled unsettled.Log
 	faulty    unsettled.Log // requests that could not be limited
+	missing   unsettled.Missing
 }
 
 // New returns middleware that acquires the amounts of a request before it calls the handler, and settles when the
@@ -191,7 +193,11 @@ func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.limiter.Acquire(r.Context(), request)
+	lease, err := m.limiter.Acquire(r.Context(), request)
+	if err != nil {
+		m.missing.Warn(r.Context(), m.logger, "httplimit: a request was refused since limits are missing", &request, err)
+	}
+	return lease, err
 }
 
 // A scope is the context of an admitted request. It has the values of its response's fields, too, which saves their

@@ -277,6 +277,7 @@ func TestErrors(t *testing.T) {
 		{"a key of a thousand bytes", httplimit.New(limiter, byKey)(ok), strings.Repeat("k", 1000), 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key has 1000 bytes; it must have at most 256"}`},
 		{"a key that cannot be an entity", httplimit.New(limiter, byKey)(ok), "a b", 400, `{"title":"Invalid request","status":400,"detail":"The entity must hold only ASCII letters, digits and _.-:@/+|=~%."}`},
 		{"an entity without limits", httplimit.New(limiter, byKey)(ok), "globex", 403, `{"title":"No quota","status":403}`},
+		{"a limit that no level has", httplimit.New(limiter, httplimit.Requests("api", "usd", httplimit.ByHeader("X-Api-Key")))(ok), "alice", 403, `{"title":"No quota","status":403}`},
 		{"a closed limiter", httplimit.New(closed, byKey)(ok), "alice", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
 		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
 		{"any other error", httplimit.New(limiter, failing(errors.New("secret")))(ok), "", 500, `{"title":"Internal error","status":500}`},

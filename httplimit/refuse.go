@@ -33,8 +33,8 @@ type Problem struct {
 //
 //	*zlimit.ExceededError                        429, quota-exceeded
 //	*KeyError                                    401, or 400 of an address
-//	*zlimit.ValidationError                      400
 //	zlimit.ErrNoLimits, zlimit.ErrDisabled       403
+//	*zlimit.ValidationError                      400
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClock, zlimit.ErrClosed    503, temporary-reduced-capacity
 //	context.DeadlineExceeded, context.Canceled   503, temporary-reduced-capacity
 //	ErrBodyTimeout                               408
@@ -66,10 +66,10 @@ func ProblemOf(err error) Problem {
 			status = http.StatusBadRequest
 		}
 		return Problem{Status: status, Title: "No valid key", Detail: key.Error()}
+	case errors.Is(err, zlimit.ErrNoLimits): // before the rules, since its reason names levels
+		return Problem{Status: http.StatusForbidden, Title: "No quota"}
 	case errors.As(err, &invalid):
 		return Problem{Status: http.StatusBadRequest, Title: "Invalid request", Detail: "The " + invalid.Field + " " + invalid.Reason + "."}
-	case errors.Is(err, zlimit.ErrNoLimits):
-		return Problem{Status: http.StatusForbidden, Title: "No quota"}
 	case errors.Is(err, zlimit.ErrDisabled):
 		return Problem{Status: http.StatusForbidden, Title: "Disabled"}
 	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):

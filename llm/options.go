@@ -286,8 +286,8 @@ func WithObserver(observe func(context.Context, Report)) Option {
 	return func(c *config) { c.observe = observe }
 }
 
-// WithLogger sets the log for leases that cannot be settled, and for failures to learn. Each has a line a minute at
-// most; by default there is none.
+// WithLogger sets the log for leases that cannot be settled, for failures to learn, and for calls whose limits are missing. Each has a
+// line a minute at most; by default there is none.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 // WithClock sets the time for [WithLearning], and for prices that depend on the hour; the default is [time.Now].

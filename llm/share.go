@@ -146,6 +146,7 @@ func (x *exchange) take(ctx context.Context) (err error) {
 	switch own := x.own(); {
 	case len(requests) > 1:
 		leases, err := t.limiter.AcquireAll(ctx, requests)
+		t.warn(ctx, &requests[0], err)
 		for i, s := range x.shares {
 			if err == nil {
 				s.lease = leases.Of(i)
@@ -157,7 +158,15 @@ func (x *exchange) take(ctx context.Context) (err error) {
 	default:
 		own.lease, err = t.limiter.Wait(ctx, requests[0], zlimit.MaxWait(t.config.maxWait))
 	}
+	t.warn(ctx, &requests[0], err)
 	return err
+}
+
+// warn logs that limits are missing, which the caller is not told.
+func (t *Transport) warn(ctx context.Context, r *zlimit.Request, err error) {
+	if err != nil {
+		t.missing.Warn(ctx, t.config.logger, "llm: a call was refused since limits are missing", r, err)
+	}
 }
 
 // amounts returns what a usage takes of each limit, asked as a call of a model.

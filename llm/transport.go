@@ -41,6 +41,8 @@ type Transport struct {
 	unknown atomic.Int64
 
 	unsettled, unlearned, mismatched unsettled.Log
+
+	missing unsettled.Missing
 }
 
 // A Report is the outcome of an admitted call.

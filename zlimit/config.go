@@ -241,6 +241,14 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 	return i, err
 }
 
+// isManaged reports whether a file of limits wrote the level last.
+func (i *configItem) isManaged() bool { return *i.managed == *i.version && *i.version > 0 }
+
+// isDeclared reports whether Apply wrote the level last.
+func (i *configItem) isDeclared() bool {
+	return i.declared != nil && *i.declared == *i.version && *i.version > 0
+}
+
 // config returns the config of the item. Its list of limits is not nil.
 func (i *configItem) config() (config Config, err error) {
 	config.Limits, config.AuditRetention, config.Within, config.Cascade = []Limit{}, i.auditRetention(), i.widerOf(), i.cascades()
@@ -386,7 +394,7 @@ func (c configRef) read(item expr.Item) (Stored, error) {
 	if open.refused != nil {
 		found.Unsupported = unsupported(open.refused).Features
 	} else {
-		found.Managed = item != nil && *open.managed == *open.version && *open.version > 0
+		found.Managed, found.Declared = open.isManaged(), open.isDeclared()
 		found.Config, err = open.config()
 	}
 	return found, err

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -14,10 +15,15 @@ type Declaration struct {
 	Limits   []Limit `json:"limits"`
 }
 
-// Applied is the outcome of declarations. A resource in neither list had the declared limits already.
+// Applied is the outcome of declarations. A resource in neither Set nor Kept had the declared limits already.
 type Applied struct {
 	Set  []string `json:"set"`  // resources whose limits were set
 	Kept []string `json:"kept"` // resources with limits that were set by other means; those were left alone
+	// Managed are the resources that a file of limits manages, see [ManagedService]. Declarations have no effect on them,
+	// also where the limits are the declared ones at present.
+	Managed []string `json:"managed,omitempty"`
+	// Manager is the manager of those, such as file:limits.yaml; "" if it has no name.
+	Manager string `json:"manager,omitempty"`
 }
 
 // Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
@@ -27,8 +33,9 @@ type Applied struct {
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
 //     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits whose they were.
 //   - Resources that are not declared any more keep their limits.
+//   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has one owner.
 //
-// Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
+// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are managed. Where nothing is to change it writes nothing, not even an
 // audit event. A change costs what Set costs. Processes may call it concurrently. When they declare different limits, such
 // as two versions of an application, the last one to start prevails. An error leaves the changes before it, and Apply
 // returns them with it.
@@ -66,6 +73,9 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 		if err == nil {
 			verdict, _, err = open.judge(wants[i])
 		}
+		if err == nil && open.isManaged() {
+			applied.Managed = append(applied.Managed, d.Resource)
+		}
 		if err == nil && verdict == declaredToSet {
 			verdict, err = s.apply(ctx, levels[i], wants[i])
 		}
@@ -79,6 +89,15 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 			applied.Kept = append(applied.Kept, d.Resource)
 		default: // declaredAlready
 		}
+	}
+	if len(applied.Managed) > 0 {
+		set, err := s.l.Managed.Set(ctx)
+		if err != nil {
+			return applied, err
+		}
+		applied.Manager = set.Manager
+		s.l.options.logger.WarnContext(ctx, "zlimit: declared limits have no effect, since a file of limits manages the resources",
+			"resources", strings.Join(applied.Managed, ", "), "manager", applied.Manager)
 	}
 	return applied, nil
 }

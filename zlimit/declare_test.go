@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,6 +161,61 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	}
 	if got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || got.Limits[0].Capacity != 7 {
 		t.Errorf("Resolve() = %v, %v, want the operator's", got, err)
+	}
+}
+
+// TestApplyAndAFile has a program and a file of limits keep the same resource. The file is the owner, and both say so.
+func TestApplyAndAFile(t *testing.T) {
+	var log strings.Builder
+	l := newLimiter(t, newMemory(t), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	at := zlimit.Level{Resource: "gpt-4"}
+	apply := func(rpd int64) zlimit.Applied {
+		t.Helper()
+		log.Reset()
+		applied, err := l.Limits.Apply(t.Context(), zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", rpd)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return applied
+	}
+	read := func() zlimit.Stored {
+		t.Helper()
+		stored, err := l.Managed.Read(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored[0]
+	}
+	if got := apply(5); len(got.Set) != 1 || !read().Declared || log.Len() > 0 {
+		t.Fatalf("the first Apply() = %+v, stored %+v, log %s", got, read(), &log)
+	}
+	err := l.Managed.Run(t.Context(), func(ctx context.Context, run *zlimit.ManagedRun) error {
+		_, err := run.Replace(ctx, read(), zlimit.Stored{Level: at, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}})
+		return errors.Join(err, run.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{at}, Manager: "file:limits.yaml"}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read(); got.Declared || !got.Managed {
+		t.Errorf("once the file is applied, stored is %+v", got)
+	}
+	for _, test := range []struct {
+		rpd  int64
+		kept []string
+	}{{5, nil}, {6, []string{"gpt-4"}}} {
+		got := apply(test.rpd)
+		if diff := cmp.Diff(zlimit.Applied{Kept: test.kept, Managed: []string{"gpt-4"}, Manager: "file:limits.yaml"}, got); diff != "" {
+			t.Errorf("Apply() of %d (-want +got):\n%s", test.rpd, diff)
+		}
+		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "resources=gpt-4 manager=file:limits.yaml") {
+			t.Errorf("the log of Apply() of %d: %q", test.rpd, &log)
+		}
+	}
+	if err := l.Limits.Delete(t.Context(), at); err != nil { // which ends what the file wrote
+		t.Fatal(err)
+	}
+	if got := apply(6); len(got.Set) != 1 || got.Managed != nil {
+		t.Errorf("Apply() behind a deletion = %+v", got)
 	}
 }
 

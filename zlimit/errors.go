@@ -20,7 +20,8 @@ import (
 
 // Errors without data. Distinguish them with [errors.Is].
 var (
-	// ErrNoLimits says that no level has limits for the entity and resource, or the requested level has none.
+	// ErrNoLimits says that no level has limits for the entity and resource, or the requested level has none. If levels have limits,
+	// but none of the requested name, the error is a [*ValidationError], too.
 	ErrNoLimits = errors.New("zlimit: no limits configured")
 	// ErrLeaseClosed says that a lease was committed or rolled back before.
 	ErrLeaseClosed = errors.New("zlimit: lease closed")
@@ -56,7 +57,13 @@ type ValidationError struct {
 	Field  string `json:"field"`  // the wrong field, such as "entity" or "consume[tpm]"
 	Value  string `json:"value"`  // its value
 	Reason string `json:"reason"` // the rule that it breaks
+
+	missing bool // no level that was asked has the limit, so that the mistake is in what is stored, too
 }
+
+// Is reports whether the error is one of limits that are missing: a request that names a limit which none of its levels has is an
+// [ErrNoLimits], too.
+func (e *ValidationError) Is(target error) bool { return e.missing && target == ErrNoLimits }
 
 // Error returns field, value and rule. It cuts a long value; Value has all of it.
 func (e *ValidationError) Error() string {
@@ -377,7 +384,7 @@ func unknownLimit(field, limit string, known []bucket.Params, asked ...string) e
 			reason = fmt.Sprintf("no limit of that name is configured for %s, which has %s", asked[0], strings.Join(names, ", "))
 		}
 	}
-	return &ValidationError{Field: field, Value: limit, Reason: reason}
+	return &ValidationError{Field: field, Value: limit, Reason: reason, missing: len(asked) > 0}
 }
 
 // noLimits returns an ErrNoLimits that names the entity, the resource or both, or the system without either.

@@ -141,6 +141,8 @@ type Stored struct {
 	Version int64 `json:"version"`
 	// Managed says that the last write was one of [ManagedRun.Replace]. It sets that, too.
 	Managed bool `json:"managed"`
+	// Declared says that the last write was one of [LimitService.Apply]: a program keeps the limits.
+	Declared bool `json:"declared,omitempty"`
 	// Switch says whether requests are served. No change of the config changes it, see [LimitService.Disable].
 	Switch Switch `json:"switch,omitempty"`
 	// Unsupported is what zae-limiter limits by at the level, and this version does not, see [UnsupportedError]. Config and

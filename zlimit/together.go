@@ -88,7 +88,7 @@ func (r *Request) validateBeside(first *Request) error {
 func ofRequest(i int, err error) error {
 	var invalid *ValidationError
 	if errors.As(err, &invalid) {
-		return &ValidationError{Field: fmt.Sprintf("requests[%d] %s", i, invalid.Field), Value: invalid.Value, Reason: invalid.Reason}
+		return &ValidationError{Field: fmt.Sprintf("requests[%d] %s", i, invalid.Field), Value: invalid.Value, Reason: invalid.Reason, missing: invalid.missing}
 	}
 	return err
 }

@@ -55,6 +55,22 @@ type Plan struct {
 // Empty reports whether nothing is to change.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 && p.From == "" }
 
+// Changing reports whether the stored config of a level is to change. Taking a level over leaves it as it is.
+func (p *Plan) Changing() bool {
+	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Adopt && c.Action != Forget })
+}
+
+// TakenFromPrograms returns the levels that a program has kept by [zlimit.LimitService.Apply]. Once the plan is applied, the
+// declarations of that program have no effect on them.
+func (p *Plan) TakenFromPrograms() (levels []zlimit.Level) {
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Before.Declared && c.Action != Forget {
+			levels = append(levels, c.After.Level)
+		}
+	}
+	return levels
+}
+
 // Validate returns an error for a plan that was changed since it was made, as far as its hash tells.
 func (p *Plan) Validate() error {
 	if p.Hash != hash(p.Declared) || p.ID == "" {

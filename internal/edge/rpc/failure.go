@@ -35,10 +35,10 @@ func Classify(err error) (Code, string) {
 	switch {
 	case errors.As(err, &exceeded):
 		return ResourceExhausted, "quota exceeded"
+	case errors.Is(err, zlimit.ErrNoLimits): // before the rules, since its reason names levels
+		return PermissionDenied, "no quota"
 	case errors.As(err, &invalid):
 		return InvalidArgument, "the " + invalid.Field + " " + invalid.Reason
-	case errors.Is(err, zlimit.ErrNoLimits):
-		return PermissionDenied, "no quota"
 	case errors.Is(err, zlimit.ErrDisabled):
 		return PermissionDenied, "disabled"
 	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):

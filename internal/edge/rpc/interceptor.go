@@ -30,6 +30,8 @@ type Interceptor struct {
 	name   string // of the package, which its panics and log lines begin with
 	logger *slog.Logger
 	failed *unsettled.Log
+
+	missing *unsettled.Missing
 }
 
 // New returns an interceptor of a package. It panics for a limiter or option that is nil.
@@ -37,7 +39,7 @@ func New[O ~func(*Interceptor)](name string, l *zlimit.RateLimiter, opts []O) In
 	if l == nil {
 		panic(name + ": the limiter is nil")
 	}
-	i := Interceptor{Limiter: l, name: name, logger: slog.New(slog.DiscardHandler), failed: new(unsettled.Log)}
+	i := Interceptor{Limiter: l, name: name, logger: slog.New(slog.DiscardHandler), failed: new(unsettled.Log), missing: new(unsettled.Missing)}
 	for _, opt := range opts {
 		if opt == nil {
 			panic(name + ": an option is nil")
@@ -49,6 +51,14 @@ func New[O ~func(*Interceptor)](name string, l *zlimit.RateLimiter, opts []O) In
 
 // Acquire takes the amounts of a call, and waits for them where calls do.
 func (i *Interceptor) Acquire(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
+	lease, err := i.take(ctx, r)
+	if err != nil {
+		i.missing.Warn(ctx, i.logger, i.name+": a call was refused since limits are missing", &r, err)
+	}
+	return lease, err
+}
+
+func (i *Interceptor) take(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
 	if i.MaxWait == 0 {
 		return i.Limiter.Acquire(ctx, r)
 	}

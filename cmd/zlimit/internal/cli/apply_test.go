@@ -143,3 +143,34 @@ func TestApplyShowsProgress(t *testing.T) {
 		})
 	}
 }
+
+// TestPlanTakesOver plans a file whose limits a program has declared. Nothing is to change, and the plan says whose they were.
+func TestPlanTakesOver(t *testing.T) {
+	dir := t.TempDir()
+	dsn := "sqlite:" + filepath.Join(dir, "limits.db")
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if _, err := l.Limits.Apply(t.Context(), zlimit.Declaration{"a", []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "limits.yaml")
+	if err := os.WriteFile(file, []byte("resources: {a: {limits: {rpm: 1/min}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const kept = "kept by a program until now, whose Limits.Apply has no effect from then on: resource a\n"
+	if r := runIn(t, dsn, nil, "limits", "plan", "-f", file); r.code != shell.ExitOK || !strings.HasSuffix(r.stdout, "1 taken over\n"+kept) {
+		t.Errorf("plan: %+v", r)
+	}
+	if r := runIn(t, dsn, nil, "limits", "apply", "-f", file, "--yes"); r.code != shell.ExitOK || !strings.Contains(r.stdout, kept) {
+		t.Errorf("apply: %+v", r)
+	}
+	if r := runIn(t, dsn, nil, "limits", "plan", "-f", file); r.code != shell.ExitOK || strings.Contains(r.stdout, "program") {
+		t.Errorf("plan behind the apply: %+v", r)
+	}
+	if applied, err := l.Limits.Apply(t.Context(), zlimit.Declaration{"a", []zlimit.Limit{zlimit.PerMinute("rpm", 2)}}); err != nil || applied.Manager != "file:limits.yaml" {
+		t.Errorf("Apply() = %+v, %v", applied, err)
+	}
+}

@@ -26,6 +26,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/stacks"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/teams"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
 	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
@@ -142,6 +143,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure,
 		buckets.AcquireCommand(sh),
 		buckets.AvailableCommand(sh),
 		limits.Command(sh),
+		teams.Command(sh),
 		resources.Command(sh),
 		entities.Command(sh),
 		namespaces.Command(sh),

@@ -27,7 +27,7 @@ type completion func(ctx context.Context, l *zlimit.RateLimiter, typed string) (
 // completeNames makes all commands offer names from the store. They do so for the words ENTITY, RESOURCE and NAME of
 // their lines of use, and for the flags of those names.
 func completeNames(sh *shell.Shell, cmd *cobra.Command) {
-	offers := map[string]completion{"ENTITY": completeEntities, "RESOURCE": completeResources, "[RESOURCE]": completeResources}
+	offers := map[string]completion{"ENTITY": completeEntities, "TEAM": completeEntities, "RESOURCE": completeResources, "[RESOURCE]": completeResources}
 	if cmd.HasParent() && cmd.Parent().Name() == "namespace" {
 		offers["NAME"] = completeNamespaces
 	}
@@ -41,9 +41,10 @@ func completeNames(sh *shell.Shell, cmd *cobra.Command) {
 		}
 	}
 	for flag, offer := range map[string]completion{
-		"entity": completeEntities, "parent": completeEntities, "resource": completeResources, "namespace": completeNamespaces,
+		"entity": completeEntities, "parent": completeEntities, "key": completeEntities, "resource": completeResources, "model": completeResources, "namespace": completeNamespaces,
 	} {
-		if cmd.Flag(flag) == nil || flag == "namespace" && cmd.HasParent() {
+		ofTeam := flag == "key" || flag == "model" // which other commands mean something else by
+		if cmd.Flag(flag) == nil || flag == "namespace" && cmd.HasParent() || ofTeam && cmd.Parent().Name() != "team" {
 			continue
 		}
 		err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -134,7 +134,8 @@ would change: each limit as it is and as it will be, and who has changed what
 the file manages by other means. Levels that the file never had are listed, and
 stay as they are. It writes nothing but PLAN, which apply takes.
 
-Exit codes: 0 nothing is to change, 4 something is, 2 bad input, 1 failure.`,
+Exit codes: 0 no stored level is to change, 4 one is, 2 bad input, 1 failure. A
+plan that only takes levels over, as they are, exits with 0.`,
 		Example: `  zlimit limits plan -f limits.yaml
   zlimit limits plan -f limits.yaml --out limits.plan
   zlimit limits plan -f limits.yaml -o json`,
@@ -152,7 +153,7 @@ Exit codes: 0 nothing is to change, 4 something is, 2 bad input, 1 failure.`,
 			if err := sh.Print(plan, func(p *show.Page) { printPlan(p, plan) }); err != nil {
 				return err
 			}
-			if !plan.Empty() {
+			if plan.Changing() {
 				return shell.ErrDiffers
 			}
 			return nil

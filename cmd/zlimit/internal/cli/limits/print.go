@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// maxUnmanaged is the number of unmanaged levels that a plan for people names.
-const maxUnmanaged = 10
+// maxNamed is the number of levels that a line of a plan for people names.
+const maxNamed = 10
 
 func printPlan(p *show.Page, plan *provision.Plan) {
 	if plan.Empty() {
@@ -28,6 +28,9 @@ func printPlan(p *show.Page, plan *provision.Plan) {
 			printChange(p, &plan.Changes[i])
 		}
 		p.Linef("%s", summary(plan.Changes))
+		if kept := plan.TakenFromPrograms(); len(kept) > 0 {
+			p.Linef("kept by a program until now, whose Limits.Apply has no effect from then on: %s", levelNames(kept))
+		}
 	}
 	printUnmanaged(p, plan.Unmanaged)
 }
@@ -153,14 +156,19 @@ func printUnmanaged(p *show.Page, levels []zlimit.Level) {
 	if len(levels) == 0 {
 		return
 	}
+	p.Linef("not managed, and left alone: %s", levelNames(levels))
+}
+
+// levelNames returns the names of the first levels, and the number of the others.
+func levelNames(levels []zlimit.Level) string {
 	var names []string
-	for _, l := range levels[:min(len(levels), maxUnmanaged)] {
+	for _, l := range levels[:min(len(levels), maxNamed)] {
 		names = append(names, l.String())
 	}
 	if more := len(levels) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	p.Linef("not managed, and left alone: %s", strings.Join(names, "; "))
+	return strings.Join(names, "; ")
 }
 
 func printDiff(p *show.Page, file string, plan *provision.Plan) {

@@ -160,7 +160,7 @@ func (sh *Shell) Advise(err error, dsn string) error {
 		return fmt.Errorf("%w; create the table with: zlimit setup --store '%s'", err, dsn)
 	case errors.Is(err, zlimit.ErrNamespaceNotFound):
 		return fmt.Errorf("%w; register it with: zlimit setup --store '%s' --namespace '%s'", err, dsn, sh.Namespace)
-	case errors.Is(err, zlimit.ErrNoLimits):
+	case errors.Is(err, zlimit.ErrNoLimits) && !errors.As(err, new(*zlimit.ValidationError)):
 		return fmt.Errorf("%w; zlimit limits set --help shows how to configure some", err)
 	default:
 		return err
