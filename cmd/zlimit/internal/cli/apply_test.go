@@ -153,7 +153,7 @@ func TestPlanTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if _, err := l.Limits.Apply(t.Context(), zlimit.Declaration{"a", []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
+	if _, err := l.Limits.Apply(t.Context(), zlimit.Declaration{Resource: "a", Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "limits.yaml")
@@ -170,7 +170,7 @@ func TestPlanTakesOver(t *testing.T) {
 	if r := runIn(t, dsn, nil, "limits", "plan", "-f", file); r.code != shell.ExitOK || strings.Contains(r.stdout, "program") {
 		t.Errorf("plan behind the apply: %+v", r)
 	}
-	if applied, err := l.Limits.Apply(t.Context(), zlimit.Declaration{"a", []zlimit.Limit{zlimit.PerMinute("rpm", 2)}}); err != nil || applied.Manager != "file:limits.yaml" {
+	if applied, err := l.Limits.Apply(t.Context(), zlimit.Declaration{Resource: "a", Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 2)}}); err != nil || applied.Manager != "file:limits.yaml" {
 		t.Errorf("Apply() = %+v, %v", applied, err)
 	}
 }
