@@ -122,6 +122,7 @@ func (c *cutter) covers() bool {
 // missing returns by how much a usage exceeds what is taken.
 func (c *cutter) missing(s *share, u Usage) (zlimit.Amounts, error) {
 	amounts, err := c.x.price(u)
+	c.x.scale(amounts, s.pace)
 	for limit, n := range amounts {
 		if amounts[limit] = n - s.taken[limit]; amounts[limit] <= 0 {
 			delete(amounts, limit)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -62,32 +63,56 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 	}()
 }
 
-// A claim is a provider's statement about a limit: its rest, or that nothing is left before a wait is over.
+// A claim is a provider's statement about a limit: what is left of it, or that nothing is left before a wait is over.
 type claim struct {
-	remaining int64
-	wait      time.Duration
+	left []figure
+	wait time.Duration
+}
+
+// rest returns the claimed rest of a limit; false if the claim says nothing of limits of its period.
+func (c *claim) rest(l zlimit.Limit) (rest int64, ok bool) {
+	if c.wait > 0 {
+		return -refill(l, c.wait), true
+	}
+	for _, f := range c.left {
+		if f.bounds(l) && (!ok || f.left < rest) {
+			rest, ok = f.left, true
+		}
+	}
+	return rest, ok
 }
 
 // told returns the claims of a response about the limits, by their names.
 func (t *Transport) told(r *http.Response, delay time.Duration, now time.Time) map[string]claim {
 	told, empty := map[string]claim{}, false
+	figures := figuresOf(r.Header, now)
+	reset := time.Duration(0)
 	for _, c := range t.config.charges {
-		kind := c.weights.kind()
-		if remaining, ok := remainingOf(r.Header, kind); ok {
-			told[c.limit] = claim{remaining: remaining}
-			empty = empty || remaining == 0
+		left := figures[c.weights.kind()]
+		if len(left) == 0 {
+			continue
+		}
+		told[c.limit] = claim{left: left}
+		for _, f := range left {
+			if f.left == 0 {
+				empty, reset = true, max(reset, f.reset)
+			}
 		}
 	}
 	if r.StatusCode != http.StatusTooManyRequests { // not 529 either: an overload of Anthropic says nothing of limits
 		return told
 	}
-	wait := min(max(delay, retryAfter(r.Header, now)), longestWait)
+	wait := max(delay, retryAfter(r.Header, now))
 	if wait <= 0 {
+		wait = reset
+	}
+	if wait = min(wait, longestWait); wait <= 0 {
 		return told
 	}
 	for _, c := range t.config.charges {
-		said, ok := told[c.limit]
-		if c.weights.kind() != "" && (!empty || ok && said.remaining == 0) { // those that are named, or all of them
+		said := told[c.limit]
+		used := slices.ContainsFunc(said.left, func(f figure) bool { return f.left == 0 })
+		if c.weights.kind() != "" && (!empty || used) { // those that are used up, or all of them
 			told[c.limit] = claim{wait: wait}
 		}
 	}
@@ -106,7 +131,8 @@ func (t *Transport) lower(ctx context.Context, resource string, told map[string]
 		if !ok {
 			continue
 		}
-		if over := s.Available - (claim.remaining - refill(s.Limit, claim.wait)); over > 0 {
+		rest, ok := claim.rest(s.Limit)
+		if over := s.Available - rest; ok && over > 0 {
 			nothing[s.Limit.Name], excess[s.Limit.Name] = 0, min(over, maxAmount)
 		}
 	}
@@ -155,19 +181,6 @@ func (w Weights) kind() string {
 	default:
 		return ""
 	}
-}
-
-// remainingOf returns the rest of a kind of limit in the headers of a response, of OpenAI or Anthropic.
-func remainingOf(h http.Header, kind string) (int64, bool) {
-	if kind == "" {
-		return 0, false
-	}
-	for _, name := range []string{"X-Ratelimit-Remaining-" + kind, "Anthropic-Ratelimit-" + kind + "-Remaining"} {
-		if n, err := strconv.ParseInt(h.Get(name), 10, 64); err == nil && n >= 0 {
-			return min(n, maxAmount), true
-		}
-	}
-	return 0, false
 }
 
 // retryAfter returns how long a response asks to wait; 0 when it does not.

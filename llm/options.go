@@ -36,6 +36,9 @@ type config struct {
 	includeUsage bool
 	respond      bool
 	account      string
+	pace         string   // the limit that holds the learned share of the rate
+	scaled       []string // the limits that it is of
+	paced        bool
 	drainBytes   int64
 	drainTime    time.Duration
 	cutOff       int64
@@ -162,6 +165,23 @@ func (c *config) validateCharges() error {
 			if w < 0 || w > maxWeight {
 				return invalid("weights["+ch.limit+"]", strconv.FormatInt(w, 10), fmt.Sprintf("must be 0 to %d", maxWeight))
 			}
+		}
+	}
+	if !c.paced {
+		return nil
+	}
+	if rule := grammar.CheckLimitName(c.pace); rule != "" {
+		return invalid("pace", c.pace, rule)
+	}
+	if names[c.pace] {
+		return invalid("pace", c.pace, "must not be a limit that calls are charged to")
+	}
+	if len(c.scaled) == 0 {
+		return invalid("scaled limits", "", "must be at least one")
+	}
+	for _, limit := range c.scaled {
+		if !names[limit] {
+			return invalid("scaled limit", limit, "must be a limit that calls are charged to")
 		}
 	}
 	return nil

@@ -18,6 +18,7 @@ type share struct {
 	resource string
 	lease    *zlimit.Lease
 
+	pace  pace       // at which it was admitted
 	mu    sync.Mutex // is held while more is taken, and while it is settled
 	taken zlimit.Amounts
 }
@@ -112,10 +113,15 @@ func (x *exchange) acquire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.phase = x.transport.paces.phase()
 	for _, s := range x.shares {
 		s.taken = make(zlimit.Amounts, len(most))
 		for limit, n := range most {
 			s.taken[limit] = n
+		}
+		if c := &x.transport.config; c.paced {
+			x.scale(s.taken, x.transport.paces.get(s.resource))
+			s.taken[c.pace] = 0 // so that its status comes with the lease
 		}
 	}
 	for range 2 {
@@ -213,6 +219,7 @@ func (x *exchange) charges(u Usage, parts []part) ([]zlimit.Amounts, error) {
 // charge adds amounts to those of the share of a model.
 func (x *exchange) charge(charges []zlimit.Amounts, model string, amounts zlimit.Amounts) {
 	at := slices.Index(x.shares, x.answering(model))
+	x.scale(amounts, x.shares[at].pace)
 	for limit, n := range charges[at] {
 		amounts[limit] = plus(amounts[limit], n)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type Transport struct {
 	entity  func(*http.Request) (string, error)
 	config  config
 	learner learner
+	paces   paces
 	behind  background
 	held    holding
 	unknown atomic.Int64
@@ -147,8 +149,9 @@ type exchange struct {
 	unknown    bool    // no format is for the request
 	request    string  // the method and the path of an unknown one that is charged
 	spool      *spool
-	usage      edit // of the request, which asks for the usage
-	background bool // the answer may come before the response is made
+	usage      edit   // of the request, which asks for the usage
+	phase      uint16 // of its amounts at a pace
+	background bool   // the answer may come before the response is made
 	entity     string
 	shares     []*share // that of the model that is asked first
 	host       string
@@ -213,6 +216,7 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 	if err := x.acquire(r.Context()); err != nil {
 		return nil, err
 	}
+	x.sawPace()
 	admitted = true
 	return x, nil
 }
@@ -270,6 +274,9 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 
 // describe sets the fields for limits, where that is asked for.
 func (c *config) describe(header http.Header, statuses zlimit.Statuses) {
+	if c.paced { // which is no limit of clients
+		statuses = slices.DeleteFunc(slices.Clone(statuses), func(s zlimit.Status) bool { return s.Limit.Name == c.pace })
+	}
 	if c.fields != nil && len(statuses) > 0 {
 		policy, state := c.fields.Values(fields.InOrder(statuses))
 		header.Set("RateLimit-Policy", policy)
@@ -385,6 +392,7 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	o.usage.Region = cmp.Or(o.usage.Region, x.region)
 	report := Report{Call: x.call, Entity: x.entity, Resource: x.own().resource, Unknown: x.request, Host: x.host, Usage: o.usage}
 	report.Duration, report.FirstByte = time.Since(x.sent), time.Duration(x.first.Load())
+	x.slowDown(ctx, o.response)
 	report.Charged, report.Err = x.correct(ctx, o)
 	if report.Err != nil {
 		x.transport.unsettled.Error(ctx, c.logger, "llm: a call could not be settled", report.Err, "entity", x.entity, "resource", x.own().resource)

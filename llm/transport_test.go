@@ -467,6 +467,15 @@ func TestLearning(t *testing.T) {
 		{"OpenAI has less", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"4"}, "X-Ratelimit-Remaining-Tokens": {"123"}, "X-Ratelimit-Reset-Tokens": {"6m0s"}}, "", map[string]int64{"rpm": 4, "tpm": 123}},
 		{"OpenAI has more", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"4000"}, "X-Ratelimit-Remaining-Tokens": {"99999"}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
 		{"Anthropic has less", 200, http.Header{"Anthropic-Ratelimit-Tokens-Remaining": {"50"}, "Anthropic-Ratelimit-Requests-Remaining": {"3"}}, "", map[string]int64{"rpm": 3, "tpm": 50}},
+		{"Mistral has less", 200, http.Header{"X-Ratelimit-Remaining-Req-Minute": {"4"}, "X-Ratelimit-Limit-Req-Minute": {"720"}, "X-Ratelimit-Remaining-Tokens-Minute": {"123"}, "X-Ratelimit-Tokens-Query-Cost": {"52"}, "X-Ratelimit-Remaining-Tokens-Month": {"900000"}}, "", map[string]int64{"rpm": 4, "tpm": 123}},
+		{"Mistral had less", 200, http.Header{"Ratelimitbysize-Remaining": {"321"}, "Ratelimitbysize-Limit": {"500000"}, "Ratelimitbysize-Reset": {"28"}}, "", map[string]int64{"rpm": 9, "tpm": 321}},
+		{"Cerebras has less for the day", 200, http.Header{"X-Ratelimit-Remaining-Requests-Day": {"2"}, "X-Ratelimit-Remaining-Requests-Minute": {"8"}, "X-Ratelimit-Remaining-Tokens-Hour": {"70"}, "X-Ratelimit-Remaining-Tokens-Minute": {"60000"}}, "", map[string]int64{"rpm": 2, "tpm": 70}},
+		{"the rest of a second", 200, http.Header{"X-Ratelimit-Remaining-Requests-Second": {"1"}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
+		{"the rest of pictures", 200, http.Header{"X-Ratelimit-Remaining-Images": {"1"}, "X-Ratelimit-Remaining-Tokens-Prompt": {"1"}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
+		{"a header without a kind", 200, http.Header{"X-Ratelimit-Remaining": {"3"}}, "", map[string]int64{"rpm": 3, "tpm": 994}},
+		{"a wait that only a reset says", 429, http.Header{"X-Ratelimit-Remaining-Req-Minute": {"0"}, "X-Ratelimit-Reset-Req-Minute": {"30s"}, "X-Ratelimit-Remaining-Tokens-Minute": {"500"}}, "", map[string]int64{"rpm": -5, "tpm": 500}},
+		{"a reset at a time", 429, http.Header{"Anthropic-Ratelimit-Tokens-Remaining": {"0"}, "Anthropic-Ratelimit-Tokens-Reset": {"2026-01-01T00:00:30Z"}}, "", map[string]int64{"rpm": 9, "tpm": -500}},
+		{"a reset in seconds", 429, http.Header{"X-Ratelimitbysize-Remaining-Minute": {"0"}, "X-Ratelimitbysize-Reset-Minute": {"30"}}, "", map[string]int64{"rpm": 9, "tpm": -500}},
 		{"numbers that are none", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"-4"}, "X-Ratelimit-Remaining-Tokens": {"many"}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
 		{"a wait of a minute", 429, date("60"), "", map[string]int64{"rpm": -10, "tpm": -1000}},
 		{"a wait in milliseconds", 429, http.Header{"Retry-After-Ms": {"30000"}, "Retry-After": {"99"}}, "", map[string]int64{"rpm": -5, "tpm": -500}},
@@ -503,7 +512,7 @@ func TestLearning(t *testing.T) {
 			if got := left(t, limiter, "m"); !maps.Equal(got, test.want) {
 				t.Fatalf("left are %v, want %v", got, test.want)
 			}
-			if test.want["tpm"] < 0 {
+			if test.want["tpm"] < 0 || test.want["rpm"] < 0 {
 				return
 			}
 			call() // too soon to learn again: one request less
