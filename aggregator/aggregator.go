@@ -20,8 +20,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, and holds
-// nothing that must be closed. Any number of aggregators may work on the same changes: nothing is counted twice.
+// An Aggregator works on the changes of a table, in all its namespaces. It is safe for concurrent use, and holds nothing that must be
+// closed. Any number of aggregators may work on the same changes: nothing is counted twice.
 type Aggregator struct {
 	base
 	registry registry
@@ -35,7 +35,7 @@ type Aggregator struct {
 	byHour bool
 	// repeats are changes that Lambda brings again though they are applied.
 	repeats memory
-	// consumer reads the changes for Run; nil where the store tells none.
+	// consumer reads the changes for Run; nil if the store has no change stream.
 	consumer *stream.Consumer
 }
 
@@ -125,7 +125,7 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 	return errs
 }
 
-// observe tells the observer of a batch that is done.
+// observe reports a finished batch to the observer.
 func (bs *base) observe(b *batch, began time.Time) {
 	if bs.options.observer != nil {
 		b.Took = bs.options.clock().Sub(began)
@@ -133,7 +133,7 @@ func (bs *base) observe(b *batch, began time.Time) {
 	}
 }
 
-// inParallel calls a function for each item, for so many at a time, and waits for all.
+// inParallel calls a function for each item, at most n at a time, and waits for all.
 func inParallel[T any](n int, items []T, do func(T)) {
 	var group errgroup.Group
 	group.SetLimit(n)

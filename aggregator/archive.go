@@ -69,8 +69,8 @@ func (d directory) Put(_ context.Context, name string, content []byte) error {
 //
 //	audit/year=2026/month=03/day=31/01KN…-5f0c….jsonl.gz
 //
-// Its name has the id of its first event, and a hash of the ids of all of them. So a batch that comes again replaces
-// its objects. A batch that is cut in another way may store an event twice, so readers must go by event_id.
+// Its name has the id of its first event, and a hash of the ids of all of them. So a batch that comes again replaces its objects. A batch
+// that is cut in another way may store an event twice, so readers must deduplicate by event_id.
 func WithArchive(s Sink) Option { return func(o *options) { o.archive = s } }
 
 // An entry is an audit event on its way to the archive.
@@ -83,7 +83,7 @@ type entry struct {
 type auditEvent struct {
 	layout.AuditKey
 	item expr.Item
-	time time.Time // zero when the item does not tell
+	time time.Time // zero if the item has none
 }
 
 // auditEventOf returns the audit event that an item is; false when it is the item of another record.

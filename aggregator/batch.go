@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Batch tells the outcome of changes applied together. Callers may add up its counts.
+// A Batch is the outcome of changes applied together. Callers may add up its counts.
 type Batch struct {
 	Changes    int           `json:"changes"`    // of all items
 	Counted    int           `json:"counted"`    // changes of buckets by which something was consumed, those counted before included
@@ -22,8 +22,8 @@ type Batch struct {
 	Took       time.Duration `json:"took_nanoseconds"`
 }
 
-// WithObserver sets a function that is told of every batch, for metrics; by default there is none. Hours that are rolled up
-// between batches come as a Batch without changes. The function must be safe for concurrent use, and should be quick.
+// WithObserver sets a function that is called with every batch, for metrics; by default there is none. Hours that are rolled up between
+// batches are reported as a Batch without changes. The function must be safe for concurrent use, and should be quick.
 func WithObserver(observe func(Batch)) Option { return func(o *options) { o.observer = observe } }
 
 // A batch is a Batch that is under way. It is safe for concurrent use.

@@ -27,7 +27,7 @@ type snapshot struct {
 	window zlimit.Window
 	start  time.Time
 	events []event // by shard and sequence; may hold an event twice
-	begins bool    // as far as the first event tells: the bucket was not refilled in the window before
+	begins bool    // as far as the first event shows: the bucket was not refilled in the window before
 }
 
 func (s *snapshot) key() store.Key {
@@ -36,7 +36,7 @@ func (s *snapshot) key() store.Key {
 	}.Key()
 }
 
-// snapshotID tells snapshots apart.
+// snapshotID identifies a snapshot.
 type snapshotID struct {
 	bucket layout.BucketKey
 	window zlimit.Window

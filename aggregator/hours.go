@@ -12,11 +12,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Where each write is paid for, a batch writes snapshots of hours alone. An hour carries the amounts not yet in its
-// day and its month. When the hour is over it is closed, and added to both, see rollup.go.
+// If writes are paid for, a batch writes snapshots of hours alone. An hour carries the amounts not yet in its
+// day and its month. When the hour ends it is closed, and added to both, see rollup.go.
 //
 // An hour may also be whole: begun by a program that writes all three snapshots, or with WithoutRollUp. It carries
-// nothing, and changes in it go to day and month at once. So do changes that come when an hour is closed. These go to the
+// nothing, and changes in it go directly to day and month, as do changes that come when an hour is closed. These go to the
 // hour last: a change that the hour contains is in the day and the month, or is carried.
 
 // An hour is the work of a batch on the snapshot of an hour.
@@ -24,13 +24,13 @@ type hour struct {
 	*snapshot
 	state layout.HourState // as it was last seen
 	left  []event          // not yet found, or put, in the hour
-	now   []event          // that day and month get at once
+	now   []event          // that go directly to day and month
 	begun bool             // by this batch, or by an earlier try of it
 	late  bool             // closed, or so long over that it might be missed by those who look for it
 }
 
 var (
-	errSilent = errors.New("the item does not tell what it contains")
+	errSilent = errors.New("the item does not say what it contains")
 	errHeld   = errors.New("aggregator: an earlier change of the shard is not counted yet")
 )
 
@@ -218,9 +218,9 @@ func contained(events []event, counted map[int]store.Sequence) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence > counted[e.shard] })
 }
 
-// parents returns the snapshots of days and months that get events at once. Those are events of whole hours, and events
-// from after the close of their hour. A snapshot that contains a change contains those before it of the same shard.
-// Events behind an uncounted one fail, since the uncounted one may have to go into the same snapshot.
+// parents returns the snapshots of days and months that get events directly: events of whole hours, and events from after the close of
+// their hour. A snapshot that contains a change contains the earlier ones of the same shard. Events behind an uncounted one fail, since
+// the uncounted one may have to go into the same snapshot.
 func (hr *hourly) parents(hours []*hour, b *batch) []*snapshot {
 	failed := map[layout.BucketKey]store.Sequence{} // the first of each shard
 	for _, h := range hours {

@@ -17,10 +17,10 @@ import (
 // the table's stream, with new and old images. The event source must report batch item failures. The function answers
 // with the first change that could not be applied, and Lambda goes on from there.
 //
-// An event of something else than a stream with both images is an error, which is logged: the function counts nothing of it. A function
-// that [Serve] serves refuses those of other tables' streams as well.
+// An event that is not from a stream with both images is an error, which is logged: the function counts nothing of it. A function
+// that [Serve] serves also rejects streams of other tables.
 //
-// The function answers before the time of the call is over. Changes that are not done by then count as failed. When
+// The function answers before the time of the call ends. Changes that are not done by then count as failed. When
 // this client may not use the table, the function returns a [*zlimit.VersionError] for all changes, and they come
 // again.
 func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
@@ -98,7 +98,7 @@ func (ro *roller) rollInPassing(ctx context.Context) {
 	ro.rollDue(ctx, working)
 }
 
-// decodeRecord returns the change that a record tells; the zero Change when it cannot be read.
+// decodeRecord returns the change in a record; the zero Change if it cannot be read.
 func decodeRecord(r *events.DynamoDBEventRecord) (store.Change, error) {
 	keys, err := decodeImage(r.Change.Keys)
 	before, beforeErr := decodeImage(r.Change.OldImage)

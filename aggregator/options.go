@@ -92,15 +92,15 @@ func (o *options) validate() error {
 			return err
 		}
 		if d != 0 && d < minRetention {
-			return invalid("retention", d.String(), "must be 0, for ever, or at least "+minRetention.String())
+			return invalid("retention", d.String(), "must be 0, forever, or at least "+minRetention.String())
 		}
 	}
 	return nil
 }
 
-// WithRetention sets how long the snapshots of a window are kept after its end. It is at least 48 hours, since changes
-// may come again for a day; 0 keeps them for ever. The default is 90 days for hours, 400 days for days, and for ever
-// for months. It holds for every snapshot that is written from then on, existing ones included.
+// WithRetention sets how long the snapshots of a window are kept after its end. It is at least 48 hours, since changes may be delivered
+// again for a day; 0 keeps them forever. The default is 90 days for hours, 400 days for days, and forever for months. It applies to every
+// snapshot written from then on, existing ones included.
 func WithRetention(w zlimit.Window, d time.Duration) Option {
 	return func(o *options) { o.retention[w] = d }
 }
@@ -130,24 +130,24 @@ func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 // takes about 4 KB of memory, 40 MB for a full batch of one partition.
 func WithBatch(n int) Option { return func(o *options) { o.batch = n } }
 
-// WithSkipping makes [Aggregator.Run] leave out a change whose snapshot the store finds invalid again and again, such
-// as one that is too large. It logs the change as an error. An outage, or a permission that is missing, does not count.
+// WithSkipping makes [Aggregator.Run] skip a change whose snapshot the store repeatedly finds invalid, such as one that
+// is too large. It logs the change as an error. An outage, or a missing permission, does not count.
 //
-// By default the aggregator stands still at such a change, logs that once a minute and is not healthy. Changes that are
-// left out are missing in the usage for good.
+// By default the aggregator stops at such a change, logs it once a minute and is not healthy. Skipped changes are
+// permanently missing from the usage.
 func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 
 // WithoutRollUp writes the snapshots of hour, day and month with each batch. By default a batch on DynamoDB writes the
-// hour alone. Days and months get the hour a quarter of an hour after its end. With this option their figures are as
-// new as those of hours, for up to three times the write units. The option takes effect with the next hour of a bucket:
-// hours that were begun without it are rolled up. On other stores, whose writes cost nothing, it changes nothing.
+// hour alone, which is added to its day and month a quarter of an hour after its end. With this option, days and months
+// are as up to date as hours, for up to three times the write units. The option takes effect with the next hour of a
+// bucket: hours begun without it are rolled up. On other stores, whose writes cost nothing, it changes nothing.
 //
 // A table needs it while another program, or an aggregator that does not roll up, works on it at the same time.
 func WithoutRollUp() Option { return func(o *options) { o.rollingUp = false } }
 
-// WithClock sets where the aggregator takes the time from; the default is [time.Now]. Figures go by the time of each
-// change. The clock says when an hour is over, and goes to its day and its month. The clocks of the aggregators of a table
-// must agree within minutes, or an hour may be missed. The function must be safe for concurrent use.
+// WithClock sets the clock of the aggregator; the default is [time.Now]. Figures follow the time of each change. The clock decides when
+// an hour has ended, and is added to its day and its month. The clocks of the aggregators of a table must agree within minutes, or an
+// hour may be missed. The function must be safe for concurrent use.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
 
 // WithLogger sets the logger for an operator's news, such as an unreadable item. By default there is none.

@@ -49,8 +49,8 @@ func (p *pace) at(now time.Duration) float64 {
 	return rate
 }
 
-// paces are those of the resources whose index throttled a beginning of late. They are safe for concurrent use. Times
-// are since the aggregator was made, and independent of changes of clocks.
+// paces holds the pace of each resource whose index recently throttled a beginning. It is safe for concurrent use. Times are since the
+// aggregator was made, so clock changes do not affect them.
 type paces struct {
 	mu  sync.Mutex
 	all map[resource]*pace
@@ -139,7 +139,7 @@ func (ct *counter) write(ctx context.Context, s *snapshot, w store.Write) (resul
 		sent, full := time.Since(ct.made), false
 		err = ct.table.Patiently(ctx, func(ctx context.Context) error {
 			result, err = ct.table.Store().Write(ctx, w)
-			if full = isFull(err); full { // more tries at once would add to the load
+			if full = isFull(err); full { // more concurrent tries would add to the load
 				return nil
 			}
 			return err

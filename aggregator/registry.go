@@ -13,14 +13,14 @@ import (
 // The registry of a table has its namespaces, and the oldest client that may use it. Changes lag behind both. Since an
 // item was changed, the table may have been given to later clients, and the namespace may have been purged.
 
-// A registry tells whether this client may use the table, and which namespaces are gone.
+// A registry knows whether this client may use the table, and which namespaces are gone.
 type registry struct {
 	*base
 	admitted atomic.Bool // as the last read of the table's version has found
 }
 
-// admit returns a [*zlimit.VersionError] when this client may not use the table. It makes one read at each call, until
-// one admits the client. After that, the reads of [registry.forget] tell when the table changes.
+// admit returns a [*zlimit.VersionError] if this client may not use the table. It makes one read at each call, until one admits the
+// client. After that, the reads of [registry.forget] show when the table changes.
 func (rg *registry) admit(ctx context.Context) error {
 	if rg.admitted.Load() {
 		return nil

@@ -35,8 +35,7 @@ type roller struct {
 	looked   atomic.Int64 // time of its last look in a function, epoch nanoseconds
 }
 
-// keepRolling rolls up due hours until the context ends. It then finishes its page, so that another aggregator may go
-// on at once.
+// keepRolling rolls up due hours until the context ends. It then finishes its page, so that another aggregator may continue immediately.
 func (ro *roller) keepRolling(ctx context.Context) {
 	for wait.For(ctx, lookPause+rand.N(lookPause)) == nil {
 		calls, cancel := outlasting(ctx, pageTime)
@@ -62,7 +61,7 @@ func outlasting(ctx context.Context, d time.Duration) (context.Context, context.
 // to finish a page. What fails is logged, and is due again later.
 func (ro *roller) rollDue(ctx, working context.Context) {
 	if err := ro.registry.admit(ctx); err != nil {
-		return // the next changes tell
+		return // the next changes will show
 	}
 	first := rand.IntN(dueSlots) // others begin elsewhere
 	for i := range dueSlots {
@@ -152,7 +151,7 @@ func (ro *roller) rollResource(ctx, working context.Context, record *layout.DueH
 		}
 		until := ro.options.clock().Add(claimTerm)
 		over := working.Err() != nil
-		if over { // the next aggregator may go on at once
+		if over { // the next aggregator may continue immediately
 			until = ro.options.clock()
 		}
 		_, after := lastOf(table.Keys(page)).GSI2()

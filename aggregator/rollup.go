@@ -19,7 +19,7 @@ import (
 // not noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts
 // once. No clock matters to that.
 
-// lateness is the time after an hour's end in which the hour may still begin without a roll-up at once. dueAfter is the
+// lateness is the time after an hour's end in which the hour may still begin without an immediate roll-up. dueAfter is the
 // time after its end at which a roller looks for it. The time between them must exceed the difference of clocks plus
 // the lag of the index by which hours are found.
 const (

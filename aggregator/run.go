@@ -23,7 +23,7 @@ import (
 // that dynamo.New made needs dynamo.WithStreams.
 var ErrNoStream = store.ErrNoStream
 
-// newConsumer returns the consumer of the stream of the table, nil where the store tells no changes.
+// newConsumer returns the consumer of the stream of the table, nil if the store has no change stream.
 func (a *Aggregator) newConsumer() *stream.Consumer {
 	source, ok := a.table.Store().(store.Streamer)
 	if !ok {
@@ -64,7 +64,7 @@ func (a *Aggregator) poll() time.Duration {
 	}
 }
 
-// wants reports whether something may follow from a change. Most others are those of the snapshots themselves.
+// wants reports whether something may follow from a change. Most others are changes of the snapshots themselves.
 func (a *Aggregator) wants(c *store.Change) bool {
 	_, isBucket := layout.ParseBucketKey(c.Key)
 	return isBucket || c.Expired && a.options.archive != nil
@@ -81,20 +81,20 @@ func isRefusal(err error) bool {
 }
 
 // Run works on the changes of the table until ctx ends. It then finishes the work under way, for up to 20 seconds, or
-// 30 where the store does not answer, and returns nil. Call it once.
+// 30 if the store does not answer, and returns nil. Call it once.
 //
-// Run returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when the table has no changes to read. It returns a
-// [*zlimit.VersionError] when this client may not use the table. Other failures are logged, and tried again.
+// Run immediately returns [ErrNoStream] or [zlimit.ErrTableNotFound] if the table has no changes to read. It returns a
+// [*zlimit.VersionError] if this client may not use the table. Other failures are logged and retried.
 //
 // Any number of processes may run aggregators of one table. They share the partitions of its stream. Another process
 // takes over the partitions of a crashed one within 40 seconds. Run starts two goroutines, and two for each partition.
 //
-// Every two to four minutes Run looks for hours that are over, and adds them to their days and months, see
+// Every two to four minutes Run looks for hours that have ended, and adds them to their days and months, see
 // [WithoutRollUp]. A look costs 16 read units. The found hours are added with at most [WithConcurrency] calls at a
 // time.
 //
-// In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log goes off
-// again when no aggregator has run for a day.
+// In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log is turned
+// off again once no aggregator has run for a day.
 //
 // While the stream has few changes, reading costs two or three GetRecords calls for each shard and pause of [WithPoll].
 // While it has many, reading costs at most five a second. Each partition costs one write unit in ten seconds. In the
@@ -198,7 +198,7 @@ func (a *Aggregator) report(e stream.Event) {
 		more = append(more, "pk", e.Change.Key.PK, "sk", e.Change.Key.SK, "sequence", e.Change.Sequence, "failed", e.Failed, "attempt", e.Attempt)
 	}
 	switch {
-	case e.Kind == stream.Stuck && isOutage(e.Err): // of many partitions at once
+	case e.Kind == stream.Stuck && isOutage(e.Err): // of many partitions together
 		a.outages.away.Log(context.Background(), a.options.logger, level, text, append(more, "error", e.Err)...)
 		return
 	case line != nil:
@@ -217,7 +217,7 @@ type Status struct {
 	Healthy    bool        `json:"healthy"`
 	LookedAt   time.Time   `json:"looked_at"` // when it last read who has which partition
 	Err        string      `json:"error,omitempty"`
-	Partitions []Partition `json:"partitions"` // those of this process, and those that seem to be without a process
+	Partitions []Partition `json:"partitions"` // of this process, and those that no process seems to have
 }
 
 // A Partition says how far the aggregator has come in one partition of the stream.
@@ -226,7 +226,7 @@ type Partition struct {
 	Held       bool      `json:"held"`     // by this process; false where no process seems to have the partition
 	Position   string    `json:"position"` // sequence of the last change that is applied
 	Applied    int64     `json:"applied"`  // changes, since this process has the partition
-	Skipped    int64     `json:"skipped"`  // changes left out for good
+	Skipped    int64     `json:"skipped"`  // changes that were skipped
 	Gaps       int64     `json:"gaps"`     // times that the stream had forgotten changes
 	LastChange time.Time `json:"last_change"`
 	LagSeconds float64   `json:"lag_seconds"` // the age of the oldest change that is not applied, or may not be

@@ -21,7 +21,7 @@ import (
 
 // When a shard is tended.
 const (
-	maxBatchAge = time.Minute              // age of the last change, above which a batch tells nothing of the present
+	maxBatchAge = time.Minute              // age of the last change, above which a batch says nothing about the present
 	scarceUnits = bucket.WriteCapacity / 5 // write units, below which a shard is split
 	supplyTime  = 10 * time.Second         // for which a shard should have tokens, at the rate of the batch
 )
@@ -39,7 +39,7 @@ type shift struct {
 	state       *bucket.State // after the last change; nil when the item is gone
 	was         *bucket.State // before the last change
 	consumed    map[string]int64
-	writes      int64 // of the item, as one of so many shards
+	writes      int64 // of the item, under the present number of shards
 	first, last time.Time
 	atFirst     int64 // of the writes, in the first second
 	atLast      int64 // in the last one
@@ -47,8 +47,8 @@ type shift struct {
 	refused     error // other programs limit by the item in a way that this one does not know: it is left alone
 }
 
-// isBusy reports whether the item was written so often that it is to be split. It goes by the seconds that the batch
-// shows as a whole, since streams tell the time of a change in seconds.
+// isBusy reports whether the item was written so often that it is to be split. It counts the seconds that the batch covers completely,
+// since streams give the time of a change in seconds.
 func (s *shift) isBusy() bool {
 	over := s.last.Truncate(time.Second).Sub(s.first.Truncate(time.Second)) - time.Second
 	return bucket.IsBusy(float64(s.writes-s.atFirst-s.atLast), over)
@@ -181,8 +181,8 @@ func (k *keySet) first(key store.Key) bool {
 func (td *tender) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
 	switch what := td.need(s, now); what {
 	case refill:
-		// The refill of a mixed fleet's item hands out no time in which others may have taken tokens, and leaves a note. From
-		// then on every program goes by the note.
+		// The refill of a mixed fleet's item hands out no time in which others may have taken tokens, and leaves a note that
+		// every program follows from then on.
 		config := s.state.Own()
 		config.Mixed = s.mixed
 		var plan bucket.Plan
@@ -268,8 +268,8 @@ func (td *tender) split(ctx context.Context, s layout.BucketKey, shards int, bus
 	})
 }
 
-// merge merges a shard that is still one of so many with its sibling. Where the higher one of the two is lost, the other
-// takes its share over.
+// merge merges a shard with its sibling, if the number of shards has not changed. If the higher one of the two is lost, the other takes
+// over its share.
 func (td *tender) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
 	low, high := of, of
 	low.Shard, high.Shard = bucket.Sibling(of.Shard, shards)

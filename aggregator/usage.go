@@ -129,7 +129,7 @@ func (ct *counter) count(ctx context.Context, s *snapshot, b *batch) ([]event, e
 		b.start(s) // an earlier try may have written it and gone no further
 		rest = newer(left, layout.CountedChanges(r.Item))
 		if len(rest) == len(left) {
-			return left, fmt.Errorf("aggregator: count usage in %s %s: the item does not tell what it contains", w.Key.PK, w.Key.SK)
+			return left, fmt.Errorf("aggregator: count usage in %s %s: the item does not say what it contains", w.Key.PK, w.Key.SK)
 		}
 		left = rest
 	}

@@ -277,7 +277,7 @@ func TestForeignSequence(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs := a.apply(context.Background(), busy(2)[1:])
-	if len(errs) != 1 || errs[0] == nil || !strings.Contains(errs[0].Error(), "does not tell what it contains") {
+	if len(errs) != 1 || errs[0] == nil || !strings.Contains(errs[0].Error(), "does not say what it contains") {
 		t.Errorf("apply() = %v, want an error", errs)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // A spool is the body of a request. It is read to its end before the request is sent, since the model and the length of
-// the prompt may stand anywhere in it. It keeps the beginning in memory. The rest is read a second time: from GetBody
-// where the request has one, as those of SDKs do, which costs neither memory nor disk. Otherwise, as in a reverse
+// the prompt may be anywhere in it. It keeps the beginning in memory. The rest is read a second time: from GetBody
+// if the request has one, as requests of SDKs do, which costs neither memory nor disk. Otherwise, as in a reverse
 // proxy, the rest is in a temporary file, to save the memory of the process.
 type spool struct {
 	head  []byte

@@ -27,8 +27,8 @@ const (
 var free = set("input", "inputs", "arguments", "args", "response", "result", "results", "output", "outputs", "properties", "default", "examples", "example", "enum", "const", "metadata",
 	"labels", "json", "data", "values", "variables", "documents", "logit_bias", "additionalproperties", "patternproperties", "$defs", "definitions")
 
-// meaningOf returns what a member means; name is the last one of the path. Case, lines and dashes do not matter in names, since some
-// servers do without them.
+// meaningOf returns what a member means; name is the last one of the path. Case, underscores and dashes do not matter in names, since
+// some servers omit them.
 func meaningOf(path, name []byte) meaning {
 	if len(name) == 0 || len(name) > 64 {
 		return meansText
@@ -129,7 +129,7 @@ func isFree(path, name []byte) bool {
 }
 
 // boundRule is what a bound has to be.
-const boundRule = "must be a number of tokens, to tell how long the answer may be"
+const boundRule = "must be a number of tokens, to bound the length of the answer"
 
 // mean takes a scalar with a meaning. A text counts all the same.
 func (q *question) mean(path, raw []byte) {

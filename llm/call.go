@@ -22,7 +22,7 @@ type Call struct {
 	// Models are all models that the request names, each once and Model first: also those that stand in for it, and those
 	// that work for its tools.
 	Models []string `json:"models,omitempty"`
-	// Stream says that the answer is asked for in pieces.
+	// Stream says that the answer is requested in pieces.
 	Stream bool `json:"stream"`
 	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file of any
 	// size.
@@ -41,7 +41,7 @@ const (
 
 // Inspect reads the model and the estimate of a request. It reads the body to its end, keeps it as a [Transport] does,
 // and puts it back. For a request to no model that it knows it returns a Call with API "", without reading anything. It
-// returns an error for a body that cannot be read, and for one whose model cannot be told.
+// returns an error if the body cannot be read, or its model cannot be determined.
 func Inspect(r *http.Request) (Call, error) {
 	p, model, _ := known.classify(r)
 	if p == nil {
@@ -100,17 +100,17 @@ func (q *question) kind(h http.Header) (kind string, params map[string]string, e
 	encoding, charset := strings.Join(h.Values("Content-Encoding"), ", "), strings.ToLower(params["charset"])
 	switch {
 	case len(types) > 1:
-		return "", nil, invalid("Content-Type", strings.Join(types, ", "), "must be there once, to tell how the body is read")
+		return "", nil, invalid("Content-Type", strings.Join(types, ", "), "must appear once, to determine how to read the body")
 	case q.fixed || q.call.API == APIUnknown:
 		return kind, params, nil
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		return "", nil, invalid("Content-Encoding", encoding, "must be identity, to tell the model of the body")
+		return "", nil, invalid("Content-Encoding", encoding, "must be identity, to find the model in the body")
 	case text == "":
 		return "", nil, nil
 	case err != nil || kind != formType && !isJSON(kind):
-		return "", nil, invalid("Content-Type", text, "must be that of JSON, or of a form in parts, to tell the model of the body")
+		return "", nil, invalid("Content-Type", text, "must be JSON or a multipart form, to find the model in the body")
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
-		return "", nil, invalid("Content-Type", text, "must have the charset utf-8, to tell the model of the body")
+		return "", nil, invalid("Content-Type", text, "must have the charset utf-8, to find the model in the body")
 	}
 	return kind, params, nil
 }
@@ -317,7 +317,7 @@ func (q *question) check(size int64) error {
 		return nil
 	}
 	if !q.fixed && q.call.API != APIUnknown {
-		return invalid("body", "", "must be one object of JSON, of at most "+strconv.Itoa(scanDepth)+" levels, to tell its model")
+		return invalid("body", "", "must be one object of JSON, of at most "+strconv.Itoa(scanDepth)+" levels, to find its model")
 	}
 	q.bytes, q.opaque = size, 0
 	if !q.fixed {

@@ -16,13 +16,13 @@ import (
 )
 
 // WithCutOff ends streams whose limits are used up. As a stream grows beyond its estimate, the transport takes more for
-// it, step tokens of the answer at a time. Where a limit has no more, the stream goes on for what is left, and then ends
-// with an error in the form of the provider, behind an event that is whole. What came is charged, and [Report].CutOff is
-// true. The request to the provider is ended.
+// it, step tokens of the answer at a time. If a limit has no more, the stream continues for what is left, and then ends
+// with an error in the form of the provider, after a whole event. What came is charged, and [Report].CutOff is
+// true. The request to the provider is cancelled.
 //
 // It costs as much as [zlimit.Lease.Consume] for each step beyond the estimate, and nothing for an answer within it. The
-// reader of the answer waits for these. So it is for small estimates, such as those of [WithLearnedOutput]. A stream in
-// an outage of the limits' store goes on. Answers that come whole, or compressed, are not cut.
+// reader of the answer waits for these. So it suits small estimates, such as [WithLearnedOutput] makes. A stream continues
+// during an outage of the limits' store. Answers that come whole, or compressed, are not cut.
 func WithCutOff(step int64) Option { return func(c *config) { c.cutOff, c.cutsOff = step, true } }
 
 // A cutter is a stream that ends where a limit is used up.

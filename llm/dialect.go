@@ -19,7 +19,7 @@ const (
 	dialectOllama
 )
 
-// dialects are those of the known APIs that are not of OpenAI.
+// dialects has the known APIs that are not OpenAI's.
 var dialects = map[API]dialect{
 	APIAnthropicMessages: dialectAnthropic,
 	APIGeminiContent:     dialectGoogle, APIGeminiInteractions: dialectGoogle, APIGeminiEmbeddings: dialectGoogle,

@@ -28,7 +28,7 @@ const (
 	answersKept     = 128
 	minAnswers      = 16
 	resourcesKept   = 1000
-	answersPerGuess = 8 // after so many the guess is made anew
+	answersPerGuess = 8 // the guess is renewed after that many answers
 )
 
 // lengths remembers how long the answers of resources were. It is safe for concurrent use.
@@ -47,7 +47,7 @@ type recent struct {
 	guess  int64 // -1 before enough were seen
 }
 
-// bound returns the estimate for an answer that may have so many tokens.
+// bound returns the estimate for an answer of at most most tokens.
 func (l *lengths) bound(resource string, most int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

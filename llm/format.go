@@ -7,7 +7,7 @@ import (
 
 // A Format recognises the calls of an API, and names the places of the counts in their answers. A place is the names of
 // members, joined by dots, such as usage.prompt_tokens. Arrays do not appear in it: their elements have its place.
-// [WithFormats] adds formats to those of [Formats].
+// [WithFormats] adds formats to [Formats].
 //
 // The place of a count may have brackets behind the name of an array. The count is then the sum over the elements, or
 // over those that the brackets describe: usage.details[ttl=1h].tokens, output[type=search&status!=failed]. A place that
@@ -35,7 +35,7 @@ type Format struct {
 	// counts, and a zero says nothing beside another number. Of the counts of a prompt, later ones replace earlier ones
 	// where that makes the prompt no shorter.
 	Usage map[string]Count `json:"usage,omitempty"`
-	// InputHasCache says that the count of Input includes those of CacheRead and CacheWrite. In an answer in which it is
+	// InputHasCache says that the count of Input includes the counts of CacheRead and CacheWrite. In an answer in which it is
 	// less than these, it does not.
 	InputHasCache bool `json:"input_has_cache,omitempty"`
 	// ReasoningApart says that Output does not include Reasoning.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The counts of chat completions, below the members that servers have them in. OpenAI's own names come first. The others
-// are those of Mistral, DeepSeek, Moonshot, OpenRouter, LiteLLM, SGLang, Perplexity and xAI.
+// The counts of chat completions, below the members that servers have them in. OpenAI's own names come first. The others are from
+// Mistral, DeepSeek, Moonshot, OpenRouter, LiteLLM, SGLang, Perplexity and xAI.
 var chatCounts = map[string]Count{
 	"prompt_tokens":                              CountInput,
 	"completion_tokens":                          CountOutput,
@@ -80,7 +80,7 @@ var responseCounts = map[string]Count{
 	"+tool_usage.image_gen.output_tokens":                                                             CountOutput,
 }
 
-// The counts of Gemini. Those of thinking and of tools are beside those of the candidates and of the prompt.
+// The counts of Gemini. Thinking and tools are counted beside the candidates and the prompt.
 var geminiCounts = map[string]Count{
 	"promptTokenCount":                                   CountInput,
 	"cachedContentTokenCount":                            CountCacheRead,

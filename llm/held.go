@@ -21,7 +21,7 @@ const (
 type held struct {
 	x        *exchange
 	ctx      context.Context //nolint:containedctx // it is what the call is settled with
-	at       string          // where the response is asked for
+	at       string          // where the response is requested
 	id       string
 	status   int // of the answer to the call
 	bound    Usage

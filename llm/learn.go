@@ -58,7 +58,7 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 		defer cancel()
 		if err := t.lower(ctx, resource, told); err != nil {
-			t.unlearned.Warn(ctx, t.config.logger, "llm: the limits that a provider tells were not learned", err, "account", t.config.account, "resource", resource)
+			t.unlearned.Warn(ctx, t.config.logger, "llm: the limits that a provider reports were not learned", err, "account", t.config.account, "resource", resource)
 		}
 	}()
 }

@@ -31,7 +31,7 @@ type Meter struct {
 	atEnd bool
 }
 
-// NewMeter returns the body of the answer to a call as a Meter. The header tells how the answer is framed: Content-Type
+// NewMeter returns the body of the answer to a call as a Meter. The header says how the answer is framed: Content-Type
 // text/event-stream or application/vnd.amazon.eventstream, and JSON otherwise; Content-Encoding gzip. The Meter closes the
 // body when it is closed.
 func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
@@ -101,8 +101,8 @@ func (m *Meter) stop() {
 }
 
 // Usage returns the usage of the call, as far as the answer was read. It is final after Read has returned an error, and
-// after Close. Counts that the provider has not reported are estimated. The estimate of the prompt is [Call.Input].
-// That of the answer goes by the text so far, or is [Call.Output] where the answer has ended and nothing of it was
+// after Close. Counts that the provider has not reported are estimated. The estimate of the prompt is [Call.Input]. The
+// estimate of the answer is based on the text so far, or is [Call.Output] if the answer has ended and nothing of it was
 // understood.
 func (m *Meter) Usage() Usage {
 	m.mu.Lock()

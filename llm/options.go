@@ -285,23 +285,23 @@ func WithFields() Option {
 // of the answer does not wait for it; [Transport.Wait] does.
 func WithLearning(account string) Option { return func(c *config) { c.account = account } }
 
-// WithDrain goes on reading an answer that the caller has left, to learn its usage. It reads at most so many bytes, for
-// at most so long. The caller does not wait for it; [Transport.Wait] does. The default is to stop at once and to
-// estimate.
+// WithDrain continues to read an answer that the caller has left, to learn its usage, for at most the given bytes and time.
+// The caller does not wait for it; [Transport.Wait] does. By default the transport stops reading and
+// estimates.
 func WithDrain(bytes int64, d time.Duration) Option {
 	return func(c *config) { c.drainBytes, c.drainTime = bytes, d }
 }
 
 // WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
-// whose wait would be longer, or pass the deadline of its context, is refused at once. By default no call waits.
+// whose wait would exceed it, or the deadline of its context, is rejected immediately. By default no call waits.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
 // WithPriority makes calls ones of a priority: they leave to others the part of limits that [zlimit.Limit.Floor] says. The name has the
 // form of [zlimit.Request.Priority].
 func WithPriority(name string) Option { return func(c *config) { c.priority = name } }
 
-// WithObserver sets a function that is told of every admitted call, once the call is settled, and of unknown requests
-// as [WithUnknown] describes. The goroutine that reads the answer calls it, and it must not block.
+// WithObserver sets a function that is called for every admitted call, once the call is settled, and for unknown requests as
+// [WithUnknown] describes. The goroutine that reads the answer calls it, and it must not block.
 func WithObserver(observe func(context.Context, Report)) Option {
 	return func(c *config) { c.observe = observe }
 }

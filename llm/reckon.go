@@ -62,8 +62,8 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
 }
 
-// inclusive reports whether the count of the input includes those of the cache. Converse has it so for OpenAI's models in
-// streams, and in bodies whose total does not count the cache twice.
+// inclusive reports whether the count of the input includes the cache. Converse does so for OpenAI's models in streams, and in bodies
+// whose total does not count the cache twice.
 func (t *tally) inclusive(cache int64) bool {
 	n := &t.facts.counts
 	if t.format.API == APIBedrockConverse && strings.Contains(t.call.Model, "openai.") {

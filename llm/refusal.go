@@ -56,10 +56,10 @@ func problemOf(err error) problem {
 }
 
 // Refuse answers a request that failed with an error of a limiter, of [httplimit], or of this package. The body has the
-// form of errors of the provider of the request's path, so that its SDK can read it. Headers decide where paths do not.
-// It is for [httplimit.WithErrorHandler] and for the ErrorHandler of a reverse proxy. The statuses are those of
+// form of errors of the provider of the request's path, so that its SDK can read it. Headers decide if paths do not.
+// It is for [httplimit.WithErrorHandler] and for the ErrorHandler of a reverse proxy. The statuses are as in
 // [httplimit.ProblemOf], and 403 for an unknown call. The message names no entity. An error of another kind is answered
-// by status 500, and is not told.
+// with status 500, and its text is withheld.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) { writeProblem(w, r, problemOf(err)) }
 
 // WriteError answers a request by an error with a status and a message, in the form of the provider as [Refuse] does.

@@ -63,7 +63,7 @@ const (
 	scanBroken
 )
 
-// Bounds of a scanner's buffers. No name or number that it is asked for comes near them.
+// Bounds of a scanner's buffers. No name or number that it looks for comes near them.
 const (
 	scanDepth  = 256
 	scanScalar = 256
@@ -114,7 +114,7 @@ func (s *scanner) string(p []byte) []byte {
 	return rest
 }
 
-// endOfText returns where the first quote or backslash is; -1 for none. It looks at few bytes at once, so that a text full of
+// endOfText returns where the first quote or backslash is; -1 for none. It looks at a few bytes at a time, so that a text full of
 // backslashes is not searched for its quote over and over.
 func endOfText(p []byte) int {
 	const window = 512

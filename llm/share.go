@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A share is what a call holds of one resource. A call of one model has one. One that names models of several resources
-// has one for each, since the answer tells which of them were used.
+// A share is what a call holds of one resource. A call of one model has one. A call that names models of several resources has one for
+// each, since only the answer shows which of them were used.
 type share struct {
 	model    string // the first one of the resource that the request names
 	resource string
@@ -142,7 +142,7 @@ func (x *exchange) acquire(ctx context.Context) error {
 	return err
 }
 
-// take takes the amounts of a call, and waits for them where calls do. Those of several resources are taken together, or none.
+// take takes the amounts of a call, and waits for them where calls do. Amounts of several resources are taken together, or none.
 func (x *exchange) take(ctx context.Context) (err error) {
 	t := x.transport
 	requests := make([]zlimit.Request, len(x.shares))
@@ -216,7 +216,7 @@ func (x *exchange) charges(u Usage, parts []part) ([]zlimit.Amounts, error) {
 	return charges, nil
 }
 
-// charge adds amounts to those of the share of a model.
+// charge adds amounts to the share of a model.
 func (x *exchange) charge(charges []zlimit.Amounts, model string, amounts zlimit.Amounts) {
 	at := slices.Index(x.shares, x.answering(model))
 	x.scale(amounts, x.shares[at].pace)

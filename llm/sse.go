@@ -12,7 +12,7 @@ type eventReader struct {
 	data    *scanner
 	failure func() // called for an event whose name is error; nil for no one to call
 
-	line    []byte // the beginning of a line, as far as it tells the field
+	line    []byte // the beginning of a line, up to what identifies the field
 	inData  bool   // the rest of the line is data
 	skip    bool   // the rest of the line is of no interest
 	space   bool   // a space may come between the name of the field and the data

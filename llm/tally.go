@@ -333,7 +333,7 @@ func (t *tally) add(term *term, n int64) {
 	t.steps[len(t.steps)-1].counts[term.count] = n
 }
 
-// promptCounts are those of the prompt, which are reported together.
+// promptCounts are the counts of the prompt, which are reported together.
 var promptCounts = [...]Count{CountInput, CountCacheRead, CountCacheWrite}
 
 // endDocument takes over what a whole document says. One with a number that cannot be true reports nothing.

@@ -272,7 +272,7 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	return &answered, nil
 }
 
-// describe sets the fields for limits, where that is asked for.
+// describe sets the fields for limits, if configured.
 func (c *config) describe(header http.Header, statuses zlimit.Statuses) {
 	if c.paced { // which is no limit of clients
 		statuses = slices.DeleteFunc(slices.Clone(statuses), func(s zlimit.Status) bool { return s.Limit.Name == c.pace })
@@ -284,10 +284,10 @@ func (c *config) describe(header http.Header, statuses zlimit.Statuses) {
 	}
 }
 
-// A way is how far a request has come, as its base tells.
+// A way is how far a request has come, as traced from its base.
 type way struct{ asked, wrote atomic.Bool }
 
-// ended reports that the request was not written whole. A base that does not tell when it asks for a connection may have written it.
+// ended reports that the request was not written whole. A base that does not report when it asks for a connection may have written it.
 func (w *way) ended() bool { return w.asked.Load() && !w.wrote.Load() }
 
 // outbound returns the request as it is sent, how far it comes, and the function that ends it.
@@ -379,8 +379,8 @@ type outcome struct {
 	delay    time.Duration // that the body of the response asks for
 }
 
-// settle writes the usage of a call, tells the observer, and learns from the response. It does so once; later callers
-// wait until it is done.
+// settle writes the usage of a call, reports it to the observer, and learns from the response. It does so once; later callers wait until
+// it is done.
 func (x *exchange) settle(ctx context.Context, o outcome) {
 	if !x.settling.CompareAndSwap(false, true) {
 		<-x.settled
@@ -419,8 +419,7 @@ type answer struct {
 	end    error       // that the body has returned; nil before
 }
 
-// Read reads the answer. It returns the last bytes at once, and settles before it returns the end or an error, by the next
-// call.
+// Read reads the answer. It returns the last bytes as they come, and settles before it returns the end or an error, in the next call.
 func (a *answer) Read(p []byte) (n int, err error) {
 	if a.end == nil {
 		n, a.end = a.ReadCloser.Read(p)

@@ -20,16 +20,16 @@ const (
 	// UnknownEstimate charges the request, its text and the bound of an answer, which stays charged. The model is that of the body, or
 	// "unknown" where the body names none. A connection that is upgraded, such as a WebSocket, is refused.
 	UnknownEstimate
-	// UnknownPass sends the request as if there were no limits, and tells no observer.
+	// UnknownPass sends the request as if there were no limits, and calls no observer.
 	UnknownPass
 )
 
-// WithUnknown sets the treatment of requests without a format. Requests of methods GET, HEAD, OPTIONS and DELETE are
-// none of them, and sent as they are, unless they upgrade the connection. [Transport.Unknown] counts the others, and
-// [WithObserver] is told of each.
+// WithUnknown sets the treatment of requests without a format. Requests of methods GET, HEAD, OPTIONS and DELETE never
+// count as unknown, and are sent as they are, unless they upgrade the connection. [Transport.Unknown] counts the others, and
+// [WithObserver] is called for each.
 func WithUnknown(u Unknown) Option { return func(c *config) { c.unknown = u } }
 
-// WithFormats adds formats. They are looked at before those of [Formats], and the first one that is for a path counts.
+// WithFormats adds formats. They come before [Formats], and the first one that matches a path counts.
 func WithFormats(formats ...Format) Option {
 	return func(c *config) { c.formats = append(c.formats, formats...) }
 }

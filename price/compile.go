@@ -19,7 +19,7 @@ type compiled struct {
 	rates                     []lengths // by the index of variant
 }
 
-// lengths are the rates of one variant: those of short prompts, and those of long ones by falling length.
+// lengths are the rates of one variant: for short prompts, and for long ones by falling length.
 type lengths struct {
 	short compiledRates
 	long  []compiledTier
@@ -142,8 +142,8 @@ func (v *variant) compile() (l lengths, err error) {
 	return l, nil
 }
 
-// at returns the rates for prompts above a length. Rates of a service come before those of hours, which come before usual
-// ones; within each of them, those of long prompts come first.
+// at returns the rates for prompts above a length. Rates of a service take precedence over rates of hours, and these over usual ones;
+// within each of them, rates of long prompts come first.
 func (v *variant) at(above int64) Rates {
 	rates := maps.Clone(v.m.Rates)
 	maps.Copy(rates, tierOf(v.m.Long, above))
@@ -164,7 +164,7 @@ func (v *variant) at(above int64) Rates {
 	return rates
 }
 
-// tierOf returns the rates of the longest tier that a prompt of more than so many tokens is in; nil for none.
+// tierOf returns the rates of the longest tier that a prompt above a length is in; nil for none.
 func tierOf(tiers []Tier, above int64) (rates Rates) {
 	longest := int64(0)
 	for _, tier := range tiers {
@@ -190,7 +190,7 @@ func compileRates(rates Rates) (c compiledRates, err error) {
 	var wide [classes]big.Int
 	for class, r := range nano {
 		if !common.IsUint64() {
-			return c, fmt.Errorf("the rate of %s has too many digits beside those of other classes", Class(class))
+			return c, fmt.Errorf("the rate of %s has too many digits to be combined with the rates of other classes", Class(class))
 		}
 		n := wide[class].Mul(r.Num(), new(big.Int).Quo(common, r.Denom()))
 		if !n.IsUint64() || n.Uint64() >= maxNumerator {

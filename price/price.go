@@ -81,13 +81,13 @@ var promptClasses = []Class{Input, CacheRead, CacheWrite, CacheWriteHour, AudioI
 // Usage counts the units of a call, by class: Usage{Input: 1200, Output: 80}.
 type Usage [classes]int64
 
-// Rates are the dollars that one unit of each class costs, such as those of [PerMillion]. A class without a rate costs
+// Rates are the dollars that one unit of each class costs, such as [PerMillion] returns. A class without a rate costs
 // as much as the wider one: a cached token as one of the input, one of thinking as one of the output. Requests and
 // searches without a rate are free.
 type Rates map[Class]*big.Rat
 
-// PerMillion returns the dollars of one unit from those of a million, as price lists quote them: PerMillion("2.50").
-// It panics if the text is no decimal number; [big.Rat] has constructors for numbers that are read.
+// PerMillion returns the dollars of one unit from the price of a million, as price lists quote it: PerMillion("2.50"). It panics if the
+// text is not a decimal number; [big.Rat] has constructors for numbers that are read.
 func PerMillion(dollars string) *big.Rat {
 	r, ok := new(big.Rat).SetString(dollars)
 	if !ok {
@@ -100,7 +100,7 @@ func PerMillion(dollars string) *big.Rat {
 // and the region of a call holds together: a batch with a long prompt in a region has the rates of a batch with a long
 // prompt, times the factor of the region.
 type Model struct {
-	// Rates are those of usual calls. Input and Output must be there.
+	// Rates are for usual calls. Input and Output must be there.
 	Rates Rates
 	// Long are the rates of calls with long prompts, which then hold for the whole call.
 	Long []Tier
@@ -117,8 +117,8 @@ type Model struct {
 	Regions map[string]*big.Rat
 }
 
-// AnyRegion stands in [Model.Regions] for every region that has no factor of its own, but for calls that are processed
-// anywhere: those that name no region, or "global".
+// AnyRegion stands in [Model.Regions] for every region that has no factor of its own, except calls that are processed anywhere: without a
+// region, or in "global".
 const AnyRegion = "*"
 
 // A Tier has the rates of calls whose prompt is longer than Above tokens, cached ones included. A class without a rate
@@ -209,7 +209,7 @@ func (t *Table) CostOf(call Call, u Usage) (NanoDollars, error) {
 	return cost, nil
 }
 
-// Rate returns the dollars of one unit of a class in a call whose prompt has so many tokens. It returns an error for a model
+// Rate returns the dollars of one unit of a class in a call with the given number of prompt tokens. It returns an error for a model
 // missing from the table.
 func (t *Table) Rate(call Call, prompt int64, class Class) (*big.Rat, error) {
 	c := t.models[call.Model]

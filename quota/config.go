@@ -36,13 +36,13 @@ type Config struct {
 	// DefaultQuota. Default: StrictWithProvider.
 	Strict Strictness
 	// KeyQuotas are limits by key, over all models. A request with a key must
-	// pass the limits of its model and those of its key.
+	// pass the limits of its model and of its key.
 	KeyQuotas map[string]ModelQuota
 	// DefaultKeyQuota applies to keys without a quota of their own. Default:
 	// unlimited.
 	DefaultKeyQuota ModelQuota
 
-	// Clock tells the time, in the years 1700 to 2200. It is called while locks
+	// Clock returns the time, in the years 1700 to 2200. It is called while locks
 	// are held and must not call the Limiter. In memory the default is the
 	// process's monotonic clock, which does not jump when the machine's clock is
 	// set. On SQLite it is the machine's clock, which all processes share.
@@ -67,7 +67,7 @@ const (
 	StrictNever                          // unlimited
 )
 
-// Event tells a hook what happened.
+// Event is what a hook is called with.
 type Event struct {
 	Kind    EventKind      `json:"kind"`
 	Request Request        `json:"request"`         // settled: with the real token counts

@@ -9,7 +9,7 @@
 // plain to exact:
 //
 //   - [Limiter.CanSend] before a call and [Limiter.RecordUsage] after it. Two
-//     callers who ask at the same time may both be told yes.
+//     callers who ask at the same time may both be admitted.
 //   - [Limiter.Reserve] checks and records in one step. The [Reservation] is
 //     settled with the real token counts, or cancelled.
 //   - [Limiter.Wait] reserves as soon as the windows have room.
@@ -20,7 +20,7 @@
 // was made, and not at that instant. The day is a period of 24 hours that begins
 // with the first request recorded after the last day ended. A check or a look at
 // the statistics does not begin it. A limit of zero is no limit. A model without a
-// quota is refused where a provider's default quotas are loaded, and not limited
+// quota is rejected if a provider's default quotas are loaded, and not limited
 // otherwise; see [Config.Strict]. A dated release of a model, such as
 // gpt-4o-2024-11-20, counts as the model.
 //

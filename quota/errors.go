@@ -8,7 +8,7 @@ import (
 // ErrClosed is returned by a Reservation that was settled or cancelled before.
 var ErrClosed = errors.New("quota: reservation is already settled or cancelled")
 
-// ErrNoSQLite is returned where an SQLite file is asked for and the program
+// ErrNoSQLite is returned if a SQLite file is opened and the program
 // does not link the engine.
 var ErrNoSQLite = errors.New(`quota: SQLite is not linked in: import _ "github.com/zlimit/zlimit-go/quota/quotasqlite"`)
 

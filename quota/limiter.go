@@ -212,8 +212,8 @@ func (l *Limiter) TimeUntil(ctx context.Context, r Request) (time.Duration, erro
 	return max(d, l.mem.untilCall(&r)), nil
 }
 
-// SetQuota sets the limits of a model, at once for all that follows. On SQLite
-// they are written to the file and count for every process.
+// SetQuota sets the limits of a model, effective immediately. On SQLite
+// they are written to the file and apply to every process.
 func (l *Limiter) SetQuota(ctx context.Context, model string, q ModelQuota) error {
 	return l.setQuotas(ctx, ScopeModel, map[string]ModelQuota{model: q})
 }
@@ -302,7 +302,7 @@ func (l *Limiter) Close() error {
 	return l.store.Close()
 }
 
-// split tells a refusal from a failure.
+// split separates a rejection from a failure.
 func split(err error) (*ExceededError, error) {
 	var denied *ExceededError
 	if errors.As(err, &denied) {

@@ -193,7 +193,7 @@ func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
 	return p, nil, nil
 }
 
-// ofCalls asks or tells the calls of a model, whose requests a store decides on. It does nothing where none are known.
+// ofCalls runs do on the calls of a model, whose requests a store decides on. It does nothing if none are known.
 func (m *memory) ofCalls(model string, do func(cs *calls, now int64)) {
 	var c call
 	if err := m.lock(&c, &Request{Model: model}); err != nil {
@@ -247,7 +247,7 @@ func (t *table) record(at *locked, name string, now, input, output int64) place 
 	return place{s, s.add(now, input, output)}
 }
 
-// settle puts real token counts in place of those of the request.
+// settle replaces the token counts of a request with the real ones.
 func (m *memory) settle(model, key *place, r *Request, input, output int64) {
 	before := int64(r.Input) + int64(r.Output)
 	round := m.lockPlaces(model, key)

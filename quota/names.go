@@ -4,7 +4,7 @@ import "context"
 
 // A release is a model's id with the date or number of one of its releases
 // behind it, such as gpt-4o-2024-11-20 or claude-sonnet-4@20250514. Its requests
-// count as those of the model with the longest name that has a quota, unless the
+// count for the model with the longest name that has a quota, unless the
 // release has a quota of its own. Providers limit them together.
 //
 // modelOf returns the name under which requests count. has reports whether a

@@ -29,8 +29,8 @@ type Transport struct {
 	Model func(*http.Request) string
 	// Base does the work. Default: http.DefaultTransport.
 	Base http.RoundTripper
-	// OnError is told of headers that cannot be understood; they are left out.
-	// Default: they are left out silently.
+	// OnError is called with headers that cannot be understood; they are ignored.
+	// Default: they are ignored silently.
 	OnError func(error)
 }
 

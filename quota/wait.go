@@ -14,12 +14,12 @@ import (
 const storePoll = 250 * time.Millisecond
 
 // Wait reserves the request as soon as the limits admit it. Callers with the same
-// model and key are served in the order in which they came. So small requests do
+// model and key are served in the order in which they came, so small requests do
 // not overtake a large one. Different keys have no order. A request that can
-// never pass is refused at once with an *ExceededError. One that would pass after
-// the deadline of ctx alone, if nothing is given back before, fails at once with
+// never pass is rejected immediately with an *ExceededError. A request that would pass only
+// after the deadline of ctx, if nothing is given back before, fails immediately with
 // context.DeadlineExceeded. When ctx ends, the error wraps its cause. Both errors
-// wrap the *ExceededError that stood in the way, where one is known.
+// wrap the *ExceededError that stood in the way, if one is known.
 func (l *Limiter) Wait(ctx context.Context, r Request) (res Reservation, err error) {
 	if err = r.validate(); err != nil {
 		return

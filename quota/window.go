@@ -48,7 +48,7 @@ type window struct {
 	usage    Usage // sums over the log, and the day's counters
 	quota    ModelQuota
 	dayStart int64  // meaningful while usage.DayRequests > 0
-	days     uint64 // days begun so far, which tells one from another
+	days     uint64 // days begun so far, which identifies a day
 
 	buf    []entry // ring; its length is zero or a power of two
 	head   int     // place of the oldest entry in buf

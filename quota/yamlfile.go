@@ -34,9 +34,9 @@ func (l *Limiter) Persist(ctx context.Context) error {
 	return writeStateFile(path, l.mem.state())
 }
 
-// Load reads the YAML file: its quotas and usage replace those of the same models and keys, and the
-// others stay. A missing file is an empty one. A malformed file is a *FileError with the line.
-// Nothing is loaded from it, and the file stays as it is. On SQLite, where usage is never loaded,
+// Load reads the YAML file: its quotas and usage replace the present ones of the same models and keys, and the
+// others stay. A missing file is an empty one. A malformed file is a *FileError with the line:
+// nothing is loaded from it, and the file stays as it is. On SQLite, where usage is never loaded,
 // Load checks the whole file.
 func (l *Limiter) Load(ctx context.Context) error {
 	if l.store != nil {

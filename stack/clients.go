@@ -95,7 +95,7 @@ type Clients struct {
 	Streams        Streams
 	STS            STS
 	// Setup registers the default namespace in a table. It raises the versions in the version record to the present
-	// ones: those of the layout, of the oldest client, and of the aggregator. The aggregator's is "" for none deployed
+	// ones: of the layout, of the oldest client, and of the aggregator. The aggregator's is "" if none is deployed
 	// now. It then sets how long audit events are kept; 0 leaves that as it is.
 	Setup func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error
 	// Oldest returns the version of the oldest client that a table admits, "" for any. Without, all versions are taken to be admitted.

@@ -23,9 +23,9 @@ type Deletion struct {
 	Data   bool   `json:"data"`             // whether table and bucket are deleted, with all that they hold
 }
 
-// Delete deletes a stack. Table and bucket stay, unless data says otherwise. With data they go first, so that an
-// interrupted deletion can be repeated. Delete calls confirm before it deletes anything, and tells watch what
-// CloudFormation does. A stack that is not there is [ErrNotFound]; a deletion under way is joined.
+// Delete deletes a stack. Table and bucket stay, unless data is set. With data they go first, so that an interrupted deletion can be
+// repeated. Delete calls confirm before it deletes anything, and reports what CloudFormation does to watch. A stack that does not exist
+// is [ErrNotFound]; a deletion under way is joined.
 func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm func(*Deletion) (bool, error), watch func(Event)) (*Deletion, error) {
 	if err := validateName(name); err != nil {
 		return nil, err

@@ -20,13 +20,13 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Hooks are told how a deployment goes on. Nil ones are left out.
+// Hooks follow the progress of a deployment. Each may be nil.
 type Hooks struct {
-	// Confirm is asked whether a plan may be executed. Without, every plan is.
+	// Confirm decides whether a plan may be executed. Without it, every plan is.
 	Confirm func(*Plan) (bool, error)
-	// Watch is told what CloudFormation does.
+	// Watch is called with every event of CloudFormation.
 	Watch func(Event)
-	// Join is told when CloudFormation is at work on the stack already. The deployment first waits for its end.
+	// Join is called if CloudFormation is already at work on the stack. The deployment first waits for its end.
 	Join func(status string)
 }
 
@@ -278,7 +278,7 @@ func (d *deployer) aim(ctx context.Context, s *types.Stack) (aim, error) {
 	a.keep("CodeBucket", had)
 	if d.Code == nil || !a.runsCode() {
 		if a.runsCode() && had["CodeKey"] == "" {
-			return a, errors.New("stack: there is no code for aggregator and provisioner: give some, or do without them")
+			return a, errors.New("stack: there is no code for aggregator and provisioner: give it, or leave them out")
 		}
 		a.keep("CodeKey", had)
 		a.keep("Architecture", had)
@@ -400,7 +400,7 @@ func (d *deployer) plan(ctx context.Context, s *types.Stack) (*Plan, error) {
 	return plan, nil
 }
 
-// stackTags returns the tags of a stack: those that it has, those of the options, and ours.
+// stackTags returns the tags of a stack: its own, the tags of the options, and ours.
 func stackTags(o *Options, s *types.Stack) (all []types.Tag) {
 	merged := map[string]string{}
 	if !slices.Contains(o.Reset, "tags") {

@@ -19,7 +19,7 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// A DeadLetter tells of changes that Lambda gave up: their place in the stream, without their content.
+// A DeadLetter is a message about changes that Lambda gave up on: their place in the stream, without their content.
 type DeadLetter struct {
 	Why     string    `json:"why"` // such as RetryAttemptsExhausted or RecordAgeExceeded
 	Changes int       `json:"changes"`
@@ -49,13 +49,13 @@ type postman struct {
 	redrive, discard bool
 }
 
-// DeadLetters returns the messages in the queue of changes that Lambda gave up. With redrive it reads their changes
-// from the stream, which keeps those of a day, and calls the aggregator's function with them again. The function counts
-// each change once, even when it has seen some of them before. The message is then deleted. With discard it deletes
-// those whose changes the stream has forgotten.
+// DeadLetters returns the messages in the queue of changes that Lambda gave up on. With redrive it reads their changes
+// from the stream, which keeps a day of them, and calls the aggregator's function with them again. The function counts
+// each change once, even if it has seen some of them before. The message is then deleted. With discard it deletes
+// messages whose changes the stream no longer has.
 //
-// Messages are hidden from others while it looks at them, a minute at most. Those that it does not delete are back in the queue when it
-// returns.
+// Messages are hidden from others while it looks at them, for at most a minute. The messages that it does not delete are back in
+// the queue when it returns.
 func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard bool) (all []DeadLetter, err error) {
 	if err := validateName(name); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ var (
 	errUnreached = errors.New("the stream does not reach the last change")
 )
 
-// mostEmpty is after how many pages without a change a stream is taken to have no more. Pages of a shard in use go on for ever, and may be
+// mostEmpty is after how many pages without a change a stream is taken to have no more. A shard in use has a next page forever, and a page may be
 // empty before its last change.
 const mostEmpty = 100
 
@@ -230,7 +230,7 @@ func (p *postman) recordsOf(ctx context.Context, stream string, l *DeadLetter) (
 // compareNumbers compares whole numbers without leading zeros.
 func compareNumbers(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
-// mostRedriven is how many changes are passed to the function at once; Lambda takes 6 MB.
+// mostRedriven is how many changes are passed to the function in one call; Lambda takes 6 MB.
 const mostRedriven = 200
 
 // invoke calls the aggregator's function with changes, as Lambda does, and returns why it did not apply all of them.

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// A Manager deploys stacks and looks at them. It keeps no state of its own: another one, on another machine, can begin
-// any of its work anew. It is safe for concurrent use.
+// A Manager deploys stacks and inspects them. It keeps no state of its own: another one, on another machine, can resume any of its work.
+// It is safe for concurrent use.
 type Manager struct{ *account }
 
 // An account is where stacks are: all calls of AWS are made with its clients.

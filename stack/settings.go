@@ -43,24 +43,24 @@ var settings = []Setting{
 	{"point-in-time-days", "PointInTimeDays", KindNumber, "35", "days that the table can be restored to any second of", "days to restore from (default 35)", between(1, 35)},
 	{"max-read-units", "MaxReadUnits", KindNumber, "0", "ceiling of reads, units a second; 0 for none", "ceiling of reads a second (default 0, none)", between(0, maxUnits)},
 	{"max-write-units", "MaxWriteUnits", KindNumber, "0", "ceiling of writes, units a second; 0 for none", "ceiling of writes a second (default 0, none)", between(0, maxUnits)},
-	{"warm-read-units", "WarmReadUnits", KindNumber, "12000", "reads that are served at once, units a second; charged once", "reads a second at once (default 12000)", between(12_000, maxUnits)},
-	{"warm-write-units", "WarmWriteUnits", KindNumber, "4000", "writes that are served at once, units a second; charged once", "writes a second at once (default 4000)", between(4_000, maxUnits)},
+	{"warm-read-units", "WarmReadUnits", KindNumber, "12000", "reads that are served immediately, units a second; charged once", "initial reads a second (default 12000)", between(12_000, maxUnits)},
+	{"warm-write-units", "WarmWriteUnits", KindNumber, "4000", "writes that are served immediately, units a second; charged once", "initial writes a second (default 4000)", between(4_000, maxUnits)},
 	{"kms-key", "KeyArn", KindText, "", "ARN of a KMS key for table, bucket, queue and log", "KMS key for all that is stored", arn("kms")},
 	{"aggregator", "Aggregator", KindSwitch, "true", "whether a function sums up usage", "no function that sums up usage", nil},
 	{"provisioner", "Provisioner", KindSwitch, "false", "whether a function serves Custom::ZlimitLimits", "a function for Custom::ZlimitLimits", nil},
 	{"memory", "MemorySize", KindNumber, "512", "memory of the function, MB", "MB of the function (default 512)", between(128, 10_240)},
 	{"timeout", "Timeout", KindNumber, "60", "time of one call of the function, seconds", "seconds of one call (default 60)", between(10, 900)},
 	{"tracing", "Tracing", KindSwitch, "false", "whether X-Ray traces the function", "X-Ray traces the function", nil},
-	{"usage-hourly", "UsageHourly", KindText, "2160h", "how long usage of hours is kept, such as 2160h; 0 for ever", "keep usage of hours (default 2160h)", retention},
-	{"usage-daily", "UsageDaily", KindText, "9600h", "how long usage of days is kept; 0 for ever", "keep usage of days (default 9600h)", retention},
-	{"usage-monthly", "UsageMonthly", KindText, "0", "how long usage of months is kept; 0 for ever", "keep usage of months (default 0, for ever)", retention},
+	{"usage-hourly", "UsageHourly", KindText, "2160h", "how long usage of hours is kept, such as 2160h; 0 keeps it forever", "keep usage of hours (default 2160h)", retention},
+	{"usage-daily", "UsageDaily", KindText, "9600h", "how long usage of days is kept; 0 keeps it forever", "keep usage of days (default 9600h)", retention},
+	{"usage-monthly", "UsageMonthly", KindText, "0", "how long usage of months is kept; 0 keeps it forever", "keep usage of months (default 0, forever)", retention},
 	{"audit-retention", "AuditRetention", KindNumber, "90", "days that audit events are kept in namespaces that do not say otherwise", "days of audit events (default 90)", between(1, maxDays)},
 	{"log-days", "LogDays", KindNumber, "90", "days that the log is kept", "days that the log is kept (default 90)", oneOf(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)},
 	{"archive", "Archive", KindSwitch, "true", "whether expired audit events are kept in a bucket", "no archive of expired audit events", nil},
 	{"archive-transition-days", "ArchiveTransitionDays", KindNumber, "90", "days until archived events go to Glacier Instant Retrieval; 0 for never", "days until Glacier (default 90; 0 never)", between(0, maxDays)},
 	{"archive-days", "ArchiveDays", KindNumber, "0", "days until archived events are deleted; 0 for never", "days until deletion (default 0, never)", between(0, maxDays)},
 	{"alarms", "Alarms", KindSwitch, "true", "whether there are alarms", "no alarms", nil},
-	{"alarm-topic", "AlarmTopic", KindText, "", "ARN of an SNS topic that is told of alarms", "SNS topic that is told of alarms", arn("sns")},
+	{"alarm-topic", "AlarmTopic", KindText, "", "ARN of an SNS topic that alarms notify", "SNS topic that alarms notify", arn("sns")},
 	{"alarm-lag", "AlarmLag", KindNumber, "3600", "seconds that usage may be behind before the alarm", "alarm at seconds behind (default 3600)", between(60, 86_400)},
 	{"alarm-errors", "AlarmErrors", KindNumber, "1", "failed calls of the function in five minutes for an alarm", "alarm at failed calls (default 1)", between(1, maxUnits)},
 	{"alarm-duration", "AlarmDuration", KindNumber, "80", "percent of the timeout that calls of the function take for an alarm", "alarm at percent of the timeout (default 80)", between(1, 100)},
@@ -336,7 +336,7 @@ func boundary(value string) string {
 // retention checks how long usage is kept: the stream has changes of a day, which may come again.
 func retention(value string) string {
 	if d, err := time.ParseDuration(value); err != nil || d != 0 && d < 48*time.Hour || strings.Trim(value, "0123456789hms") != "" {
-		return "must be 0, for ever, or at least 48h, in hours, minutes and seconds"
+		return "must be 0, forever, or at least 48h, in hours, minutes and seconds"
 	}
 	return ""
 }

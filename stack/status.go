@@ -87,7 +87,7 @@ type StreamStatus struct {
 	State  string        `json:"state"`            // Enabled, when all is well
 	Result string        `json:"result,omitempty"` // of the last batch
 	Lag    time.Duration `json:"lag_nanoseconds"`  // the most of the last quarter of an hour
-	Known  bool          `json:"lag_known"`        // whether there were changes to tell it by
+	Known  bool          `json:"lag_known"`        // whether there were changes to measure it
 }
 
 // An AlarmStatus is that of an alarm.
@@ -103,8 +103,8 @@ type Drift struct {
 	Properties []string `json:"properties,omitempty"`
 }
 
-// Status looks at a stack: a call to each of its services. With drift it makes some more, which may take minutes. The
-// result tells look-ups that failed. Only a stack that does not exist, or cannot be described, is an error.
+// Status inspects a stack: a call to each of its services. With drift it makes some more, which may take minutes. The result contains
+// failed look-ups. Only a stack that does not exist, or cannot be described, is an error.
 func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status, error) {
 	if err := validateName(name); err != nil {
 		return nil, err
@@ -280,8 +280,8 @@ type Listed struct {
 // oldPrefix begins the names of stacks of the first releases of zae-limiter, which have no tag.
 const oldPrefix = "ZAEL-"
 
-// List returns the stacks of zlimit in the account and region, and those of zae-limiter by the prefix of their names. It reads
-// all stacks, page by page.
+// List returns the stacks of zlimit in the account and region, and stacks of zae-limiter by the prefix of their names. It reads all
+// stacks, page by page.
 func (m *Manager) List(ctx context.Context) ([]Listed, error) {
 	all := []Listed{}
 	var next *string

@@ -42,9 +42,9 @@ type Status struct {
 	// in UTC; the zero time where the period of a quota ends it.
 	Granted   int64
 	GrantEnds time.Time
-	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 when it is now, and
-	// [Never] when the request asks for more than the limit can hold. That of the limit that is waited for longest is the time after which
-	// all limits of the request have enough at once. For slots it is a second, since no process knows
+	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and
+	// [Never] if the request asks for more than the limit can hold. The longest RetryAfter of a request's limits is the time after
+	// which they all have enough. For slots it is a second, since no process knows
 	// when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens

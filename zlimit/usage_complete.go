@@ -12,9 +12,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// CompleteTo returns up to when usage by hours is complete: the aggregators of [aggregator.Aggregator.Run] have counted every change
-// before that time. It is the zero time where nothing tells: no aggregator has come to the end of its part of the changes yet, or the
-// aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators note it every ten seconds, by their own clocks. On DynamoDB
+// CompleteTo returns the time up to which usage by hours is complete: the aggregators of [aggregator.Aggregator.Run] have counted every
+// change
+// before it. It is the zero time if that is unknown: no aggregator has come to the end of its part of the changes yet, or the
+// aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record it every ten seconds, by their own clocks. On DynamoDB
 // days and months are complete some 80 minutes later than hours.
 //
 // It is one consistent query, a read unit for every twenty partitions of the change stream, finished ones included. It is safe for
@@ -47,13 +48,14 @@ func (s *UsageService) CompleteTo(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(least).UTC(), nil
 }
 
-// isOpenPartition reports whether a lease is of a partition that is to be read yet. Those of consumers begin with @.
+// isOpenPartition reports whether a lease is of a partition that is still to be read. Names of consumers begin with @.
 func isOpenPartition(l *layout.StreamLease) bool {
 	return !l.Finished && !strings.HasPrefix(l.Key.Partition, "@")
 }
 
-// Resources yields the resources that usage is kept of, in alphabetical order: those of snapshots of months, and of all other snapshots
-// in stores that index them. A resource that was first used within the last 80 minutes may be missing on DynamoDB. An error ends the loop.
+// Resources yields the resources that have usage, in alphabetical order: from snapshots of months, and from all other snapshots
+// in stores that index them. A resource that was first used within the last 80 minutes may be missing on DynamoDB. An error ends the
+// loop.
 //
 // It reads an index of the namespace, at half a read unit per 4 KB, which is some 30 entries. The index has an entry for each entity,
 // each level of limits, and each month of usage of an entity and a resource. It is safe for concurrent use.

@@ -16,7 +16,7 @@ var demoKeys = []virtualKey{
 // account is the organization whose keys at the providers are used. The providers' remaining figures lower its buckets.
 const account = "acme"
 
-// A team has limits of its own, and those of its organization.
+// A team has its own limits and the limits of its organization.
 type team struct {
 	id     string
 	parent string // "" for an organization

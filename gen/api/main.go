@@ -36,7 +36,7 @@ func main() {
 type pkg struct {
 	ImportPath, Name, Dir string
 	Export                string // path of the export data
-	DepOnly               bool   // a package that those of the module import
+	DepOnly               bool   // a package that packages of the module import
 }
 
 // listing returns the exports of all packages that other modules can import, in alphabetical order.
@@ -82,7 +82,7 @@ func listModule(dir string) (lines []string, err error) {
 	}
 	types := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, p := range own {
-		// The cache of test results goes by the files that the test itself opens, and knows nothing of go list's.
+		// The cache of test results depends on the files that the test itself opens, and does not see go list's.
 		for _, dir := range []string{p.Dir, filepath.Dir(p.Dir)} {
 			if _, err := os.ReadDir(dir); err != nil {
 				return nil, err

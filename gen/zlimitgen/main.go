@@ -66,7 +66,7 @@ func run(args []string, pkg string, stderr io.Writer) int {
 		c.pkg = packageIn(filepath.Dir(c.out))
 	}
 	if err := c.validate(flags.Args()); err != nil {
-		report.Printf("zlimitgen: %v; zlimitgen -help tells how to use it", err)
+		report.Printf("zlimitgen: %v; see zlimitgen -help", err)
 		return 2
 	}
 	if err := c.generate(); err != nil {
@@ -85,7 +85,7 @@ func (c *command) validate(rest []string) error {
 	case filepath.Ext(c.out) != ".go":
 		return fmt.Errorf("-out %q is not a Go file", c.out)
 	case c.pkg == "":
-		return errors.New("-package is missing, and no Go file beside the output tells it")
+		return errors.New("-package is missing, and no Go file beside the output has a package clause")
 	case !token.IsIdentifier(c.pkg) || c.pkg == "_":
 		return fmt.Errorf("-package %q is not the name of a package", c.pkg)
 	default:

@@ -4,7 +4,7 @@ package layout
 
 import "github.com/zlimit/zlimit-go/internal/expr"
 
-// Insert puts an item where there is none.
+// Insert creates an item that does not exist.
 func Insert() (expr.Bound, error) {
 	return insertOperation.Call().Bind()
 }
@@ -14,20 +14,19 @@ type SpendCall struct {
 	*expr.Call
 }
 
-// Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It asks for a recent
-// stamp. The time between the stamp and now is refilled later. A bucket full during that time would get the refill on
-// top of its capacity.
-//   - fresh: oldest refill stamp that will do, epoch milliseconds
-//   - now: time after which the item must not have expired, epoch seconds: that of the write, or when a debt will be
-//     paid
-//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that was valid for
-//     ever
+// Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It requires a recent
+// stamp. The time between the stamp and now is refilled later: a bucket that was full during that time would get the
+// refill on top of its capacity.
+//   - fresh: oldest refill stamp that suffices, epoch milliseconds
+//   - now: time after which the item must not have expired, epoch seconds: the time of the write, or when a debt will
+//     be paid
+//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that never expired
 //   - generation: cg as it was seen, epoch milliseconds; 0 for none
 func Spend(fresh, now, validAt, generation int64) SpendCall {
 	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt), expr.N(generation))}
 }
 
-// Admit asks that requests are served. Settlements of requests served before do not ask it.
+// Admit requires that requests are served. Settlements of requests served before do not require it.
 func (c SpendCall) Admit() {
 	c.Pick(spendAdmit, "")
 }
@@ -38,43 +37,44 @@ func (c SpendCall) Take(limit string, amount int64) {
 	c.Pick(spendTake, limit, expr.N(amount))
 }
 
-// Borrow takes tokens on condition of another balance. Waiting callers take missing ones: the debt is no deeper than
-// the refill of their wait. Callers of a priority leave a part of the limit. Both depend on the number of shards.
+// Borrow takes tokens if the balance is at least a floor. Waiting callers take tokens that are missing: the debt is no
+// larger than the refill during their wait. Callers of a priority leave a part of the limit. Both depend on the number
+// of shards.
 //   - amount: millitokens, positive
-//   - floor: lowest balance that will do, millitokens
+//   - floor: lowest balance that suffices, millitokens
 //   - shards: shards that the item is one of
 func (c SpendCall) Borrow(limit string, amount, floor, shards int64) {
 	c.Pick(spendBorrow, limit, expr.N(amount), expr.N(floor), expr.N(shards))
 }
 
-// Below asks that the refill since an old stamp still fits. Where it does, none of it was lost, and a later write will
-// refill all of it.
-//   - ceiling: highest balance that will do, millitokens
+// Below requires that the refill since an old stamp still fits. If it does, none of it was lost, and a later write adds
+// all of it.
+//   - ceiling: highest balance that suffices, millitokens
 func (c SpendCall) Below(limit string, ceiling int64) {
 	c.Pick(spendBelow, limit, expr.N(ceiling))
 }
 
-// Unmoved asks for the very stamp as it was seen, and so for the limits.
+// Unmoved requires the stamp as it was seen, and so the limits.
 //   - refilledAt: refill stamp, epoch milliseconds
 func (c SpendCall) Unmoved(refilledAt int64) {
 	c.Pick(spendUnmoved, "", expr.N(refilledAt))
 }
 
-// Charge takes tokens without asking for them, and may leave a debt.
+// Charge takes tokens unconditionally, and may leave a debt.
 //   - amount: millitokens, positive
 func (c SpendCall) Charge(limit string, amount int64) {
 	c.Pick(spendCharge, limit, expr.N(amount))
 }
 
-// Owe takes tokens without asking for them, and may leave a debt. It asks for the number of shards, since the debt of
-// one of several would not hold the others back.
+// Owe takes tokens unconditionally, and may leave a debt. It requires the number of shards, since the debt of one of
+// several would not stop the others.
 //   - amount: millitokens, positive
 //   - shards: shards that the item is one of
 func (c SpendCall) Owe(limit string, amount, shards int64) {
 	c.Pick(spendOwe, limit, expr.N(amount), expr.N(shards))
 }
 
-// Refund gives tokens back where they do not pass the capacity.
+// Refund gives tokens back if they do not exceed the capacity.
 //   - amount: millitokens, negative
 //   - room: highest balance that leaves room for them, millitokens
 //   - capacity: capacity that the room was computed from, millitokens
@@ -83,7 +83,7 @@ func (c SpendCall) Refund(limit string, amount, room, capacity, shards int64) {
 	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity), expr.N(shards))
 }
 
-// Same asks for the life of a limit that tokens are given back to.
+// Same requires the life of a limit that tokens are given back to.
 //   - life: of which they were taken
 func (c SpendCall) Same(limit string, life int64) {
 	c.Pick(spendSame, limit, expr.N(life))
@@ -101,33 +101,33 @@ func (c SpendCall) Contain(limit string, amount int64) {
 	c.Pick(spendContain, limit, expr.N(amount))
 }
 
-// Period asks for the period of the quotas that tokens are given back to.
+// Period requires the period of the quotas that tokens are given back to.
 //   - until: its end, epoch milliseconds
 func (c SpendCall) Period(until int64) {
 	c.Pick(spendPeriod, "", expr.N(until))
 }
 
-// Regard counts tokens that are taken of no balance, or given back to none.
+// Regard counts tokens that are taken from no balance, or given back to none.
 //   - amount: millitokens
 func (c SpendCall) Regard(limit string, amount int64) {
 	c.Pick(spendRegard, limit, expr.N(amount))
 }
 
-// Meter takes tokens of a soft limit, which may be in debt. It asks that the limit is soft by now.
+// Meter takes tokens of a soft limit, which may be in debt. It requires that the limit is still soft.
 //   - amount: millitokens, positive
 //   - now: epoch milliseconds
 func (c SpendCall) Meter(limit string, amount, now int64) {
 	c.Pick(spendMeter, limit, expr.N(amount), expr.N(now))
 }
 
-// Foresee counts requests that a shadow limit would have refused. It asks that the limit refuses nothing by now.
+// Foresee counts requests that a shadow limit would have rejected. It requires that the limit still rejects nothing.
 //   - refused: requests
 //   - now: epoch milliseconds
 func (c SpendCall) Foresee(limit string, refused, now int64) {
 	c.Pick(spendForesee, limit, expr.N(refused), expr.N(now))
 }
 
-// Pass asks that requests are counted alone by now.
+// Pass requires that requests are still only counted.
 //   - now: epoch milliseconds
 func (c SpendCall) Pass(now int64) {
 	c.Pick(spendPass, "", expr.N(now))
@@ -153,21 +153,19 @@ func (c SpendCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled 
 	c.Pick(spendHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
-// ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
-// later.
+// ReleaseEven gives slots back whose holder last wrote in an even epoch. They expire two epochs later.
 //   - amount: slots, positive
 //   - epoch: the one of the holder
-//   - lapsed: the one in which they are free by themselves
+//   - lapsed: the one in which they expire
 //   - enrolled: en as it was seen
 func (c SpendCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(spendReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// ReleaseOdd gives slots back whose holder was last heard of in an odd epoch. They are free by themselves two epochs
-// later.
+// ReleaseOdd gives slots back whose holder last wrote in an odd epoch. They expire two epochs later.
 //   - amount: slots, positive
 //   - epoch: the one of the holder
-//   - lapsed: the one in which they are free by themselves
+//   - lapsed: the one in which they expire
 //   - enrolled: en as it was seen
 func (c SpendCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(spendReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
@@ -181,7 +179,7 @@ type AdvanceCall struct {
 // Advance refills every limit of a bucket up to now, spends at the same time, and brings the item in line with the
 // configured limits. It succeeds only on the refill stamp that its figures were computed from.
 //   - refilledAt: refill stamp that the figures start from, epoch milliseconds
-//   - now: refill stamp to write, epoch milliseconds; before the other only where that is ahead of every clock
+//   - now: refill stamp to write, epoch milliseconds; before the other only if that is ahead of every clock
 //   - until: vu as it was seen, epoch milliseconds; -1 for none
 //   - generation: cg as it was seen, epoch milliseconds; 0 for none
 func Advance(refilledAt, now, until, generation int64) AdvanceCall {
@@ -193,32 +191,32 @@ func Advance(refilledAt, now, until, generation int64) AdvanceCall {
 	)}
 }
 
-// Admit asks that requests are served. Settlements of requests served before do not ask it.
+// Admit requires that requests are served. Settlements of requests served before do not require it.
 func (c AdvanceCall) Admit() {
 	c.Pick(advanceAdmit, "")
 }
 
-// Credit adds the refill less the amount spent, where the sum does not fill the bucket.
+// Credit adds the refill less the amount spent, if the sum does not fill the bucket.
 //   - room: highest balance that does not fill up, millitokens
 //   - delta: refill less consumption, millitokens
 func (c AdvanceCall) Credit(limit string, room, delta int64) {
 	c.Pick(advanceCredit, limit, expr.N(room), expr.N(delta))
 }
 
-// Cover asks that the balance together with the refill covers the amount spent.
+// Cover requires that the balance together with the refill covers the amount spent.
 //   - floor: lowest balance that does, millitokens
 func (c AdvanceCall) Cover(limit string, floor int64) {
 	c.Pick(advanceCover, limit, expr.N(floor))
 }
 
-// Fill sets the balance where the refill, or a refund, fills the bucket.
+// Fill sets the balance if the refill, or a refund, fills the bucket.
 //   - brink: lowest balance that fills up, millitokens
 //   - level: balance afterwards, millitokens
 func (c AdvanceCall) Fill(limit string, brink, level int64) {
 	c.Pick(advanceFill, limit, expr.N(brink), expr.N(level))
 }
 
-// Renew makes a quota full anew, at any balance.
+// Renew resets a quota, at any balance.
 //   - level: balance after the amount spent, millitokens
 func (c AdvanceCall) Renew(limit string, level int64) {
 	c.Pick(advanceRenew, limit, expr.N(level))
@@ -230,7 +228,7 @@ func (c AdvanceCall) Count(limit string, amount int64) {
 	c.Pick(advanceCount, limit, expr.N(amount))
 }
 
-// Forebode counts requests that a shadow limit would have refused.
+// Forebode counts requests that a shadow limit would have rejected.
 //   - refused: requests
 func (c AdvanceCall) Forebode(limit string, refused int64) {
 	c.Pick(advanceForebode, limit, expr.N(refused))
@@ -265,12 +263,12 @@ func (c AdvanceCall) Release(limit string) {
 	c.Pick(advanceRelease, limit)
 }
 
-// Drop ends a limit that is configured no more.
+// Drop removes a limit that is no longer configured.
 func (c AdvanceCall) Drop(limit string) {
 	c.Pick(advanceDrop, limit)
 }
 
-// Persist takes the time of expiry away, and enters the item into the index of its namespace, as all items without one.
+// Persist removes the time of expiry, and enters the item into the index of its namespace, like every item without one.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func (c AdvanceCall) Persist(pk, sk string) {
@@ -291,7 +289,7 @@ func (c AdvanceCall) Repeat(readAt int64, levels string) {
 	c.Pick(advanceRepeat, "", expr.N(readAt), expr.S(levels))
 }
 
-// RepeatNone notes that the entity has no limits of its own and no parent, so that other processes need not ask.
+// RepeatNone notes that the entity has no limits of its own and no parent, so that other processes need not read them.
 //   - readAt: when that was read, epoch milliseconds
 func (c AdvanceCall) RepeatNone(readAt int64) {
 	c.Pick(advanceRepeatNone, "", expr.N(readAt))
@@ -324,21 +322,19 @@ func (c AdvanceCall) HoldOdd(limit string, amount, least, epoch, takers, enrolle
 	c.Pick(advanceHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
-// ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
-// later.
+// ReleaseEven gives slots back whose holder last wrote in an even epoch. They expire two epochs later.
 //   - amount: slots, positive
 //   - epoch: the one of the holder
-//   - lapsed: the one in which they are free by themselves
+//   - lapsed: the one in which they expire
 //   - enrolled: en as it was seen
 func (c AdvanceCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(advanceReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// ReleaseOdd gives slots back whose holder was last heard of in an odd epoch. They are free by themselves two epochs
-// later.
+// ReleaseOdd gives slots back whose holder last wrote in an odd epoch. They expire two epochs later.
 //   - amount: slots, positive
 //   - epoch: the one of the holder
-//   - lapsed: the one in which they are free by themselves
+//   - lapsed: the one in which they expire
 //   - enrolled: en as it was seen
 func (c AdvanceCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(advanceReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
@@ -349,18 +345,18 @@ type KeepCall struct {
 	*expr.Call
 }
 
-// Keep changes the slots of a bucket, and leaves its tokens and its refill stamp alone. Clauses ask for the values that
+// Keep changes the slots of a bucket, and leaves its tokens and its refill stamp alone. Clauses require the values that
 // they change, so that a late or repeated write does no harm.
 func Keep() KeepCall {
 	return KeepCall{keepOperation.Call()}
 }
 
-// Admit asks that requests are served. Settlements of requests served before do not ask it.
+// Admit requires that requests are served. Settlements of requests served before do not require it.
 func (c KeepCall) Admit() {
 	c.Pick(keepAdmit, "")
 }
 
-// Current asks that no operator has made a change bind since.
+// Current requires that no operator has made a change effective since.
 //   - generation: cg as it was seen, epoch milliseconds; 0 for none
 func (c KeepCall) Current(generation int64) {
 	c.Pick(keepCurrent, "", expr.N(generation))
@@ -418,7 +414,8 @@ func (c KeepCall) ChangeTerm(limit string, term, epoch, seen, zero, enrolled, ne
 	)
 }
 
-// Resize changes the number of slots. With fewer of them the free ones may be less than none until holders give back.
+// Resize changes the number of slots. With fewer of them the number of free slots may be negative until holders release
+// some.
 //   - difference: slots more than so far
 //   - slots: slots from now on
 //   - seen: slots so far
@@ -426,11 +423,11 @@ func (c KeepCall) Resize(limit string, difference, slots, seen int64) {
 	c.Pick(keepResize, limit, expr.N(difference), expr.N(slots), expr.N(seen))
 }
 
-// OpenEven begins an even epoch. What its counter had is free: it is of holders who were last heard of two epochs
-// before. The slots that the caller goes on holding move to the new epoch at once.
+// OpenEven begins an even epoch. What its counter had is free: its holders last wrote two epochs before. The slots that
+// the caller still holds move to the new epoch in the same write.
 //   - seen: the present epoch so far
 //   - epoch: the one that begins, an even one
-//   - kept: slots that the caller holds and was last heard of in the epoch before; 0 for none
+//   - kept: slots of the caller that were last renewed in the epoch before; 0 for none
 //   - enrolled: en as it was seen
 func (c KeepCall) OpenEven(limit string, seen, epoch, kept, enrolled int64) {
 	c.Pick(keepOpenEven, limit, expr.N(seen), expr.N(epoch), expr.N(kept), expr.N(enrolled))
@@ -439,13 +436,13 @@ func (c KeepCall) OpenEven(limit string, seen, epoch, kept, enrolled int64) {
 // OpenOdd begins an odd epoch, as open_even does an even one.
 //   - seen: the present epoch so far
 //   - epoch: the one that begins, an odd one
-//   - kept: slots that the caller holds and was last heard of in the epoch before; 0 for none
+//   - kept: slots of the caller that were last renewed in the epoch before; 0 for none
 //   - enrolled: en as it was seen
 func (c KeepCall) OpenOdd(limit string, seen, epoch, kept, enrolled int64) {
 	c.Pick(keepOpenOdd, limit, expr.N(seen), expr.N(epoch), expr.N(kept), expr.N(enrolled))
 }
 
-// Claim keeps free slots for a process that waits for them, in place of a claim that is over. Other processes leave
+// Claim keeps free slots for a process that waits for them, replacing a claim that has expired. Other processes leave
 // them.
 //   - amount: slots, positive
 //   - claimant: a random number of the process
@@ -481,7 +478,7 @@ func (c KeepCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled i
 	c.Pick(keepHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
-// BeatEven goes on holding slots in an even epoch, whose holders were last heard of in the epoch before.
+// BeatEven renews slots in an even epoch, whose holders last wrote in the epoch before.
 //   - amount: slots, positive
 //   - epoch: the present one
 //   - enrolled: en as it was seen
@@ -489,7 +486,7 @@ func (c KeepCall) BeatEven(limit string, amount, epoch, enrolled int64) {
 	c.Pick(keepBeatEven, limit, expr.N(amount), expr.N(epoch), expr.N(enrolled))
 }
 
-// BeatOdd goes on holding slots in an odd epoch, whose holders were last heard of in the epoch before.
+// BeatOdd renews slots in an odd epoch, whose holders last wrote in the epoch before.
 //   - amount: slots, positive
 //   - epoch: the present one
 //   - enrolled: en as it was seen
@@ -497,21 +494,19 @@ func (c KeepCall) BeatOdd(limit string, amount, epoch, enrolled int64) {
 	c.Pick(keepBeatOdd, limit, expr.N(amount), expr.N(epoch), expr.N(enrolled))
 }
 
-// ReleaseEven gives slots back whose holder was last heard of in an even epoch. They are free by themselves two epochs
-// later.
+// ReleaseEven gives slots back whose holder last wrote in an even epoch. They expire two epochs later.
 //   - amount: slots, positive
 //   - epoch: the one of the holder
-//   - lapsed: the one in which they are free by themselves
+//   - lapsed: the one in which they expire
 //   - enrolled: en as it was seen
 func (c KeepCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(keepReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// ReleaseOdd gives slots back whose holder was last heard of in an odd epoch. They are free by themselves two epochs
-// later.
+// ReleaseOdd gives slots back whose holder last wrote in an odd epoch. They expire two epochs later.
 //   - amount: slots, positive
 //   - epoch: the one of the holder
-//   - lapsed: the one in which they are free by themselves
+//   - lapsed: the one in which they expire
 //   - enrolled: en as it was seen
 func (c KeepCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(keepReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
@@ -529,15 +524,15 @@ type StampCall struct {
 	*expr.Call
 }
 
-// Stamp has a change of stored limits bind at once. The change is stored before. From now on, writes of a process with
-// another stamp in mind fail, until the process has read the stored limits.
+// Stamp makes a change of stored limits effective immediately. The change is stored before. From now on, writes of a
+// process that knows another stamp fail, until the process has read the stored limits.
 //   - generation: time at which the change was read, epoch milliseconds
 func Stamp(generation int64) StampCall {
 	return StampCall{stampOperation.Call(expr.N(generation))}
 }
 
-// Disable has requests refused. The item does not expire meanwhile, since one that is created again would not be
-// disabled. It enters the index of its namespace, as all items that do not expire.
+// Disable rejects requests. The item does not expire meanwhile, since one that is created again would not be disabled.
+// It enters the index of its namespace, like every item that does not expire.
 //   - disabled: true
 //   - pk: partition key in the index
 //   - sk: sort key in the index
@@ -545,13 +540,13 @@ func (c StampCall) Disable(disabled bool, pk, sk string) {
 	c.Pick(stampDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
 }
 
-// Enable has requests served, by the limits.
+// Enable serves requests, subject to the limits.
 func (c StampCall) Enable() {
 	c.Pick(stampEnable, "")
 }
 
-// Excuse has requests served, and counted alone.
-//   - until: until when a request may take the word of the item for it, epoch milliseconds
+// Excuse serves requests, and only counts them.
+//   - until: time until which requests may rely on the item, epoch milliseconds
 func (c StampCall) Excuse(until int64) {
 	c.Pick(stampExcuse, "", expr.N(until))
 }
@@ -560,15 +555,15 @@ func (c StampCall) Excuse(until int64) {
 // copy.
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
-//   - incarnation: what tells the entity from a former one of its id
+//   - incarnation: tells the entity apart from an earlier one of the same id
 func (c StampCall) Own(cascade bool, moved int64, incarnation string) {
 	c.Pick(stampOwn, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation))
 }
 
-// Inherit copies that in place of what is known of a former entity of the same id.
+// Inherit copies it over what is known of an earlier entity of the same id.
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
-//   - incarnation: what tells the entity from the former one
+//   - incarnation: tells the entity apart from the earlier one
 //   - former: pinc as it was seen
 func (c StampCall) Inherit(cascade bool, moved int64, incarnation, former string) {
 	c.Pick(stampInherit, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation), expr.S(former))
@@ -597,7 +592,7 @@ type AsSeenCall struct {
 	*expr.Call
 }
 
-// AsSeen asks for a shard as it was seen, to delete it or to put another one in its place.
+// AsSeen requires a shard as it was seen, to delete or to replace it.
 //   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
 //   - shards: shards so far
 //   - until: vu as it was seen, epoch milliseconds; -1 for none
@@ -611,19 +606,19 @@ func AsSeen(refilledAt, shards, until, generation int64) AsSeenCall {
 	)}
 }
 
-// Holding asks for a balance.
+// Holding requires a balance.
 //   - tokens: millitokens
 func (c AsSeenCall) Holding(limit string, tokens int64) {
 	c.Pick(asSeenHolding, limit, expr.N(tokens))
 }
 
-// ReplaceConfig puts a config of the system in place of the version that was read.
+// ReplaceConfig replaces a config of the system, if it still has the version that was read.
 //   - version: number of writes at the time of reading
 func ReplaceConfig(version int64) (expr.Bound, error) {
 	return replaceConfigOperation.Call(expr.N(version)).Bind()
 }
 
-// RemoveConfig deletes a config of the system of the version that was read.
+// RemoveConfig deletes a config of the system, if it still has the version that was read.
 //   - version: number of writes at the time of reading
 func RemoveConfig(version int64) (expr.Bound, error) {
 	return removeConfigOperation.Call(expr.N(version)).Bind()
@@ -634,30 +629,30 @@ type ReplaceLevelCall struct {
 	*expr.Call
 }
 
-// ReplaceLevel puts a config of a resource or an entity in place of the version that was read.
+// ReplaceLevel replaces a config of a resource or an entity, if it still has the version that was read.
 //   - version: number of writes at the time of reading; 0 for one that another program has made without limits
 func ReplaceLevel(version int64) ReplaceLevelCall {
 	return ReplaceLevelCall{replaceLevelOperation.Call(expr.N(version))}
 }
 
-// Unswitched asks that the level does not say whether requests are refused.
+// Unswitched requires that the level does not say whether requests are refused.
 func (c ReplaceLevelCall) Unswitched() {
 	c.Pick(replaceLevelUnswitched, "")
 }
 
-// Unruled asks that the level does not say whether parents are charged.
+// Unruled requires that the level does not say whether parents are charged.
 func (c ReplaceLevelCall) Unruled() {
 	c.Pick(replaceLevelUnruled, "")
 }
 
-// Ruled asks that the level still has this value. Other programs change it alone, as the one of switched.
+// Ruled requires that the level still has this value. Other programs change it alone, as the one of switched.
 //   - said: its former value
 func (c ReplaceLevelCall) Ruled(said expr.Value) {
 	c.Pick(replaceLevelRuled, "", said)
 }
 
-// Switched asks that the level still has this value. Other programs change it alone, and leave the number of writes as
-// it is.
+// Switched requires that the level still has this value. Other programs change it alone, and leave the number of writes
+// as it is.
 //   - said: its former value
 func (c ReplaceLevelCall) Switched(said expr.Value) {
 	c.Pick(replaceLevelSwitched, "", said)
@@ -668,30 +663,30 @@ type RemoveLevelCall struct {
 	*expr.Call
 }
 
-// RemoveLevel deletes a config of a resource or an entity of the version that was read.
+// RemoveLevel deletes a config of a resource or an entity, if it still has the version that was read.
 //   - version: number of writes at the time of reading; 0 for one that another program has made without limits
 func RemoveLevel(version int64) RemoveLevelCall {
 	return RemoveLevelCall{removeLevelOperation.Call(expr.N(version))}
 }
 
-// Unswitched asks that the level does not say whether requests are refused.
+// Unswitched requires that the level does not say whether requests are refused.
 func (c RemoveLevelCall) Unswitched() {
 	c.Pick(removeLevelUnswitched, "")
 }
 
-// Unruled asks that the level does not say whether parents are charged.
+// Unruled requires that the level does not say whether parents are charged.
 func (c RemoveLevelCall) Unruled() {
 	c.Pick(removeLevelUnruled, "")
 }
 
-// Ruled asks that the level still has this value. Other programs change it alone, as the one of switched.
+// Ruled requires that the level still has this value. Other programs change it alone, as the one of switched.
 //   - said: its former value
 func (c RemoveLevelCall) Ruled(said expr.Value) {
 	c.Pick(removeLevelRuled, "", said)
 }
 
-// Switched asks that the level still has this value. Other programs change it alone, and leave the number of writes as
-// it is.
+// Switched requires that the level still has this value. Other programs change it alone, and leave the number of writes
+// as it is.
 //   - said: its former value
 func (c RemoveLevelCall) Switched(said expr.Value) {
 	c.Pick(removeLevelSwitched, "", said)
@@ -703,20 +698,20 @@ func TakeProvisionerLock(now int64) (expr.Bound, error) {
 	return takeProvisionerLockOperation.Call(expr.N(now)).Bind()
 }
 
-// KeepProvisionerLock prolongs a lock that the run has.
+// KeepProvisionerLock extends a lock that the run holds.
 //   - lock: id of the run
 func KeepProvisionerLock(lock string) (expr.Bound, error) {
 	return keepProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
-// HoldProvisionerLock asks that the run has the lock. Every write of a run asks it in its transaction, so that no two
-// runs write by turns.
+// HoldProvisionerLock requires that the run holds the lock. Every write of a run includes this check in its
+// transaction, so that two runs never interleave.
 //   - lock: id of the run
 func HoldProvisionerLock(lock string) (expr.Bound, error) {
 	return holdProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
-// ReleaseProvisionerLock gives a lock back.
+// ReleaseProvisionerLock releases a lock.
 //   - lock: id of the run
 func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
 	return releaseProvisionerLockOperation.Call(expr.S(lock)).Bind()
@@ -741,7 +736,7 @@ func ListResource(key ResourceRegistryKey, names []string) (expr.Bound, error) {
 	return listResourceOperation.Call(expr.Strings(names...), expr.S(gsi4PK), expr.S(gsi4SK)).Bind()
 }
 
-// UnlistResource notes that resources have limits of their own no more.
+// UnlistResource notes that resources no longer have limits of their own.
 //   - names: resources
 func UnlistResource(names []string) (expr.Bound, error) {
 	return unlistResourceOperation.Call(expr.Strings(names...)).Bind()
@@ -769,9 +764,8 @@ type CountUsageCall struct {
 	*expr.Call
 }
 
-// CountUsage adds changes of a bucket to the figures of a window, on condition that the figures contain none of them
-// yet. The figures contain the changes of a shard up to a sequence number. They do not become carried amounts of an
-// hour.
+// CountUsage adds changes of a bucket to the figures of a window, if the figures contain none of them yet. The figures
+// contain the changes of a shard up to a sequence number. They do not become carried amounts of an hour.
 //   - window: hourly, daily or monthly
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -819,7 +813,7 @@ func (c CountUsageCall) Expire(expiresAt int64) {
 	c.Pick(countUsageExpire, "", expr.N(expiresAt))
 }
 
-// Persist takes the time of expiry away.
+// Persist removes the time of expiry.
 func (c CountUsageCall) Persist() {
 	c.Pick(countUsagePersist, "")
 }
@@ -836,7 +830,7 @@ func (c CountUsageCall) Unlist() {
 	c.Pick(countUsageUnlist, "")
 }
 
-// Whole asks that the day and the month get nothing from the hour when it is over.
+// Whole requires that nothing from the hour is carried to the day and the month.
 func (c CountUsageCall) Whole() {
 	c.Pick(countUsageWhole, "")
 }
@@ -847,7 +841,7 @@ type CarryUsageCall struct {
 }
 
 // CarryUsage adds changes of a bucket to the figures of an hour, and to the carried amounts for its day and month. It
-// asks as count_usage does, and that the hour is not closed. Until it is closed, the hour does not expire.
+// requires what count_usage does, and that the hour is not closed. Until it is closed, the hour does not expire.
 //   - window: hourly
 //   - windowStart: start of the hour, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -903,12 +897,12 @@ func (c CarryUsageCall) Unlist() {
 	c.Pick(carryUsageUnlist, "")
 }
 
-// Begin asks that no worker has begun the hour.
+// Begin requires that no worker has begun the hour.
 func (c CarryUsageCall) Begin() {
 	c.Pick(carryUsageBegin, "")
 }
 
-// Proceed asks for the carried amounts so far.
+// Proceed requires the carried amounts as they were read.
 //   - seen: carried amounts when it was read, as JSON
 func (c CarryUsageCall) Proceed(seen string) {
 	c.Pick(carryUsageProceed, "", expr.S(seen))
@@ -919,7 +913,7 @@ type CloseHourCall struct {
 	*expr.Call
 }
 
-// CloseHour makes final the carried amounts of an hour.
+// CloseHour makes the carried amounts of an hour final.
 //   - at: time of the write, 2006-01-02T15:04:05Z
 func CloseHour(at string) CloseHourCall {
 	return CloseHourCall{closeHourOperation.Call(expr.S(at))}
@@ -936,8 +930,8 @@ type AddHourCall struct {
 	*expr.Call
 }
 
-// AddHour adds the carried amounts of an hour to the figures of its day or its month, on condition that they contain
-// the seen hours of that day.
+// AddHour adds the carried amounts of an hour to the figures of its day or its month, if these contain exactly the
+// hours of that day that were read.
 //   - window: daily or monthly
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -978,7 +972,7 @@ func (c AddHourCall) Expire(expiresAt int64) {
 	c.Pick(addHourExpire, "", expr.N(expiresAt))
 }
 
-// Persist takes the time of expiry away.
+// Persist removes the time of expiry.
 func (c AddHourCall) Persist() {
 	c.Pick(addHourPersist, "")
 }
@@ -1008,7 +1002,7 @@ func (c AddHourCall) Later(day, seen, contained string) {
 	c.Pick(addHourLater, day, expr.S(seen), expr.S(contained))
 }
 
-// ClaimDueHour takes an hour to work on, without an aggregator or with one for too long.
+// ClaimDueHour claims an hour that no aggregator works on, or that one has had for too long.
 //   - owner: the aggregator
 //   - now: epoch seconds
 //   - until: time from which another aggregator may go on, epoch seconds
@@ -1016,7 +1010,7 @@ func ClaimDueHour(owner string, now, until int64) (expr.Bound, error) {
 	return claimDueHourOperation.Call(expr.S(owner), expr.N(now), expr.N(until)).Bind()
 }
 
-// KeepDueHour notes how far the work on an hour has come.
+// KeepDueHour records the progress of an hour.
 //   - owner: the aggregator
 //   - until: time from which another aggregator may go on, epoch seconds
 //   - after: sort key in GSI2 up to which it is done
@@ -1035,20 +1029,20 @@ type AddChildCall struct {
 	*expr.Call
 }
 
-// AddChild counts a new child, and asks that the parent exists.
+// AddChild counts a new child, and requires that the parent exists.
 //   - children: 1
 func AddChild(children int64) AddChildCall {
 	return AddChildCall{addChildOperation.Call(expr.N(children))}
 }
 
-// Unmoved asks that the parent has not been moved since it was read.
+// Unmoved requires that the parent has not been moved since it was read.
 //   - generation: pgen as it was read, 0 for none
 func (c AddChildCall) Unmoved(generation int64) {
 	c.Pick(addChildUnmoved, "", expr.N(generation))
 }
 
-// HoldEntity asks that an entity exists, and has not been moved since it was read. It stands beside a move below it, so
-// that no two moves make a circle.
+// HoldEntity requires that an entity exists, and has not been moved since it was read. It is written with a move below
+// it, so that no two moves make a circle.
 //   - generation: pgen as it was read, 0 for none
 func HoldEntity(generation int64) (expr.Bound, error) {
 	return holdEntityOperation.Call(expr.N(generation)).Bind()
@@ -1059,8 +1053,8 @@ type MoveEntityCall struct {
 	*expr.Call
 }
 
-// MoveEntity moves an entity to another parent, or to none. It asks for the record as read: one created again has
-// another time of creation.
+// MoveEntity moves an entity to another parent, or to none. It requires the record as it was read: one created again
+// has another time of creation.
 //   - seen: pgen as it was read, 0 for none
 //   - generation: generation of the new parent
 //   - updates: 1
@@ -1068,7 +1062,7 @@ func MoveEntity(seen, generation, updates int64) MoveEntityCall {
 	return MoveEntityCall{moveEntityOperation.Call(expr.N(seen), expr.N(generation), expr.N(updates))}
 }
 
-// Since asks for the time of creation.
+// Since requires the time of creation.
 //   - createdAt: time of creation, 2006-01-02T15:04:05Z
 func (c MoveEntityCall) Since(createdAt string) {
 	c.Pick(moveEntitySince, "", expr.S(createdAt))
@@ -1099,8 +1093,8 @@ type UpdateEntityCall struct {
 	*expr.Call
 }
 
-// UpdateEntity changes name and metadata of an entity. It asks for the record as read: one created again has another
-// time of creation.
+// UpdateEntity changes name and metadata of an entity. It requires the record as it was read: one created again has
+// another time of creation.
 //   - name: display name
 //   - metadata: strings that the application keeps with the entity
 //   - updates: 1
@@ -1108,44 +1102,45 @@ func UpdateEntity(name string, metadata expr.Item, updates int64) UpdateEntityCa
 	return UpdateEntityCall{updateEntityOperation.Call(expr.S(name), expr.Map(metadata), expr.N(updates))}
 }
 
-// First asks that there was no update yet.
+// First requires that there was no update yet.
 func (c UpdateEntityCall) First() {
 	c.Pick(updateEntityFirst, "")
 }
 
-// Later asks that there was no update since.
+// Later requires that there was no update since.
 //   - version: updates at the time of reading
 func (c UpdateEntityCall) Later(version int64) {
 	c.Pick(updateEntityLater, "", expr.N(version))
 }
 
-// Since asks for the time of creation.
+// Since requires the time of creation.
 //   - createdAt: time of creation, 2006-01-02T15:04:05Z
 func (c UpdateEntityCall) Since(createdAt string) {
 	c.Pick(updateEntitySince, "", expr.S(createdAt))
 }
 
-// ReplaceStreamLease puts a lease in place of the one that was read: claims it, keeps it, moves its position or gives
-// it back. Every such write counts the beats on.
+// ReplaceStreamLease replaces the lease that was read: claims it, keeps it, moves its position or gives it back. Every
+// such write increments beats.
 //   - beats: writes of the item at the time of reading
 func ReplaceStreamLease(beats int64) (expr.Bound, error) {
 	return replaceStreamLeaseOperation.Call(expr.N(beats)).Bind()
 }
 
-// ReplaceMigration puts the record of a migration, or of a part of one, in place of the one that was read. Every such
-// write counts the beats on.
+// ReplaceMigration replaces the record of a migration, or of a part of one, as it was read. Every such write increments
+// beats.
 //   - beats: writes of the item at the time of reading
 func ReplaceMigration(beats int64) (expr.Bound, error) {
 	return replaceMigrationOperation.Call(expr.N(beats)).Bind()
 }
 
-// HoldMigration asks that a run works on the migration, or on a part of it. It stands beside every write of an item.
+// HoldMigration requires that a run works on the migration, or on a part of it. Every write of an item is sent with
+// this check.
 //   - owner: the run
 func HoldMigration(owner string) (expr.Bound, error) {
 	return holdMigrationOperation.Call(expr.S(owner)).Bind()
 }
 
-// ReleaseName deletes the record of a namespace under its name, if the name still stands for the namespace that was
+// ReleaseName deletes the record of a namespace under its name, if the name still belongs to the namespace that was
 // read.
 //   - id: namespace id
 func ReleaseName(id string) (expr.Bound, error) {

@@ -374,8 +374,8 @@ var advanceOperation = expr.Operation{
 	},
 }
 
-// advanceSets tells the clauses of Advance that set or remove attributes whatever they are. A write with one of them
-// moves the stamp, since another write may go by the same one.
+// advanceSets lists the clauses of Advance that set or remove attributes unconditionally. A write with one of them
+// moves the stamp, since another write may depend on the same one.
 var advanceSets = [22]bool{
 	advanceRenew:      true,
 	advanceDisown:     true,

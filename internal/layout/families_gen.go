@@ -140,11 +140,12 @@ func bucketLimitNamed(members *[]bucket.Limit, name string) *bucket.Limit {
 	return &(*members)[len(list)]
 }
 
-// BucketLife is a member of the family i_{limit}. From when a token bucket was started, full, until it is dropped.
-// Tokens of a former one are not given back to it. Absent where another program, or an older version, started it.
+// BucketLife is a member of the family i_{limit}. The life of a token bucket: from its start, full, until it is
+// dropped. Tokens of an earlier life are not given back to it. Absent if another program, or an older version, started
+// it.
 type BucketLife struct {
 	Name   string // limit name
-	Number int64  // value: one that the former one did not have
+	Number int64  // value: a number that the earlier life did not have
 }
 
 // appendBucketLife appends the attributes of a limit to an item.
@@ -177,7 +178,7 @@ func bucketLifeNamed(members *[]BucketLife, name string) *BucketLife {
 }
 
 // BucketChildren is a member of the family c_{limit}. Tokens that requests of children took of one token bucket. A
-// request counts once in a sum of tc without them. Absent where there was none.
+// request counts once in a sum of tc without them. Absent if there was none.
 type BucketChildren struct {
 	Name     string // limit name
 	Consumed int64  // value: the part of tc that requests of children took, millitokens
@@ -213,7 +214,7 @@ func bucketChildrenNamed(members *[]BucketChildren, name string) *BucketChildren
 }
 
 // BucketNarrower is a member of the family n_{limit}. Tokens that requests of narrower resources took of one token
-// bucket. A request counts once in a sum over resources of tc without them. Absent where there was none.
+// bucket. A request counts once in a sum over resources of tc without them. Absent if there was none.
 type BucketNarrower struct {
 	Name     string // limit name
 	Consumed int64  // value: the part of tc that requests of narrower resources took, millitokens
@@ -331,10 +332,10 @@ type ConfigSession struct {
 	RefillAmount int64  // ra: always 0
 	RefillPeriod int64  // rp: always 1
 	Session      int64  // rsa: length of a session, seconds
-	Windows      string // sched: windows in which other amounts hold; absent without any
-	Floors       string // fl: floors of priorities, as those of other limits; absent without any
-	Soft         bool   // soft: whether the quota is soft, or a shadow: it refuses nothing
-	Shadow       bool   // sh: whether it is a shadow, and counts what it would refuse
+	Windows      string // sched: windows in which other amounts apply; absent without any
+	Floors       string // fl: floors of priorities, as for other limits; absent without any
+	Soft         bool   // soft: whether the quota is soft, or a shadow: it rejects nothing
+	Shadow       bool   // sh: whether it is a shadow, and counts what it would reject
 }
 
 // appendConfigSession appends the attributes of a limit to an item.
@@ -413,19 +414,19 @@ type ConfigLimit struct {
 	RefillAmount int64  // ra: refill per period, tokens
 	RefillPeriod int64  // rp: refill period, seconds
 	Burst        int64  // bx: ceiling in older tables, tokens: read in place of cp
-	Windows      string // sched: windows in which other parameters hold; absent without any
+	Windows      string // sched: windows in which other parameters apply; absent without any
 	// tm: term of slots, seconds, whose number is cp, whose refill is 0 and whose period is 1; absent for a limit of
 	// tokens
 	Term int64
-	// fl: floors of priorities, as in batch=20+5 crawl=50: percents of the capacity that their requests leave, and
-	// behind + of the limit that are guaranteed to them; clients before 0.17.1 do not know such shares; absent without
-	// any
+	// fl: floors of priorities, as in batch=20+5 crawl=50: percentages of the capacity that their requests leave, and
+	// after + the percentage of the limit that is guaranteed to them; clients before 0.17.1 do not know guarantees;
+	// absent without any
 	Floors string
-	// rsched: times at which a quota is full anew, whose refill is 0 and its period 1; absent for a limit that refills
+	// rsched: reset times of a quota, whose refill is 0 and its period 1; absent for a limit that refills
 	Times string
-	// soft: whether the limit is soft, or a shadow: it refuses nothing. Clients before 0.17.0 do not obey it
+	// soft: whether the limit is soft, or a shadow: it rejects nothing. Clients before 0.17.0 do not obey it
 	Soft   bool
-	Shadow bool // sh: whether it is a shadow, and counts what it would refuse. To other programs it is soft
+	Shadow bool // sh: whether it is a shadow, and counts what it would reject. To other programs it is soft
 }
 
 // appendConfigLimit appends the attributes of a limit to an item.
@@ -544,8 +545,8 @@ func usageCountNamed(members *[]UsageCount, name string) *UsageCount {
 // UsageSource is a member of the family seq#{source}. A shard of the bucket that the figures come from.
 type UsageSource struct {
 	Name string // shard of a bucket, in decimal: where figures come from
-	// value: its last change that the figures contain: a sequence number in 40 digits, after the label of the stream
-	// and a slash where there is one
+	// value: its last change that the figures contain: a sequence number in 40 digits, after the label of the stream,
+	// if any, and a slash
 	Last string
 }
 
@@ -615,8 +616,8 @@ func usageHoursNamed(members *[]UsageHours, name string) *UsageHours {
 	return &(*members)[len(list)]
 }
 
-// UsageChildren is a member of the family children#{limit}. What requests of children consumed of one limit. Absent
-// where there was none, and in what earlier versions counted.
+// UsageChildren is a member of the family children#{limit}. What requests of children consumed of one limit. Absent if
+// there was none, and in what earlier versions counted.
 type UsageChildren struct {
 	Name string // limit name
 	// value: part of the net consumption that requests of children made: tokens in the table, millitokens in programs
@@ -653,7 +654,7 @@ func usageChildrenNamed(members *[]UsageChildren, name string) *UsageChildren {
 }
 
 // UsageNarrower is a member of the family narrower#{limit}. What requests of narrower resources consumed of one limit.
-// Absent where there was none.
+// Absent if there was none.
 type UsageNarrower struct {
 	Name string // limit name
 	// value: part of the net consumption that requests of narrower resources made: tokens in the table, millitokens in

@@ -15,7 +15,7 @@ import (
 type Entity struct {
 	Key EntityKey
 
-	Name          string    // name: display name; the id unless another was given
+	Name          string    // name: display name; the id by default
 	Parent        string    // parent_id: entity id of the parent
 	Cascade       bool      // cascade: whether the entity's consumption is charged to its parent as well
 	Metadata      expr.Item // metadata: strings that the application keeps with the entity
@@ -24,8 +24,9 @@ type Entity struct {
 	Version       int64     // version: changes of the entity so far; absent when there were none
 	// pgen: generation of the parent: a move to another one raises it to the present time in milliseconds, or by 1;
 	// absent before the first one of an entity of this module
-	Generation  int64
-	Incarnation string // pinc: what tells the entity from a former one of its id; absent where created_at does
+	Generation int64
+	// pinc: tells the entity apart from an earlier one of the same id; absent if created_at does that
+	Incarnation string
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -162,29 +163,29 @@ type Bucket struct {
 	ShardCount  int64  // shard_count: shards of this entity and resource, as this shard knows it
 	Cascade     bool   // cascade: copied from the entity
 	Parent      string // parent_id: copied from the entity; absent when it has no parent
-	Moved       int64  // pgen: generation of that parent; absent where the entity has none
-	Incarnation string // pinc: entity of which the copy is; absent without a generation
+	Moved       int64  // pgen: generation of that parent; absent if the entity has none
+	Incarnation string // pinc: entity that the copy is of; absent without a generation
 	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
 	// ck: when a process read the levels of the entity that the item repeats, epoch milliseconds
 	LevelsReadAt int64
-	// cl: content of these levels then, as JSON; absent when the entity had no limits of its own and no parent
+	// cl: content of these levels at that time, as JSON; absent when the entity had no limits of its own and no parent
 	Levels   string
-	Disabled bool // disabled: present while requests of the bucket are refused
-	// bypass: until when a request may take the word of the item for it that requests are counted alone, epoch
-	// milliseconds; absent where limits hold
+	Disabled bool // disabled: present while requests of the bucket are rejected
+	// bypass: time until which requests may rely on this item and are only counted, epoch milliseconds; absent if
+	// limits apply
 	Bypass int64
-	// cg: when an operator last had a change bind at once, epoch milliseconds: a process with another one in mind reads
-	// the stored limits before it takes
+	// cg: when an operator last made a change effective immediately, epoch milliseconds: a process that knows another
+	// value reads the stored limits before it takes
 	Generation    int64
 	SharedWindows string // sched: windows of the limits that have none of their own
-	SharedTimes   string // rsched: times at which the limits without such times of their own are full anew
+	SharedTimes   string // rsched: reset times of the limits that have none of their own
 	// sched_tz: zone of all times and windows of the item, as the IANA database names it; absent in an item without
 	// them, or for UTC
 	Zone string
-	// vu: when the first of the quotas is full anew, the first window begins or ends, or a grant ends, epoch
-	// milliseconds; 0 after a change of limits by another program, until the next write with a refill
+	// vu: when the first of the quotas resets, the first window begins or ends, or a grant ends, epoch milliseconds; 0
+	// after a change of limits by another program, until the next write with a refill
 	ValidUntil int64
-	// xu: up to when quotas were made full anew, in a bucket whose stamp was set back since, epoch milliseconds
+	// xu: time up to which quotas have been reset, in a bucket whose stamp was set back since, epoch milliseconds
 	Crossed  int64
 	Limits   []bucket.Limit   // b_{limit}_{field}, sorted by name
 	Lives    []BucketLife     // i_{limit}, sorted by name
@@ -370,17 +371,17 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 	return it, d.failure(key)
 }
 
-// Operation is an operation item. An operation by hand on a bucket, under an id. It stands beside shard 0. A call that
-// comes again with the id finds it, and does nothing.
+// Operation is an operation item. A manual operation on a bucket, under an id. It is stored beside shard 0. A repeated
+// call with the same id finds it, and does nothing.
 type Operation struct {
 	Key OperationKey
 
 	Kind        string       // operation: reset, or top_up
-	Writer      string       // writer: one call that wrote it, 24 hexadecimal digits
+	Writer      string       // writer: the call that wrote it, 24 hexadecimal digits
 	Incarnation string       // ent: when the entity was created, 2006-01-02T15:04:05Z; - for an entity without a record
 	Shards      int64        // shards: shards of the bucket
 	Amounts     expr.Item    // amounts: increase of each limit, tokens
-	Asked       []expr.Value // asked: content of the call: names of limits, of a top-up each with an amount
+	Asked       []expr.Value // asked: content of the call: names of limits, with an amount each for a top-up
 	Before      expr.Item    // before: balance of each limit before, tokens
 	ExpiresAt   int64        // ttl: time of expiry, epoch seconds
 
@@ -464,16 +465,15 @@ type EntityConfig struct {
 
 	ConfigVersion  int64 // config_version: number of writes so far
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
-	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent where the next
+	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
-	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
-	// next level decides. The text bypass where requests are counted, and no limit refuses them; another text counts as
-	// false
+	// disabled: true if requests are rejected; false if they are served, whatever wider levels say; absent if the next
+	// level decides. The text bypass if requests are counted, and no limit rejects them; another text counts as false
 	Switch expr.Value
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
-	// cascade: whether requests charge the parent of their entity; absent where the next level decides, and at last the
+	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and at last the
 	// record of the entity. Clients before 0.16.0 do not obey it
 	Cascade  expr.Value
 	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
@@ -598,7 +598,7 @@ type ResourceConfig struct {
 
 	ConfigVersion  int64 // config_version: number of writes so far
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
-	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent where the next
+	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
 	// declared_version: config_version of the last write of limits that an application declares
@@ -608,11 +608,10 @@ type ResourceConfig struct {
 	Within string
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
-	// disabled: true where requests are refused; false where they are served, at any wider levels; absent where the
-	// next level decides. The text bypass where requests are counted, and no limit refuses them; another text counts as
-	// false
+	// disabled: true if requests are rejected; false if they are served, whatever wider levels say; absent if the next
+	// level decides. The text bypass if requests are counted, and no limit rejects them; another text counts as false
 	Switch expr.Value
-	// cascade: whether requests charge the parent of their entity; absent where the next level decides, and at last the
+	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and at last the
 	// record of the entity. Clients before 0.16.0 do not obey it
 	Cascade  expr.Value
 	Sessions []ConfigSession // w_{limit}_{field}, sorted by name
@@ -744,11 +743,10 @@ type SystemConfig struct {
 	ConfigVersion int64 // config_version: number of writes so far
 	// managed_version: config_version of the last write of limits that a file declares
 	ManagedVersion int64
-	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent where the next
+	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
-	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces without days of
-	// their own
+	// audit_retention_days: days that audit events are kept; in namespace _ for all namespaces that do not set it
 	AuditRetentionDays int64
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone     string
@@ -865,8 +863,8 @@ type Usage struct {
 	Window      string // window: hourly, daily or monthly
 	WindowStart string // window_start: start of the window, 2006-01-02T15:04:05Z
 	TotalEvents int64  // total_events: changes of buckets that the figures sum up
-	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when it is kept for ever
-	// rollup_carried: of an hour: the figures that the day and the month get when it is over, as JSON: events, and
+	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent if it is kept forever
+	// rollup_carried: of an hour: the figures that the day and the month get when it ends, as JSON: events, and
 	// millitokens of each limit. A string, since readers take every number for the figure of a limit
 	Carried  string
 	Closed   string          // rollup_closed: of an hour: when carried became final, 2006-01-02T15:04:05Z
@@ -1214,8 +1212,7 @@ type Provisioner struct {
 	Pending []expr.Value
 	// manager: manager of these levels: a file or a resource of CloudFormation; absent when none was named
 	Manager string
-	// parts: number of the parts that list the levels in place of this item, since it is too small; absent when it
-	// lists them itself
+	// parts: number of the parts that list the levels if they do not fit into this item; absent if they do
 	Parts int64
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -1295,8 +1292,8 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 	return it, d.failure(key)
 }
 
-// ProvisionerPart is a provisioner part item. A part of the levels that a declarative provisioner manages. A level is
-// in the part that its hash gives.
+// ProvisionerPart is a provisioner part item. A part of the levels that a declarative provisioner manages. The hash of
+// a level selects its part.
 type ProvisionerPart struct {
 	Key ProvisionerPartKey
 
@@ -1359,7 +1356,7 @@ func DecodeProvisionerPart(item expr.Item) (ProvisionerPart, error) {
 type ProvisionerLock struct {
 	Key ProvisionerLockKey
 
-	Lock       string // lock_id: id of the run that has the lock
+	Lock       string // lock_id: id of the run that holds the lock
 	Holder     string // holder: who started the run
 	AcquiredAt string // acquired_at: time at which the run took the lock, 2006-01-02T15:04:05Z
 	ExpiresAt  int64  // ttl: time from which another run may take the lock, epoch seconds

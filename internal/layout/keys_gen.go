@@ -139,8 +139,8 @@ func ParseBucketKey(key store.Key) (BucketKey, bool) {
 	return k, pk.done() && key.SK == "#STATE"
 }
 
-// OperationKey addresses an operation item: an operation by hand on a bucket, under an id. It stands beside shard 0. A
-// call that comes again with the id finds it, and does nothing.
+// OperationKey addresses an operation item: a manual operation on a bucket, under an id. It is stored beside shard 0. A
+// repeated call with the same id finds it, and does nothing.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
 //	SK = #OP#{operation}
@@ -149,7 +149,7 @@ type OperationKey struct {
 	Entity    string // entity id, or the audit id of a configuration level
 	Resource  string // resource
 	Shard     int    // shard number, from 0
-	Operation string // id of an operation by hand
+	Operation string // id of a manual operation
 }
 
 // Key returns the primary key.
@@ -463,8 +463,8 @@ func ParseProvisionerKey(key store.Key) (ProvisionerKey, bool) {
 	return k, pk.done() && key.SK == "#PROVISIONER"
 }
 
-// ProvisionerPartKey addresses a provisioner part item: a part of the levels that a declarative provisioner manages. A
-// level is in the part that its hash gives.
+// ProvisionerPartKey addresses a provisioner part item: a part of the levels that a declarative provisioner manages.
+// The hash of a level selects its part.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER_PART#{parts}#{number}
@@ -617,7 +617,7 @@ func ParseNamespaceIDKey(key store.Key) (NamespaceIDKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// StreamLeaseKey addresses a stream lease item: how far one partition of the change stream is applied, and which
+// StreamLeaseKey addresses a stream lease item: how much of one partition of the change stream is applied, and which
 // consumer has it.
 //
 //	PK = _/SYSTEM#
@@ -649,12 +649,12 @@ func ParseStreamLeaseKey(key store.Key) (StreamLeaseKey, bool) {
 }
 
 // DueHourKey addresses a due hour item: an hour of usage of a resource that is to be added to days and months when it
-// is over, and the program that does it.
+// ends, and the program that does it.
 //
 //	PK = _/ROLLUP#{slot}
 //	SK = #HOUR#{window_key}#{id}#{resource}
 type DueHourKey struct {
-	Slot      int    // part of the hours that are to be rolled up, from 0 to 15
+	Slot      int    // part of the hours yet to be rolled up, from 0 to 15
 	WindowKey string // start of a usage window: 2006-01-02T15:00:00Z, 2006-01-02 or 2006-01
 	ID        string // namespace id that a registry record is about
 	Resource  string // resource
@@ -713,7 +713,7 @@ func ParseMigrationKey(key store.Key) (MigrationKey, bool) {
 	return MigrationKey{}, key == MigrationKey{}.Key()
 }
 
-// MigrationPartKey addresses a migration part item: how far a part of a migration has come.
+// MigrationPartKey addresses a migration part item: the progress of a part of a migration.
 //
 //	PK = _/SYSTEM#
 //	SK = #MIGRATION#{part}

@@ -1305,77 +1305,77 @@ func oldResourceCountNamed(members *[]OldResourceCount, name string) *OldResourc
 	return &(*members)[len(list)]
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldEntity) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldLimitBucket) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldBucket) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldNamespacedBucket) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldEntityLimit) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldResourceLimit) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldSystemLimit) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldEntityConfig) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldResourceConfig) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldSystemConfig) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldUsage) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldAudit) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldResourceRegistry) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldConfigRegistry) Unknown() expr.Item {
 	return it.unknown
 }
 
-// Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.
+// Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.
 func (it *OldVersion) Unknown() expr.Item {
 	return it.unknown
 }

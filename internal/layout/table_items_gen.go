@@ -14,7 +14,7 @@ type Version struct {
 	SchemaVersion    string // schema_version: version of the layout
 	LambdaVersion    string // lambda_version: version of the aggregator that is deployed
 	ClientMinVersion string // client_min_version: oldest client that may use the table
-	// children_from: from when on the table counts what requests of children are charged to their parents,
+	// children_from: time from which the table counts what requests of children are charged to their parents,
 	// 2006-01-02T15:04:05Z; the year 1 for always, absent for never
 	ChildrenFrom string
 	UpdatedAt    string // updated_at: time of the last change, 2006-01-02T15:04:05Z
@@ -233,7 +233,8 @@ func DecodeNamespaceID(item expr.Item) (NamespaceID, error) {
 	return it, d.failure(key)
 }
 
-// StreamLease is a stream lease item. How far one partition of the change stream is applied, and which consumer has it.
+// StreamLease is a stream lease item. How much of one partition of the change stream is applied, and which consumer has
+// it.
 type StreamLease struct {
 	Key StreamLeaseKey
 
@@ -314,8 +315,8 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	return it, d.failure(key)
 }
 
-// DueHour is a due hour item. An hour of usage of a resource that is to be added to days and months when it is over,
-// and the program that does it.
+// DueHour is a due hour item. An hour of usage of a resource that is to be added to days and months when it ends, and
+// the program that does it.
 type DueHour struct {
 	Key DueHourKey
 
@@ -496,7 +497,7 @@ func DecodeMigration(item expr.Item) (Migration, error) {
 	return it, d.failure(key)
 }
 
-// MigrationPart is a migration part item. How far a part of a migration has come.
+// MigrationPart is a migration part item. The progress of a part of a migration.
 type MigrationPart struct {
 	Key MigrationPartKey
 

@@ -93,7 +93,7 @@ func (d *db) Verify(ctx context.Context) error {
 	return err
 }
 
-// wrongTotals lists the names whose totals are not those of their rows.
+// wrongTotals lists the names whose totals do not match their rows.
 const wrongTotals = `SELECT model FROM (
 		SELECT model, requests, input, output FROM {p}totals
 		UNION ALL SELECT model, -1, 0, 0 FROM {p}requests

@@ -13,9 +13,9 @@
 //
 // # Lists
 //
-// A list of package zlimit is here twice, under names like those of [strings.Split] and [strings.SplitSeq].
-// [EntityService.Children] returns a slice, and [EntityService.ChildrenSeq] an iterator that reads as its loop goes on.
-// The timeout is for the slice as a whole, and for each step of the iterator. The time that the body of a loop takes
+// Each list of package zlimit has two forms here, named like [strings.Split] and [strings.SplitSeq].
+// [EntityService.Children] returns a slice, and [EntityService.ChildrenSeq] an iterator that reads as its loop proceeds.
+// The timeout covers the slice as a whole, and each step of the iterator. The time that the body of a loop takes
 // does not count.
 //
 // # Functions

@@ -15,11 +15,11 @@ import (
 //	}
 //	defer lease.Close()
 //
-// Close commits the recorded amounts, also when the function returns early or panics. A limiter cannot tell how much of
+// Close commits the recorded amounts, even if the function returns early or panics. A limiter cannot know how much of
 // the work was done by then, and never gives back what may have been used. Code that wants its tokens back after a
-// failure calls [Lease.Rollback] before, or is a function for [RateLimiter.Do].
+// failure calls [Lease.Rollback] first, or is a function for [RateLimiter.Do].
 //
-// Close tries a failed commit or rollback again where that is possible. It costs and fails like [Lease.Commit].
+// Close retries a failed commit or rollback if possible. It costs and fails like [Lease.Commit].
 func (le *Lease) Close() error {
 	// A lease whose rollback has begun takes no commit, nor does a settled one.
 	for _, settle := range []func() error{le.Commit, le.Rollback} {

@@ -87,10 +87,10 @@ func (s *UsageService) Coverage(resource string) (zlimit.Coverage, error) {
 	return s.core.Coverage(ctx, resource)
 }
 
-// CompleteTo returns up to when usage by hours is complete: the aggregators of [aggregator.Aggregator.Run] have counted
-// every change before that time. It is the zero time where nothing tells: no aggregator has come to the end of its part
-// of the changes yet, or the aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators note it every
-// ten seconds, by their own clocks. On DynamoDB days and months are complete some 80 minutes later than hours.
+// CompleteTo returns the time up to which usage by hours is complete: the aggregators of [aggregator.Aggregator.Run]
+// have counted every change before it. It is the zero time if that is unknown: no aggregator has come to the end of its
+// part of the changes yet, or the aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record it
+// every ten seconds, by their own clocks. On DynamoDB days and months are complete some 80 minutes later than hours.
 //
 // It is one consistent query, a read unit for every twenty partitions of the change stream, finished ones included. It
 // is safe for concurrent use.
@@ -102,18 +102,18 @@ func (s *UsageService) CompleteTo() (time.Time, error) {
 	return s.core.CompleteTo(ctx)
 }
 
-// Resources returns the resources that usage is kept of, in alphabetical order: those of snapshots of months, and of
-// all other snapshots in stores that index them. It costs what a loop over [UsageService.ResourcesSeq] costs; an error
-// leaves nothing of the list.
+// Resources returns the resources that have usage, in alphabetical order: from snapshots of months, and from all other
+// snapshots in stores that index them. It costs what a loop over [UsageService.ResourcesSeq] costs; an error leaves
+// nothing of the list.
 func (s *UsageService) Resources() ([]string, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return collect(s.core.Resources(ctx))
 }
 
-// ResourcesSeq yields the resources that usage is kept of, in alphabetical order: those of snapshots of months, and of
-// all other snapshots in stores that index them. A resource that was first used within the last 80 minutes may be
-// missing on DynamoDB. An error ends the loop.
+// ResourcesSeq yields the resources that have usage, in alphabetical order: from snapshots of months, and from all
+// other snapshots in stores that index them. A resource that was first used within the last 80 minutes may be missing
+// on DynamoDB. An error ends the loop.
 //
 // It reads an index of the namespace, at half a read unit per 4 KB, which is some 30 entries. The index has an entry
 // for each entity, each level of limits, and each month of usage of an entity and a resource. It is safe for concurrent

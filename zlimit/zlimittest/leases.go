@@ -38,7 +38,7 @@ func IgnoreLeases(limiter *zlimit.RateLimiter) {
 	}
 }
 
-// ledgers are those of the limiters of New, while their tests run.
+// ledgers holds the ledger of each limiter of New, while its test runs.
 var ledgers sync.Map
 
 // A ledger has the open leases, with the places where they were acquired.

@@ -18,9 +18,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// New returns a limiter on a store of its own in memory, and the clock that it goes by. The limits hold for every
-// entity and resource that has none of its own. Without any, the request brings limits, or the test stores them. The
-// limiter is closed when the test ends, and its leases are checked as [CheckLeases] says. An error ends the test.
+// New returns a limiter on its own store in memory, and its clock. The limits apply to every entity and resource that has none of its
+// own. Without any, the request brings limits, or the test stores them. The limiter is closed when the test ends, and its leases are
+// checked as [CheckLeases] says. An error ends the test.
 func New(tb testing.TB, limits ...zlimit.Limit) (*zlimit.RateLimiter, *Clock) {
 	tb.Helper()
 	clock, leases := NewClock(), newLedger()
@@ -53,8 +53,8 @@ type Clock struct {
 	asleep int
 }
 
-// NewClock returns a clock that stands at the beginning of 2026. It is for limiters with other options than those of
-// [New], by [zlimit.WithClock]. Callers that wait for tokens of such a limiter sleep by the clock of the machine.
+// NewClock returns a clock that stands at the beginning of 2026. It is for limiters with other options than [New] sets, by
+// [zlimit.WithClock]. Callers that wait for tokens of such a limiter sleep by the clock of the machine.
 func NewClock() *Clock {
 	return &Clock{now: time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)}
 }

@@ -1,5 +1,5 @@
-// Package calls has the calls of AWS of zlimit's programs, as a checked data model. [Load] reads it from YAML and
-// reports everything that is wrong with it at once.
+// Package calls has the AWS calls of zlimit's programs, as a checked data model. [Load] reads it from YAML and
+// reports every mistake, not just the first.
 package calls
 
 import (

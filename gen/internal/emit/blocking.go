@@ -249,7 +249,7 @@ func (b *blocking) typ(t types.Type) *Statement {
 		return Index(Lit(int(t.Len()))).Add(b.typ(t.Elem()))
 	case *types.Map:
 		return Map(b.typ(t.Key())).Add(b.typ(t.Elem()))
-	case *types.Chan: // one that is closed to tell something
+	case *types.Chan: // one that is closed as a signal
 		return Op("<-").Chan().Struct()
 	case *types.Signature:
 		return Func().Add(b.tuple(t.Params(), t.Variadic())).Add(b.results(t.Results()))

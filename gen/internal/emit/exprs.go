@@ -20,7 +20,7 @@ func exprs(f *file, s *schema.Schema) {
 
 // setters writes which clauses of an operation set or remove attributes, and ask nothing of them.
 func setters(f *file, op *schema.Operation) {
-	f.doc(op.Sets() + " tells the clauses of " + op.Func() + " that set or remove attributes whatever they are. A write with one of them moves the stamp, since another write may go by the same one.")
+	f.doc(op.Sets() + " lists the clauses of " + op.Func() + " that set or remove attributes unconditionally. A write with one of them moves the stamp, since another write may depend on the same one.")
 	var sets []Code
 	for _, c := range op.Clauses {
 		if c.Sets() {

@@ -65,8 +65,7 @@ func (f *file) render() ([]byte, error) {
 	return format.Source(groupImports(b.Bytes()))
 }
 
-// groupImports separates the imports of the standard library, those of others and those of the module, which are sorted
-// as one block.
+// groupImports separates the imports of the standard library, of other modules and of this module, which are sorted as one block.
 func groupImports(text []byte) []byte {
 	const opening = "\nimport (\n"
 	before, rest, found := strings.Cut(string(text), opening)
@@ -158,7 +157,7 @@ func members(g *Group, list ...member) {
 	}
 }
 
-// parameters writes the parameters of a function, those of one type in a row together, in one line if they fit.
+// parameters writes the parameters of a function, consecutive ones of the same type together, on one line if they fit.
 func parameters(beside int, list ...member) *Statement {
 	together := make([]Code, len(list))
 	for i, m := range list {

@@ -457,8 +457,7 @@ func itemMemberDecoder(f *file, r *schema.Record) {
 	})
 }
 
-// roomField writes the field of an item literal that makes room for members. They are those of the first
-// family whose members have several attributes.
+// roomField writes the field of an item literal that makes room for members: members of the first family with several attributes each.
 func roomField(r *schema.Record) *Statement {
 	others := 2 + always(r.Attributes) // PK, SK
 	for _, e := range r.Entries {
@@ -580,7 +579,7 @@ func requirements(r *schema.Record) (total *Statement, checks []Code) {
 	return total, checks
 }
 
-// reserves writes the function that tells the reserved names of members.
+// reserves writes the function that reports reserved names of members.
 func reserves(f *file, s *schema.Schema, r *schema.Record) {
 	var names []string
 	for _, a := range r.Attributes {

@@ -35,19 +35,19 @@ func Legacy(s *schema.Schema) (map[string][]byte, error) {
 	return files, nil
 }
 
-// legacyItems writes the items, each with a method that tells a reader's losses.
+// legacyItems writes the items, each with a method that reports what a reader loses.
 func legacyItems(f *file, s *schema.Schema) {
 	records(f, s, func(*schema.Record) bool { return true })
 	families(f, s)
 	for _, r := range s.Records {
-		f.doc("Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.")
+		f.doc("Unknown returns the attributes that legacy.yaml does not know, including attributes of indexes.")
 		f.Func().Params(Id("it").Op("*").Id(r.ItemType())).Id("Unknown").Params().Qual(exprPkg, "Item").Block(
 			Return(Id("it").Dot("unknown")),
 		)
 	}
 }
 
-// legacyTests adds the records to the tables of those of the schema.
+// legacyTests adds the records to the tables of the schema's records.
 func legacyTests(f *file, s *schema.Schema) {
 	keys, items := kinds(s)
 	f.Line()

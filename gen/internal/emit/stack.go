@@ -21,7 +21,7 @@ var stackText string
 
 const callsFile = "spec/calls.yaml"
 
-// stackFile is the template as it is written by hand, without what follows from the schema and the calls.
+// stackFile is the hand-written template, without what is derived from the schema and the calls.
 const stackFile = "gen/internal/emit/stack.yaml"
 
 // Stack returns the CloudFormation template of a deployment by its path in the module. The schema and the calls decide
@@ -134,7 +134,7 @@ func (d *stackData) filter(record string, more map[string]any) (string, error) {
 	for _, other := range d.schema.Records {
 		theirs, _ := leading(other.SK)
 		if other != r && (whole && theirs == literal || !whole && (strings.HasPrefix(theirs, literal) || strings.HasPrefix(literal, theirs))) {
-			return "", fmt.Errorf("the sort keys of %s and %s begin alike: a filter cannot tell them apart", r.Name, other.Name)
+			return "", fmt.Errorf("the sort keys of %s and %s begin alike: a filter cannot distinguish them", r.Name, other.Name)
 		}
 	}
 	var rule any = literal
@@ -209,7 +209,7 @@ func (d *stackData) TenantKeys(id string) ([]string, error) {
 // pings is the pattern of the partition keys that are read to see whether the table answers. No record has them.
 const pings = "_/PING#*"
 
-// registryKeys are the partition keys outside its namespace that a tenant reads: those of the registry, and of the items read by a ping.
+// registryKeys are the partition keys outside its namespace that a tenant reads: of the registry, and of the items read by a ping.
 func (d *stackData) registryKeys() (keys []string) {
 	for _, r := range d.schema.Records {
 		if text, whole := leading(r.PK); whole && !slices.Contains(keys, text) {
@@ -251,7 +251,7 @@ type grant struct {
 	Both    []string // reads that the table and its indexes take
 	ByKey   []string // reads that name keys
 	Keys    []string // patterns of the partition keys that the program writes
-	Own     []string // those of a tenant
+	Own     []string // of a tenant
 	Apart   bool     // whether Keys would allow writes in the registry, of which the program makes none
 }
 

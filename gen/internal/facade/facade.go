@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/source"
 )
 
-// A Facade is a package without contexts, file by file. Its files are called like those of the core.
+// A Facade is a package without contexts, file by file. Its files have the same names as in the core.
 type Facade struct {
 	Core  *types.Package
 	Files []*File
@@ -382,7 +382,7 @@ func (a *analysis) unwritable(t types.Type) string {
 		return ""
 	case *types.Chan:
 		if nothing, ok := t.Elem().(*types.Struct); ok && nothing.NumFields() == 0 && t.Dir() == types.RecvOnly {
-			return "" // it is closed to tell something, and both variants may wait for that
+			return "" // it is closed as a signal, and both variants may wait for that
 		}
 		return a.show(t) + " is a channel, which outlives the call"
 	case interface{ Elem() types.Type }: // a pointer, a slice or an array

@@ -78,7 +78,7 @@ func (r *Record) ReservesFunc() string {
 	return ""
 }
 
-// Method returns the name of the method of keys that returns those of an index.
+// Method returns the name of the method of keys that returns the keys of an index.
 func (x *Index) Method() string { return capital(x.Name) }
 
 // Variable returns how the names of the variables begin that hold a key of the index.
@@ -115,7 +115,7 @@ func (op *Operation) Func() string { return Exported(op.Name) }
 // Var returns the name of the variable that holds the operation.
 func (op *Operation) Var() string { return Unexported(op.Name) + "Operation" }
 
-// Sets returns the name of the variable that tells which clauses set attributes.
+// Sets returns the name of the variable that lists which clauses set attributes.
 func (op *Operation) Sets() string { return Unexported(op.Name) + "Sets" }
 
 // CallType returns the name of the type that collects clauses.

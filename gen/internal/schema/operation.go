@@ -451,8 +451,9 @@ func (l *loader) checkEffect(op *Operation, what string, asks, does bool) {
 	}
 }
 
-// checkStamp finds out whether an operation moves the stamp of its record. One that goes by a value of the stamp and leaves it sets
-// nothing: another write may have gone by the same value.
+// checkStamp finds out whether an operation moves the stamp of its record. One that depends on a value of the stamp and does not change
+// it
+// sets nothing: another write may have depended on the same value.
 func (l *loader) checkStamp(op *Operation, what string) {
 	if len(op.Records) != 1 || op.Records[0].Stamp == nil {
 		return
@@ -466,7 +467,7 @@ func (l *loader) checkStamp(op *Operation, what string) {
 	}
 	for _, c := range op.Clauses {
 		if c.Sets() {
-			l.Errorf(c.Pos, "%s: clause %s sets or removes attributes and asks nothing of them, where the operation goes by stamp %s and leaves it", what, c.Name, stamp)
+			l.Errorf(c.Pos, "%s: clause %s sets or removes attributes unconditionally, in an operation that depends on stamp %s and does not change it", what, c.Name, stamp)
 		}
 	}
 }

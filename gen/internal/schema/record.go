@@ -201,8 +201,8 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	return a
 }
 
-// checkKind reports forbidden fields of attributes that are refused, are computed from the key, or are sets. The nodes
-// are those of empty and unless, nil for none.
+// checkKind reports forbidden fields of attributes that are rejected, are computed from the key, or are sets. The nodes are the values of
+// empty and unless, nil for none.
 func (l *loader) checkKind(a *Attribute, what string, empty, unless *yaml.Node) {
 	switch {
 	case a.Refuse == nil && unless != nil:
@@ -361,7 +361,7 @@ func (l *loader) checkFamilies(r *Record) {
 				continue // reported already
 			}
 			if f.meets(other.Members) {
-				l.Errorf(f.Pos, "%s: attribute names may be those of family %s as well", what, other.Name)
+				l.Errorf(f.Pos, "%s: attribute names may also belong to family %s", what, other.Name)
 			}
 		}
 		if f.Prefix == "" {

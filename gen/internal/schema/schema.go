@@ -1,5 +1,5 @@
 // Package schema is the layout of the table as a checked data model. [Load] reads it from YAML and reports all
-// mistakes at once. A loaded schema is ready for the generators without further checks. The grammar is described in
+// mistakes, not just the first. A loaded schema is ready for the generators without further checks. The grammar is described in
 // spec/README.md.
 package schema
 
@@ -20,7 +20,7 @@ type Schema struct {
 	Features         []*Feature
 	Indexes          []*Index
 	Records          []*Record
-	Members          []*Members // those of all families, each once
+	Members          []*Members // of all families, each once
 	Queries          []*Query
 	Operations       []*Operation
 }
@@ -201,7 +201,7 @@ type Attribute struct {
 
 	Refuse *Feature // the feature of other programs for the attribute; nil where this module knows it
 	Unless []string // values of a refused attribute that do not matter
-	Noted  bool     // whether a refused attribute has a name for programs, to tell that an item has it
+	Noted  bool     // whether a refused attribute has a name for programs, to report that an item has it
 }
 
 // A Refused attribute belongs to a feature of other programs. An item that has it is neither obeyed nor written.
@@ -238,7 +238,7 @@ type Query struct {
 	Record *Record
 	Entry  *Entry   // entry of the index that is asked; nil for the table itself
 	Narrow []*Field // leading fields of the sort key that an asker may give
-	Whole  bool     // items of other records in the partition are asked for as well
+	Whole  bool     // items of other records in the partition are queried as well
 }
 
 // Keys returns the forms of the partition key and of the sort key.

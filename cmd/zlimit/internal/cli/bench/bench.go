@@ -20,7 +20,7 @@ func Command(sh *shell.Shell) *cobra.Command {
 	var limit string
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure a store under load, within bounds",
+		Short: "Measure a store under a bounded load",
 		Long: `Bench asks a store of your own for requests, from one process and within bounds.
 It measures their times, their costs and their throttles. Its entities are
 bench-00000 and so on, of the resource zlimit-bench; their limit comes with the
@@ -56,7 +56,7 @@ failed, which it charges as well.`,
 	flags := cmd.Flags()
 	flags.IntVar(&b.keys, "keys", 100, "`number` of entities")
 	flags.Float64Var(&b.skew, "skew", 0, "`exponent` of Zipf's law for the keys; 0: all alike")
-	flags.IntVar(&b.concurrency, "concurrency", 16, "`number` of requests at once at most")
+	flags.IntVar(&b.concurrency, "concurrency", 16, "`number` of concurrent requests at most")
 	flags.IntVar(&b.rate, "rate", 100, "`number` of requests per second; 0 for as many as\ncome back")
 	flags.Int64Var(&b.cost, "cost", 1, "`tokens` that a request takes")
 	flags.DurationVar(&b.duration, "duration", 10*time.Second, "`time` to go on for, 1s to 1h")

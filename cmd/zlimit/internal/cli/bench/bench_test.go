@@ -44,8 +44,8 @@ func TestBenchTellsThrottles(t *testing.T) {
 	b := &load{keys: 1, concurrency: 1, cost: 1, rate: 400, duration: time.Second, resource: "r", limit: zlimit.PerSecond("t", 1000)}
 	tally, _ := b.run(t.Context(), l, time.Now, func(time.Duration, int64, int64) {})
 	r := b.report("memory:", tally, calls, time.Second, 0)
-	reasons := r.Throttles["TableWriteKeyRangeThroughputExceeded"] + r.Throttles["no reason told"]
-	if r.Throttles["TableWriteKeyRangeThroughputExceeded"] == 0 || r.Throttles["no reason told"] == 0 || reasons != int64(s.writes/2) {
+	reasons := r.Throttles["TableWriteKeyRangeThroughputExceeded"] + r.Throttles["no reason given"]
+	if r.Throttles["TableWriteKeyRangeThroughputExceeded"] == 0 || r.Throttles["no reason given"] == 0 || reasons != int64(s.writes/2) {
 		t.Errorf("throttles = %v, of %d writes", r.Throttles, s.writes)
 	}
 	if r.Calls["write"] != int64(s.writes) || r.Requests != 400 || r.Results["admitted"]+r.Results["unavailable"] != 400 {

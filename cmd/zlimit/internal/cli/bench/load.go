@@ -92,10 +92,10 @@ func (c *meter) observe(_ context.Context, e zlimit.Event) {
 	case e.Err == nil:
 	case errors.As(e.Err, &failed) && failed.Throttled:
 		for _, t := range failed.Throttles {
-			c.throttles[cmp.Or(t.Reason, "no reason told")]++
+			c.throttles[cmp.Or(t.Reason, "no reason given")]++
 		}
 		if len(failed.Throttles) == 0 {
-			c.throttles["no reason told"]++
+			c.throttles["no reason given"]++
 		}
 	default:
 		c.failed[string(zlimit.ResultOf(e.Err))]++

@@ -26,7 +26,7 @@ func AcquireCommand(sh *shell.Shell) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "acquire ENTITY RESOURCE --consume NAME=N ...",
-		Short: "Consume tokens, of all limits or of none",
+		Short: "Consume tokens from all limits or from none",
 		Long: `Acquire consumes tokens of a resource on behalf of an entity, of all the limits
 that it names or of none. It exits with 0 when the request is admitted, and with
 3 when it is rejected. The result then says of each limit how long to wait.

@@ -18,7 +18,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	return shell.Group("list, get, reset or top-up", &cobra.Command{
 		Use:   "bucket",
-		Short: "Look at buckets, and fill them: list, get, reset, top-up",
+		Short: "Show and refill buckets: list, get, reset, top-up",
 		Long: `A bucket is where the limits of an entity stand for one resource. It is made by
 the first request, and expires when nobody uses it, unless its limits are the
 entity's own. Looking changes nothing.

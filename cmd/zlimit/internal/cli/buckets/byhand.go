@@ -20,7 +20,7 @@ func resetCommand(sh *shell.Shell) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reset {ENTITY RESOURCE | --resource R | --entity E} [--yes]",
-		Short: "Make a bucket full again, or all of a resource or an entity",
+		Short: "Refill a bucket, or all buckets of a resource or an entity",
 		Long: `Reset makes a bucket full again, as if nothing was ever taken of it, for all its
 limits or for those that --limit names. It forgives debts. Every process admits
 by the full bucket at once. What open leases give back later is not added.
@@ -71,7 +71,7 @@ audit event for each bucket tells who did it.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&r.Limits, "limit", nil, "`NAME` of a limit; repeatable; all of them by default")
-	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done once, as of a ticket")
+	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done only once")
 	cmd.Flags().StringVar(&r.Resource, "resource", "", "all buckets of a `resource`")
 	cmd.Flags().StringVar(&r.Entity, "entity", "", "all buckets of an `entity`")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
@@ -191,7 +191,7 @@ tells who did it.`,
 	}
 	cmd.Flags().StringArrayVar(&add, "add", nil, "`NAME=N`, tokens to add to a limit; repeatable")
 	cmd.Flags().StringVar(&until, "until", "", "`END` of what is beyond the capacity, such as 36h")
-	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done once, as of a ticket")
+	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done only once")
 	return cmd
 }
 

@@ -23,7 +23,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	return shell.Group("create, get, update, move, list, children or delete", &cobra.Command{
 		Use:   "entity",
-		Short: "Keep the records of entities: create, update, move, list, delete",
+		Short: "Manage the records of entities: create, update, move, list, delete",
 		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
 one to have a parent, which is charged for what the entity consumes.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.'`,

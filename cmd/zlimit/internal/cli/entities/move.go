@@ -22,7 +22,7 @@ func moveCommand(sh *shell.Shell) *cobra.Command {
 	var alone bool
 	cmd := &cobra.Command{
 		Use:   "move ENTITY {--parent P | --no-parent}",
-		Short: "Move an entity, with all below it, to another parent or to none",
+		Short: "Move an entity and all below it to another parent, or to none",
 		Long: `Move gives an entity another parent, or none. What is below the entity goes
 along. Whether a parent is charged stays as the record says it. What was charged
 before stays with the former parent, and leases from before are settled with it.

@@ -257,7 +257,7 @@ func applyCommand(sh *shell.Shell) *cobra.Command {
 	var lockTimeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "apply {-f FILE | --plan PLAN} [--yes]",
-		Short: "Make the stored limits those of a file",
+		Short: "Apply a file of limits",
 		Long: `Apply shows the plan, asks, and changes the stored limits so that they are those
 of a file. Former levels of the file are deleted; levels that it never had stay.
 One apply at a time works on a namespace: another one fails, or waits with

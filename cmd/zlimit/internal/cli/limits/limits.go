@@ -21,7 +21,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := shell.Group("a command such as set, get or plan", &cobra.Command{
 		Use:   "limits",
-		Short: "Keep the stored limits: by level, or as a file",
+		Short: "Manage stored limits: by level, or as a file",
 		Long: `Limits are stored at four levels. For a request the first level that has limits
 wins as a whole. A LEVEL is named by flags:
 
@@ -332,7 +332,7 @@ func printLevels(sh *shell.Shell, levels []level, resource string, details bool)
 func resolveCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resolve ENTITY RESOURCE",
-		Short: "Show the limits that hold for an entity and a resource",
+		Short: "Show the limits that apply to an entity and a resource",
 		Long: `Resolve shows which limits hold for requests of an entity to a resource, and
 their level. It also shows what happens while the store is unavailable. Where
 requests are refused, or counted alone, it names the level that says so. It

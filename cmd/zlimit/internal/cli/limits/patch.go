@@ -36,7 +36,7 @@ func inheritCommand(sh *shell.Shell) *cobra.Command {
 		}, nil
 	}, &cobra.Command{
 		Use:   "inherit LEVEL --limit NAME ...",
-		Short: "Make limits of a level those of the next wider level again",
+		Short: "Remove limits of a level, so that the next wider level applies",
 		Long: `Inherit gives limits of a level the values of the next wider level again. A
 level all of whose limits are those of the wider one has none of its own any
 more, and follows the wider one.`,
@@ -51,7 +51,7 @@ func excludeCommand(sh *shell.Shell) *cobra.Command {
 		}, nil
 	}, &cobra.Command{
 		Use:   "exclude LEVEL --limit NAME ...",
-		Short: "Leave limits of the next wider level out at a level",
+		Short: "Exclude limits of the next wider level",
 		Long: `Exclude leaves limits out that hold at a level, and leaves the others as they
 are. At least one limit must be left: a level without any has all limits of the
 next wider one. zlimit limits bypass admits requests without limits.`,

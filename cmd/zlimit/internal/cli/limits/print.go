@@ -87,7 +87,7 @@ func drifted(d *provision.Drift) string {
 	case d == nil:
 		return ""
 	case d.At.IsZero():
-		return "  (changed since the last apply, nobody knows by whom)"
+		return "  (changed since the last apply, by an unknown author)"
 	case d.By == "":
 		return "  (changed since the last apply, at " + d.At.UTC().Format(time.DateTime) + ")"
 	default:

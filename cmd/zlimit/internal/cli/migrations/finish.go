@@ -17,7 +17,7 @@ import (
 func statusCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show how far a migration has come",
+		Short: "Show the progress of a migration",
 		Long: `Status reads the record of the migration to the table of --store, and how far
 its parts have come. It costs a few read units.`,
 		Example: `  zlimit migrate status --store dynamodb:limits`,
@@ -166,7 +166,7 @@ undone; when it is interrupted, the same command goes on with it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ask := func(source, target string, inPlace bool) string {
 				if inPlace {
-					return "Open " + target + ", and delete its old items for good?"
+					return "Open " + target + ", and permanently delete its old items?"
 				}
 				return "Open " + target + " in place of " + source + "?"
 			}
@@ -208,7 +208,7 @@ func abortCommand(sh *shell.Shell) *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
 		Use:   "abort [--yes]",
-		Short: "Give a migration up, and delete what was copied",
+		Short: "Abort a migration, and delete what was copied",
 		Long: `Abort asks, and deletes every item that the migration has written to the table
 of --store, and at last its record. The table stays, with its namespaces. The
 old table is left as it is. In place it deletes what the migration has added,

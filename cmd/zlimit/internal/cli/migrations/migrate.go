@@ -23,7 +23,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	return shell.Group("a command such as plan, run or finish", &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring a table of zae-limiter to this layout",
+		Short: "Migrate a table of zae-limiter to this layout",
 		Long: `Migrate copies a table of zae-limiter, of any release from 0.1 on, to a new
 DynamoDB table with the layout of zlimit. It reads the layout from the keys of
 the items. The old table is never written; with --in-place the new items come
@@ -261,7 +261,7 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 // showInPlace shows the other steps of a migration in place, besides copying, and its limits.
 func showInPlace(page *show.Page, p *migrate.Plan) {
 	page.Linef("")
-	page.Linef("in place: the new items come beside the old ones, which finish deletes for good")
+	page.Linef("in place: the new items come beside the old ones, which finish deletes permanently")
 	if x := p.InPlace.Missing; len(x) > 0 {
 		page.Linef("  the run adds the global indexes %s first, one at a time, which reads the whole table for each", strings.Join(x, ", "))
 	}
@@ -282,7 +282,7 @@ func runCommand(sh *shell.Shell) *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
 		Use:   "run {--from DSN | --in-place} [--yes]",
-		Short: "Copy a table, and apply what changes meanwhile",
+		Short: "Copy a table, and apply changes made meanwhile",
 		Long: `Run shows the plan, asks, and copies the old table to the one of --store,
 which it creates unless it exists without items. Then it applies what programs
 have changed in the old table since the start, and ends; --follow goes on

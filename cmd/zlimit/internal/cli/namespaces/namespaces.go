@@ -19,7 +19,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	cmd := shell.Group("a command such as register, list or delete", &cobra.Command{
 		Use:   "namespace",
-		Short: "Keep the namespaces of a table: register, list, delete, purge",
+		Short: "Manage the namespaces of a table: register, list, delete, purge",
 		Long: `A namespace is a part of a table that is apart from the others. Deleting one
 takes its name away and keeps its items: recover brings it back, until purge
 deletes them. A namespace without a name is told by its ID, which orphans lists.
@@ -121,7 +121,7 @@ func deleteCommand(sh *shell.Shell) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "delete NAME [--yes]",
-		Short: "Take the name of a namespace away, and keep its items",
+		Short: "Delete the name of a namespace, and keep its items",
 		Long: `Delete shows the namespace, asks, and takes its name away, which may then be
 registered again. Its items stay, and programs that have it open go on: recover
 brings it back, and purge deletes the items.`,
@@ -154,7 +154,7 @@ func purgeCommand(sh *shell.Shell) *cobra.Command {
 	var yes, leave bool
 	cmd := &cobra.Command{
 		Use:   "purge ID [--yes] [--leave-expiring]",
-		Short: "Delete every item of a deleted namespace, for good",
+		Short: "Permanently delete every item of a deleted namespace",
 		Long: `Purge shows the namespace, asks, and deletes every item of it, its audit events
 included. There is no way back from its first moment. A purge that was
 interrupted goes on where it was when it is run again.
@@ -190,7 +190,7 @@ DynamoDB, where nothing in the namespace names them.`,
 				return err
 			}
 			p := &show.Page{}
-			p.Linef("%s: every item of it is deleted, for good", about)
+			p.Linef("%s: every item of it is permanently deleted", about)
 			if cost := sh.ScanCost(cmd.Context()); cost != "" && !leave {
 				p.Linef("%s", cost)
 			}

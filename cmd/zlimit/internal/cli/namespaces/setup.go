@@ -49,8 +49,8 @@ cannot change what an index holds.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Int64Var(&settings.WarmReadUnits, "warm-read-units", 0, "reads a second at once (DynamoDB: 12000)")
-	flags.Int64Var(&settings.WarmWriteUnits, "warm-write-units", 0, "writes a second at once (DynamoDB: 4000)")
+	flags.Int64Var(&settings.WarmReadUnits, "warm-read-units", 0, "initial reads a second (default 12000)")
+	flags.Int64Var(&settings.WarmWriteUnits, "warm-write-units", 0, "initial writes a second (default 4000)")
 	flags.Int64Var(&settings.MaxReadUnits, "max-read-units", 0, "ceiling of reads a second (default none)")
 	flags.Int64Var(&settings.MaxWriteUnits, "max-write-units", 0, "ceiling of writes a second (default none)")
 	flags.BoolVar(&settings.MixedFleet, "mixed-fleet", false, "a table that zae-limiter uses as well")

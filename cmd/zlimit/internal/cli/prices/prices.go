@@ -22,7 +22,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	return shell.Group("check", &cobra.Command{
 		Use:     "prices",
-		Short:   "Look at price lists of models: check",
+		Short:   "Check price lists of models",
 		Example: `  zlimit prices check model_prices_and_context_window.json gpt-4o`,
 	}, checkCommand(sh))
 }

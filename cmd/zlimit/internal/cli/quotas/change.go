@@ -18,7 +18,7 @@ func resetCommand(sh *shell.Shell) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "reset MODEL | --key KEY | --all",
-		Short: "Forget what is used of a quota",
+		Short: "Reset the usage of a quota",
 		Long: `Reset forgets the usage of a model or of a key, or with --all of all models and
 keys. Quotas stay. A process that keeps a YAML file does not notice: it puts its
 own numbers back when it writes the file.`,

@@ -45,7 +45,7 @@ in the environment:
 		},
 	}
 	cmd.Flags().StringVar(&provider, "provider", "", "`name` of the provider: gemini, openai, anthropic")
-	cmd.Flags().StringVar(&baseURL, "base-url", "", "`URL` of the provider's API, such as of a proxy")
+	cmd.Flags().StringVar(&baseURL, "base-url", "", "`URL` of the provider's API, or of a proxy")
 	return cmd
 }
 
@@ -139,5 +139,5 @@ func providerOf(model, name string) (quota.Provider, error) {
 	if rest, ok := strings.CutPrefix(model, "o"); ok && rest != "" && unicode.IsDigit(rune(rest[0])) { // o1, o3-mini
 		return quota.ProviderOpenAI, nil
 	}
-	return "", shell.Usagef("quota count: whose model %q is, its name does not tell: give --provider", model)
+	return "", shell.Usagef("quota count: the name %q does not show the provider: give --provider", model)
 }

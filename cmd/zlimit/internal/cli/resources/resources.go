@@ -16,7 +16,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	return shell.Group("put, get or list", &cobra.Command{
 		Use:   "resource",
-		Short: "Keep which resources lie within others: put, get, list",
+		Short: "Manage wider resources: put, get, list",
 		Long: `A request of a resource that lies within a wider one, such as gpt-4o within
 models, is charged to both: to each for the limits that the entity has there.
 It is charged to the parents of the entity, too, where the entity cascades. A
@@ -44,7 +44,7 @@ func putCommand(sh *shell.Shell) *cobra.Command {
 	var alone bool
 	cmd := &cobra.Command{
 		Use:   "put RESOURCE [--within WIDER] [--cascade POLICY]",
-		Short: "Have a resource lie within a wider one, or spare parents",
+		Short: "Put a resource within a wider one, or exempt parents",
 		Long: `Put has a resource lie within a wider one, or with --alone within none. The
 wider one has limits already, its own or those of an entity for it. Three
 resources at most are within one another.
@@ -107,7 +107,7 @@ resource and the first policy on.`,
 func getCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:     "get RESOURCE",
-		Short:   "Show what a resource lies within, and whom it charges",
+		Short:   "Show the wider resource of a resource, and whom it charges",
 		Example: `  zlimit resource get gpt-4o`,
 		Args:    shell.Takes("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,7 +125,7 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 func listCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the stored resources, and what they lie within",
+		Short:   "List the stored resources, and their wider resources",
 		Example: `  zlimit resource list`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -131,7 +131,7 @@ func (a *anonymous) Enabled(_ context.Context, level slog.Level) bool { return l
 // Handle implements [slog.Handler].
 func (a *anonymous) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "identity is unknown") {
-		a.sh.Note("note: who makes this change is unknown, and its audit event says nobody; --principal or ZLIMIT_PRINCIPAL names you")
+		a.sh.Note("note: who makes this change is unknown, and its audit event names no one; --principal or ZLIMIT_PRINCIPAL names you")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 func Command(sh *shell.Shell) *cobra.Command {
 	return shell.Group("a command such as deploy or status", &cobra.Command{
 		Use:   "stack",
-		Short: "Deploy zlimit on AWS, and look after deployments",
+		Short: "Deploy zlimit on AWS, and manage deployments",
 		Long: `A stack of CloudFormation has all that zlimit needs in an AWS account: the
 table, the aggregator of usage, alarms, policies and a bucket.
 
@@ -343,7 +343,7 @@ func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
 		}
 	}
 	page.Linef("%d to add, %d to change, %d to replace, %d to remove, %d to import", counts[stack.ActionAdd], counts[stack.ActionModify], counts[stack.ActionReplace], counts[stack.ActionRemove], counts[stack.ActionImport])
-	page.Linef("Fixed cost: %d.%02d USD a month in us-east-1; the rest goes by use", p.Cost/100, p.Cost%100)
+	page.Linef("Fixed cost: %d.%02d USD a month in us-east-1; the rest depends on use", p.Cost/100, p.Cost%100)
 }
 
 // changeLine is a line about one change; replacements are red.

@@ -17,7 +17,7 @@ func lettersCommand(sh *shell.Shell) *cobra.Command {
 	var redrive, discard bool
 	cmd := &cobra.Command{
 		Use:   "dead-letters --name NAME",
-		Short: "Show changes that Lambda gave up, and apply them after all",
+		Short: "Show changes that Lambda gave up on, and apply them",
 		Long: `Dead-letters shows the messages in a stack's queue of dead letters, each about
 some changes that Lambda gave up. All of them stay in the queue.
 

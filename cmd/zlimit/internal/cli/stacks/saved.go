@@ -67,7 +67,7 @@ func applyPlan(cmd *cobra.Command, sh *shell.Shell, f *stackFlags, path, code st
 		}
 	})
 	if other != "" {
-		return shell.Usagef("deploy: --apply excludes --%s: the plan has what is asked for", other)
+		return shell.Usagef("deploy: --apply excludes --%s: the plan has all settings", other)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -30,7 +30,7 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use:   "status --name NAME",
-		Short: "Show how a deployment does",
+		Short: "Show the state of a deployment",
 		Long: `Status shows a stack, its table, how far the aggregator is behind, dead letters,
 alarms and versions. With --drift CloudFormation looks for what was changed past
 it, which may take minutes. A look-up that fails is said, and the others go on;
@@ -132,7 +132,7 @@ func statusPage(p *show.Page, st *stack.Status, drift bool) {
 		line("Table", fmt.Sprintf("%s  %s, %s, about %s items, %s bytes", t.Name, t.Status, protected, show.Grouped(t.Items), show.Grouped(t.Bytes)))
 	}
 	if s := st.Stream; s != nil {
-		lag := "no changes of late"
+		lag := "no recent changes"
 		if s.Known {
 			lag = "behind by " + s.Lag.Round(100*time.Millisecond).String() + " at most"
 		}
@@ -254,7 +254,7 @@ func checkCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	cmd := &cobra.Command{
 		Use:   "check --name NAME",
-		Short: "Tell whether this version fits a deployment",
+		Short: "Check whether this version fits a deployment",
 		Long: `Check compares this version with the one that deployed a stack. Exit codes: 0
 they are the same, 4 this one is later and zlimit stack upgrade brings it there,
 1 this one is too old, or there is no such stack. It also lists the versions
@@ -309,7 +309,7 @@ func upgradeCommand(sh *shell.Shell) *cobra.Command {
 	var code string
 	cmd := &cobra.Command{
 		Use:   "upgrade --name NAME",
-		Short: "Bring a deployment to this version, with its settings",
+		Short: "Upgrade a deployment to this version, with its settings",
 		Long: `Upgrade brings the template and the function's code of a stack to this version,
 and changes no setting. It never goes
 back: a stack of a later version is refused.

@@ -84,7 +84,7 @@ it cannot go on.`,
 	cmd.Flags().DurationVar(&poll, "poll", 0, "`pause` once all changes are read, such as 10s\n(default 1m on DynamoDB, 1s elsewhere)")
 	cmd.Flags().StringVar(&name, "name", "", "`name` of this process, which no other one has\n(default one that is made at random)")
 	cmd.Flags().BoolVar(&all, "all-windows", false, "write days and months with every batch, not hourly")
-	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
+	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are permanently rejected, and continue")
 	return cmd
 }
 

@@ -19,7 +19,7 @@ func plotCommand(sh *shell.Shell) *cobra.Command {
 	var limits []string
 	cmd := &cobra.Command{
 		Use:   "plot --entity E --resource R",
-		Short: "Draw what was consumed over time",
+		Short: "Plot consumption over time",
 		Long: `Plot draws a curve of what was consumed of each limit, window after window,
 those without consumption included. Several entities or resources are added up.
 Where there are more windows than columns, a column is the highest of several.
