@@ -157,10 +157,10 @@ func WithDefaultLimits(limits ...Limit) Option {
 // processes took or gave back within the last d. A request is never admitted by such a view. With 0 the store decides
 // every rejection, as long as it answers.
 //
-// Many processes may race for what flows into a limit that is used up. Where several write a bucket more than 100 times a
-// second, a process counts on its part of what has flowed in since that view. Others have mostly taken the rest. There, and
-// once a request has found room that others took, two shards of a split bucket decide. Such a rejection may come up to d
-// too early.
+// Many processes may race for what flows into a limit that is used up. While at least a quarter of the requests of a process
+// fall short, the process counts on its part of what has flowed in since that view, less what its earlier requests are about
+// to take. Others have mostly taken the rest. There, and once a request has found room that others took, two shards of a
+// split bucket decide. Such a rejection may come up to d too early.
 //
 // While DynamoDB throttles the reads of a bucket, the last view of this process rejects, at any age. It rejects when it
 // falls short with all refill since. Tokens that others gave back meanwhile are not known. The process looks again

@@ -438,3 +438,14 @@ func (d *Demand) Empty() bool {
 func (d *Demand) Returns() bool {
 	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return a.Tokens > 0 })
 }
+
+// Less returns a state whose limits have less by amounts.
+func (s *State) Less(amounts []Amount) State {
+	less := *s
+	less.Limits = slices.Clone(s.Limits)
+	for i := range less.Limits {
+		l := &less.Limits[i]
+		l.Tokens = sub(l.Tokens, Of(amounts, l.Name))
+	}
+	return less
+}

@@ -161,6 +161,9 @@ func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []ta
 		}
 		return errs[0]
 	}
+	if errs, short := ad.taker.areOutOfRation(levels); short {
+		return ad.judge.refuse(ctx, levels, errs)
+	}
 	if ad.judge.foreseen(levels) {
 		if err := ad.judge.refuse(ctx, levels, nil); !errors.Is(err, errRoom) {
 			return err

@@ -125,6 +125,7 @@ type core struct {
 	background *background
 	salt       uint64    // of the lives that this process starts
 	started    time.Time // for paces, independent of changes of clocks
+	writes     *table.Sharing
 	ahead      atomic.Pointer[lead]
 	fixes      fixes
 }
@@ -139,6 +140,7 @@ func New(o Options) *Engine {
 	c := &e.core
 	e.Counts = &c.Counts
 	c.table, c.options, c.background = o.Table, o, &e.background
+	c.writes = o.Table.Sharing()
 	c.salt, c.started = uint64(o.Table.IntN(math.MaxInt32)), time.Now()
 	e.items = items{c}
 	e.looks = looks{core: c, items: &e.items, sharing: o.Table.Sharing()}
@@ -155,16 +157,15 @@ func New(o Options) *Engine {
 	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, tender: &e.tender}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
 	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.tender}
-	writes := o.Table.Sharing()
 	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, memory: &e.Memory, tender: &e.tender}
-	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: writes.Late}
-	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: writes.Late}
+	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: c.writes.Late}
+	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: c.writes.Late}
 	e.debts = debts{core: c, settler: &e.settler, memory: &e.Memory}
 	e.taker = taker{
 		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
-		debts: &e.debts, slots: &e.slots, times: writes,
+		debts: &e.debts, slots: &e.slots,
 	}
-	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: writes.Late}
+	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: c.writes.Late}
 	e.clock = clockAsker{core: c}
 	e.admitter = admitter{c, &e.items, &e.looks, &e.judge, &e.lister, &e.families, &e.debts, &e.tender, &e.slots, &e.taker, &e.clock}
 	return e

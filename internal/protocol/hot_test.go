@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -217,27 +218,31 @@ func TestFullByLimitsOfBefore(t *testing.T) {
 	}
 }
 
-// TestInflowIsShared uses a limit of 1,000/s up, of which others have three quarters of all writes. A request then counts on a quarter of
-// what has flowed in since the last image, as long as a rejection may be told from that, and is rejected without a call. It looks before it writes. It counts on all of what has
-// flowed in where few others write, where it is not small, and where it waits.
+// TestInflowIsShared uses a limit of 1,000/s up, of which others have three quarters of all writes. A request then counts on the part of its
+// process in what has flowed in since the last image, as long as a rejection may be told from that, and is rejected without a call. It counts
+// on all of it where no other process writes, where hardly any request falls short, where it is not small, and where it waits.
 func TestInflowIsShared(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		others, mine float64 // writes a second
+		short        float64 // requests a second
 		age, rest    time.Duration
-		asks         int64
+		asks         int64 // beyond the part of the process for 0 and less
 		wait         time.Duration
 		admitted     bool
 		calls        int
 	}{
-		{"its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 20, 0, true, 1},
-		{"more than its part", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 30, 0, false, 0},
-		{"it writes nothing", 300, 0, 250 * time.Millisecond, 100 * time.Millisecond, 1, 0, false, 0},
-		{"few others", 50, 40, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, true, 1},
-		{"the image is too old", 300, 100, 250 * time.Millisecond, 250 * time.Millisecond, 90, 0, true, 1},
-		{"no rejection from memory", 300, 100, 0, 100 * time.Millisecond, 90, 0, true, 1},
-		{"not small", 300, 100, 250 * time.Millisecond, 200 * time.Millisecond, 130, 0, true, 1},
-		{"it waits", 300, 100, 250 * time.Millisecond, 100 * time.Millisecond, 90, time.Minute, true, 1},
+		{"its part", 300, 100, 100, 250 * time.Millisecond, 100 * time.Millisecond, 0, 0, true, 1},
+		{"more than its part", 300, 100, 100, 250 * time.Millisecond, 100 * time.Millisecond, -1, 0, false, 0},
+		{"few writes, its part", 30, 10, 10, 250 * time.Millisecond, 100 * time.Millisecond, 0, 0, true, 1},
+		{"few writes, more than its part", 30, 10, 10, 250 * time.Millisecond, 100 * time.Millisecond, -1, 0, false, 0},
+		{"it writes nothing", 300, 0, 10, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, false, 0},
+		{"no others", 0, 100, 100, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, true, 1},
+		{"few fall short", 300, 100, 10, 250 * time.Millisecond, 100 * time.Millisecond, 90, 0, true, 1},
+		{"the image is too old", 300, 100, 100, 250 * time.Millisecond, 250 * time.Millisecond, 90, 0, true, 1},
+		{"no rejection from memory", 300, 100, 100, 0, 100 * time.Millisecond, 90, 0, true, 1},
+		{"not small", 300, 100, 100, 250 * time.Millisecond, 200 * time.Millisecond, 130, 0, true, 1},
+		{"it waits", 300, 100, 100, 250 * time.Millisecond, 100 * time.Millisecond, 90, time.Minute, true, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g, limits := newGauge(t), fixedLimits{}
@@ -248,8 +253,15 @@ func TestInflowIsShared(t *testing.T) {
 			e.core.options.RejectionAge = test.age
 			takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 			s := e.Memory.Bucket("hot", "model").shard(0)
-			s.traffic.tally = tally{known: true, count: 1, at: g.now.Load(), writes: s.image.Load().Writes() / millis, others: test.others, mine: test.mine, span: 1000}
+			s.traffic.tally = tally{known: true, count: 1, at: g.now.Load(), writes: s.image.Load().Writes() / millis, others: test.others, mine: test.mine, short: test.short, span: 1000}
 			g.now.Add(test.rest.Milliseconds())
+			if last := s.image.Load(); test.asks <= 0 { // a token flows in in a millisecond
+				part := s.traffic.rationedAt(last, g.now.Load()) - last.askedAt
+				if part == 0 || part == test.rest.Milliseconds() {
+					t.Fatalf("the part is %d of %v", part, test.rest)
+				}
+				test.asks = part - test.asks
+			}
 			calls := 0
 			g.onRead(func(_ []store.Key, after bool) {
 				if !after {
@@ -397,5 +409,45 @@ func TestOneReading(t *testing.T) {
 	}
 	if s := rejected.Levels[0].Statuses[0]; s.Available < 0 || s.Wait <= 0 {
 		t.Errorf("the rejection tells %+v", s)
+	}
+}
+
+// TestRequestsUnderWay has requests come while others of the process are decided that ask for all that a used-up bucket has. They are rejected
+// without a call. When those are decided, what they have left counts again.
+func TestRequestsUnderWay(t *testing.T) {
+	g, limits := newGauge(t), fixedLimits{}
+	own := perDay("", map[string]int64{"rpm": 1000})
+	own.Config.Params[0].RefillPeriod = 1000
+	limits.set("hot", own)
+	e := newProcess(t, g, limits)
+	e.core.options.RejectionAge = 250 * time.Millisecond
+	takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
+	s := e.Memory.Bucket("hot", "model").shard(0)
+	s.traffic.fellShort(100)
+	g.now.Add(100)
+	calls := 0
+	g.onWrite(func([]store.Write) error {
+		calls++
+		return nil
+	})
+	take := func(tokens int64) error {
+		r := Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": tokens})}
+		return e.Take(t.Context(), &r, new(Receipt))
+	}
+	under := []bucket.Amount{{Limit: "rpm", Tokens: 95 * millis}}
+	s.traffic.begins(under)
+	var rejected *RejectedError
+	if err := take(10); !errors.As(err, &rejected) || calls > 0 {
+		t.Fatalf("beside requests for 95 of 100 tokens, Take() of 10 = %v after %d calls, want a rejection without any", err, calls)
+	}
+	if s := rejected.Levels[0].Statuses[0]; !s.Short || s.Available != 5*millis || s.Wait != 5 {
+		t.Errorf("the rejection tells %+v, want 5 tokens and a wait of 5 ms", s)
+	}
+	if err := take(5); err != nil || calls != 1 {
+		t.Errorf("Take() of the other 5 = %v after %d calls, want none and one", err, calls)
+	}
+	s.traffic.ends(under)
+	if err := take(90); err != nil || calls != 2 {
+		t.Errorf("after the others were refused, Take() of 90 = %v after %d calls, want none and two", err, calls)
 	}
 }

@@ -59,7 +59,6 @@ type shard struct {
 	turnAt    atomic.Int64                 // when it was taken, nanoseconds since the engine was made; 0 where that is not known yet
 	resizing  atomic.Bool                  // a split or merge is under way
 	listing   atomic.Bool                  // it waits to be entered into an index
-	refused   atomic.Bool                  // the last request of this process was refused: the next one looks before it takes on credit
 	throttled throttleCount
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
@@ -335,12 +334,12 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 	return to, complete
 }
 
-// maxTurn bounds how long a goroutine has its turn alone: it may be held up by its network. Those who wait for the turn then go on
-// without, and so do all who come later.
-const maxTurn = 100 * time.Millisecond
-
 // noTurn ends nothing: the write takes no turn.
 func noTurn() {}
+
+// maxTurn bounds how long a goroutine has its turn alone: it may be held up by its network. Those who wait for the turn then go on
+// without, and so do all who come later. Where calls take longer, the bound is the time within which they usually end.
+const maxTurn = 100 * time.Millisecond
 
 // enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
 func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) {
@@ -351,7 +350,7 @@ func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) 
 	}
 	var timer *time.Timer
 	for {
-		rest := maxTurn // of the present turn
+		rest := max(maxTurn, it.writes.Usual()) // of the present turn
 		if at := s.turnAt.Load(); at > 0 {
 			rest -= it.sinceStart() - time.Duration(at)
 		}

@@ -42,7 +42,6 @@ type taker struct {
 	debts   *debts
 	slots   *slotTaker
 	shared  sharing[*claim]
-	times   *table.Sharing // of writes
 }
 
 // take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
@@ -78,6 +77,10 @@ func (l *level) held() *bucket.Demand {
 // takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
 // the store names the key as its reason, and others take the little that flows in.
 func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error {
+	if short := tk.outOfRation(l); short != nil {
+		return short
+	}
+	defer tk.begins(l)()
 	if tk.options.WritesAtOnce == 0 {
 		return tk.takeAlone(ctx, l, to)
 	}
@@ -143,7 +146,7 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 	began := tk.sinceStart()
 	err := tk.takeAnywhere(ctx, p)
 	if err == nil && tk.options.WritesAtOnce > 0 {
-		tk.times.Took(tk.sinceStart() - began)
+		tk.writes.Took(tk.sinceStart() - began)
 	}
 	p.bucket.queue.ended(tk.core, err, p.demand.Waits())
 	return err
@@ -229,7 +232,7 @@ const enoughRooms = 1
 // that the shards are exhausted. So it is where a request has found room that others took. A request may then be rejected though a
 // third shard has its tokens. So it must be small beside the capacity of a shard. Unless the bucket is strained, it must be a trickle, too.
 func (tk *taker) goesByShare(p *party) bool {
-	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.rooms >= enoughRooms) && tk.isTrickle(p))
+	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isUsedUp() || p.rooms >= enoughRooms) && tk.isTrickle(p))
 }
 
 // isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age

@@ -91,7 +91,11 @@ func (q *queue[T]) mayBegin(c *core) bool {
 	if q.crowded || q.pace.isStrained(c) {
 		most = 1
 	}
-	if q.serving || len(q.waiting) > 0 || q.alone >= most || q.pace.isClosed(c) {
+	underway := q.alone
+	if q.serving {
+		underway++
+	}
+	if len(q.waiting) > 0 || underway >= most || q.pace.isClosed(c) {
 		return false
 	}
 	q.alone++

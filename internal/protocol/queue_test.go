@@ -14,9 +14,8 @@ import (
 
 // itemsFor returns what a queue asks: how many writes of callers by themselves may be under way at once.
 func coreFor(writesAtOnce int) *core {
-	return &core{
-		table: table.New(nil, table.Options{IntN: noChance}), options: Options{WritesAtOnce: writesAtOnce}, started: time.Now(),
-	}
+	store := table.New(nil, table.Options{IntN: noChance, Timeout: time.Second})
+	return &core{table: store, writes: store.Sharing(), options: Options{WritesAtOnce: writesAtOnce}, started: time.Now()}
 }
 
 // busyBucket returns a bucket that other processes write often.
@@ -38,7 +37,7 @@ func begins(q *queue[*claim], c *core) bool {
 // TestPlaces has requests join a queue in any order, as those do that begin anew: they are served in the order in which
 // they came.
 func TestPlaces(t *testing.T) {
-	c := coreFor(8)
+	c := coreFor(1)
 	for range 100 {
 		q := newQueue[*claim](busyBucket(), false)
 		q.serving = true

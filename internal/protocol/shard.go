@@ -40,7 +40,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 		case t.plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
 		case t.plan.Kind == bucket.Reject && (image.since(p.began) || tk.items.isRecent(s, image, t.at)):
-			s.refused.Store(true)
+			s.traffic.fellShort(max(1, len(p.waiters)))
 			p.find(s, image, t.asOf)
 			if t.isProof(image) {
 				return p.proof()
@@ -68,9 +68,6 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			p.took(s, nil) // nor can the time of the tokens be told
 			return nil
 		case applied:
-			if s.refused.Load() {
-				s.refused.Store(false)
-			}
 			if t.plan.Kind == bucket.Create {
 				tk.items.expire(ctx)
 			}
@@ -101,7 +98,7 @@ func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, app
 		if !t.replan(ctx, latest) {
 			return i, latest, false, nil
 		}
-		if t.plan.Kind == bucket.Spend && !isScarce(&t.limits.Config, t.level, latest, t.at) { // there is enough for those who wait, too
+		if t.plan.Kind == bucket.Spend { // it does not disturb those who wait
 			leave()
 			leave = noTurn
 		}
@@ -139,6 +136,7 @@ type take struct {
 	decidedAt int64 // when the plan was made, epoch milliseconds
 	at        int64 // time for which the plan was made, epoch milliseconds
 	asOf      int64 // time for which the image shows who fits
+	rationed  bool
 	attempt   int
 	throttles int
 	slots     *slotTake // of the attempt; nil for a request without slots
@@ -198,7 +196,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	c := &t.limits.Config
 	switch {
 	case t.plan.Kind == bucket.Advance:
-	case t.plan.Kind == bucket.Spend && t.plan.OnCredit && t.s.refused.Load():
+	case t.plan.Kind == bucket.Spend && t.plan.OnCredit && !t.rationed && t.s.traffic.isHopeless():
 	default:
 		return false, nil
 	}
@@ -215,27 +213,19 @@ func (t *take) isProof(i *image) bool {
 	return i.exists && i.Count() == 1 && t.limits.Config.InLine(&i.State, t.at)
 }
 
-// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that many processes write, all of them see what
-// flows in, and few get it:
+// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see what flows in,
+// and few get it:
 //   - A strained bucket is judged as of the request for its image, where that came after the callers. Some tokens have flowed in by the
 //     time the reply is there.
-//   - In a raced or strained one, an image that a rejection may be told from gives small demands a part of what has flowed in since: the part
-//     that this process has in all writes. Others have taken the rest, or it shows once the image is too old.
+//   - In a used-up or strained one, an image that a rejection may be told from is rationed, see ration.
 func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
 	}
+	t.rationed = false
 	t.planAsOf(i)
-	if (t.plan.Kind == bucket.Advance || t.plan.Kind == bucket.Spend && t.plan.OnCredit) && t.asOf == t.at && t.sharesInflow(i) {
-		t.asOf = i.askedAt + int64(float64(t.at-i.askedAt)*t.s.traffic.share())
-		switch t.planAsOf(i); {
-		case t.plan.Kind != bucket.Reject:
-		case t.isTrickle(i):
-			t.s.traffic.passed()
-		default:
-			t.asOf = t.at
-			t.planAsOf(i)
-		}
+	if (t.plan.Kind == bucket.Advance || t.plan.Kind == bucket.Spend && t.plan.OnCredit) && t.asOf == t.at && t.isRationed(i) {
+		t.ration(i)
 	}
 	if t.slots != nil && t.plan.Kind == bucket.Create && !t.plan.EnrolSlots(&t.limits.Config, &t.demand, t.slots.now) {
 		t.plan.Kind = bucket.Reject
@@ -256,18 +246,6 @@ func (t *take) planAsOf(i *image) {
 	if t.asOf != t.at && t.plan.Kind != bucket.Reject {
 		t.plan.Decide(state, &t.limits.Config, &t.demand, t.at)
 	}
-}
-
-// sharesInflow reports whether callers share what has flowed in since an image with other processes.
-func (t *take) sharesInflow(i *image) bool {
-	return (t.bucket.isRaced() || t.tk.isStrained(t.bucket)) && !t.demand.Waits() && t.tk.items.isRecent(t.s, i, t.at) && t.areSmall(i, t.at)
-}
-
-// isTrickle reports whether a shard, as it was asked for, has only a trickle of what the party is short of, within the age of a rejection
-// from memory.
-func (t *take) isTrickle(i *image) bool {
-	age := t.tk.options.RejectionAge.Milliseconds()
-	return t.limits.Config.IsTrickle([]*bucket.State{&i.State}, &i.State, &t.demand, t.asOf, i.askedAt, age)
 }
 
 // readySlots makes the slots ready that the party asks for beside tokens. It returns the image to decide by: the one that it was given

@@ -18,6 +18,7 @@ import (
 type traffic struct {
 	mu sync.Mutex
 	tally
+	underway underway
 }
 
 // A tally has the figures of a traffic.
@@ -30,7 +31,8 @@ type tally struct {
 	own    int64 // writes sent by this process since, and not refused
 
 	others float64 // writes of other processes in the time; older ones count less
-	mine   float64 // those of this process in it, and its requests that left tokens to others
+	mine   float64 // those of this process in it
+	short  float64 // requests of this process that fell short in it, those of which it asked no store included
 	span   float64 // the time, milliseconds
 
 	from        int64   // since when writes are measured, epoch milliseconds
@@ -76,6 +78,7 @@ func (t *traffic) see(i *image, at int64) {
 	if t.known && t.count != i.Count() && writes >= t.writes { // it was split or merged, and its part of the writes is another one
 		t.others *= float64(t.count) / float64(i.Count())
 		t.mine *= float64(t.count) / float64(i.Count())
+		t.short *= float64(t.count) / float64(i.Count())
 		t.count, t.busy, t.from, t.base = i.Count(), false, at, writes
 	}
 	if !t.known || writes < t.writes { // fewer writes are those of another item of the key
@@ -93,6 +96,7 @@ func (t *traffic) see(i *image, at int64) {
 	kept := math.Exp2(-min(elapsed/halfLifeMS, 1))
 	t.others = t.others*kept + float64(writes-t.writes-t.own)
 	t.mine = t.mine*kept + float64(t.own)
+	t.short *= kept
 	t.span = t.span*kept + elapsed
 	t.guess, t.at, t.writes, t.own = false, at, writes, 0
 	if over := time.Duration(at-t.from) * time.Millisecond; over >= rateWindow {
@@ -139,27 +143,45 @@ func (t *tally) perMillisecond() float64 {
 	return t.others / max(t.span, 1)
 }
 
-// passedWeight is how many writes of this process a request counts as that left what has flowed in to others. Without it, the parts of all
-// processes would add up to the whole however they are, and a process that is refused more often than others would stay so. A greater one
-// has more of them try at once.
-const passedWeight = 0.25
+// shortWeight is how many writes of this process a request counts as that fell short. Without it, the parts of all processes would add up to
+// the whole however they are, and a process that is refused more often than others would stay so. A greater one has more of them try at once.
+const shortWeight = 0.125
 
-// passed notes that a request of this process left what has flowed in to others.
-func (t *traffic) passed() {
+// fellShort notes requests of this process that fell short.
+func (t *traffic) fellShort(requests int) {
 	t.mu.Lock()
-	t.mine += passedWeight
+	t.short += float64(requests)
 	t.mu.Unlock()
 }
 
-// share returns the part of what flows into an item that is this process's: its part of all writes of late. It is 1 as long as this process
-// knows of no others.
+// isUsedUp reports whether an item has not enough for the requests of this process: at least a quarter of them fell short of late.
+func (t *traffic) isUsedUp() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.short >= minShort && t.short*3 >= t.mine+float64(t.own)
+}
+
+// minShort is the number of requests that fall short from which on an item may be used up.
+const minShort = 1
+
+// isHopeless reports whether an item is used up so much that a look is cheaper than a write: at least three quarters of the requests of this
+// process fell short of late.
+func (t *traffic) isHopeless() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.short >= minShort && t.short >= 3*(t.mine+float64(t.own))
+}
+
+// share returns the part of what flows into an item that is this process's: its part of all writes of late, and of what it was refused. It is
+// 1 as long as this process knows of no others.
 func (t *traffic) share() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.guess || t.others <= 0 {
 		return 1
 	}
-	return t.mine / (t.mine + t.others)
+	mine := t.mine + shortWeight*t.short
+	return mine / (mine + t.others)
 }
 
 // crowdWritesPerSecond is the number of writes a second, by other processes, of a bucket that may itself be why its key is throttled. A
@@ -169,11 +191,13 @@ const crowdWritesPerSecond = 100
 // isCrowded reports whether other processes may cause the throttles of a bucket's key by frequent writes.
 func (b *Bucket) isCrowded() bool { return b.told().rate() >= crowdWritesPerSecond }
 
-// isRaced reports whether this process and others write a bucket so often that they race for what flows in, whoever writes more of it. It
-// goes by a second at least: a burst is soon over.
-func (b *Bucket) isRaced() bool {
-	t := b.told()
-	return t.writes >= minSamples && t.all/t.share >= crowdWritesPerSecond
+// isUsedUp reports whether a bucket has not enough for the requests of this process: one of its shards is so.
+func (b *Bucket) isUsedUp() (usedUp bool) {
+	if first := b.shard(0); !b.isSplit() {
+		return first.traffic.isUsedUp() // no closure for the most frequent case
+	}
+	b.walk((*shard).last, func(s *shard, _ *image) { usedUp = usedUp || s.traffic.isUsedUp() })
+	return usedUp
 }
 
 // told returns what images tell of a bucket's writes. A process takes shards that it has not seen of late to be as busy as the others, each
@@ -195,7 +219,6 @@ func (b *Bucket) told() (sum told) {
 type told struct {
 	writes    float64 // of others
 	perSecond float64
-	all       float64 // of all processes in a second, over a second or more
 	share     float64 // of those shards
 }
 
@@ -206,7 +229,6 @@ func (t *told) add(of *traffic, count int) {
 	if of.known && !of.guess {
 		t.writes += of.others
 		t.perSecond += of.perMillisecond() * 1000
-		t.all += (of.others + of.mine) / max(of.span, halfLifeMS) * 1000
 		t.share += 1 / float64(count)
 	}
 }

@@ -146,49 +146,46 @@ func TestTrafficOfASplitItem(t *testing.T) {
 	}
 }
 
-// TestCrowdOfASplitBucket has a process that has seen some shards of a bucket tell how busy others are with all of them, and whether it
-// races with them for what flows in.
+// TestCrowdOfASplitBucket has a process that has seen some shards of a bucket tell how busy others are with all of them.
 func TestCrowdOfASplitBucket(t *testing.T) {
 	type seen struct {
-		number, count   int
-		perSecond, mine float64 // negative for so many writes in 50 ms
-		guess           bool
+		number, count int
+		perSecond     float64 // negative for so many writes in 50 ms
+		guess         bool
 	}
 	for _, test := range []struct {
-		name           string
-		shards         []seen
-		crowded, raced bool
+		name    string
+		shards  []seen
+		crowded bool
 	}{
-		{"one item", []seen{{0, 1, 120, 0, false}}, true, true},
-		{"one item, seldom", []seen{{0, 1, 80, 0, false}}, false, false},
-		{"one item, which this process writes as well", []seen{{0, 1, 80, 30, false}}, false, true},
-		{"one item, which others hardly write", []seen{{0, 1, 7, 1000, false}}, false, false},
-		{"one item, by a single image", []seen{{0, 1, 1000, 1000, true}}, false, false},
-		{"a burst", []seen{{0, 1, -20, 0, false}}, true, false},
-		{"one of 16 shards", []seen{{0, 16, 20, 0, false}}, true, true},
-		{"one of 16 shards, and others by a single image", []seen{{0, 16, 20, 0, false}, {8, 16, 1, 0, true}}, true, true},
-		{"two shards", []seen{{0, 2, 30, 0, false}, {1, 2, 80, 0, false}}, true, true},
-		{"two shards, seldom", []seen{{0, 2, 30, 10, false}, {1, 2, 30, 10, false}}, false, false},
-		{"two shards, which this process writes as well", []seen{{0, 2, 30, 20, false}, {1, 2, 30, 30, false}}, false, true},
-		{"two shards, one of which others never write", []seen{{0, 2, 80, 0, false}, {1, 2, 0, 0, false}}, false, false},
-		{"16 shards, by few writes", []seen{{0, 16, 7, 0, false}}, false, false},
+		{"one item", []seen{{0, 1, 120, false}}, true},
+		{"one item, seldom", []seen{{0, 1, 80, false}}, false},
+		{"one item, by a single image", []seen{{0, 1, 1000, true}}, false},
+		{"a burst", []seen{{0, 1, -20, false}}, true},
+		{"one of 16 shards", []seen{{0, 16, 20, false}}, true},
+		{"one of 16 shards, and others by a single image", []seen{{0, 16, 20, false}, {8, 16, 1, true}}, true},
+		{"two shards", []seen{{0, 2, 30, false}, {1, 2, 80, false}}, true},
+		{"two shards, seldom", []seen{{0, 2, 30, false}, {1, 2, 30, false}}, false},
+		{"two shards, one of which others never write", []seen{{0, 2, 80, false}, {1, 2, 0, false}}, false},
+		{"16 shards, by few writes", []seen{{0, 16, 7, false}}, false},
 	} {
 		b := newBucket("ns", "e", "r")
 		for _, s := range test.shards {
 			on := b.shard(s.number)
 			on.image.Store(&image{exists: true, State: bucket.State{Shard: s.number, Shards: s.count}})
-			on.traffic.tally = tally{known: true, guess: s.guess, others: math.Abs(s.perSecond), mine: s.mine, span: 1000}
+			on.traffic.tally = tally{known: true, guess: s.guess, others: math.Abs(s.perSecond), span: 1000}
 			if s.perSecond < 0 {
 				on.traffic.span = 50
 			}
 		}
-		if crowded, raced := b.isCrowded(), b.isRaced(); crowded != test.crowded || raced != test.raced {
-			t.Errorf("%s: isCrowded() = %v, isRaced() = %v", test.name, crowded, raced)
+		if got := b.isCrowded(); got != test.crowded {
+			t.Errorf("%s: isCrowded() = %v, want %v", test.name, got, test.crowded)
 		}
 	}
 }
 
-// TestPartsOfTheInflow has a process write an item less often than another one. The requests that it is refused for that raise its part.
+// TestPartsOfTheInflow has a process write an item less often than another one. The requests that it is refused for that raise its part, and
+// count less as time goes on.
 func TestPartsOfTheInflow(t *testing.T) {
 	var tr traffic
 	writes, at := int64(1), int64(0)
@@ -199,17 +196,50 @@ func TestPartsOfTheInflow(t *testing.T) {
 			tr.sent()
 			writes += 4
 			tr.see(seen(writes, at), at)
-			for range refused {
-				tr.passed()
-			}
+			tr.fellShort(refused)
 		}
 		return tr.share()
 	}
 	if got := part(0); math.Abs(got-1./4) > 0.01 {
 		t.Errorf("a process that makes a quarter of the writes has a part of %v", got)
 	}
-	if got, want := part(4), 2./5; math.Abs(got-want) > 0.02 {
-		t.Errorf("a process that is refused four times for each write has a part of %v, want %v", got, want)
+	if got, want := part(8), 2./5; math.Abs(got-want) > 0.02 {
+		t.Errorf("a process that is refused eight times for each write has a part of %v, want %v", got, want)
+	}
+	if got := part(0); math.Abs(got-1./4) > 0.01 {
+		t.Errorf("ten seconds after its last refusal, a process that makes a quarter of the writes has a part of %v", got)
+	}
+}
+
+// TestUsedUpItems has a process find an item used up by the part of its requests that fall short.
+func TestUsedUpItems(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		admitted       int // of a hundred requests
+		usedUp, beyond bool
+	}{
+		{"all admitted", 100, false, false},
+		{"a tenth refused", 90, false, false},
+		{"half refused", 50, true, false},
+		{"nine tenths refused", 10, true, true},
+		{"all refused", 0, true, true},
+	} {
+		var tr traffic
+		writes, at := int64(1), int64(0)
+		tr.see(seen(writes, at), at)
+		for i := range 1000 {
+			if at += 10; i*37%100 >= test.admitted {
+				tr.fellShort(1)
+				continue
+			}
+			tr.sent()
+			writes++
+			tr.see(seen(writes, at), at)
+		}
+		tr.see(seen(writes, at), at)
+		if usedUp, beyond := tr.isUsedUp(), tr.isHopeless(); usedUp != test.usedUp || beyond != test.beyond {
+			t.Errorf("%s: isUsedUp() = %v, isHopeless() = %v", test.name, usedUp, beyond)
+		}
 	}
 }
 

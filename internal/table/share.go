@@ -42,6 +42,9 @@ func (s *Sharing) Late() time.Duration {
 	return min(max(s.table.timeout/soonestPart, s.took.usual()), s.table.timeout/latestPart)
 }
 
+// Usual returns the time within which nearly all such calls end, as far as is known: 0 before any, and no more than Late.
+func (s *Sharing) Usual() time.Duration { return min(s.took.usual(), s.Late()) }
+
 // Took notes how long a call took that succeeded.
 func (s *Sharing) Took(d time.Duration) { s.took.add(d) }
 

@@ -254,12 +254,16 @@ request is answered, and beyond the refill of the freshness.
 `
 
 // page returns docs/scale.md.
-func page(f *Figures, scenarios []Scenario) string {
+func page(f *Figures, g grid, scenarios []Scenario) string {
 	var b strings.Builder
 	b.WriteString(pageHead)
 	for i := range scenarios {
 		s := &scenarios[i]
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.Title, fold(s.Text))
+		if len(s.Metrics) == 0 {
+			b.WriteString(g.table(s) + "\n")
+			continue
+		}
 		of := []map[string]*Figure{f.Before, f.Now}
 		gap, head := " |", strings.Repeat(" before | now |", len(s.Metrics))
 		if !slices.ContainsFunc(s.Cases, func(c Case) bool { return f.Before[s.caseName(&c)] != nil }) {

@@ -62,6 +62,11 @@ type Load struct {
 	Prepare func(ctx context.Context, l *zlimit.RateLimiter) error
 	// Starting has the processes start when the load begins, all at once, rather than one after another before it.
 	Starting bool
+	// Contest is the time of a round trip, where requests are held against the ideal bucket of Ceiling; 0 where they are not.
+	Contest time.Duration
+	Ceiling Ceiling
+	// Halves has the bucket of "hot" consist of two shards from the beginning.
+	Halves bool
 	// Hour is what goes on beside the requests; nil for nothing.
 	Hour *FullHour
 	// Group names the group of an entity, which is measured by itself; nil for one group.
@@ -103,6 +108,7 @@ type Outcome struct {
 	Usage    *Usage  // where there is an Hour
 	Spans    []*Spent
 	Queue    *Queue
+	Contest  *Contest
 	Walk     *Walk
 	Crossed  [2]int // items whose period ended, that one write has brought into the next, or several
 	Errors   map[string]int
@@ -121,6 +127,7 @@ type fleet struct {
 	witness   *witness
 	latencies latencies
 	line      *line
+	contest   *contest
 	spans     []spanOf
 	turnedOff time.Time
 	requests  sync.WaitGroup
@@ -172,7 +179,10 @@ func (l *Load) Run(p Params) (*Outcome, error) {
 	for _, s := range l.Spans {
 		f.spans = append(f.spans, spanOf{Span: s})
 	}
-	if l.Wait > 0 {
+	switch {
+	case l.Contest > 0:
+		f.contest = newContest(l.Ceiling, l.Processes, l.Wait)
+	case l.Wait > 0:
 		c := ceilingOf(l.Limits[0])
 		f.line = &line{Ceiling: c, level: c.Capacity}
 	}
@@ -255,6 +265,14 @@ func (f *fleet) prepare(ctx context.Context) error {
 	}
 	if f.Known > 0 {
 		if err := f.know(ctx, l); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	if f.Halves {
+		if _, err = l.Acquire(ctx, f.ask("hot", 1)); err == nil {
+			err = f.halve(ctx, "hot")
+		}
+		if err != nil {
 			return fmt.Errorf("prepare: %w", err)
 		}
 	}
@@ -347,10 +365,7 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 			measured = true
 			before = f.table.Used()
 		}
-		entity := "hot"
-		if f.Entity != nil {
-			entity = f.Entity(f.random, due)
-		}
+		entity := f.entityIn(f.random, due)
 		process := f.random.IntN(len(f.limiters))
 		if f.Sticky {
 			h := fnv.New32a()
@@ -362,9 +377,20 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 		if f.line != nil {
 			w = f.line.come(time.Since(f.began), float64(max(f.Amount, 1)))
 		}
+		var c *contested
+		if f.contest != nil {
+			f.mu.Lock()
+			c = f.contest.come(process, time.Since(f.began), counts)
+			f.mu.Unlock()
+		}
 		f.requests.Go(func() {
 			for again := true; again; {
 				err := f.request(ctx, f.limiters[process], entity, counts, w)
+				if c != nil {
+					f.mu.Lock()
+					f.contest.end(c, time.Since(f.began), err)
+					f.mu.Unlock()
+				}
 				var rest time.Duration
 				if rest, again = f.again(err); again {
 					time.Sleep(rest)
@@ -524,6 +550,9 @@ func (f *fleet) finish(ctx context.Context, before Used) {
 	}
 	if f.line != nil {
 		o.Queue = f.line.sum()
+	}
+	if f.contest != nil {
+		o.Contest = f.contest.result(f.Contest, o.Used)
 	}
 	o.Crossed = f.table.crossings()
 	o.P50, o.P99 = f.latencies.percentile(0.5), f.latencies.percentile(0.99)

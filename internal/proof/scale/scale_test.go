@@ -17,11 +17,13 @@ var (
 	all    = flag.Bool("scale.all", false, "run all scenarios, keep what they measure, and draw docs/scale.md")
 	only   = flag.String("scale.only", "", "run those cases alone whose name has this in it")
 	before = flag.Bool("scale.before", false, "keep the figures as those of before")
+	trial  = flag.Bool("scale.trial", false, "print contests, and keep none of their figures")
 	draw   = flag.Bool("scale.draw", false, "draw docs/scale.md from the figures that are kept")
 )
 
 const (
 	figuresFile = "testdata/figures.json"
+	gridFile    = "testdata/latency.tsv"
 	pageFile    = "../../../docs/scale.md"
 	chartsDir   = "../../../docs/scale"
 )
@@ -67,6 +69,10 @@ func TestScenarios(t *testing.T) {
 					t.Logf("%d times: %s", n, text)
 				}
 			}
+			if o.Contest != nil {
+				keepContest(t, &s, name, o, time.Since(began))
+				continue
+			}
 			figure := figureOf(o, c.Group, s.Name != "fleet" && s.Plot != nil)
 			figure.Rate = c.Rate
 			figures, err := readFigures(figuresFile)
@@ -92,7 +98,28 @@ func TestScenarios(t *testing.T) {
 			}
 		}
 	}
-	*draw = true
+	*draw = !*trial
+}
+
+// keepContest keeps what came of a contest.
+func keepContest(t *testing.T, s *Scenario, name string, o *Outcome, took time.Duration) {
+	t.Helper()
+	g, err := readGrid(gridFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := o.Contest
+	t.Logf("%s (%.1fs): %+v %v", name, took.Seconds(), *c, o.Errors)
+	if c.Over > 0 {
+		t.Errorf("%s: %d requests were admitted beyond the limit", name, c.Over)
+	}
+	if *trial {
+		return
+	}
+	g[name] = c
+	if err := g.write(gridFile, s); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestPage compares docs/scale.md and its charts with the figures that are kept.
@@ -101,8 +128,12 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	contests, err := readGrid(gridFile)
+	if err != nil {
+		t.Fatal(err)
+	}
 	scenarios := Scenarios()
-	drawn := map[string]string{pageFile: page(figures, scenarios)}
+	drawn := map[string]string{pageFile: page(figures, contests, scenarios)}
 	for i := range scenarios {
 		for _, chart := range scenarios[i].charts(figures) {
 			drawn[filepath.Join(chartsDir, chart.File)] = chart.SVG()

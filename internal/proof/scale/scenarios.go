@@ -45,7 +45,7 @@ func ceilingOf(l zlimit.Limit) Ceiling {
 func Scenarios() []Scenario {
 	return []Scenario{
 		fleets(), deployments(), hotKeys(), settlements(), rejections(), skewed(), families(), floods(), fullHours(), millions(), restarts(), outages(),
-		midnights(), herds(), switches(), queues(),
+		midnights(), herds(), switches(), queues(), contests(),
 	}
 }
 

@@ -1,0 +1,152 @@
+package protocol
+
+import (
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// In a bucket that is used up, all processes see what flows in, and few get it. Where each request tried, nearly each would cost a failed
+// write. So a process rations what it asks for, as long as a rejection may be told from its last image. A request gets:
+//
+//   - of what has flowed in since the image, the part that is the process's own, see [traffic.share];
+//   - what requests of the process leave that came before it, and are not decided yet.
+//
+// Others have taken the rest, or it shows once the image is too old. What is rationed is a trickle: no more than flows in within the age of a
+// rejection from memory. Demands that are large beside the bucket, and callers that wait, are not rationed.
+
+// isRationed reports whether a process rations what an image of a shard shows.
+func (tk *taker) isRationed(l *level, s *shard, i *image, now int64) bool {
+	return (s.traffic.isUsedUp() || tk.isStrained(l.bucket)) && !l.demand.Waits() && tk.items.isRecent(s, i, now)
+}
+
+// isRationed reports whether callers share what has flowed in since an image with other processes.
+func (t *take) isRationed(i *image) bool {
+	return t.tk.isRationed(t.level, t.s, i, t.at) && t.areSmall(i, t.at)
+}
+
+// ration makes the plan anew by the part of what has flowed in since an image that is this process's, see [traffic.share]. Others have taken
+// the rest, or it shows once the image is too old. What is rationed is a trickle.
+func (t *take) ration(i *image) {
+	t.rationed = true
+	t.asOf = t.s.traffic.rationedAt(i, t.at)
+	if t.planAsOf(i); t.plan.Kind != bucket.Reject || t.tk.isTrickleOf(t.level, i, t.asOf) {
+		return
+	}
+	t.asOf = t.at
+	t.planAsOf(i)
+}
+
+// outOfRation returns the shortage of a request for a whole bucket that finds nothing left of its process's ration; nil for one that is to be
+// decided by the store.
+func (tk *taker) outOfRation(l *level) error {
+	s := l.bucket.shard(0)
+	i := s.image.Load()
+	if i == nil || !i.exists || i.Count() > 1 || l.demand.Empty() || !s.traffic.isUsedUp() {
+		return nil
+	}
+	now, p := tk.items.judgedAt(&l.limits.Config, i, l.at), party{level: l}
+	if !tk.isRationed(l, s, i, now) || !p.areSmall(i, now) {
+		return nil
+	}
+	asOf, left := s.traffic.rationedAt(i, now), s.traffic.less(i)
+	if l.limits.Config.Covers([]*bucket.State{&left.State}, &l.demand, asOf) || !tk.isTrickleOf(l, left, asOf) {
+		return nil
+	}
+	s.traffic.fellShort(1)
+	return &shortage{s, left, asOf, true}
+}
+
+// begins notes that a request for a bucket is to be decided, and returns the function to be called when it is. Until then, later requests leave
+// to it what it asks for.
+func (tk *taker) begins(l *level) (ended func()) {
+	t := &l.bucket.shard(0).traffic
+	if l.bucket.isSplit() || !t.isUsedUp() {
+		return noTurn
+	}
+	t.begins(l.demand.Amounts)
+	return func() { t.ends(l.demand.Amounts) }
+}
+
+// areOutOfRation returns for each level whether its bucket has nothing left of the process's ration, and whether one has not.
+func (tk *taker) areOutOfRation(levels []level) (errs []error, short bool) {
+	for i := range levels {
+		if err := tk.outOfRation(&levels[i]); err != nil {
+			if errs == nil {
+				errs = make([]error, len(levels))
+			}
+			errs[i], short = err, true
+		}
+	}
+	return errs, short
+}
+
+// isTrickleOf reports whether a shard, as it was asked for, has only a trickle of what a level is short of as of a time, within the age of a
+// rejection from memory.
+func (tk *taker) isTrickleOf(l *level, i *image, asOf int64) bool {
+	age := tk.options.RejectionAge.Milliseconds()
+	return l.limits.Config.IsTrickle([]*bucket.State{&i.State}, &i.State, &l.demand, asOf, i.askedAt, age)
+}
+
+// rationedAt returns the time as of which an image is judged by a process that counts on its part of what has flowed in since. Processes whose
+// parts differ a little would otherwise come in step, and the first one would get all. So the time until the part has flowed in is between
+// none and twice of what it is, other for each image.
+func (t *traffic) rationedAt(i *image, now int64) int64 {
+	share, elapsed := t.share(), float64(now-i.askedAt)
+	if share == 1 {
+		return now
+	}
+	draw := uint64(i.askedAt^i.Writes()) * 0x9e3779b97f4a7c15 >> 40 // of 2^24
+	return i.askedAt + int64(min(elapsed, elapsed*share*(1<<23)/float64(draw+1)))
+}
+
+// An underway has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
+// have taken them, or there were none. So a request that comes later counts on what they leave.
+type underway struct {
+	requests int
+	amounts  []bucket.Amount
+}
+
+// begins notes that a request is to be decided that asks for amounts.
+func (t *traffic) begins(amounts []bucket.Amount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.underway.requests++
+	for _, a := range amounts {
+		t.underway.add(a.Limit, a.Tokens)
+	}
+}
+
+// ends notes that it is decided.
+func (t *traffic) ends(amounts []bucket.Amount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.underway.requests--; t.underway.requests == 0 {
+		t.underway.amounts = t.underway.amounts[:0]
+	}
+	for _, a := range amounts {
+		t.underway.add(a.Limit, -a.Tokens)
+	}
+}
+
+func (u *underway) add(limit string, tokens int64) {
+	at := slices.IndexFunc(u.amounts, func(a bucket.Amount) bool { return a.Limit == limit })
+	switch {
+	case at >= 0:
+		u.amounts[at].Tokens += tokens
+	case u.requests > 0:
+		u.amounts = append(u.amounts, bucket.Amount{Limit: limit, Tokens: tokens})
+	}
+}
+
+// less returns an image without what is under way.
+func (t *traffic) less(i *image) *image {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.underway.requests == 0 {
+		return i
+	}
+	less := *i
+	less.State = i.State.Less(t.underway.amounts)
+	return &less
+}
