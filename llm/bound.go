@@ -20,6 +20,7 @@ const (
 	meansBound
 	meansChoices
 	meansModel
+	meansBeta
 )
 
 // free are members whose content is the application's own: arguments and results of tools, schemas, notes. Nothing there
@@ -41,7 +42,10 @@ func meaningOf(path, name []byte) meaning {
 	if found == meansText && mayBeModel(name) && isModelName(fold(name)) {
 		found = meansModel
 	}
-	most := [...]int{meansBound: 2, meansChoices: 1, meansModel: len(path)}
+	if found == meansText && isBetaName(name) {
+		found = meansBeta
+	}
+	most := [...]int{meansBound: 2, meansChoices: 1, meansModel: len(path), meansBeta: 1}
 	if found == meansText || bytes.Count(path, []byte{'.'}) > most[found] || isFree(path, name) || found != meansModel && isConversation(path) {
 		return meansText
 	}
@@ -116,6 +120,19 @@ func isModelName(name string) bool {
 	return false
 }
 
+// isBetaName reports whether a name is one of lists of beta features.
+func isBetaName(name []byte) bool {
+	if first, last := name[0]|0x20, name[len(name)-1]|0x20; first != 'a' && first != 'b' || last != 'a' && last != 's' {
+		return false
+	}
+	switch fold(name) {
+	case "anthropicbeta", "anthropicbetas", "betas":
+		return true
+	default:
+		return false
+	}
+}
+
 // isFree reports whether a path is within what is the application's own.
 func isFree(path, name []byte) bool {
 	for rest := path[:len(path)-len(name)]; len(rest) > 0; {
@@ -147,7 +164,28 @@ func (q *question) mean(path, raw []byte) {
 		}
 	case meansModel:
 		q.alsoModel(path, raw)
+	case meansBeta:
+		q.beta(path, raw)
 	case meansText:
+	}
+}
+
+// betaRule is what the name of a feature has to be.
+const betaRule = "must be the name of a beta feature, or a list of names"
+
+// beta notes beta features: one, or several with commas between them.
+func (q *question) beta(path, raw []byte) {
+	text := ""
+	switch err := json.Unmarshal(raw, &text); {
+	case string(raw) == "null":
+	case err != nil || len(raw) >= scanScalar:
+		q.refuse(path, raw, betaRule)
+	default:
+		for name := range strings.SplitSeq(text, ",") {
+			if name = strings.TrimSpace(name); name != "" && !slices.Contains(q.call.Betas, name) {
+				q.call.Betas = append(q.call.Betas, name)
+			}
+		}
 	}
 }
 

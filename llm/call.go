@@ -3,6 +3,7 @@ package llm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -22,6 +23,13 @@ type Call struct {
 	// Models are all models that the request names, each once and Model first: also those that stand in for it, and those
 	// that work for its tools.
 	Models []string `json:"models,omitempty"`
+	// Service and Speed are the class of service and the speed that the request asks for, such as "priority" and "fast"; "" where it does
+	// not say. The answer says which ones it had.
+	Service string `json:"service,omitempty"`
+	Speed   string `json:"speed,omitempty"`
+	// Betas are the features that the body of the request turns on by name, as bodies for Claude do on Bedrock and Vertex AI, each once.
+	// Those of headers are not among them.
+	Betas []string `json:"betas,omitempty"`
 	// Stream says that the answer is requested in pieces.
 	Stream bool `json:"stream"`
 	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file of any
@@ -169,6 +177,11 @@ var settings = map[string]func(q *question, raw []byte){
 	"stream_options": func(q *question, raw []byte) {
 		q.usage = q.instead(raw, `{"include_usage":true}`)
 	},
+	"service_tier":                 (*question).service,
+	"serviceTier":                  (*question).service,
+	"serviceTier.type":             (*question).service,
+	"speed":                        (*question).speed,
+	"performanceConfig.latency":    (*question).speed,
 	"stream_options.include_usage": func(q *question, raw []byte) { q.option = q.instead(raw, "true") },
 	"context_management.edits.type": func(q *question, raw []byte) {
 		q.compacts = q.compacts || bytes.HasPrefix(raw, []byte(`"compact`))
@@ -305,6 +318,20 @@ func (q *question) model(raw []byte) {
 	if !q.fixed && json.Unmarshal(raw, &name) == nil {
 		q.call.Model = name
 	}
+}
+
+// service notes the class of service that is asked for. Numbers and the like name none.
+func (q *question) service(raw []byte) {
+	name := ""
+	_ = json.Unmarshal(raw, &name)
+	q.call.Service = cmp.Or(serviceOf(name), q.call.Service)
+}
+
+// speed notes the speed that is asked for, as service does.
+func (q *question) speed(raw []byte) {
+	name := ""
+	_ = json.Unmarshal(raw, &name)
+	q.call.Speed = cmp.Or(strings.ToLower(name), q.call.Speed)
 }
 
 // check looks at a body that was written whole. A body that another parser reads differently may name another model

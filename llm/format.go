@@ -79,6 +79,9 @@ const (
 	CountSearches       // searches of the web that a tool of the provider made
 	CountTotal          // the provider's own total, which the other counts are compared with
 	CountAudioCacheRead // the part of CountCacheRead that is sound
+	CountImageInput     // the part of CountInput that is pictures
+	CountImageOutput    // the part of CountOutput that is pictures
+	CountImageCacheRead // the part of CountCacheRead that is pictures
 	countEnd
 )
 

@@ -14,8 +14,10 @@ var chatCounts = map[string]Count{
 	"prompt_tokens_details.cached_tokens":        CountCacheRead,
 	"prompt_tokens_details.cache_write_tokens":   CountCacheWrite,
 	"prompt_tokens_details.audio_tokens":         CountAudioInput,
+	"prompt_tokens_details.image_tokens":         CountImageInput,
 	"completion_tokens_details.reasoning_tokens": CountReasoning,
 	"completion_tokens_details.audio_tokens":     CountAudioOutput,
+	"completion_tokens_details.image_tokens":     CountImageOutput,
 
 	"cached_tokens":                                          CountCacheRead,
 	"num_cached_tokens":                                      CountCacheRead,
@@ -78,6 +80,8 @@ var responseCounts = map[string]Count{
 	"usage.server_side_tool_usage_details.web_search_calls":                                           CountSearches,
 	"+tool_usage.image_gen.input_tokens":                                                              CountInput,
 	"+tool_usage.image_gen.output_tokens":                                                             CountOutput,
+	"+tool_usage.image_gen.input_tokens_details.image_tokens":                                         CountImageInput,
+	"+tool_usage.image_gen.output_tokens_details.image_tokens":                                        CountImageOutput,
 }
 
 // The counts of Gemini. Thinking and tools are counted beside the candidates and the prompt.
@@ -92,6 +96,9 @@ var geminiCounts = map[string]Count{
 	"promptTokensDetails[modality=AUDIO].tokenCount":     CountAudioInput,
 	"cacheTokensDetails[modality=AUDIO].tokenCount":      CountAudioCacheRead,
 	"candidatesTokensDetails[modality=AUDIO].tokenCount": CountAudioOutput,
+	"promptTokensDetails[modality=IMAGE].tokenCount":     CountImageInput,
+	"cacheTokensDetails[modality=IMAGE].tokenCount":      CountImageCacheRead,
+	"candidatesTokensDetails[modality=IMAGE].tokenCount": CountImageOutput,
 }
 
 // The counts of Gemini's interactions.
@@ -105,6 +112,9 @@ var interactionCounts = map[string]Count{
 	"input_tokens_by_modality[modality=audio].tokens":  CountAudioInput,
 	"cached_tokens_by_modality[modality=audio].tokens": CountAudioCacheRead,
 	"output_tokens_by_modality[modality=audio].tokens": CountAudioOutput,
+	"input_tokens_by_modality[modality=image].tokens":  CountImageInput,
+	"cached_tokens_by_modality[modality=image].tokens": CountImageCacheRead,
+	"output_tokens_by_modality[modality=image].tokens": CountImageOutput,
 }
 
 // The counts of images and sound.
@@ -112,6 +122,8 @@ var mediaCounts = map[string]Count{
 	"usage.input_tokens":                       CountInput,
 	"usage.input_tokens_details.cached_tokens": CountCacheRead,
 	"usage.input_token_details.audio_tokens":   CountAudioInput,
+	"usage.input_tokens_details.image_tokens":  CountImageInput,
+	"usage.output_tokens_details.image_tokens": CountImageOutput,
 	"usage.output_tokens":                      CountOutput,
 	"usage.total_tokens":                       CountTotal,
 }

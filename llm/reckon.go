@@ -1,46 +1,64 @@
 package llm
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // usage returns the known usage of the call; atEnd says that the answer came to its end. The tally is locked.
-//
-//nolint:gocyclo // a case for each convention of providers
 func (t *tally) usage(atEnd bool) Usage {
 	f := &t.facts
-	u := Usage{Model: f.model, Service: f.service, Speed: f.speed, Region: f.region}
-	if u.Model == "" {
-		u.Model = t.call.Model
-	}
+	u := Usage{Model: cmp.Or(f.model, t.call.Model), Service: f.service, Speed: f.speed, Region: f.region}
 	if t.refused() {
 		return Usage{Model: u.Model}
 	}
-	streamed, settled := t.streamed+t.repeated(), t.settled
-	if t.total {
-		settled = streamed
-	}
-	prompt, answer := t.split(&u)
-	u.Mismatch = t.compare(&u, &prompt, &answer)
-	if !prompt {
-		u.Input = t.call.Input
-	}
-	if u.Output == 0 && streamed > 0 && !t.total { // a zero beside text says nothing
-		answer, settled = false, 0
-	}
-	blank := !answer && streamed == 0 // no answer is reported, and there is none
-	if blank && atEnd && prompt && (f.finished || f.failed) {
-		answer = true
-	}
-	u.Complete = prompt && answer && settled == streamed && (f.finished || f.failed || atEnd) && u.Mismatch == 0
+	r := t.read(&u, atEnd)
+	u.Complete = r.prompt && r.isSettled() && (t.hasEnded() || atEnd) && u.Mismatch == 0
 	switch {
-	case u.Complete, answer && settled == streamed:
-	case blank && atEnd && !f.failed && !f.withheld && !prompt: // nothing of it was understood, so that the estimate stands
+	case r.isSettled():
+	case r.blank && atEnd && !f.failed && !f.withheld && !r.prompt: // nothing of it was understood, so that the estimate stands
 		u.Output = t.call.Output
 	default:
-		u.Output += tokensOf(streamed - settled)
+		u.Output += tokensOf(r.streamed - r.settled)
 	}
 	t.addBeside(&u)
 	return u
 }
+
+// A reading is how much of its usage an answer reports.
+type reading struct {
+	prompt, answer bool  // whose counts are there
+	streamed       int64 // bytes of text that came
+	settled        int64 // how many of them the counts include
+	blank          bool  // no answer is reported, and none came
+}
+
+// isSettled reports whether the counts of the answer include all of its text.
+func (r *reading) isSettled() bool { return r.answer && r.settled == r.streamed }
+
+// read sorts the reported counts into the classes of a usage.
+func (t *tally) read(u *Usage, atEnd bool) reading {
+	r := reading{streamed: t.streamed + t.repeated(), settled: t.settled}
+	if t.total {
+		r.settled = r.streamed
+	}
+	r.prompt, r.answer = t.split(u)
+	u.Mismatch = t.compare(u, &r.prompt, &r.answer)
+	if !r.prompt {
+		u.Input = t.call.Input
+	}
+	if u.Output == 0 && r.streamed > 0 && !t.total { // a zero beside text says nothing
+		r.answer, r.settled = false, 0
+	}
+	r.blank = !r.answer && r.streamed == 0
+	if r.blank && atEnd && r.prompt && t.hasEnded() {
+		r.answer = true
+	}
+	return r
+}
+
+// hasEnded reports whether the answer says that it is at its end.
+func (t *tally) hasEnded() bool { return t.facts.finished || t.facts.failed }
 
 // split sorts the reported counts into classes, and reports whether the counts of the prompt and of the answer are there.
 func (t *tally) split(u *Usage) (prompt, answer bool) {
@@ -55,8 +73,14 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 		u.Output += u.Reasoning
 	}
 	u.CacheWriteHour = min(n[CountCacheWriteHour], u.CacheWrite)
+	u.AudioCacheRead = min(n[CountAudioCacheRead], u.CacheRead)
 	u.AudioInput = min(max(0, n[CountAudioInput]-n[CountAudioCacheRead]), u.Input)
+	u.ImageInput = min(max(0, n[CountImageInput]-n[CountImageCacheRead]), u.Input-u.AudioInput)
 	u.AudioOutput = min(n[CountAudioOutput], u.Output)
+	u.ImageOutput = min(n[CountImageOutput], u.Output-u.AudioOutput)
+	if t.format.API == APIOpenAIImages && !f.has[CountImageOutput] { // an answer there is of pictures
+		u.ImageOutput = u.Output
+	}
 	u.Searches = n[CountSearches]
 	prompt = f.has[CountInput] && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
 	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
@@ -123,7 +147,9 @@ func (t *tally) addBeside(u *Usage) {
 	u.CacheRead += n[CountCacheRead]
 	u.CacheWrite += n[CountCacheWrite]
 	u.CacheWriteHour += min(n[CountCacheWriteHour], n[CountCacheWrite])
+	u.ImageInput += min(n[CountImageInput], n[CountInput])
 	u.Output += n[CountOutput]
+	u.ImageOutput += min(n[CountImageOutput], n[CountOutput])
 	u.Reasoning += n[CountReasoning]
 	u.Searches += n[CountSearches]
 }

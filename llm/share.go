@@ -175,8 +175,21 @@ func (t *Transport) warn(ctx context.Context, r *zlimit.Request, err error) {
 	}
 }
 
-// amounts returns what a usage takes of each limit, asked as a call of a model.
+// amounts returns what a usage takes of each limit, asked as a call of a model. A usage that is not complete and has no class of service or
+// speed, such as an estimate or that of a stream that broke off, has the dearer of the usual one and that which the request asks for.
 func (x *exchange) amounts(asked string, u Usage) (zlimit.Amounts, error) {
+	most, err := x.exactly(asked, u)
+	requested := u
+	requested.Service, requested.Speed = cmp.Or(u.Service, x.call.Service), cmp.Or(u.Speed, x.call.Speed)
+	if err != nil || u.Complete || requested == u {
+		return most, err
+	}
+	more, err := x.exactly(asked, requested)
+	return greater(most, more), err
+}
+
+// exactly is amounts of a usage as it is.
+func (x *exchange) exactly(asked string, u Usage) (zlimit.Amounts, error) {
 	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
 	for _, c := range x.transport.config.charges {
 		n, err := c.of(asked, u)

@@ -153,7 +153,7 @@ func TestFormats(t *testing.T) {
 		{"completions", "/v1/completions", `{"model":"m","prompt":"hi"}`, answer, `{"model":"m","usage":{"prompt_tokens":5,"completion_tokens":6}}`, llm.APIOpenAICompletions, llm.Usage{Model: "m", Input: 5, Output: 6, Complete: true}},
 		{"embeddings", "/v1/embeddings", `{"model":"m","input":"hi"}`, answer, `{"model":"m","data":[{"embedding":[0.5]}],"usage":{"prompt_tokens":5,"total_tokens":5}}`, llm.APIOpenAIEmbeddings, llm.Usage{Model: "m", Input: 5, Complete: true}},
 		{"embeddings of Gemini", "/v1beta/models/m:batchEmbedContents", `{"requests":[{"text":"12345678"}]}`, answer, `{"embeddings":[]}`, llm.APIGeminiEmbeddings, llm.Usage{Model: "m", Input: 2}},
-		{"images", "/v1/images/generations", `{"model":"m","prompt":"hi"}`, answer, `{"data":[],"usage":{"input_tokens":5,"output_tokens":4000}}`, llm.APIOpenAIImages, llm.Usage{Model: "m", Input: 5, Output: 4000, Complete: true}},
+		{"images", "/v1/images/generations", `{"model":"m","prompt":"hi"}`, answer, `{"data":[],"usage":{"input_tokens":5,"output_tokens":4000}}`, llm.APIOpenAIImages, llm.Usage{Model: "m", Input: 5, Output: 4000, ImageOutput: 4000, Complete: true}},
 		{"speech", "/v1/audio/speech", `{"model":"m","input":"12345678"}`, "audio/mpeg", "\xff\xf3", llm.APIOpenAIAudio, llm.Usage{Model: "m", Input: 2}},
 		{"batches", "/v1/messages/batches", `{"requests":[{"params":{"model":"x","text":"1234567"}}]}`, answer, `{}`, llm.APIBatches, llm.Usage{Model: "batches", Input: 2}},
 		{"images of Vertex AI", "/v1/publishers/google/models/imagen:predict", `{"instances":[{"prompt":"12345678"}]}`, answer, `{"predictions":[]}`, llm.APIVertexPredict, llm.Usage{Model: "imagen", Input: 2}},

@@ -29,6 +29,11 @@ type Usage struct {
 	// AudioInput is the sound in Input, and AudioOutput the sound in Output.
 	AudioInput  int64 `json:"audio_input,omitempty"`
 	AudioOutput int64 `json:"audio_output,omitempty"`
+	// AudioCacheRead is the sound in CacheRead.
+	AudioCacheRead int64 `json:"audio_cache_read,omitempty"`
+	// ImageInput are the pictures in Input, and ImageOutput the pictures in Output.
+	ImageInput  int64 `json:"image_input,omitempty"`
+	ImageOutput int64 `json:"image_output,omitempty"`
 	// Searches are searches of the web that a tool of the provider made.
 	Searches int64 `json:"searches,omitempty"`
 	// Service is the class of service that the answer names, such as "flex"; "" where it names none.
@@ -52,11 +57,12 @@ func (u Usage) Total() int64 {
 
 // units returns the usage by the classes that have prices, with one request.
 func (u Usage) units() price.Usage {
+	said := u.Output - u.AudioOutput - u.ImageOutput // in words, or thought
 	return price.Usage{
-		price.Input: u.Input - u.AudioInput, price.AudioInput: u.AudioInput,
-		price.CacheRead: u.CacheRead, price.CacheWrite: u.CacheWrite - u.CacheWriteHour, price.CacheWriteHour: u.CacheWriteHour,
-		price.Output:    max(0, u.Output-u.Reasoning-u.AudioOutput),
-		price.Reasoning: min(u.Reasoning, u.Output-u.AudioOutput), price.AudioOutput: u.AudioOutput,
+		price.Input: u.Input - u.AudioInput - u.ImageInput, price.AudioInput: u.AudioInput, price.ImageInput: u.ImageInput,
+		price.CacheRead: u.CacheRead - u.AudioCacheRead, price.AudioCacheRead: u.AudioCacheRead,
+		price.CacheWrite: u.CacheWrite - u.CacheWriteHour, price.CacheWriteHour: u.CacheWriteHour,
+		price.Output: max(0, said-u.Reasoning), price.Reasoning: min(u.Reasoning, said), price.AudioOutput: u.AudioOutput, price.ImageOutput: u.ImageOutput,
 		price.Request: 1, price.Search: u.Searches,
 	}
 }

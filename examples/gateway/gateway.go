@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -122,10 +123,16 @@ func keyOf(r *http.Request) virtualKey {
 // teamOf is the [httplimit.Key] of calls.
 func teamOf(r *http.Request) (string, error) { return keyOf(r).Team, nil }
 
-// check refuses a model that the key of a call is not for. It is asked about each model that the call names.
+// check refuses a model that the key of a call is not for, and features whose work is not counted. It is asked about each model that the
+// call names.
 func check(r *http.Request, c llm.Call) error {
 	if k := keyOf(r); !k.allows(c.Model) {
 		return &forbiddenError{"the key is not for model " + c.Model}
+	}
+	for _, beta := range c.Betas { // in the body, as Bedrock has them
+		if !slices.Contains(claudeBetas, beta) {
+			return &forbiddenError{"the gateway does not pass the beta feature " + beta}
+		}
 	}
 	return nil
 }

@@ -531,6 +531,33 @@ func TestOtherModelsAndFeatures(t *testing.T) {
 	}
 }
 
+// TestFeaturesOfBodies turns beta features on in bodies, as Bedrock has them. Those that the gateway lists pass.
+func TestFeaturesOfBodies(t *testing.T) {
+	w := newTestbed(t, "memory:")
+	for body, status := range map[string]int{
+		`{"anthropic_version":"bedrock-2023-05-31","max_tokens":9,"messages":[]}`:                                                                          200,
+		`{"anthropic_version":"bedrock-2023-05-31","max_tokens":9,"messages":[],"anthropic_beta":["interleaved-thinking-2025-05-14"]}`:                     200,
+		`{"anthropic_version":"bedrock-2023-05-31","max_tokens":9,"messages":[],"anthropic_beta":["interleaved-thinking-2025-05-14","inline-tools-2026"]}`: 403,
+		`{"anthropic_version":"bedrock-2023-05-31","max_tokens":9,"messages":[],"anthropic_beta":"inline-tools-2026"}`:                                     403,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/bedrock/model/us.anthropic.claude-haiku-4-5-20251001-v1:0/invoke", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer batch-key")
+		asked := len(w.paths)
+		response, err := w.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != status || (len(w.paths) > asked) != (status == 200) {
+			t.Errorf("%s: %d %s, and %d requests upstream, want %d", body, response.StatusCode, answer, len(w.paths)-asked, status)
+		}
+	}
+}
+
 // TestModelsAreSorted holds the rules against names that providers have: each is limited with models of its size.
 func TestModelsAreSorted(t *testing.T) {
 	for provider, names := range map[string]map[string]string{

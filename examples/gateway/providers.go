@@ -46,12 +46,7 @@ func providers(env func(string) string) []provider {
 			calls:    []string{"/v1/messages", "/v1/messages/count_tokens"},
 			catalogs: []string{"/v1/models"}, offered: []string{"claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"},
 			rules: append(rules("claude-small", "claude-*haiku*"), rules("claude-large", "claude-*")...),
-			betas: []string{ // whose tokens are all in the answers, also of other models that a request names
-				"prompt-caching-2024-07-31", "extended-cache-ttl-2025-04-11", "token-counting-2024-11-01", "pdfs-2024-09-25", "output-128k-2025-02-19",
-				"interleaved-thinking-2025-05-14", "thinking-token-count-2026-05-13", "context-1m-2025-08-07", "context-management-2025-06-27", "compact-2026-01-12",
-				"token-efficient-tools-2025-02-19", "fine-grained-tool-streaming-2025-05-14", "structured-outputs-2025-11-13", "computer-use-2024-10-22",
-				"computer-use-2025-01-24", "computer-use-2025-11-24", "advisor-tool-2026-03-01", "server-side-fallback-2026-06-01", "server-side-fallback-2026-07-01",
-			},
+			betas: claudeBetas,
 		},
 		{
 			name: "gemini", base: "https://generativelanguage.googleapis.com", header: "X-Goog-Api-Key", key: env("GEMINI_API_KEY"),
@@ -66,6 +61,14 @@ func providers(env func(string) string) []provider {
 			rules: append(rules("bedrock-small", "*claude-*haiku*", "*nova-lite*", "*nova-micro*"), rules("bedrock-large", "*claude-*", "*nova-*")...),
 		},
 	}
+}
+
+// claudeBetas are the features of Claude that pass: all of their tokens are in the answers, also of other models that a request names.
+var claudeBetas = []string{
+	"prompt-caching-2024-07-31", "extended-cache-ttl-2025-04-11", "token-counting-2024-11-01", "pdfs-2024-09-25", "output-128k-2025-02-19",
+	"interleaved-thinking-2025-05-14", "thinking-token-count-2026-05-13", "context-1m-2025-08-07", "context-management-2025-06-27", "compact-2026-01-12",
+	"token-efficient-tools-2025-02-19", "fine-grained-tool-streaming-2025-05-14", "structured-outputs-2025-11-13", "computer-use-2024-10-22",
+	"computer-use-2025-01-24", "computer-use-2025-11-24", "advisor-tool-2026-03-01", "server-side-fallback-2026-06-01", "server-side-fallback-2026-07-01",
 }
 
 // rules have the models with these names limited together.

@@ -37,11 +37,11 @@ const (
 var reports = []reported{
 	{llm.APIOpenAIChat, "usage", openai.CompletionUsage{}, map[string]string{
 		"completion_tokens_details.accepted_prediction_tokens": partOf, "completion_tokens_details.rejected_prediction_tokens": partOf,
-		"completion_tokens_details.text_tokens": sumOf, "prompt_tokens_details.text_tokens": sumOf, "prompt_tokens_details.image_tokens": partOf,
+		"completion_tokens_details.text_tokens": sumOf, "prompt_tokens_details.text_tokens": sumOf,
 	}},
 	{llm.APIOpenAICompletions, "usage", openai.CompletionUsage{}, map[string]string{
 		"completion_tokens_details.accepted_prediction_tokens": partOf, "completion_tokens_details.rejected_prediction_tokens": partOf,
-		"completion_tokens_details.text_tokens": sumOf, "prompt_tokens_details.text_tokens": sumOf, "prompt_tokens_details.image_tokens": partOf,
+		"completion_tokens_details.text_tokens": sumOf, "prompt_tokens_details.text_tokens": sumOf,
 	}},
 	{llm.APIOpenAIEmbeddings, "usage", openai.CreateEmbeddingResponseUsage{}, nil},
 	{llm.APIOpenAIResponses, "usage", responses.ResponseUsage{}, map[string]string{
@@ -49,11 +49,11 @@ var reports = []reported{
 	}},
 	{llm.APIOpenAIResponses, "tool_usage", responses.ResponseToolUsage{}, map[string]string{
 		"image_gen.total_tokens": sumOf, "image_gen.cached_tokens": dearer, "image_gen.cached_tokens_details.cached_image_tokens": dearer,
-		"image_gen.cached_tokens_details.cached_text_tokens": dearer, "image_gen.input_tokens_details.image_tokens": partOf, "image_gen.input_tokens_details.text_tokens": partOf,
-		"image_gen.output_tokens_details.image_tokens": partOf, "image_gen.output_tokens_details.text_tokens": partOf,
+		"image_gen.cached_tokens_details.cached_text_tokens": dearer, "image_gen.input_tokens_details.text_tokens": partOf,
+		"image_gen.output_tokens_details.text_tokens": partOf,
 	}},
 	{llm.APIOpenAIImages, "usage", openai.ImagesResponseUsage{}, map[string]string{
-		"input_tokens_details.image_tokens": partOf, "input_tokens_details.text_tokens": sumOf, "output_tokens_details.image_tokens": partOf, "output_tokens_details.text_tokens": sumOf,
+		"input_tokens_details.text_tokens": sumOf, "output_tokens_details.text_tokens": sumOf,
 	}},
 	{llm.APIOpenAIAudio, "usage", openai.TranscriptionUsageUnion{}, map[string]string{
 		"input_token_details.text_tokens": sumOf, "seconds": "is the usage of models that count no tokens; their calls are charged an estimate",
