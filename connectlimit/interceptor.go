@@ -29,7 +29,7 @@ type interceptor struct {
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
-// whose wait would be longer, or pass the deadline of its context, fails at once. By default no call waits. In a client a call that waits
+// whose wait would exceed it, or the deadline of its context, fails immediately. By default no call waits. In a client a call that waits
 // is not sent yet.
 func WithMaxWait(d time.Duration) Option { return func(i *rpc.Interceptor) { i.MaxWait = d } }
 
@@ -148,7 +148,7 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 type tellingConn struct {
 	connect.StreamingHandlerConn
 	interceptor *interceptor
-	lease       *zlimit.Lease // nil once it is told
+	lease       *zlimit.Lease // nil once it is reported
 }
 
 // tell adds where the limits stand to the header, once.

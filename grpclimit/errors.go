@@ -73,8 +73,8 @@ func statusOf(err error) *status.Status {
 	return s
 }
 
-// pushback returns the trailer that tells the retry policy of a client when to try again, by gRFC A6. That is after so
-// many milliseconds, or never. It returns nil for errors that are no rejections.
+// pushback returns the trailer that says when a client's retry policy may retry, by gRFC A6: after a number of milliseconds, or never. It
+// returns nil for errors that are no rejections.
 func pushback(err error) metadata.MD {
 	var exceeded *zlimit.ExceededError
 	if !errors.As(err, &exceeded) {

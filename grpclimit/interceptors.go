@@ -32,7 +32,7 @@ type interceptor struct {
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
-// whose wait would be longer, or pass the deadline of its context, fails at once. By default no call waits. In a client a call that waits
+// whose wait would exceed it, or the deadline of its context, fails immediately. By default no call waits. In a client a call that waits
 // is not sent yet.
 func WithMaxWait(d time.Duration) Option { return func(i *rpc.Interceptor) { i.MaxWait = d } }
 
@@ -85,7 +85,7 @@ func (i *interceptor) acquire(ctx context.Context, method string) (context.Conte
 	return rpc.WithLease(ctx, lease), lease, nil
 }
 
-// tell adds where the limits stand to the header of an answer. It fails for a header that was sent, and tells nothing.
+// tell adds where the limits stand to the header of an answer. It does nothing for a header that was already sent.
 func (i *interceptor) tell(lease *zlimit.Lease, set func(metadata.MD) error) {
 	md := metadata.MD{}
 	i.Fields(lease, func(name, value string) { md.Set(name, value) })
@@ -153,7 +153,7 @@ type serverStream struct {
 	ctx         context.Context //nolint:containedctx // it is the stream's, which has a method for it
 	interceptor *interceptor
 	method      string
-	lease       *zlimit.Lease // nil once it is told, and of a stream that acquires for each message
+	lease       *zlimit.Lease // nil once it is reported, and of a stream that acquires for each message
 }
 
 // tell adds where the limits stand to the header, once.
@@ -196,14 +196,14 @@ func (s *serverStream) RecvMsg(m any) error {
 // unsent stands for the peer of a call until gRPC has begun to send it.
 type unsent struct{ net.Addr }
 
-// A proof is what gRPC tells of a call by options: that the call has ended, and to whom any try of it was given a stream. Without
+// A proof is what gRPC reports about a call through options: that the call has ended, and to whom any try of it was given a stream. Without
 // either the call counts as sent, since an interceptor between may have dropped the options.
 type proof struct {
 	to           peer.Peer
 	ended, begun atomic.Bool
 }
 
-// options adds those that the proof goes by.
+// options adds the call options that the proof needs.
 func (p *proof) options(given []grpc.CallOption) []grpc.CallOption {
 	p.to.Addr = unsent{}
 	return append(slices.Clip(given), grpc.Peer(&p.to), grpc.OnFinish(func(error) { // which gRPC calls once the peer is filled in
@@ -292,7 +292,7 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 // A clientStream settles at its end, or acquires for each message.
 type clientStream struct {
 	grpc.ClientStream
-	ctx         context.Context //nolint:containedctx // it is the stream's, whose own ends the tries of gRPC when it is asked for
+	ctx         context.Context //nolint:containedctx // it is the stream's, whose own ends the tries of gRPC when it is read
 	interceptor *interceptor
 	method      string
 	one         bool // there is one answer

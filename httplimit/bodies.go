@@ -32,7 +32,7 @@ func BodyTimeout(timeout time.Duration) func(http.Handler) http.Handler {
 	}
 }
 
-// deadline returns the end of a time from now on. Connections go by the clock of the machine.
+// deadline returns the end of a time from now on. Connections use the clock of the machine.
 func deadline(timeout time.Duration) time.Time {
 	return time.Now().Add(timeout) //nolint:forbidigo // a connection knows no other clock
 }

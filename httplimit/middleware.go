@@ -20,11 +20,11 @@ type Option func(*middleware)
 // limit with the smallest part left. They are off by default.
 func WithLegacyHeaders() Option { return func(m *middleware) { m.legacy = true } }
 
-// WithoutHeaders leaves out the fields that say where the limits stand; Retry-After remains. It is for servers that do
-// not tell their limits.
+// WithoutHeaders omits the fields that say where the limits stand; Retry-After remains. It is for servers that do not publish their
+// limits.
 func WithoutHeaders() Option { return func(m *middleware) { m.silent = true } }
 
-// WithPartitionKey adds the parameter pk to the fields, by which a client tells the limits of several entities apart.
+// WithPartitionKey adds the parameter pk to the fields, by which a client distinguishes the limits of several entities.
 // It is the first 12 bytes of HMAC-SHA-256 of the entity with the key. The key must be secret and have at least 16
 // bytes. The default is no such parameter.
 func WithPartitionKey(key []byte) Option {
@@ -114,8 +114,8 @@ type middleware struct {
 // from the outer one either. Other errors of the inner one are charged: an outer limit by address bounds how many keys a
 // client can try.
 //
-// The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire
-// does, and [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.
+// The function says who asks, and for what; it may be [Requests]. Its error answers the request as an error of Acquire
+// does, and [WithErrorHandler] can distinguish them. A panic of it propagates before anything is acquired.
 //
 // The fields of the response are set before the handler is called, so that it may change them. The ResponseWriter is
 // passed on as it is, so that flushing, hijacking and [http.ResponseController] work as without the middleware. A

@@ -24,8 +24,8 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	// ViolatedPolicies are the policies that were exceeded, the strictest first, by the names of the fields: those of a
-	// parent's limits begin with "parent:".
+	// ViolatedPolicies are the policies that were exceeded, the strictest first, by the names of the fields: names of a parent's limits
+	// begin with "parent:".
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
 

@@ -20,11 +20,11 @@ import (
 // that switches to another protocol can be written to, and its lease is settled when it is closed.
 //
 // A request without a response is charged as well, since the server may have served it: one that timed out, or whose
-// connection broke. It gives its tokens back when it was never given a connection, as package httptrace tells. A Base
-// that does not trace its connections gives nothing back.
+// connection broke. It is refunded if it was never given a connection, as package httptrace reports. A Base
+// that does not trace its connections refunds nothing.
 //
 // The bytes of a response never wait for the lease to be settled. Its end, Close, and the error of a request without a
-// response do, as long as [zlimit.Lease.Commit] takes. The caller must close the response, as of every transport.
+// response do, as long as [zlimit.Lease.Commit] takes. The caller must close the response, as with every transport.
 //
 // The zero value is not usable, since Limiter and Request must be set. A Transport is safe for concurrent use once it is
 // in use.
@@ -116,7 +116,7 @@ type settlingBody struct {
 	end    error // that the body has returned; nil before
 }
 
-// Read reads the body. It returns the last bytes at once, and commits before it returns the end, by the next call.
+// Read reads the body. It returns the last bytes as they come, and commits before it returns the end, in the next call.
 func (b *settlingBody) Read(p []byte) (n int, err error) {
 	if b.end == nil {
 		n, b.end = b.ReadCloser.Read(p)
@@ -144,7 +144,7 @@ type settlingConn struct {
 // Write writes to the connection.
 func (c *settlingConn) Write(p []byte) (int, error) { return c.w.Write(p) }
 
-// CloseWrite ends the writing, where the connection can tell.
+// CloseWrite ends the writing, if the connection supports that.
 func (c *settlingConn) CloseWrite() error {
 	if w, ok := c.w.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

@@ -18,7 +18,7 @@ const (
 	APIGeminiContent      API = "gemini content"      // generateContent and streamGenerateContent, of the Gemini API and Vertex AI
 	APIGeminiInteractions API = "gemini interactions" // interactions
 	APIGeminiEmbeddings   API = "gemini embeddings"   // embedContent and batchEmbedContents
-	APIVertexRaw          API = "vertex raw"          // rawPredict and streamRawPredict of Vertex AI, such as of Claude and Mistral
+	APIVertexRaw          API = "vertex raw"          // rawPredict and streamRawPredict of Vertex AI, such as for Claude and Mistral
 	APIVertexPredict      API = "vertex predict"      // predict and predictLongRunning of Vertex AI, such as images, videos and embeddings
 	APIOllamaChat         API = "ollama chat"         // chat and generate of Ollama
 	APIOllamaEmbeddings   API = "ollama embeddings"   // embed of Ollama

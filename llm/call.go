@@ -320,14 +320,14 @@ func (q *question) model(raw []byte) {
 	}
 }
 
-// service notes the class of service that is asked for. Numbers and the like name none.
+// service notes the requested class of service. Numbers and the like name none.
 func (q *question) service(raw []byte) {
 	name := ""
 	_ = json.Unmarshal(raw, &name)
 	q.call.Service = cmp.Or(serviceOf(name), q.call.Service)
 }
 
-// speed notes the speed that is asked for, as service does.
+// speed notes the requested speed, as service does.
 func (q *question) speed(raw []byte) {
 	name := ""
 	_ = json.Unmarshal(raw, &name)

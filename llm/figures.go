@@ -17,7 +17,7 @@ import (
 type figure struct {
 	left   int64
 	period time.Duration // of the limit; a minute where the name has none
-	reset  time.Duration // until it is whole again; 0 if that is not said
+	reset  time.Duration // until it is full; 0 if unknown
 }
 
 // bounds reports whether a limit may have no more left than the figure. The rest of an hour bounds a limit of a minute, and the rest

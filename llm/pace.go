@@ -14,7 +14,7 @@ import (
 
 // WithLearnedRate learns the rate of a provider that refuses calls without saying what is left, for all processes together. It takes two
 // kinds of limits, which the account alone should have:
-//   - The limits scaled are those of the provider, at its full rate as far as it is known. They are limits of the transport, see
+//   - The limits scaled are the provider's, at its full rate as far as it is known. They are limits of the transport, see
 //     [WithLimit].
 //   - The limit pace holds the present share of that rate. All of its tokens stand for the full rate, and half of them for half: then a
 //     call takes twice as much of the scaled limits.
@@ -31,7 +31,7 @@ func WithLearnedRate(pace string, scaled ...string) Option {
 // slowest is the least share of a rate, as a divisor.
 const slowest = 64
 
-// A pace is the share of the full rate that calls have: so many tokens of all.
+// A pace is the share of the full rate that calls have: left tokens of all.
 type pace struct{ left, all int64 }
 
 // of returns how much an amount is at the pace. A call at three quarters of the rate takes a third more, which is one and a third for
@@ -83,7 +83,7 @@ func (p *paces) set(resource string, seen pace) {
 	p.of[resource] = seen
 }
 
-// scale makes amounts those of a pace.
+// scale adjusts amounts to a pace.
 func (x *exchange) scale(amounts zlimit.Amounts, p pace) {
 	for _, limit := range x.transport.config.scaled {
 		if n, ok := amounts[limit]; ok {
@@ -118,7 +118,7 @@ func (x *exchange) slowDown(ctx context.Context, refused *http.Response) {
 	figures := figuresOf(refused.Header, t.config.clock())
 	for _, c := range t.config.charges {
 		if slices.Contains(t.config.scaled, c.limit) && len(figures[c.weights.kind()]) > 0 {
-			return // which WithLearning goes by
+			return // which WithLearning uses
 		}
 	}
 	s := x.own()

@@ -168,7 +168,7 @@ func (x *exchange) take(ctx context.Context) (err error) {
 	return err
 }
 
-// warn logs that limits are missing, which the caller is not told.
+// warn logs that limits are missing, which the caller does not learn.
 func (t *Transport) warn(ctx context.Context, r *zlimit.Request, err error) {
 	if err != nil {
 		t.missing.Warn(ctx, t.config.logger, "llm: a call was refused since limits are missing", r, err)

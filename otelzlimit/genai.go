@@ -38,7 +38,7 @@ var hosts = []struct{ end, provider string }{
 	{"openrouter.ai", "openrouter"},
 }
 
-// providers are those of the APIs, for hosts that are not known. A server that speaks the protocol of OpenAI is one of
+// providers has the provider of each API, for hosts that are not known. A server that speaks the protocol of OpenAI is one of
 // its format to the conventions.
 var providers = map[llm.API]string{
 	llm.APIAnthropicMessages: "anthropic",
@@ -92,7 +92,7 @@ type usage struct {
 }
 
 // Usage returns an observer of calls of language models, for [llm.WithObserver]. It reports each admitted call by the
-// conventions: its duration, the time of its first byte, and its tokens as the provider tells them. The counter
+// conventions: its duration, the time of its first byte, and its tokens as the provider reports them. The counter
 // zlimit.model.calls counts the calls with a reported usage, and those with an estimate. zlimit.model.mismatch counts the
 // tokens by which providers' totals differ from their counts. zlimit.tokens has the amounts taken of limits.
 //

@@ -123,7 +123,7 @@ func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
 		return
 	}
 	for _, a := range e.Amounts {
-		if s, ok := e.Statuses.Limit(a.Limit); ok && s.Limit.Term > 0 { // slots are told by events of their own
+		if s, ok := e.Statuses.Limit(a.Limit); ok && s.Limit.Term > 0 { // slots have their own events
 			continue
 		}
 		o.tokens.Add(ctx, a.Tokens, metric.WithAttributeSet(o.set(e, attribute.String(attributeLimit, a.Limit))))
@@ -180,7 +180,7 @@ func (o *observer) settlement(ctx context.Context, e *zlimit.Event) {
 	}
 }
 
-// attributes are those of an event, with some more. They leave out a resource without limits, since clients may make up
+// attributes returns the attributes of an event, and more. They leave out a resource without limits, since clients may make up
 // such resources.
 func (o *observer) attributes(e *zlimit.Event, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(o.set(e, append(more, attribute.String(attributeResult, string(e.Result)))...))

@@ -42,7 +42,7 @@ func (t *tracer) observe(ctx context.Context, e zlimit.Event) {
 			links = append(links, trace.Link{SpanContext: decision})
 		}
 		t.span(ctx, &e, trace.WithLinks(links...))
-	default: // the calls of the store are those of the client's own spans
+	default: // the client's own spans show the calls of the store
 	}
 }
 

@@ -24,7 +24,7 @@ type Config struct {
 	FilePath string
 	// Backend is BackendYAML or BackendSQLite. Default: BackendYAML.
 	Backend string
-	// Quotas are limits by model. They override those of Providers.
+	// Quotas are limits by model. They override Providers.
 	Quotas map[string]ModelQuota
 	// Providers name the profiles to load. Default: Gemini, where Quotas is
 	// empty too.

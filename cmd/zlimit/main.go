@@ -25,7 +25,7 @@ func run() int {
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 }
 
-// inLambda reports whether the process is the program of a Lambda function. It goes by the name of the program, or by
+// inLambda reports whether the process is the program of a Lambda function. It checks the name of the program, or
 // the environment in a container image, where the name may be another. A function of another program may run commands.
 func inLambda() bool {
 	return filepath.Base(os.Args[0]) == "bootstrap" || os.Getenv("AWS_LAMBDA_RUNTIME_API") != "" && len(os.Args) == 1

@@ -69,7 +69,7 @@ func declare(ctx context.Context, limiter *zlimit.RateLimiter) error {
 	return err
 }
 
-// A model answers a prompt, and tells how many tokens that took.
+// A model answers a prompt, and returns how many tokens that took.
 type model func(ctx context.Context, prompt string) (answer string, tokens int64, err error)
 
 // parrot stands in for a model that costs money.

@@ -189,7 +189,7 @@ func (d *Demand) Holding(amounts []Amount) *Demand {
 type part struct {
 	floors []Amount // stand in for what [Demand.floor] works out
 	levels []Amount // balances to leave, of limits to which refill of other shards flows
-	full   []string // limits that an operator makes full by hand
+	full   []string // limits that an operator resets
 	gifts  []Amount // added by an operator
 	raises []raise  // what an operator grants beyond the capacity
 
@@ -256,10 +256,11 @@ func (d *Demand) lifeOf(limit string) int64 {
 	return d.Life
 }
 
-// GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the
-// limits when the amounts were taken. An amount given back to a limit that was started anew is part of the new, full
-// one, and left out. An amount given back to a quota of a later period, or to a limit that was reset by hand, is only
-// counted. So is every correction of an amount that was taken of no balance. What is taken of a part that the item has lost is taken of the
+// GiveBack makes a demand one for amounts of an item, including amounts that are given back. The lives are the lives of the
+// limits when the amounts were taken. An amount given back to a limit that was started again is part of the new, full
+// one, and left out. An amount given back to a quota of a later period, or to a limit that was reset manually, is only
+// counted. So is every correction of an amount that was taken from no balance. What is taken of a part that the item has lost is taken of
+// the
 // rest of the limit.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	amounts = s.ofRest(amounts)
@@ -296,8 +297,8 @@ type identity uint8
 
 const (
 	live    identity = iota // the same
-	over                    // the same after a reset by hand, or a quota in a later period
-	another                 // started anew
+	over                    // the same after a manual reset, or a quota in a later period
+	another                 // started again
 	unowned                 // none: the amounts of the lease were taken of no balance
 )
 
@@ -337,7 +338,7 @@ func (s *State) isDuring(l *Limit, was *Life) bool {
 	}
 }
 
-// A Life tells a limit of an item from former ones of the name, see [Limit.Life], and a period of a quota from others.
+// A Life distinguishes a limit of an item from earlier ones of the same name, see [Limit.Life], and periods of a quota.
 type Life struct {
 	Limit  string
 	Number int64

@@ -2,36 +2,37 @@ package bucket
 
 import "slices"
 
-// An operator may make limits of a bucket full by hand, at any balance or debt. All shards become full in one
+// An operator may fill limits of a bucket manually, at any balance or debt. All shards become full in one
 // transaction. Requests that took before may give back later. Their tokens are part of the new balance, so they are
-// counted, and put back nowhere. The life of a limit tells: its number goes up by oneReset. A limit starts with a
+// counted, and put back nowhere. The life of a limit shows that: a reset adds oneReset to its number. A limit starts with a
 // number below that.
 
-// oneReset is the addition of a reset by hand to a [Limit.Life].
+// oneReset is the addition of a manual reset to a [Limit.Life].
 const oneReset = 1 << 33
 
-// A Hand is an operator's change of a bucket by hand.
+// A Hand is an operator's manual change of a bucket.
 type Hand struct {
 	Full  []string // limits that are full then, as if nothing was ever taken of them
 	Gifts []Amount // what other limits have more then
-	// Until is when the gifts end that no capacity holds, epoch milliseconds. At 0 those of a quota end with its period, and a limit that
+	// Until is when the gifts end that no capacity holds, epoch milliseconds. At 0, gifts to a quota end with its period, and a limit
+	// that
 	// refills gets at most its capacity.
 	Until int64
 }
 
-// A LevelChange is the change of a limit of a bucket in a write by hand.
+// A LevelChange is the change of a limit of a bucket in a manual write.
 type LevelChange struct {
 	Limit         string
 	Before, After int64 // of all shards, millitokens; Before as the images show it
 	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
 }
 
-// tells reports whether a change tells where a limit stands: one that changes, or a part of one.
+// tells reports whether a change reports where a limit stands: one that changes, or a part of one.
 func (by *Hand) tells(limit string) bool {
 	return slices.Contains(by.Full, limit) || Of(by.Gifts, LimitOf(limit)) > 0
 }
 
-// restarts reports whether the write makes a limit full by hand.
+// restarts reports whether the write fills a limit manually.
 func (d *Demand) restarts(limit string) bool {
 	part := d.rest().part
 	return part != nil && slices.Contains(part.full, limit)
@@ -155,7 +156,7 @@ func (by *Hand) finds(shards []*State, now int64) (unborn bool, generation int64
 	return unborn, generation
 }
 
-// restamp returns the stamp of a write by hand: a new one, so that plans for the former figures fail.
+// restamp returns the stamp of a manual write: a new one, so that plans for the former figures fail.
 func (c *Config) restamp(s *State, now int64) int64 {
 	if c.Leads(s, now) {
 		return now
@@ -177,8 +178,8 @@ func evenly(shares []int64, tokens int64) []int64 {
 	return parts
 }
 
-// Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan where the bucket stays as it
-// is, which is full. Its errors are those of [Config.Change].
+// Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan if the bucket stays as it
+// is, which is full. Its errors are as in [Config.Change].
 func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelChange, err error) {
 	part := part{sessions: c.begins(nil, c.prepaid(by), now)}
 	d := Demand{Settles: true, Life: life, beside: &beside{part: &part}}

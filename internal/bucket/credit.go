@@ -21,7 +21,7 @@ package bucket
 // each their own V: a take that does not touch a limit does not check it.
 
 // maxCredit is the greatest age of a stamp that is left alone on credit, in milliseconds. Those who see a stamp learn the time of others by
-// it, and tell this program from another one; see [longestStale].
+// it, and distinguish this program from another one; see [longestStale].
 const maxCredit = 1000
 
 // givesCredit reports whether a demand may leave a stamp alone that is not fresh. Callers of a queue do so at any age, as long as their debt

@@ -62,7 +62,7 @@ const (
 	StepKinds                 // the number of kinds
 )
 
-// sets tells the kinds of step that set or remove something, and ask nothing of what the item has. The stamp that an advance is
+// sets has the kinds of step that set or remove something unconditionally. The stamp that an advance is
 // written on must then be that of one state: a plan with such a step moves it. Package layout compares the kinds with their clauses.
 var sets = [StepKinds]bool{Put: true, Remove: true, Drop: true, Disown: true, Release: true, Persist: true, Renew: true}
 
@@ -88,11 +88,11 @@ type Plan struct {
 	ValidUntil int64  // Advance: that of the item, unless it has none
 	Now        int64  // Spend: the time after which the item must not have expired; Create, Advance: the refill stamp to write
 	Generation int64  // Spend, Advance: that of the item
-	At         int64  // Spend: the time at which the item must be valid; the largest one where it is for ever
+	At         int64  // Spend: the time at which the item must be valid; the largest one if forever
 	Steps      []Step // Spend, Advance
 	Item       State  // Create: the item
 	Overflows  bool   // Advance: tokens that are given back find no room in the item
-	OnCredit   bool   // Spend: it goes by what has flowed in since the very stamp of the image
+	OnCredit   bool   // Spend: it relies on the refill since the exact stamp of the image
 
 	changes    *Config // Advance: the config whose parameters limits of the item take on; nil where they have them
 	limitSpace [4]Limit
@@ -125,8 +125,8 @@ func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// sets reports whether the plan sets or removes something whatever the item has. Another plan on the same stamp would set it again, or
-// would go by what was there before. So such a plan has a stamp of its own.
+// sets reports whether the plan sets or removes something unconditionally. Another plan on the same stamp would set it again, or would
+// rely on what was there before. So such a plan has a stamp of its own.
 func (p *Plan) sets() bool {
 	return p.Kind == Advance && slices.ContainsFunc(p.Steps, func(s Step) bool { return s.sets() })
 }
@@ -312,7 +312,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		p.RefilledAt, p.OnCredit = s.RefilledAt, true
 		p.step(Unmoved, "", s.RefilledAt)
 	}
-	period, unmoved := false, onCredit // they are asked for
+	period, unmoved := false, onCredit // they are required
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.asks(l.Name, l.Mode())
@@ -327,7 +327,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 			if l.Tokens < p.take(s, l, c, d, amount, credit, now) {
 				return false
 			}
-			if d.rest().part != nil { // a transaction returns no image that would tell what it took of
+			if d.rest().part != nil { // a transaction returns no image that would show what it took from
 				period = p.same(s, l, period)
 			}
 		case amount > 0:
@@ -541,8 +541,9 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 	return true
 }
 
-// balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It returns
-// the balance afterwards, going by the image, and false when the balance does not cover the demand.
+// balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It
+// returns
+// the balance afterwards, based on the image, and false if the balance does not cover the demand.
 //
 //nolint:gocyclo // a case for each kind of limit
 func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {
@@ -598,7 +599,7 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 // mayExceed reports whether a limit of the item may hold more than its capacity by now.
 func (s *State) mayExceed(l *Limit) bool { return s.Changed || l.Windows() != nil || l.Granted() != 0 }
 
-// renew plans that a quota is full anew. What goes along of a grant depends on the very balance.
+// renew plans the reset of a quota. What remains of a grant depends on the exact balance.
 func (p *Plan) renew(l *Limit, level int64, ch chain) {
 	if ch.carries {
 		p.exactly(l, level)
@@ -614,7 +615,7 @@ func (p *Plan) exactly(l *Limit, level int64) {
 }
 
 // leave plans to leave a limit with a balance: by refill of other shards too, on condition that the item has exactly
-// the image's balance. A limit made full by hand is so at any balance.
+// the image's balance. A limit that is filled manually is so at any balance.
 func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 	if d.restarts(l.Name) {
 		p.step(Renew, l.Name, level)
@@ -624,7 +625,7 @@ func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 }
 
 // ceiling returns the most that a limit of an item has after a chain up to a time, when the item takes on parameters. What flowed in so far
-// did so below the old ones. What an operator adds by hand comes on top, below the new ones, or
+// did so below the old ones. What an operator adds manually comes on top, below the new ones, or
 // beyond them by a grant.
 func (s *State) ceiling(ch chain, params *Params, d *Demand, changed bool, now int64) int64 {
 	ceiling, gift := ch.ceiling, d.gift(params.Name)

@@ -56,7 +56,7 @@ func (f Floors) all() iter.Seq2[string, share] {
 	}
 }
 
-// percentOf returns so many percent of an amount, rounded down.
+// percentOf returns percent of an amount, rounded down.
 func percentOf(amount, percent int64) int64 { return amount/100*percent + amount%100*percent/100 }
 
 // HasFloor reports whether a limit has a floor for a priority, or guarantees a part to it.

@@ -299,8 +299,8 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	return false
 }
 
-// Fitting returns those of several demands that fit into the tokens of all shards of a bucket, as they are taken, see [Demand.Through]; nil for
-// the others. It goes by their order: a demand fits when it does so beside the fitting ones before it.
+// Fitting returns the demands that fit together into the tokens of all shards of a bucket, as they are taken, see [Demand.Through]; nil
+// for the others. It follows their order: a demand fits if it does so beside the fitting ones before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Demand {
 	v := viewOf(c, shards, now)
 	fitting := make([]*Demand, len(demands))

@@ -4,9 +4,9 @@ package bucket
 // When the grant ends, what is above the capacity is gone, as where a window closes. The item notes that time among its edges. A
 // write that leaves the stamp alone therefore takes nothing of a past grant.
 //
-// The rest of a grant goes along where a quota is full anew. That is what the quota still has, at most the grant: its own tokens are used
-// first. From then on the grant is that rest. So a grant is handed out once, however many edges it sees, and crossing two edges at once
-// is like crossing one. A grant without an end is one for the present period of a quota, and goes when that is over.
+// When a quota resets, the rest of a grant is kept: what the quota still has, at most the grant, as its own tokens are used
+// first. From then on the grant is that rest. So a grant is handed out once, however many edges it sees, and crossing two edges together
+// is like crossing one. A grant without an end is for the present period of a quota, and ends with it.
 
 // A Grant is what a limit may hold beyond its capacity.
 type Grant struct {
@@ -22,7 +22,7 @@ func (g Grant) at(t int64) int64 {
 	return g.Granted
 }
 
-// after returns what is left of a grant when a quota with a balance is full anew at a time.
+// after returns what is left of a grant when a quota with a balance resets at a time.
 func (g Grant) after(edge, balance int64) Grant {
 	if g.Until == 0 || g.at(edge) == 0 {
 		return Grant{}
@@ -73,7 +73,7 @@ func (l *Limit) grant() Grant {
 }
 
 // grantAt returns what a limit of the item may hold beyond its share of the capacity at a time. It does not count a limit that
-// is full anew by then.
+// resets by then.
 func (s *State) grantAt(name string, at int64) int64 {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; l.Rare != nil && l.Name == name {
@@ -83,7 +83,7 @@ func (s *State) grantAt(name string, at int64) int64 {
 	return 0
 }
 
-// grants returns what the whole limit may hold beyond its capacity at a time: as one shard tells it, or as [view.granted] has found it
+// grants returns what the whole limit may hold beyond its capacity at a time: as one shard has it, or as [view.granted] has found it
 // where that is nil.
 func (p *Params) grants(s *State, at int64) (sum int64) {
 	if s == nil {
@@ -99,7 +99,7 @@ func (p *Params) grants(s *State, at int64) (sum int64) {
 // capacityAt returns what the whole limit can hold at a time, with the grants of its shards where [view.granted] has found them.
 func (p *Params) capacityAt(t int64) int64 { return add(p.rule().capacityAt(t), p.grant.at(t)) }
 
-// anew returns when a quota was full anew last, up to a time, after which it was full anew. That is the time itself while no session is
+// anew returns when a quota last reset, up to a time. That is the time itself while no session is
 // open, and where it is so by the parameters that a write at the time gives it.
 func (s *State) anew(l *Limit, to int64) int64 {
 	if l.Session() > 0 || l.Times() == nil {
@@ -140,7 +140,7 @@ func (s *State) crossed(l *Limit, at, mark int64) (level int64, left Grant) {
 	return add(s.share(l.Name, l.rule().capacityAt(at)), left.Granted), left
 }
 
-// holds returns what a limit of the item can hold, given how it stands at a time. A quota that is full anew then has the rest of
+// holds returns what a limit of the item can hold, given how it stands at a time. A quota that resets then has the rest of
 // its grant.
 func (s *State) holds(one standing, p *Params, at int64) int64 {
 	if l := s.find(p.Name); l != nil && l.Granted() != 0 && l.isQuota() && (l.has(p) || s.renews(l, p, at)) {

@@ -77,7 +77,7 @@ func (c *Config) Limits() []Params {
 	return limits
 }
 
-// Rejoin has the limits of an item tell what they were divided from.
+// Rejoin restores the limits of an item that were divided into parts.
 func Rejoin(params []Params) []Params {
 	for i := range params {
 		at := slices.IndexFunc(params, func(p Params) bool { return isPartOf(params[i].Name, p.Name, "") })
@@ -126,8 +126,9 @@ func (d *Demand) asked() *Demand {
 	return &next
 }
 
-// Through returns the demand as it is taken from shards at a time. Amounts of limits with a part for the demand's priority are those of the
-// part where it has them. It is the demand itself where there are none. It chooses anew for a demand that it has returned.
+// Through returns the demand as it is taken from shards at a time. Amounts of limits with a part for the demand's priority are taken from
+// that
+// part if it has them. It is the demand itself if there are none. It chooses again for a demand that it has returned.
 func (d *Demand) Through(c *Config, shards []*State, now int64) *Demand {
 	if d.Priority == "" {
 		return d
@@ -290,7 +291,7 @@ func OfWhole(amounts []Amount, limit string) (tokens int64) {
 	return tokens
 }
 
-// Rejoined returns changes of configured limits, each with those of its parts.
+// Rejoined returns changes of configured limits, each with the changes of its parts.
 func Rejoined(changes []LevelChange) (whole []LevelChange) {
 	for _, c := range changes {
 		at := slices.IndexFunc(whole, func(w LevelChange) bool { return isPartOf(c.Limit, w.Limit, "") })

@@ -15,8 +15,9 @@ type Asked struct {
 // maxLooks bounds how many ends of waits are looked at.
 const maxLooks = 48
 
-// TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at once, if nothing else happens, given the longest of
-// their waits. Beyond a bound it is that of the last look. It is Never where the windows show that there is no such time.
+// TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at the same time, if nothing else happens,
+// given the longest of
+// their waits. Beyond a bound it is the time of the last look. It is Never if the windows show that there is no such time.
 func TogetherAfter(asked []Asked, now, longest int64) int64 {
 	if longest <= 0 || longest == Never || !wanes(asked, now) {
 		return longest
@@ -50,7 +51,7 @@ func TogetherAfter(asked []Asked, now, longest int64) int64 {
 	return wait
 }
 
-// wanes reports whether one of several limits that are asked may have less later, though nobody takes of it.
+// wanes reports whether one of several limits that are asked may have less later, though no one takes from it.
 func wanes(asked []Asked, now int64) bool {
 	limits, wane := 0, false
 	for _, a := range asked {

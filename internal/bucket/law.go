@@ -10,7 +10,7 @@ import (
 // In one of them a balance x becomes min(x + inflow, capacity), and a chain of such steps is one step again. A limit without windows
 // is a chain of one stretch. Windows are a function of the time alone, so that a step done twice does no harm.
 //
-// At one instant the window changes first, and then a quota is full anew.
+// At one instant the window changes first, and then a quota resets.
 
 // A rule is the parameters of a limit in a stretch, or its own ones with the windows in which others hold.
 type rule struct {
@@ -43,7 +43,7 @@ func (r rule) as(change *calendar.Change) rule {
 	return r
 }
 
-// each calls a function with the parameters outside of windows, and with those of each window. It leaves out what holds at no minute.
+// each calls a function with the parameters outside of windows, and with the parameters of each window. It leaves out what applies at no minute.
 func (r rule) each(f func(rule)) {
 	if r.windows == nil {
 		f(r)
@@ -84,7 +84,7 @@ func (p *Params) holds(d *Demand, now int64) (holds bool) {
 	return holds
 }
 
-// slowest returns the longest time in which so many millitokens flow in, in milliseconds.
+// slowest returns the longest time in which that many millitokens flow in, in milliseconds.
 func (r rule) slowest(tokens int64) (longest int64) {
 	r.each(func(r rule) { longest = max(longest, timeToRefill(0, uint64(max(tokens, 0)), r.refill, r.period)) })
 	return longest
@@ -143,10 +143,10 @@ func (r rule) mayReach(needs func(capacity int64) int64, available int64) bool {
 	return false
 }
 
-// maxRounds bounds how many stretches in a row mayReach follows. What grows for longer may grow for ever.
+// maxRounds bounds how many stretches in a row mayReach follows. What grows for longer may grow forever.
 const maxRounds = 64
 
-// mayRenew reports whether a quota may be full anew at a time at which it holds what is needed.
+// mayRenew reports whether a quota may reset at a time at which it holds what is needed.
 func (r rule) mayRenew(needs func(capacity int64) int64, times *calendar.Times) bool {
 	if r.windows == nil {
 		return true
@@ -199,10 +199,10 @@ func (r rule) within(s *State, name string, from, wait int64) (sum uint64) {
 	return sum
 }
 
-// maxStretches bounds how far ahead a wait is worked out. Beyond it, a caller is told to come again then.
+// maxStretches bounds how far ahead a wait is worked out. Beyond it, a caller is asked to retry then.
 const maxStretches = 1000
 
-// after returns the time at which so many millitokens have flowed into a shard since another time.
+// after returns the time at which that many more millitokens have flowed into a shard since another time.
 func (r rule) after(s *State, name string, from int64, missing uint64) int64 {
 	for range maxStretches {
 		now, _, end := r.at(from)
@@ -228,10 +228,10 @@ func plus(a, b uint64) uint64 {
 type chain struct {
 	inflow  uint64
 	ceiling int64
-	anew    bool  // a quota was full anew: the balance is the ceiling, at any former balance
+	anew    bool  // a quota was reset: the balance is the ceiling, at any former balance
 	spent   int64 // taken since of a session that another program began; the ceiling is lower by this
 	grant   Grant // what is left of a grant at the end
-	carries bool  // a quota was full anew during a grant, so that the ceiling depends on the balance
+	carries bool  // a quota was reset during a grant, so that the ceiling depends on the balance
 }
 
 // of returns the balance after the chain, for a balance before it.
@@ -257,8 +257,8 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 }
 
 // chainTo returns the effect of the time up to another one on a limit of the item, at the item's parameters. It looks
-// back from the later time, as far as that matters. Shards look as far as they may give each other so much. A limit that is to have
-// parameters then may be full anew by them.
+// back from the later time, as far as that matters. Shards look as far as they may give each other spare. A limit that is to have
+// parameters then may reset by them.
 func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain {
 	c := chain{ceiling: math.MaxInt64}
 	if l.Rare != nil {
@@ -338,7 +338,7 @@ func (s *State) idle(p *Params, at int64) int64 {
 	return idle.chain(&l, from, at, 0).ceiling
 }
 
-// capacity returns what a limit of the item can hold at a time, unless it is full anew by then.
+// capacity returns what a limit of the item can hold at a time, unless it resets by then.
 func (s *State) capacity(name string, r rule, at int64) int64 {
 	return add(s.share(name, r.capacityAt(at)), s.grantAt(name, at))
 }

@@ -3,12 +3,12 @@ package bucket
 import "math"
 
 // A lifetime works out when an unused item may go. A new item starts full, so the old one stays until each of its
-// limits is full again, debts included.
+// limits is full, debts included.
 type lifetime struct {
 	config *Config
 	now    int64 // epoch milliseconds
 	fill   int64 // longest time in which a limit fills up, milliseconds
-	until  int64 // when the last of the quotas is full anew, epoch milliseconds
+	until  int64 // when the last of the quotas resets, epoch milliseconds
 }
 
 // cover considers a limit at a level that may be left with a debt, as deep as its last caller could leave. The next
@@ -22,7 +22,7 @@ func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 		life.until = max(life.until, p.Times.Next(life.now))
 	default:
 		r := p.rule()
-		if p.Mode == Soft { // its debt holds nobody back, and may be forgotten
+		if p.Mode == Soft { // its debt blocks no one, and may be forgotten
 			level = max(level, 0)
 		}
 		least := min(level, -deepest)
@@ -33,7 +33,7 @@ func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 	}
 }
 
-// keep takes slots into account, those of the item and those that are configured: the item stays while any holder may be at work.
+// keep takes slots into account, of the item and of the config: the item stays while any holder may be at work.
 func (life *lifetime) keep(slots []Slots) {
 	for i := range slots {
 		life.until = max(life.until, add(life.now, slots[i].outlives()))

@@ -4,7 +4,7 @@ package bucket
 
 import "github.com/zlimit/zlimit-go/internal/calendar"
 
-// Params are the parameters of one limit. A quota has [calendar.Times] at which it is full anew, and nothing flows in.
+// Params are the parameters of one limit. A quota has [calendar.Times] at which it resets, and does not refill.
 type Params struct {
 	Name         string
 	Capacity     int64           // most tokens that the bucket holds, millitokens

@@ -2,17 +2,17 @@ package bucket
 
 import "slices"
 
-// A mixed fleet has clients of another program beside those of this one. Such a client takes tokens without a refill as
-// long as the balance has them, however old the refill stamp is. The item does not tell when. A full bucket might
+// A mixed fleet also has clients of another program. Such a client takes tokens without a refill as
+// long as the balance has them, however old the refill stamp is. The item does not show when. A full bucket might
 // therefore be refilled for time in which it was full and held the tokens that they took.
 //
 // Each refill of this program notes the consumption counted by then, [Limit.Known]. Consumption counted beyond that by
-// the next refill was taken in between. The refill goes by the latest possible time of these takings, the present. The
+// the next refill was taken in between. The refill assumes the latest possible time of these takings, the present. The
 // bucket may have been full until then. So the refill lifts the balance to the capacity less these takings, and no
-// higher. Every write of this program is such a refill, so that its own takings are never taken for those of others.
+// higher. Every write of this program is such a refill, so that its own takings are never mistaken for another's.
 
 // longestStale is the greatest age of a refill stamp, in milliseconds, for a write of this program that leaves the
-// stamp alone. The age is that told by a stream of changes. That is [maxFreshness], plus 5 seconds for differing
+// stamp alone. The age is measured in a stream of changes. That is [maxFreshness], plus 5 seconds for differing
 // clocks, plus room for streams with times in seconds.
 const longestStale = 10_000
 
@@ -69,7 +69,7 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 	ch := s.chainTo(l, params, from, now, 0)
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
 	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
-	if !renewed { // others took before the quota was full anew
+	if !renewed { // others took before the quota reset
 		ceiling = min(capacity, raised(sub(ch.ceiling, s.others(l)), gift))
 	}
 	level, given := d.level(l.Name)

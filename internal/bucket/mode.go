@@ -17,7 +17,7 @@ const (
 //
 // An item notes of such a limit that it refuses nothing, until a time within a minute or so: a stamp. A write that leaves the refill stamp
 // alone, and goes beyond the limit, asks for that note. A write with a refill prolongs it where its config is fresh enough. So no process
-// goes by a former config for longer, and other programs are told. A bypass is noted in the same way, for the whole item.
+// uses an earlier config for longer, and other programs are informed. A bypass is noted in the same way, for the whole item.
 
 // Mode returns the mode of a limit of an item.
 func (l *Limit) Mode() Mode {
@@ -130,7 +130,7 @@ func (d *Demand) isVouched(s *State, c *Config, now int64) bool {
 	return true
 }
 
-// pass plans that a write without a refill asks whether requests are counted alone at a time, where it goes by that.
+// pass plans that a write without a refill asks that requests are only counted at a time, if it relies on that.
 func (p *Plan) pass(c *Config, d *Demand, now int64) {
 	if c.Bypass && !d.Settles {
 		p.step(Pass, "", now)

@@ -6,7 +6,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// A quota does not refill. At times of the calendar, its edges, it is full anew at any balance or debt. The item notes
+// A quota does not refill. At times of the calendar, its edges, it resets at any balance or debt. The item notes
 // the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks for this edge
 // not to be past. So the tokens of one period are never taken in another. The first write after it is an advance,
 // which moves the stamp past the edge and makes the quotas full.
@@ -17,8 +17,9 @@ import (
 // mark returns the time up to which edges are crossed.
 func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
 
-// renews reports whether a limit of the item is full anew at a time, and was not so before. A write may give it other parameters, nil for
-// its own. A quota is full anew after an edge of what it was, and of what it is to be: callers were told of both.
+// renews reports whether a limit of the item is full at a time by a reset that was not done before. A write may give it other parameters,
+// nil for
+// its own. A quota resets after an edge of what it was, and of what it is to be: callers were given both.
 func (s *State) renews(l *Limit, p *Params, at int64) bool {
 	if l.Session() > 0 && (l.isClosed(at) || s.isRolled(l)) || l.Times() != nil && l.Times().Between(s.mark(), at) {
 		return true
@@ -26,11 +27,11 @@ func (s *State) renews(l *Limit, p *Params, at int64) bool {
 	return p != nil && (p.Session > 0 && l.isOver(p, at) || p.Times != nil && p.Times != l.Times() && p.Times.Between(s.mark(), at))
 }
 
-// isPast reports whether a quota of the item is full anew at a time, so that the item's figures no longer hold.
+// isPast reports whether a quota of the item resets by a time, so that the item's figures no longer hold.
 func (s *State) isPast(at int64) bool { return s.ValidUntil > 0 && s.ValidUntil <= at }
 
 // validAt returns the time at which an item must be valid for a write that leaves the stamp alone. Where the item is
-// valid for ever, the write asks for just that. The item may have become one that this program must not write.
+// valid forever, the write requires just that. The item may have become one that this program must not write.
 func (s *State) validAt(now int64) int64 {
 	if s.ValidUntil == 0 {
 		return math.MaxInt64
@@ -51,7 +52,7 @@ func (s *State) period(l *Limit) int64 {
 }
 
 // Leases open at a change of times must find their period again, whatever times the quota had meanwhile. The item notes when the period
-// began that it is in, until the quota is full anew by its present times.
+// began that it is in, until the quota resets by its present times.
 
 // turned returns when the present period of a quota began, where its times were changed in that period.
 func (s *State) turned(l *Limit) (began int64, ok bool) {
@@ -89,7 +90,7 @@ func (s *State) Seen() int64 {
 	return s.ValidUntil
 }
 
-// UntilEdge returns how long it takes until one of the quotas of shards is full anew, in milliseconds; the largest int64 without any. A
+// UntilEdge returns how long it takes until one of the quotas of shards resets, in milliseconds; the largest int64 without any. A
 // session that is not open counts from now on.
 func (c *Config) UntilEdge(shards []*State, now int64) int64 {
 	least := int64(math.MaxInt64)

@@ -7,7 +7,7 @@ import (
 
 // Refill returns the millitokens that flow in after from and up to to: R(to) − R(from) with R(t) = ⌊t·amount/period⌋
 // over epoch milliseconds. The form telescopes: over any sequence of instants the refills add up to R(last) − R(first).
-// However often a bucket is refilled, and for however many limits at once, nothing drifts and nothing is lost. It is 0
+// However often a bucket is refilled, and for however many limits together, nothing drifts and nothing is lost. It is 0
 // when to is not after from, and saturates at the largest int64. amount and period are positive.
 func Refill(from, to, amount, period int64) int64 { return signed(flow(from, to, amount, period)) }
 

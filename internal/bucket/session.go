@@ -48,7 +48,7 @@ func (l *Limit) isOver(p *Params, at int64) bool {
 	return l.isClosed(at) || p.Session > 0 && sessionEnd(l.Since(), p.Session) <= at
 }
 
-// isQuota reports whether a limit is full anew at times, and nothing flows in between.
+// isQuota reports whether a limit resets at times, and does not refill in between.
 func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
 
 // isOtherKind reports whether a limit that is to have parameters becomes one of another kind: one that refills, a quota, or a session quota.
@@ -59,7 +59,7 @@ func (l *Limit) isOtherKind(p *Params) bool {
 // isQuota is [Params.isQuota].
 func (l *Limit) isQuota() bool { return l.Times() != nil || l.Session() > 0 }
 
-// renewsAfter returns when a quota of shards is full anew for the first time after another time, or Never. A session
+// renewsAfter returns when a quota of shards resets for the first time after another time, or Never. A session
 // that is not open has no such time.
 func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 	if p.Times != nil {

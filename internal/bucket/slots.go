@@ -21,7 +21,7 @@ type Slots struct {
 	Epoch    int64 // the present one as far as the item knows; it only rises
 	Term     int64 // length of an epoch, milliseconds
 	Fence    int64 // fencing number of the last slots that were taken
-	Enrolled int64 // when these counters began, epoch milliseconds: those of an item that was deleted and created again are others
+	Enrolled int64 // when these counters began, epoch milliseconds: an item that was deleted and created again has others
 
 	// Free slots that are kept for a process which waits for them; see [Slots.KeptAt].
 	Claimed      int64 // slots; 0 for none
@@ -65,7 +65,7 @@ const (
 	slotLifeTerms = 4
 )
 
-// SlotClockError is the part of a term that a clock may be wrong by: those of two processes then differ by earlyTermPart at most.
+// SlotClockError is the part of a term that a clock may be wrong by: the clocks of two processes then differ by earlyTermPart at most.
 const SlotClockError = 2 * earlyTermPart
 
 // outlives returns how long an item is kept at least after a write, in milliseconds.
@@ -120,7 +120,7 @@ func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 	return expiry, true
 }
 
-// Enrol returns new slots of which some are held at once, by a number of takers. Their fencing numbers are greater than those of any former
+// Enrol returns new slots of which some are already held, by a number of takers. Their fencing numbers are greater than the numbers of any earlier
 // slots, as long as fewer than a thousand are taken in a millisecond.
 func (p *SlotParams) Enrol(held, takers, now int64) Slots {
 	s := Slots{Name: p.Name, Capacity: p.Slots, Free: p.Slots - held, Epoch: now / p.Term, Term: p.Term, Fence: mul(now, 1000), Enrolled: now}
@@ -170,7 +170,7 @@ func (d *Demand) prolongs(s *State, now int64) bool {
 	return prolongs
 }
 
-// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false where fewer are free, but for those that are kept for
+// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false if fewer are free, except slots that are kept for
 // another process.
 func (p *Plan) holdSlots(s *State, d *Demand, now int64) bool {
 	for i := range d.Slots() {
@@ -183,7 +183,7 @@ func (p *Plan) holdSlots(s *State, d *Demand, now int64) bool {
 	return true
 }
 
-// EnrolSlots gives a new item its slots. The demand holds some of them at once, at a time by the clock of slots. It returns false
+// EnrolSlots gives a new item its slots. The demand immediately holds some of them, at a time by the clock of slots. It returns false
 // where there are fewer.
 func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 	for i := range d.Slots() {
@@ -196,7 +196,7 @@ func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 	return true
 }
 
-// CoversSlots reports whether so many slots are free at a time in the items of a bucket. It counts those that the next write
+// CoversSlots reports whether the requested slots are free at a time in the items of a bucket. It counts those that the next write
 // frees.
 func (c *Config) CoversSlots(shards []*State, asked []Amount, now int64) bool {
 	for i := range asked {
@@ -317,11 +317,11 @@ func (s *Slots) Fits(p *SlotParams) bool { return s.Capacity == p.Slots && s.Ter
 // ChangesTerm reports whether the term may change now: no slot is held.
 func (s *Slots) ChangesTerm() bool { return s.Even == 0 && s.Odd == 0 }
 
-// slotRetry is the told wait for slots, in milliseconds: no process knows when a holder is done.
+// slotRetry is the reported wait for slots, in milliseconds: no process knows when a holder is done.
 const slotRetry = 1000
 
 // SlotStatuses appends the statuses of a bucket's slots at a time, given the slots asked by a request. The statuses are
-// then in the order of the names. The shards are those of [Config.Statuses].
+// then in the order of the names. The shards are as in [Config.Statuses].
 func (c *Config) SlotStatuses(to []Status, shards []*State, asked []Amount, now int64) []Status {
 	if len(c.Slots) == 0 {
 		return to

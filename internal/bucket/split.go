@@ -84,9 +84,9 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 // Merge plans that a shard takes over another one, which split off from it and is still of the same size. The plan has
 // the steps of the first shard. The second is deleted on condition that it is as given.
 //
-// The shards become one as of the later of their refill stamps, and not as of now. Refill since then that one of them
+// The shards become one at the later of their refill stamps, and not now. Refill since then that one of them
 // has no room for belongs to the other, and flows into the whole of both. So the first has the balance that
-// [Config.Statuses] told of both, and the refill of other shards belongs to all from the same time on. Where its own
+// [Config.Statuses] reported for both, and the refill of other shards belongs to all from the same time on. Where its own
 // stamp is the later one, the first gets a new one, a millisecond later, so that plans for the old share fail.
 func (p *Plan) Merge(s, other *State) {
 	latest := max(s.RefilledAt, other.RefilledAt)
@@ -152,7 +152,7 @@ func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until 
 	level, left := s.crossed(l, at, mark)
 	most := s.chain(l, s.RefilledAt, at, 0).ceiling
 	switch {
-	case s.renews(l, nil, mark) && l.grant().Until != 0: // what goes along depends on the balance
+	case s.renews(l, nil, mark) && l.grant().Until != 0: // what remains of it depends on the balance
 		p.exactly(l, add(level, gets))
 	case s.renews(l, nil, mark):
 		p.step(Renew, l.Name, add(level, gets))

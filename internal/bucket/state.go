@@ -25,11 +25,11 @@ type State struct {
 	ExpiresAt  int64   // epoch seconds; 0 for never
 	Shard      int     // number of this shard, from 0
 	Shards     int     // shards of the bucket; 0 and 1 both mean that it is whole
-	ValidUntil int64   // when the next quota is full anew or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
-	Crossed    int64   // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
+	ValidUntil int64   // when the next quota resets or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
+	Crossed    int64   // up to when quotas have been reset, if the stamp was set back since; else 0, epoch milliseconds
 	Zone       string  // of all times and windows; "" where there are none
 	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
-	Generation int64   // the time of an operator's last change that binds at once, epoch milliseconds; 0 for never
+	Generation int64   // the time of an operator's last immediate change, epoch milliseconds; 0 for never
 	Moved      int64   // generation of the entity's parent, by the copy in the item; 0 for none
 	Bypass     int64   // until when a request may take the word of the item for it that requests are counted alone, epoch milliseconds; 0 where limits hold
 	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
@@ -39,7 +39,7 @@ type State struct {
 }
 
 // led returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see
-// it go by the clock furthest ahead, so its owner does not get the whole refill. The refill of its lead flows in once.
+// it follow the clock furthest ahead, so its owner does not get the whole refill. The refill of its lead flows in once.
 func (s *State) led(now int64) int64 { return add(now, s.Ahead) }
 
 // led is [State.led] for the shards of a bucket.

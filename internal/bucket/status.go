@@ -18,7 +18,7 @@ type Status struct {
 	Own       int64            // what is left of the part that is guaranteed to the demand's priority, millitokens
 	Parted    bool             // the demand has a part of the limit of its own
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
-	ResetsAt  int64            // when a quota is full anew, epoch milliseconds; 0 for a limit that refills, and for a session not open
+	ResetsAt  int64            // when a quota resets, epoch milliseconds; 0 for a limit that refills, and for a session not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
 	Foreseen  bool             // of a shadow limit: it would have refused the request
 	Refusals  int64            // of a shadow limit: requests that it would have refused so far
@@ -28,7 +28,7 @@ type Status struct {
 // Never is the wait for more than a limit can hold.
 const Never = math.MaxInt64
 
-// Statuses appends the status of each configured limit, in the order of the config. They are those of the shards of a
+// Statuses appends the status of each configured limit, in the order of the config. They are the statuses of the shards of a
 // bucket as an advance of all of them would leave it. Without shards the bucket does not exist, and is full therefore.
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
 	v := viewOf(c, shards, now)

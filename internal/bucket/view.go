@@ -34,8 +34,8 @@ func (v view) balance(p *Params) int64 {
 func (v view) floor(p *Params, d *Demand) int64 { return d.floor(v.granted(p), only(v.shards), v.now) }
 
 // whole returns where a limit stands in all shards together. Refill that a full shard could not hold before the latest
-// refill stamp is lost. The images do not tell whether the others had room then. From then on nothing was taken, as far
-// as the images tell. The unsplit bucket would have kept the refill as long as any shard has room.
+// refill stamp is lost. The images do not show whether the others had room then. From then on nothing was taken, as far
+// as the images show. The unsplit bucket would have kept the refill as long as any shard has room.
 func (v view) whole(p *Params) (sum standing) {
 	latest, spare := v.latest(), spareOf(v.shards, p)
 	for _, s := range v.shards {
@@ -148,7 +148,7 @@ func (v view) until(p *Params, available int64, needs func(capacity int64) int64
 		}
 		switch {
 		case end == Never && tokens <= most && is.refill > 0:
-			return Never - 1 // longer than can be told, and not for ever
+			return Never - 1 // longer than can be expressed, and not forever
 		case end == Never:
 			return Never
 		}
@@ -161,7 +161,7 @@ func (v view) until(p *Params, available int64, needs func(capacity int64) int64
 	return v.now - now
 }
 
-// untilAnew is until for a quota: nothing flows into it before it is full anew, at the capacity that holds then. While no session is open, a
+// untilAnew is until for a quota: nothing flows into it before it resets, to the capacity that applies then. While no session is open, a
 // session quota is full at whatever capacity holds.
 func (v view) untilAnew(p *Params, needs func(capacity int64) int64) int64 {
 	now, r, holds, soon := v.now, p.rule(), false, 2

@@ -140,7 +140,7 @@ func only(shards []*State) *State {
 }
 
 // Due returns the time, in epoch milliseconds, at which a caller has its amounts, from the item as its write left it.
-// The amounts after are those of the callers behind it that shared the write. It is the refill stamp where nothing is
+// The amounts after belong to the callers behind it that shared the write. It is the refill stamp where nothing is
 // in debt, and saturates at the largest int64.
 func (s *State) Due(amounts, after []Amount) int64 { return s.DueSince(s, amounts, after) }
 

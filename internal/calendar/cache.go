@@ -2,7 +2,7 @@ package calendar
 
 import "sync"
 
-// decoded are the times that [Parse] and [Decode] returned of late, and decodedWindows the windows.
+// decoded are the times that [Parse] and [Decode] returned recently, and decodedWindows the windows.
 var (
 	decoded        = cache[Times]{entries: map[[2]string]*Times{}}
 	decodedWindows = cache[Windows]{entries: map[[2]string]*Windows{}}
@@ -24,7 +24,7 @@ func (c *cache[T]) get(key [2]string) *T {
 	return c.entries[key]
 }
 
-// keep returns the kept value of a key. Where that is nothing, the given is kept. A full cache begins anew.
+// keep returns the kept value of a key. If there is none, it keeps the given one. A full cache is emptied.
 func (c *cache[T]) keep(key [2]string, t *T) *T {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ func (p *pattern) isAlways() bool {
 }
 
 // find returns the first minute from one on that matches the pattern, or does not. When it looks back, it returns the
-// last such minute up to one. Minutes are those of local time, see begins.
+// last such minute up to one. Minutes are in local time, see begins.
 func (p *pattern) find(from int64, within, back bool) (at int64, ok bool) {
 	if !within && p.isAlways() {
 		return 0, false

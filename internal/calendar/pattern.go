@@ -184,8 +184,8 @@ func expand(compact string) (string, error) {
 // 40 years apart.
 const searchDays = 41 * 366
 
-// begins returns the first matching minute after a minute that does not match, from one on. Minutes are those of local
-// time, counted from the beginning of 1970 as if no clock were ever changed.
+// begins returns the first matching minute after a minute that does not match, from one on. Minutes are in local time, counted from the
+// beginning of 1970 as if no clock were ever changed.
 func (p *pattern) begins(from int64) (at int64, ok bool) {
 	day, first := floorDiv(from, minutesOfDay), floorMod(from, minutesOfDay)
 	for end := day + searchDays; day < end; day, first = day+1, 0 {

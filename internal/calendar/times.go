@@ -1,5 +1,5 @@
-// Package calendar tells when quotas begin anew, and when other parameters of limits hold. These are the same times of
-// days, weeks, months or years, as clocks of a zone show them. It is pure: the caller says what time it is, in epoch
+// Package calendar computes when quotas reset, and when other parameters of limits apply. These are the same times of
+// days, weeks, months or years, as clocks of a zone show them. It is pure: the caller passes the time, in epoch
 // milliseconds.
 package calendar
 

@@ -69,7 +69,7 @@ func (c *Change) Of(capacity, refill, period int64) (int64, int64, int64) {
 	return capacity, refill, period
 }
 
-// scaled returns so many thousandths of a number, saturated.
+// scaled returns the given thousandths of a number, saturated.
 func scaled(n, thousandths int64) int64 {
 	if n <= 0 {
 		return 0

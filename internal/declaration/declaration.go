@@ -1,6 +1,6 @@
 // Package declaration is a file of limits as a checked data model. An application declares limits for its resources,
 // and an operator keeps limits for the system and for entities. [Load] and [LoadForGo] read the file as YAML and report
-// everything that is wrong with it at once. The grammar is described in docs/typed.md and docs/limits-file.md.
+// every mistake, not just the first. The grammar is described in docs/typed.md and docs/limits-file.md.
 package declaration
 
 import (

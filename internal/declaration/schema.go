@@ -37,7 +37,7 @@ func JSONSchema() ([]byte, error) {
 	tokens := object{"anyOf": []object{
 		{"type": "integer", "minimum": 1, "maximum": int64(grammar.MaxTokens)},
 		{"type": "string", "pattern": "^" + amountForm + "$"},
-	}, "description": "the capacity: the most that can be taken at once, in tokens; without it, that of rate"}
+	}, "description": "the capacity: the largest burst, in tokens; by default the amount of rate"}
 	limits := named("the limits of the level", limitNameForm, maxLimitName, ref("limit"))
 	limits["maxProperties"] = maxLimits
 	schema := closed("Limits of a namespace", object{
@@ -81,7 +81,7 @@ func JSONSchema() ([]byte, error) {
 		"system": closed("the limits of last resort, and settings of the namespace", object{
 			"limits":               ref("limits"),
 			"on_unavailable":       ref("on_unavailable"),
-			"audit_retention_days": object{"type": "integer", "minimum": 1, "maximum": maxRetentionDays, "description": "days that audit events are kept; by default those of the table, which are 90 unless it is deployed with others"},
+			"audit_retention_days": object{"type": "integer", "minimum": 1, "maximum": maxRetentionDays, "description": "days that audit events are kept; by default as set for the table: 90, unless it is deployed with another number"},
 		}),
 		"resource": says(closed("what an application consumes", object{
 			"limits":         ref("limits"),

@@ -1,5 +1,5 @@
 // Package document reads YAML documents strictly. Nodes become texts, numbers, lists and mappings, and nothing in a
-// document is passed over. It reports all errors of a document at once, with line and column.
+// document is passed over. It reports all errors of a document, with line and column.
 package document
 
 import (
@@ -188,7 +188,7 @@ func (r *Reader) Pairs(n *yaml.Node, what string) []Pair {
 // Keys says how to read the values of a mapping with fixed keys.
 type Keys map[string]func(*yaml.Node)
 
-// Object reads a mapping with fixed keys, and reports those of the required ones that it lacks at pos.
+// Object reads a mapping with fixed keys, and reports required ones that are missing at pos.
 func (r *Reader) Object(n *yaml.Node, pos Pos, what string, read Keys, required ...string) {
 	present := map[string]bool{}
 	for _, p := range r.Pairs(n, what) {

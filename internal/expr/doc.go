@@ -5,7 +5,7 @@
 //
 // Two interpreters share a template. A DynamoDB store sends its text ([Template.Condition], [Template.Update],
 // [Template.Names]); an embedded store evaluates it on the stored item ([Template.Holds], [Template.Apply]). The
-// semantics are those of DynamoDB's expression language, restricted to top-level attributes:
+// semantics are DynamoDB's expression language, restricted to top-level attributes:
 // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Expressions.html.
 //
 // The package does no I/O, reads no clock and knows no AWS type.

@@ -12,7 +12,7 @@ import (
 // as a package variable, and must not be changed or copied afterwards; its methods are safe for concurrent use.
 type Operation struct {
 	Name    string
-	Slots   int         // values that every call binds, before those of its clauses
+	Slots   int         // values that every call binds, before the values of its clauses
 	Where   []Condition // all must hold
 	Update  []Action
 	Clauses []Clause

@@ -94,7 +94,7 @@ func (a *arrangement) fits(item Item) bool {
 	return true
 }
 
-// places are those of the attributes of a template in an item.
+// places has the places of a template's attributes in an item.
 type places struct {
 	template *Template
 	known    []int // nil for an item that is to be searched
@@ -374,7 +374,7 @@ func (r *renderer) tests(tests []test, join conditionKind) {
 	}
 }
 
-// flatten appends tests to list, with those of nested groups of the same kind, or of a single test, in their place.
+// flatten appends tests to list, with the tests of nested groups of the same kind, or of a single test, in their place.
 func flatten(list, tests []test, join conditionKind) []test {
 	for _, t := range tests {
 		if t.kind == join || (t.kind == condAll || t.kind == condAny) && len(t.args) == 1 {

@@ -17,7 +17,7 @@ const MaxTokens = math.MaxInt64 / 1000
 
 // A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
 // holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
-// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times. One for sessions is
+// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and resets at these times. One for sessions is
 // NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. A prepaid limit, which never refills, is NAME=AMOUNT/never. Windows may follow, in which other parameters hold:
 // rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20, or batch=20+5 with a
 // guaranteed share. At the end stands soft or shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are
@@ -184,7 +184,7 @@ var periods = []struct {
 	{7 * 24 * time.Hour, []string{"w", "week", "weeks"}},
 }
 
-// longPeriods are the names of periods that may follow a number, beside those of Go durations.
+// longPeriods are the names of periods that may follow a number, beside the units of Go durations.
 var longPeriods = map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
 
 // cutLong splits a text such as 2d into its number and the length of its period.

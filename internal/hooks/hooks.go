@@ -20,7 +20,7 @@ type Limiter struct {
 	Sleeper Sleeper
 	// SettleLimit bounds the writes of a commit or a rollback; 0 for five seconds.
 	SettleLimit time.Duration
-	// Leases is told of the leases of counted requests; nil for none.
+	// Leases is notified of the leases of counted requests; nil for none.
 	Leases LeaseWatcher
 	// Deployment makes setup raise the version record of the table, as after a deployment; nil for none.
 	Deployment *Deployment
@@ -34,7 +34,7 @@ type Sleeper interface {
 	Sleep(ctx context.Context, d time.Duration) error
 }
 
-// A LeaseWatcher is told of leases. A lease is a *zlimit.Lease, whose methods the watcher must not call.
+// A LeaseWatcher is notified of leases. A lease is a *zlimit.Lease, whose methods the watcher must not call.
 type LeaseWatcher interface {
 	// Opened is called by the goroutine that acquires.
 	Opened(lease any, entity, resource string)
@@ -42,8 +42,8 @@ type LeaseWatcher interface {
 	Settled(lease any)
 }
 
-// A Deployment has the parts deployed on a table, for the record of setup. Setup raises the version of the layout and
-// of the oldest client to those of this module, and lowers none.
+// A Deployment has the parts deployed on a table, for the record of setup. Setup raises the version of the layout and of the oldest
+// client to this module's, and lowers none.
 type Deployment struct {
 	Aggregator string // version of the aggregator that was deployed, "" for none
 }

@@ -17,10 +17,10 @@ type Lineage struct {
 	Cascade     bool   // the entity's consumption is charged to its parent as well
 	Parent      string // entity id; "" for none
 	Generation  int64  // of the parent, which every move raises; 0 for an entity that was never moved
-	Incarnation string // what tells the entity from a former one of its id; "" without a generation
+	Incarnation string // distinguishes the entity from an earlier one of its id; "" without a generation
 }
 
-// nameless is the incarnation of an entity whose record tells nothing of it.
+// nameless is the incarnation of an entity whose record does not say.
 const nameless = "-"
 
 // Lineage returns the part of the record about charging a parent.
@@ -42,8 +42,8 @@ func ReadState(item expr.Item) (bucket.State, error) {
 	return state, err
 }
 
-// ReadBucket returns the content of a bucket's item, as attributes and as a state, which share the limits. Its errors
-// are those of [ReadState].
+// ReadBucket returns the content of a bucket's item, as attributes and as a state, which share the limits. Its errors are as in
+// [ReadState].
 func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	it, err := DecodeBucket(item)
 	wrong := Readable(err)
@@ -67,7 +67,7 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	return &it, it.state(marked, disabled), err
 }
 
-// started returns an item without the limits that another program has added and nobody has taken of: they have parameters, and neither a
+// started returns an item without the limits that another program has added and no one has taken from: they have parameters, and neither a
 // balance nor a count. The next write with a refill starts them.
 func started(item expr.Item) expr.Item {
 	added := map[string]bool{}
@@ -229,7 +229,7 @@ func bind(clauses map[bucket.StepKind]int) (b binding) {
 	return b
 }
 
-// spendSteps are the clauses of [Spend], except those of slots.
+// spendSteps are the clauses of [Spend], except the clauses of slots.
 var spendSteps = bind(map[bucket.StepKind]int{
 	bucket.Admit: spendAdmit, bucket.Take: spendTake, bucket.Borrow: spendBorrow, bucket.Below: spendBelow, bucket.Unmoved: spendUnmoved,
 	bucket.Charge: spendCharge, bucket.Owe: spendOwe, bucket.Refund: spendRefund, bucket.Same: spendSame, bucket.Period: spendPeriod,
@@ -237,7 +237,7 @@ var spendSteps = bind(map[bucket.StepKind]int{
 	bucket.Foresee: spendForesee, bucket.Pass: spendPass,
 })
 
-// advanceSteps are the clauses of [Advance], except those of slots.
+// advanceSteps are the clauses of [Advance], except the clauses of slots.
 var advanceSteps = bind(map[bucket.StepKind]int{
 	bucket.Admit: advanceAdmit, bucket.Credit: advanceCredit, bucket.Cover: advanceCover, bucket.Fill: advanceFill, bucket.Count: advanceCount,
 	bucket.Renew: advanceRenew, bucket.Seed: advanceSeed, bucket.Ascribe: advanceAscribe, bucket.Contain: advanceContain,

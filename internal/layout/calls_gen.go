@@ -555,7 +555,7 @@ func (c StampCall) Excuse(until int64) {
 // copy.
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
-//   - incarnation: tells the entity apart from an earlier one of the same id
+//   - incarnation: distinguishes the entity from an earlier one of the same id
 func (c StampCall) Own(cascade bool, moved int64, incarnation string) {
 	c.Pick(stampOwn, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation))
 }
@@ -563,7 +563,7 @@ func (c StampCall) Own(cascade bool, moved int64, incarnation string) {
 // Inherit copies it over what is known of an earlier entity of the same id.
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
-//   - incarnation: tells the entity apart from the earlier one
+//   - incarnation: distinguishes the entity from the earlier one
 //   - former: pinc as it was seen
 func (c StampCall) Inherit(cascade bool, moved int64, incarnation, former string) {
 	c.Pick(stampInherit, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation), expr.S(former))

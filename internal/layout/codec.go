@@ -14,7 +14,7 @@ import (
 // decoder reads the attributes of an item and keeps the first thing that is wrong with it.
 type decoder struct {
 	record string
-	found  int // required attributes so far, those of members included
+	found  int // required attributes so far, members included
 	err    *store.ItemError
 
 	refused []Refusal
@@ -152,7 +152,7 @@ func (d *decoder) notInt(a *expr.Attribute) {
 	d.failf(a.Name, "attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
 }
 
-// decimal reads a number with up to so many decimal places, in units of the last one. A sum beyond 64 bits is read as
+// decimal reads a number with at most places decimal places, in units of the last one. A sum beyond 64 bits is read as
 // the largest or the smallest number.
 func (d *decoder) decimal(a *expr.Attribute, places int) int64 { //nolint:unparam // the schema says how many
 	n, ok := a.Value.Decimal(places)

@@ -25,7 +25,7 @@ type Entity struct {
 	// pgen: generation of the parent: a move to another one raises it to the present time in milliseconds, or by 1;
 	// absent before the first one of an entity of this module
 	Generation int64
-	// pinc: tells the entity apart from an earlier one of the same id; absent if created_at does that
+	// pinc: distinguishes the entity from an earlier one of the same id; absent if created_at does that
 	Incarnation string
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are

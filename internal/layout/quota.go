@@ -14,14 +14,14 @@ const defaultZone = "UTC"
 // noTimes stands for a refilling limit beside limits that share their times.
 const noTimes = "-"
 
-// validUntilAttribute is the attribute that tells an item with the time 0 from one without a time.
+// validUntilAttribute is the attribute that distinguishes an item with the time 0 from one without a time.
 const validUntilAttribute = "vu"
 
 // disabledAttribute is the attribute whose presence has requests of a bucket refused.
 const disabledAttribute = "disabled"
 
-// place makes the times of quotas, and the windows, those of the zone that the item names. A limit without any of its own has
-// those that the limits share. Times that this program cannot read are an error.
+// place sets the zone of the times of quotas, and of the windows, to the zone that the item names. A limit without any of its own has
+// the ones that the limits share. Times that this program cannot read are an error.
 func (it *Bucket) place() (err error) {
 	for i := range it.Limits {
 		l := &it.Limits[i]

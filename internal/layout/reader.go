@@ -90,7 +90,7 @@ type place struct {
 	kind expr.Kind
 }
 
-// The numbers of the figures of a state, of which those of each limit follow in a row.
+// The numbers of the figures of a state, where the figures of each limit follow in a row.
 const (
 	refilledAt = 1 + iota
 	shardCount
@@ -125,7 +125,7 @@ const (
 	firstRare = known
 )
 
-// The numbers of the figures of slots, from the first one on. They follow those of all limits.
+// The numbers of the figures of slots, from the first one on. They follow the figures of all limits.
 const (
 	slotsFree = iota
 	slotsEven
@@ -141,7 +141,7 @@ const (
 	perSlots
 )
 
-// placesOf returns where the attributes of an item are that was decoded. An item whose figures are their own numbers tells
+// placesOf returns where the attributes of an item are that was decoded. An item whose figures are their own numbers shows
 // what their attributes are called.
 func placesOf(item expr.Item, decoded *Bucket) *places {
 	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, isTimed: decoded.isTimed()}

@@ -8,7 +8,7 @@ import (
 )
 
 // Repeated is the copy, in the first item of a bucket, of the levels stored for its entity. Processes share it as a
-// memory, as good as a read by one of them at that time. No decision about tokens goes by it. Any write of the item
+// memory, as good as a read by one of them at that time. No decision about tokens depends on it. Any write of the item
 // may leave it as it is.
 type Repeated struct {
 	ReadAt int64  // epoch milliseconds

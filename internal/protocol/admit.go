@@ -25,7 +25,7 @@ type Request struct {
 	Priority         string          // by which limits may have a floor
 
 	Place *Place // in the line for slots; nil for a caller that does not stand in line
-	// Asks has the reason while the request waits for the store to tell its time, which slots need; nil where nobody needs to know.
+	// Asks has the reason while the request waits to learn the store's time, which slots need; nil if no one needs to know.
 	Asks *atomic.Pointer[ClockError]
 
 	together *together // in place of the entity, the resource and the amounts; nil for a request that stands alone
@@ -194,7 +194,7 @@ func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []ta
 }
 
 // refusalOf returns an error if the bucket of a level is in a silent part of the store. The other levels are then not
-// charged in vain. The shards of a split bucket may lie in other parts.
+// charged for nothing. The shards of a split bucket may be in other parts.
 func (ad *admitter) refusalOf(ctx context.Context, levels []level) error {
 	for i := range levels {
 		b := levels[i].bucket
@@ -255,8 +255,8 @@ func slotKeyOf(levels []level) store.Key {
 	return levels[at].bucket.shard(0).key
 }
 
-// takeWithSlots takes the slots and the tokens of a request. Slots of a bucket that is not divided go along with its tokens. Others
-// are taken side by side with the tokens of the request. They come first where tokens may have to be waited for, or where their
+// takeWithSlots takes the slots and the tokens of a request. Slots of a bucket that is not divided are written with its tokens. Others
+// are taken in parallel with the tokens of the request. They come first if tokens may have to be waited for, or if their
 // item may be missing, which both would create.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
 	if ad.slots.slotsForeseen(levels, r.Place) {

@@ -61,7 +61,7 @@ func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, nex
 }
 
 // alignAll brings the shards of a view in line: in one transaction, or one after another when others write them
-// meanwhile. Those that are still out of line after a round have another one. The finished shards tell their limits to
+// meanwhile. Those that are still out of line after a round have another one. The finished shards show their limits to
 // the next writer.
 func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
 	if done, err := al.alignTogether(ctx, l, v); done || err != nil {
@@ -99,7 +99,7 @@ type alignment struct {
 const alignTime = time.Second
 
 // alignsAll reports whether a change of limits, found on one shard, is made on all shards before a request is answered. A
-// shard with the former limits would hold tokens, and let in refill, beyond the new ones. Processes whose requests bring
+// shard with the former limits would hold tokens, and add refill, beyond the new ones. Processes whose requests bring
 // different limits would undo each other's alignments without end. Each of them aligns all shards once in alignTime, and
 // in between only the shard that it takes from.
 func (b *Bucket) alignsAll(l *Limits, now int64) bool {
@@ -110,7 +110,7 @@ func (b *Bucket) alignsAll(l *Limits, now int64) bool {
 // alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false
 // when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned
 // one by one, a shard moves its stamp. With the stamp moves the time from which on the refill that full shards could
-// not hold belongs to the others. The bucket would lose tokens that it was told to have.
+// not hold belongs to the others. The bucket would lose tokens that were reported.
 func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
 	now, differs := al.now(), false
 	for _, i := range v.images {

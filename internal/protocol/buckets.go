@@ -40,7 +40,7 @@ func (m *Memory) Bucket(entity, resource string) *Bucket {
 }
 
 // current returns the engine's present memory of a bucket. A receipt may be of one that the engine has forgotten since,
-// to make room, and has perhaps seen anew. Facts learned when the receipt is settled are then known to later requests.
+// to make room, and perhaps seen again. Facts learned when the receipt is settled are then known to later requests.
 func (m *Memory) current(b *Bucket) *Bucket {
 	if !b.evicted.Load() {
 		return b
@@ -53,7 +53,7 @@ func (m *Memory) current(b *Bucket) *Bucket {
 	return known
 }
 
-// Forget has the engine read a bucket anew, whose items were deleted.
+// Forget makes the engine read a bucket again whose items were deleted.
 func (m *Memory) Forget(entity, resource string) {
 	b, ok := m.cache.GetIfPresent(bucketID{entity, resource})
 	if !ok {

@@ -10,15 +10,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Operators change what buckets hold by hand. Such a change is one transaction over all shards, together with what its caller writes
-// beside it. So it binds at once in every process, and either is done or leaves nothing.
+// Operators can change balances directly. Such a change is one transaction over all shards, together with what its caller writes
+// beside it. So it takes effect immediately in every process, and either is done or leaves nothing.
 
 // A Change is an operator's change of a bucket.
 type Change struct {
 	Limits []string        // those that become full; nil for all of the bucket
 	Gifts  []bucket.Amount // what limits get instead; nil for none
 	Until  int64           // when the gifts end, see [bucket.Hand]
-	// With returns further writes for the transaction. It is told the changes of the limits, and the number of shards.
+	// With returns further writes for the transaction. It gets the changes of the limits, and the number of shards.
 	// The number is 0 for a bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are
 	// beyond its capacity.
 	With func(changes []bucket.LevelChange, shards int) ([]store.Write, error)
@@ -161,7 +161,7 @@ func namesOf(params []bucket.Params) (names []string) {
 	return names
 }
 
-// byHand returns the limits for the shards of a view by hand: they keep their own, and take on the stored parameters of
+// byHand returns the limits for the shards of a view in a manual change: they keep their own, and take on the stored parameters of
 // these names, and their shares. The requests of a bucket may bring limits of their own, of which nothing is stored.
 func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	c := al.items.keep(v.states[0])

@@ -21,7 +21,7 @@ const (
 	// capacity may flow in once more. A stamp that is ahead again before then stands: the balance can be taken, and
 	// nothing flows in until the clock has reached the stamp.
 	fixGap = time.Hour
-	// leadTime is how long a process goes by the time of the others: its own clock may be set right meanwhile. It ends after
+	// leadTime is how long a process follows the time of the others: its own clock may be set right meanwhile. It ends after
 	// the others may set stamps back again.
 	leadTime = fixGap + time.Minute
 )
@@ -57,7 +57,7 @@ func (c *core) follow(s *shard, i *image) int64 {
 	if s.wrote.Load() == i.RefilledAt {
 		seen = 0
 	}
-	if seen > 0 { // others may have written the stamp during a call of a store that answers at once
+	if seen > 0 { // others may have written the stamp during a call of a store that answers immediately
 		seen = min(seen, i.RefilledAt-c.now())
 	}
 	if seen < minAheadMS || seen > maxAheadMS {
@@ -82,7 +82,7 @@ func (c *core) follow(s *shard, i *image) int64 {
 	return max(next.by, next.before)
 }
 
-// fixes are the items whose refill stamp this process set back of late, also those of buckets that it has forgotten since. It is safe
+// fixes are the items whose refill stamp this process set back recently, in forgotten buckets too. It is safe
 // for concurrent use.
 type fixes struct {
 	until atomic.Int64 // none of them counts after that time, nanoseconds since the engine was made
@@ -168,7 +168,7 @@ func (c *core) compare(s *shard, i *image) {
 }
 
 // A request is judged by the reading of the clock when it came, in all its tries. What flows in while the reply to a failed condition is under
-// way is for those who come later. So a failed condition on a stamp that the request knows rejects it, and nobody races for each token.
+// way is for those who come later. So a failed condition on a stamp that the request knows rejects it, and no one races for each token.
 const (
 	// maxHeld is how long a reading counts, milliseconds. A request that takes longer has waited for a queue, or for a throttle.
 	maxHeld = 1000

@@ -35,9 +35,9 @@ type Options struct {
 	Epoch        *atomic.Int64 // shared by the engines that share a Source
 	Logger       *slog.Logger
 
-	// Resized is told of a bucket that this process has split or merged, with the growth of its number of items.
+	// Resized is called for a bucket that this process has split or merged, with the growth of its number of items.
 	Resized func(ctx context.Context, entity, resource string, shards int)
-	// SlotsChanged is told of slots that this process has taken, given back or lost; nil for none.
+	// SlotsChanged is called when this process has taken, given back or lost slots; nil for none.
 	SlotsChanged func(ctx context.Context, change SlotChange)
 }
 
@@ -88,7 +88,7 @@ type Counts struct {
 	StampsFixed atomic.Uint64 // refill stamps too far ahead that were set back
 	SlotsHeld   atomic.Int64  // slots that this process holds now
 	SlotsTaken  atomic.Uint64 // slots that it has taken
-	SlotsLost   atomic.Uint64 // those of them that it has lost
+	SlotsLost   atomic.Uint64 // slots that it has lost
 	Foreseen    atomic.Uint64 // requests taken that a shadow limit would have refused
 }
 
@@ -208,10 +208,10 @@ func (e *Engine) GiveSlotsBack(ctx context.Context, r *Receipt) {
 }
 
 // Settle writes the due corrections, to every shard side by side, bounded by the context. A correction that provably
-// was not written stays due, and the next call writes it. The error joins those of all shards.
+// was not written stays due, and the next call writes it. The error joins the errors of all shards.
 func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.settler.settleAll(ctx, s) }
 
-// Repay gives back the tokens due to a bucket at once, and not in the background.
+// Repay gives back the tokens due to a bucket immediately, and not in the background.
 func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	b := e.Memory.Bucket(entity, resource)
 	if !b.owing.owes.Load() {
@@ -220,19 +220,19 @@ func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	return e.debts.returnDue(ctx, b)
 }
 
-// Status returns where the limits of an entity and resource stand, and with family those of its parents. It makes a
+// Status returns where the limits of an entity and resource stand, and with family the limits of its parents. It makes a
 // consistent read of every shard, and writes nothing.
 func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
 	return e.judge.status(ctx, r, family)
 }
 
-// TimeUntil returns where the limits stand that a request asks for, with the wait of each. Where a wait is told, it
+// TimeUntil returns where the limits stand that a request asks for, with the wait of each. If it reports a wait, it
 // brings an item in line with its configured limits first, so that the wait holds.
 func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	return e.judge.timeUntil(ctx, r)
 }
 
-// Statuses tells the limits of each level of a receipt, as this process last saw them, with the amounts taken as
+// Statuses calls a function with the limits of each level of a receipt, as this process last saw them, with the amounts taken as
 // requested. The list is valid during the call. It makes no call of the store, and allocates nothing for a receipt of
 // one shard.
 func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
@@ -240,7 +240,7 @@ func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
 }
 
 // IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
-// of a rejection, or to share a write. The store throttled the key of the bucket or of a parent of late, or the bucket
+// of a rejection, or to share a write. The store recently throttled the key of the bucket or of a parent, or the bucket
 // was nearly exhausted when last seen.
 func (e *Engine) IsStrained(r *Request) bool {
 	if r.together != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Errors of an engine, besides those of the store.
+// Errors of an engine, other than the errors of the store.
 var (
 	// ErrContended says that other writers came first in every try. Nothing was written.
 	ErrContended = table.ErrContended
@@ -31,7 +31,7 @@ type LevelStatus struct {
 	Statuses         []bucket.Status
 }
 
-// Error says what happened; callers tell the statuses.
+// Error says what happened; callers report the statuses.
 func (e *RejectedError) Error() string { return "a limit falls short" }
 
 // A NoLimitsError says that no limits hold for an entity and resource.
@@ -105,7 +105,7 @@ func (e *CrowdedError) Error() string {
 var (
 	errShort     = errors.New("a shard falls short")          // of the demand, as seen since the request came
 	errNoShard   = errors.New("no such shard")                // it was merged, or split: the lot has another one
-	errOutdated  = errors.New("the limits changed")           // so that the level has to be made anew
+	errOutdated  = errors.New("the limits changed")           // so that the level has to be built again
 	errUnaligned = errors.New("the shards change together")   // they have other limits than the level, or open a session
 	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before
 )
@@ -140,7 +140,7 @@ func isKeyThrottled(err error) bool {
 	})
 }
 
-// isHotKey reports whether an error says that the keys of a call are asked for too often, and names them as the reason.
+// isHotKey reports whether an error says that the keys of a call are used too often, and names them as the reason.
 func isHotKey(err error) bool {
 	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), (*store.Error).KeyThrottled)
 }
@@ -149,7 +149,7 @@ func isHotKey(err error) bool {
 func isWriteThrottled(err error) bool { return isKeyWriteThrottled(err, false) }
 
 // isIndexThrottled reports whether an error blames keys of an index: they have too many writes. Nothing was written.
-// The keys are those of many buckets.
+// The keys are shared by many buckets.
 func isIndexThrottled(err error) bool { return isKeyWriteThrottled(err, true) }
 
 func isKeyWriteThrottled(err error, index bool) bool {

@@ -24,8 +24,9 @@ type families struct {
 	memory *Memory
 }
 
-// levels appends the levels of a request: those of its entity and, as long as entities cascade, of the parents. Each entity has one for the
-// resource of the request, and one for each wider resource that it has limits for. All levels but the first go by their own stored limits.
+// levels appends the levels of a request: the levels of its entity and, as long as entities cascade, of the parents. Each entity has one
+// for the
+// resource of the request, and one for each wider resource that it has limits for. All levels but the first use their own stored limits.
 // A level is charged for those limits of the request that it has, and each limit must be one of some level: the entity itself may have
 // none.
 func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
@@ -129,7 +130,7 @@ func (fs *families) withAsked(ctx context.Context, _ *Request, levels []level, e
 }
 
 // lineageBy returns the lineage of an entity by the levels of it, the first of which is for the resource of a request: whether the parent is
-// charged is said for that resource, and holds for the wider ones. A move binds where one of the entity's buckets tells of it. The other
+// charged is said for that resource, and holds for the wider ones. A move takes effect if one of the entity's buckets shows it. The other
 // levels may know the former parent.
 func lineageBy(levels []level) layout.Lineage {
 	lineage := levels[0].limits.Lineage
@@ -205,7 +206,7 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (le
 	return level{bucket: b, limits: limits, demand: demand, began: began}, nil
 }
 
-// level returns the level of a bucket that goes by its stored limits.
+// level returns the level of a bucket that uses its stored limits.
 func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *charges, began int64, at rung) (level, error) {
 	limits, err := fs.storedLimits(ctx, b, began)
 	if err != nil {
@@ -242,7 +243,7 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 	return levels, nil
 }
 
-// boundWait ends the wait of a request where a quota of any level is full anew: tokens of one period are not admitted
+// boundWait ends the wait of a request when a quota of any level resets: tokens of one period are not admitted
 // in another. A request that leaves a part of any limit to others takes nothing before it is there: those would wait
 // behind it.
 func (fs *families) boundWait(levels []level) {
@@ -272,8 +273,8 @@ func (fs *families) boundWait(levels []level) {
 }
 
 // limitsOf returns the limits that hold for a request: its own, with the stored lineage and the stored wider resource, or the stored ones.
-// Only a consistent read can tell that no limits are stored. Limits of a wider resource or of a parent suffice: whether they have some, the
-// other levels tell.
+// Only a consistent read shows that no limits are stored. Limits of a wider resource or of a parent suffice: whether they have some, the
+// other levels show.
 func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began int64) (*Limits, error) {
 	stored, err := fs.storedLimits(ctx, b, began)
 	switch {

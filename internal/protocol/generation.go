@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An operator's change binds at once where the items of a bucket are stamped with a generation after the change was
-// stored. Every write asks for the generation of the image that it was planned from. A process that meets a later one
+// An operator's change takes effect immediately if the items of a bucket are stamped with a generation after the change was
+// stored. Every write requires the generation of the image that it was planned from. A process that meets a later one
 // first reads the stored limits consistently. It then plans by limits that were read after the change.
 
 // A generation is the latest one that this process has seen in the items of a bucket.
@@ -16,7 +16,7 @@ type generation struct {
 	move parentMove // of the entity, the latest one that was seen
 }
 
-// A parentMove is one of an entity to another parent, which the items of its buckets tell of. Moves by this module stamp the
+// A parentMove is one of an entity to another parent, which the items of its buckets show. Moves by this module stamp the
 // items, too.
 type parentMove struct {
 	generation int64 // of the parent
@@ -60,7 +60,7 @@ func (b *Bucket) outdates(l *Limits) bool {
 }
 
 // outdates reports whether limits may have been read before a move. A record may be older than the move that an item
-// tells of, where another program has created the entity anew.
+// shows, if another program has created the entity again.
 func (m *parentMove) outdates(l *Limits) bool {
 	return l.Lineage.Generation < m.generation && l.Epoch <= m.seen
 }

@@ -91,7 +91,7 @@ type call struct {
 
 func (c *core) newCall() call { return call{asked: c.NextEpoch(), askedAt: c.now()} }
 
-// over returns when a call that has just returned was over, in epoch milliseconds. A store that answers at once takes no
+// over returns when a call that has just returned was over, in epoch milliseconds. A store that answers immediately takes no
 // time.
 func (c *core) over(by call) int64 {
 	if by.asked > 0 && c.table.Immediate() {
@@ -180,7 +180,7 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 
 // observe remembers the item that a write returned, and returns its image. After a failed condition it returns a later
 // image that came meanwhile. The image before the call, known, counts as the earlier one in any case. An item that was
-// deleted and created again counts its writes anew.
+// deleted and created again counts its writes from 0.
 //
 // An applied write is done, with any returned item; a write with a failed condition is not. Where the returned item
 // cannot be read, nothing is known of the shard any more, and the image is nil. A caller that needs the item reads it,
@@ -265,8 +265,8 @@ func (i *image) timeAt(now int64) int64 { return max(now+i.Ahead, i.RefilledAt) 
 // units returns the write units of a write of the item.
 func (i *image) units() float64 { return math.Ceil(float64(max(i.size, 1)) / 1024) }
 
-// newer reports whether an image shows a later state of the same item than another. It goes by the count of writes,
-// which every write of this program raises. Then it goes by the refill stamp, which other programs move.
+// newer reports whether an image shows a later state of the same item than another. It compares the count of writes,
+// which every write of this program raises. Then it compares the refill stamp, which other programs move.
 func (i *image) newer(than *image) bool {
 	if more := i.Writes() - than.Writes(); more != 0 {
 		return more > 0
@@ -275,7 +275,7 @@ func (i *image) newer(than *image) bool {
 }
 
 // follows reports whether an image shows a later state than another, of the same item or of the one that took its
-// place. An item that is created again counts its writes anew and has a later stamp than its predecessor, so the stamp
+// place. An item that is created again counts its writes from 0 and has a later stamp than its predecessor, so the stamp
 // decides. A stamp set back does not follow: a write of it is lost once. The clock that wrote the stamp before was far
 // ahead.
 func (i *image) follows(than *image) bool {
@@ -301,7 +301,7 @@ func (s *shard) count() int {
 func (b *Bucket) isSplit() bool { return b.shard(0).count() > 1 }
 
 // walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are
-// the first one, and those that their images tell of in turn. Images of other shards, which were merged, do not count.
+// the first one, and in turn the shards that images mention. Images of other shards, which were merged, do not count.
 func (b *Bucket) walk(imageOf func(*shard) *image, fn func(*shard, *image)) {
 	var space [32]int
 	numbers := append(space[:0], 0)
@@ -383,7 +383,7 @@ func (it *items) inTurn(s *shard) (leave func()) {
 }
 
 // keep returns the config that keeps an item as it is: settling leaves its limits alone. An item that expires is kept
-// until it would be full again: before, it must not be taken for a new, full one.
+// until it would be full: before, it must not be taken for a new, full one.
 func (it *items) keep(s *bucket.State) *bucket.Config {
 	c := s.Own()
 	c.Lead, c.Freshness = it.options.MaxLead.Milliseconds(), it.options.Freshness(c.Params)

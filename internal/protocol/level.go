@@ -12,7 +12,7 @@ import (
 
 // A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It has
 // the amounts for that bucket, and the limits. A level is never changed: when a part of one turns out to be outdated,
-// all levels are made anew.
+// all levels are built again.
 type level struct {
 	bucket *Bucket
 	limits *Limits
@@ -194,8 +194,8 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// roomier returns the shard of the party's lot, or for callers that wait that of another lot where more is left. So the queues of shards
-// stay alike, at no cost: it goes by images alone, of any age. A queue is longer than images are old where it matters.
+// roomier returns the shard of the party's lot, or for callers that wait the shard of another lot with more left. So the queues of shards
+// stay alike, at no cost: it uses images alone, of any age. A queue is longer than images are old if it matters.
 func (tk *taker) roomier(p *party) *shard {
 	s := tk.items.draw(p.bucket, &p.lot)
 	if !p.bucket.isSplit() || !p.demand.Waits() {
@@ -218,7 +218,7 @@ func (tk *taker) roomier(p *party) *shard {
 // since the images of them are outdated.
 const maxDraws = 8
 
-// isStrained reports whether the store throttled looks at a bucket, or requests that write it, of late.
+// isStrained reports whether the store recently throttled looks at a bucket, or requests that write it.
 func (c *core) isStrained(b *Bucket) bool {
 	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
 }
@@ -227,7 +227,7 @@ func (c *core) isStrained(b *Bucket) bool {
 // of several levels charges the others and gives the tokens back.
 const enoughRooms = 1
 
-// goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all
+// goesByShare reports whether one or two shards decide that a party falls short, and not a view of all
 // shards. In a bucket that many processes write, some tokens flow in while all shards are read, and others take them. No view proves
 // that the shards are exhausted. So it is where a request has found room that others took. A request may then be rejected though a
 // third shard has its tokens. So it must be small beside the capacity of a shard. Unless the bucket is strained, it must be a trickle, too.

@@ -39,7 +39,7 @@ const (
 )
 
 // unlist takes a new item out of the indexes with one key for many buckets. In a mixed fleet other programs may ask for
-// it there at once.
+// it there immediately.
 func (it *items) unlist(w *store.Write) {
 	if w.Kind == store.Put && it.table.Partitioned() && !it.options.Mixed {
 		w.Item = layout.Unlisted(w.Item)

@@ -159,7 +159,7 @@ func (lk *looks) inPace(ctx context.Context, shards []*shard) {
 	lk.sleep(ctx, rest)
 }
 
-// readStale reads the shards of levels that were not seen late enough, or not together, those of all levels together. It
+// readStale reads the shards of levels that were not seen late enough, or not together, for all levels together. It
 // makes one consistent batch read, and one more for each level of a tree that was not known.
 func (lk *looks) readStale(ctx context.Context, levels []level, seen sight) error {
 	w := lk.sharing.Sharer()

@@ -136,7 +136,7 @@ func (ds *debts) repay(ctx context.Context, b *Bucket) {
 	}
 }
 
-// end ends the work in the background when nothing is due, or gives up, and tells of how many takes something was due.
+// end ends the work in the background when nothing is due, or gives up, and reports for how many takes something was due.
 func (o *owing) end(giveUp bool, lost func(takes uint64)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // A pace says when a process may make the next call of one kind: a look at a bucket, or a write of a queue. The more often the
-// store throttles such calls, the longer is the pause between two. A pace with bounds alone lets every call begin at once. It is
+// store throttles such calls, the longer is the pause between two. A pace with bounds alone lets every call begin immediately. It is
 // safe for concurrent use. Times are since the engine was made.
 type pace struct {
 	until atomic.Int64 // no call begins before, nanoseconds; 0 when none was ever throttled
@@ -20,7 +20,7 @@ type pace struct {
 	throttled time.Duration // when the pause was that long
 }
 
-// Bounds are those of the pause between two calls, and the time in which a pause halves.
+// Bounds limit the pause between two calls, and the time in which a pause halves.
 type bounds struct{ least, most, fade time.Duration }
 
 // maxThrottles is how often a request tries again after a throttle, each time when the pace of such calls allows it.
@@ -95,7 +95,7 @@ func (p *pace) isClosed(c *core) bool {
 	return until != 0 && c.sinceStart() < time.Duration(until)
 }
 
-// isStrained reports whether calls were throttled of late.
+// isStrained reports whether calls were throttled recently.
 func (p *pace) isStrained(c *core) bool {
 	if p.until.Load() == 0 {
 		return false

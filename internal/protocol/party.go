@@ -16,7 +16,7 @@ type party struct {
 	short  shortage
 
 	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
-	fit     []*waiter[*claim] // those of them for whom the level asks
+	fit     []*waiter[*claim] // the claims that the level is for
 	asks    []*bucket.Demand  // theirs, as the write takes them
 	last    *shard            // taken from last; nil for none
 	lot     lot               // by which the next write finds its shard

@@ -11,7 +11,7 @@ import (
 )
 
 // A queue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way, each
-// caller writes at once by itself. Callers that come later wait, and share the next write.
+// caller writes immediately on its own. Callers that come later wait, and share the next write.
 type queue[T job[T]] struct {
 	bucket   *Bucket
 	settling bool // jobs are corrections: a caller tries again after any throttle, and waits for a write under way
@@ -19,10 +19,10 @@ type queue[T job[T]] struct {
 	mu      sync.Mutex
 	round   int           // of the writes that count as under way; the next one begins when all of them are late
 	moved   time.Duration // when one of them last began or ended, since the engine was made
-	watch   *time.Timer   // while callers wait: ends a round of late writes
+	watch   *time.Timer   // while callers wait: ends a round of writes that take long
 	alone   int           // writes under way, each of one caller
 	serving bool          // a goroutine writes for those who wait
-	crowded bool          // the last shared write was of so many that one write under way is enough
+	crowded bool          // the last shared write was of enough callers that one write under way suffices
 	waiting []*waiter[T]  // in the order in which their requests came
 	pace    pace          // of writes
 }
@@ -85,7 +85,7 @@ func (q *queue[T]) begin(c *core) (round int, ok bool) {
 	return q.round, q.mayBegin(c)
 }
 
-// mayBegin is begin for a queue that is locked. Where the store has throttled writes of late, one is under way at a time.
+// mayBegin is begin for a queue that is locked. If the store has recently throttled writes, one is under way at a time.
 func (q *queue[T]) mayBegin(c *core) bool {
 	most := c.options.WritesAtOnce
 	if q.crowded || q.pace.isStrained(c) {
@@ -113,7 +113,7 @@ const (
 	toServe              // begins the shared writes, which no goroutine makes yet, and waits for the outcome
 )
 
-// join puts a waiter into the queue, in the order in which requests came. A request that begins anew thus keeps its
+// join puts a waiter into the queue, in the order in which requests came. A request that starts over thus keeps its
 // place, and is not passed again and again.
 func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
 	q.mu.Lock()
@@ -148,7 +148,7 @@ func (q *queue[T]) leave(w *waiter[T]) bool {
 	return w.abandoned
 }
 
-// deliver tells a waiter the outcome. It reports whether the caller has given up.
+// deliver passes the outcome to a waiter. It reports whether the caller has given up.
 func (q *queue[T]) deliver(w *waiter[T], err error) (abandoned bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -249,7 +249,7 @@ func alike[T job[T]](waiters []*waiter[T]) (alike, others []*waiter[T]) {
 }
 
 // triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request that does not wait
-// does so only in a bucket with many writers: elsewhere its policy decides at once. A settlement has no policy, and always does: also
+// does so only in a bucket with many writers: elsewhere its policy decides immediately. A settlement has no policy, and always does: also
 // where a transaction was throttled, for which the store names no reason.
 func (q *queue[T]) triesAgain(c *core, err error, waits bool) bool {
 	return isWriteThrottled(err) && (q.settling || waits || c.isSought(q.bucket)) || q.settling && isKeyThrottled(err)
@@ -290,7 +290,7 @@ func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 	}
 	select {
 	case err := <-w.done:
-		if err != nil { // all who shared the write look again, or begin anew
+		if err != nil { // all who shared the write look again, or start over
 			_ = sh.table.Yield(ctx) // the outcome is known, whether or not the context has ended
 		}
 		return err
@@ -359,7 +359,7 @@ func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
 	}()
 }
 
-// deliver tells waiters of a queue the same outcome. Tokens of a caller that gave up are given back in the background.
+// deliver passes the same outcome to waiters of a queue. Tokens of a caller that gave up are given back in the background.
 // The delivering goroutine counts as work in the background, so that GoOn counts this as well while the engine is being
 // closed.
 func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waiter[T], err error) {

@@ -7,7 +7,7 @@ import (
 )
 
 // In a bucket that is used up, all processes see what flows in, and few get it. Where each request tried, nearly each would cost a failed
-// write. So a process rations what it asks for, as long as a rejection may be told from its last image. A request gets:
+// write. So a process rations what it asks for, as long as a rejection may be based on its last image. A request gets:
 //
 //   - of what has flowed in since the image, the part that is the process's own, see [traffic.share];
 //   - what requests of the process leave that came before it, and are not decided yet.
@@ -25,8 +25,8 @@ func (t *take) isRationed(i *image) bool {
 	return t.tk.isRationed(t.level, t.s, i, t.at) && t.areSmall(i, t.at)
 }
 
-// ration makes the plan anew by the part of what has flowed in since an image that is this process's, see [traffic.share]. Others have taken
-// the rest, or it shows once the image is too old. What is rationed is a trickle.
+// ration makes the plan again from this process's part of what has flowed in since an image, see [traffic.share]. Others have taken the
+// rest, or it shows once the image is too old. What is rationed is a trickle.
 func (t *take) ration(i *image) {
 	t.rationed = true
 	t.asOf = t.s.traffic.rationedAt(i, t.at)
@@ -81,16 +81,18 @@ func (tk *taker) areOutOfRation(levels []level) (errs []error, short bool) {
 	return errs, short
 }
 
-// isTrickleOf reports whether a shard, as it was asked for, has only a trickle of what a level is short of as of a time, within the age of a
-// rejection from memory.
+// isTrickleOf reports whether a shard, as it was read, has only a trickle of what a level lacks at a time, within the age of a rejection
+// from memory.
 func (tk *taker) isTrickleOf(l *level, i *image, asOf int64) bool {
 	age := tk.options.RejectionAge.Milliseconds()
 	return l.limits.Config.IsTrickle([]*bucket.State{&i.State}, &i.State, &l.demand, asOf, i.askedAt, age)
 }
 
-// rationedAt returns the time as of which an image is judged by a process that counts on its part of what has flowed in since. Processes whose
-// parts differ a little would otherwise come in step, and the first one would get all. So the time until the part has flowed in is between
-// none and twice of what it is, other for each image.
+// rationedAt returns the time at which an image is judged by a process that counts on its part of what has flowed in since. Processes
+// whose
+// parts differ a little would otherwise fall into step, and the first one would get all. So the time until the part has flowed in is
+// random for
+// each image, between none and twice its length.
 func (t *traffic) rationedAt(i *image, now int64) int64 {
 	share, elapsed := t.share(), float64(now-i.askedAt)
 	if share == 1 {

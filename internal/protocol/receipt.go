@@ -139,7 +139,7 @@ func (r *Receipt) roundOf(end int) (first int) {
 // isSameLevel reports whether two takings are of one level.
 func isSameLevel(a, b taking) bool { return a.isOf(b.bucket) && a.rung == b.rung }
 
-// isOf reports whether a taking is of a bucket, which the engine may have forgotten and seen anew.
+// isOf reports whether a taking is of a bucket, which the engine may have forgotten and seen again.
 func (t *taking) isOf(b *Bucket) bool {
 	return t.bucket.is(b)
 }
@@ -162,7 +162,7 @@ func totalOf(takings []taking, b *Bucket) (total []bucket.Amount, err error) {
 	return total, nil
 }
 
-// add adds tokens taken of the same level later, perhaps when the engine had forgotten its bucket and seen it anew.
+// add adds tokens taken of the same level later, perhaps when the engine had forgotten its bucket and seen it again.
 // Each shard stays one part, so that a correction names a limit once.
 func (t *taking) add(more *taking) (err error) {
 	t.limits, t.parts = more.limits, slices.Clone(t.parts)

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A judge tells where limits stand, and rejects requests.
+// A judge reports where limits stand, and rejects requests.
 type judge struct {
 	*core
 	looks    *looks
@@ -36,7 +36,7 @@ func (ju *judge) foreseen(levels []level) bool {
 	return false
 }
 
-// isShort reports whether a rejection of a level may be told from images in memory.
+// isShort reports whether a rejection of a level may be based on images in memory.
 func (ju *judge) isShort(l *level) bool {
 	v := ju.looks.view(l.bucket, ju.looks.seenFor(l))
 	return len(v.stale) == 0 && len(v.states) > 0 && l.inLine(v.states, ju.now()) && !ju.covered(l, &v)
@@ -70,16 +70,16 @@ func (ju *judge) views(levels []level, seen sight) []view {
 	return views
 }
 
-// refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
+// refuse returns the rejection of levels one of which falls short, from a view of all of them. The view has each
 // shard as it was seen since the request came, or recently enough for a rejection from memory. The other shards are
-// read. It first brings items in line with their configured limits, so that the told status holds. It returns errRoom
+// read. It first brings items in line with their configured limits, so that the reported status holds. It returns errRoom
 // when the view shows enough tokens after all, also when they flowed in while it was looked at.
 //
 // An outage does not turn a rejection into another error:
 //   - A level that was proven to fall short rejects the request, though the others cannot be read.
 //   - So do the last images, however old, when the read of the shards is throttled.
 //   - A level that falls short by its configured limits rejects it, though its item cannot be brought in line.
-//   - A level that shards prove to fall short rejects it at once: the others are told as last seen.
+//   - A level that shards prove to fall short rejects it immediately: the others are reported as last seen.
 func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error {
 	seen := ju.looks.seenFor(&levels[0]) // all of one request
 	if isByShare(errs) {
@@ -113,13 +113,13 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 	return ju.rejection(ctx, levels, views)
 }
 
-// isOutdated reports whether the items of levels tell of a change by an operator, such as a move to another parent, that the levels may
+// isOutdated reports whether the items of levels show a change by an operator, such as a move to another parent, that the levels may
 // have been found before.
 func isOutdated(levels []level) bool {
 	return slices.ContainsFunc(levels, func(l level) bool { return l.bucket.outdates(l.limits) })
 }
 
-// rejection tells where the limits of levels stand, by views of them. It returns errRoom when none of them falls short
+// rejection reports where the limits of levels stand, by views of them. It returns errRoom when none of them falls short
 // any more: time has gone on, or another goroutine has seen tokens come back.
 func (ju *judge) rejection(ctx context.Context, levels []level, views []view) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, views))
@@ -140,15 +140,15 @@ func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelSt
 	return &RejectedError{told}
 }
 
-// rejectSlots tells a rejection for want of slots: where all limits stand as last seen. It returns errRoom when slots have come back
+// rejectSlots returns a rejection for lack of slots: where all limits stand as last seen. It returns errRoom when slots have come back
 // since.
 func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
-// statuses returns where limits stand in the shard that was found short last. They are told as of now. Others may have taken what flowed in
+// statuses returns where limits stand in the shard that was found short last. They are reported for the present time. Others may have taken what flowed in
 // since the request came, so that its own reading would show a debt. Where the tokens of the request have flowed in by now, the balance is
-// that of its reading, and the wait is over with the next millisecond.
+// that of its reading, and the wait ends with the next millisecond.
 func (sh *shortage) statuses(c *bucket.Config, d *bucket.Demand, now int64) []bucket.Status {
 	shards := []*bucket.State{&sh.image.State}
 	statuses := c.Statuses(nil, shards, d, sh.at)
@@ -176,7 +176,7 @@ func isByShare(errs []error) bool {
 	})
 }
 
-// rejectionByShare tells a rejection of levels some of which fall short by shares. Such a limit stands as in the shard
+// rejectionByShare returns a rejection of levels some of which fall short by shares. Such a limit stands as in the shard
 // last found short, at the time of that, unless all shards as last seen have less. So the wait is enough, even when
 // others took tokens of the other shards. It returns errRoom when tokens that this process has still to give back make
 // up for the shortage.

@@ -38,7 +38,7 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	}
 }
 
-// splitOneIn is the number of writes of a busy shard of which one splits it. All processes find the shard busy at once, and the
+// splitOneIn is the number of writes of a busy shard of which one splits it. All processes find the shard busy at the same time, and the
 // transactions of all of them would add to the load of its key.
 const splitOneIn = 32
 
@@ -55,7 +55,7 @@ func (rs *resizer) outgrows(l *level, now int64) bool {
 }
 
 // maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would end as
-// late on two, and it keeps its order on one. The shard itself tells, since older images of the others show less of their queues.
+// late on two, and it keeps its order on one. The shard itself decides, since older images of the others show less of their queues.
 func (rs *resizer) maySplit(l *level, i *image, now int64) bool {
 	queue := i.Due(l.demand.Amounts, nil) - max(now, i.RefilledAt)
 	return !i.Changed && 2*i.Count() <= rs.options.MaxShards && queue <= longQueue.Milliseconds() && rs.outgrows(l, now)
@@ -64,7 +64,7 @@ func (rs *resizer) maySplit(l *level, i *image, now int64) bool {
 // longQueue is the length of a queue above which its shard is not split.
 const longQueue = time.Second
 
-// A throttleCount counts how often DynamoDB throttled the writes of a shard of late.
+// A throttleCount counts how often DynamoDB recently throttled the writes of a shard.
 type throttleCount struct {
 	since atomic.Int64 // epoch milliseconds
 	times atomic.Int64

@@ -33,7 +33,7 @@ func (st *settler) settleAll(ctx context.Context, s *Settlement) error {
 	return errors.Join(st.settleBoth(ctx, s))
 }
 
-// settleBoth is settleAll with the errors of tokens and of slots apart. Slots go along with tokens of the same item, and take a write of
+// settleBoth is settleAll with separate errors for tokens and slots. Slots are written with tokens of the same item, and in a write of
 // their own elsewhere.
 func (st *settler) settleBoth(ctx context.Context, s *Settlement) (tokens, slots error) {
 	holds := carry(s)
@@ -51,7 +51,7 @@ func (st *settler) settleBoth(ctx context.Context, s *Settlement) (tokens, slots
 		s.holds = heldOf(s.holds, nil)
 		return tokens, slots
 	}
-	rest, err := st.leave(ctx, heldOf(s.holds, kept)) // which did not go along after all
+	rest, err := st.leave(ctx, heldOf(s.holds, kept)) // which were not written with tokens after all
 	s.holds = slices.Concat(kept, rest)
 	return tokens, errors.Join(slots, err)
 }
@@ -111,7 +111,7 @@ func (st *settler) settleTokens(ctx context.Context, s *Settlement) error {
 	return Joined(errs...)
 }
 
-// settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt.
+// settle writes a correction, alone or together with corrections of other callers. It is never rejected: it may leave a debt.
 // Unlike a request, a correction has no policy for throttles, so it is tried again. The end of the settle limit is an
 // outage.
 func (st *settler) settle(ctx context.Context, c *correction) error {
@@ -156,7 +156,7 @@ func (st *settler) settleInTurn(ctx context.Context, c *correction, s *shard) er
 	return st.shared.await(ctx, q, &payment{c, s})
 }
 
-// settleDirect writes a correction, and notes how the store takes the writes of the shard. Slots go along where one write can have them.
+// settleDirect writes a correction, and notes how the store takes the writes of the shard. Slots are included if one write can have them.
 func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) error {
 	var err error
 	if len(holds) == 0 {
@@ -183,7 +183,7 @@ func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiter
 	total, holds := first.amounts, slices.Clone(first.holds)
 	for i, w := range waiters[1:] {
 		next, err := bucket.Sum(total, w.job.amounts)
-		if err != nil { // more than can be counted at once
+		if err != nil { // more than one count can hold
 			st.writeTogether(ctx, q, waiters[i+1:])
 			waiters = waiters[:i+1]
 			break
@@ -262,7 +262,7 @@ func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bo
 }
 
 // passOn returns another shard that has room for all that a correction gives back, as last seen; nil where none has. Its limits are those
-// that the tokens were taken of, and none that were started anew. passOn reports whether no shard has any room, s among them.
+// that the tokens were taken from, and none that were started again. passOn reports whether no shard has any room, s among them.
 func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to *shard, full bool) {
 	home, d := s.last().state(), bucket.Demand{Amounts: amounts}
 	if !d.Returns() || home == nil {
@@ -292,7 +292,7 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 }
 
 // isFull reports whether no shard has room for what a correction gives back, and whether as much flows in within the age that is allowed
-// for a rejection from memory, by the limits that the shard has. It goes by the images in memory, with the refill since. Those of the shard
+// for a rejection from memory, by the limits that the shard has. It uses the images in memory, with the refill since. The images of the shard
 // and of another one are no older than that. Otherwise both are read: the other is the one that was not seen for longest. What others took
 // in that time flows in again as soon.
 func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) bool {
@@ -344,7 +344,7 @@ func isSmallDebt(c *correction, s *shard, amounts []bucket.Amount) bool {
 
 // settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that a
 // shard of a split bucket cannot bear: a debt or tokens without room, unless it is to bear them alone. A missing bucket, or a limit that was
-// started anew, has a full one in its place. Tokens given back to the former are part of that one.
+// started again, has a full one in its place. Tokens given back to the former are part of that one.
 func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone bearing) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
@@ -369,7 +369,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			}
 		case d.Returns() && (attempt > 0 || image.asked > 0):
 			return false, nil
-		case d.Returns(): // as far as a read that may be moments behind tells
+		case d.Returns(): // as far as a read that may be moments behind shows
 			next, err := st.items.readShard(ctx, s)
 			if err != nil {
 				return false, err

@@ -19,7 +19,7 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // takeFromShard takes for a party from one shard. It decides from the last image and sends the write. On a failed
 // condition it decides again from the image that came back. Of callers who take together, it then serves those whose
 // demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
-// that differs from those is brought in line before the rejection is told, see refuse.
+// that differs from them is brought in line before the rejection, see refuse.
 func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), cameAt: p.at}
 	defer plans.Put(t.plan)
@@ -65,7 +65,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			}
 			continue
 		case applied && next == nil: // the item that it left cannot be read
-			p.took(s, nil) // nor can the time of the tokens be told
+			p.took(s, nil) // nor is the time of the tokens known
 			return nil
 		case applied:
 			if t.plan.Kind == bucket.Create {
@@ -86,7 +86,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 }
 
 // sendInTurn sends the plan that was made from an image. Where others have come first by then, it sends one that it makes from the
-// last image. A caller that began anew instead would come after all who wait, and might never be the first. It returns the image that
+// last image. A caller that started over instead would come after all who wait, and might never be the first. It returns the image that
 // the plan was made from, and what [items.send] returns. A plan that is not to be sent is like one whose condition failed.
 func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
 	latest, leave, err := t.tk.items.awaitTurn(ctx, t.s, i, t.plan)
@@ -111,7 +111,7 @@ func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, app
 	return latest, next, applied, err
 }
 
-// replan makes the plan anew from a later image, and reports whether it is to be sent.
+// replan makes the plan again from a later image, and reports whether it is to be sent.
 func (t *take) replan(ctx context.Context, i *image) bool {
 	if len(t.demand.Slots()) > 0 { // which are made ready for an image
 		return false
@@ -130,7 +130,7 @@ type take struct {
 	tk *taker
 	*party
 	s         *shard
-	limits    *Limits // for the item to be in line with: those of the level, or newer equal ones
+	limits    *Limits // for the item to be in line with: the level's, or newer equal ones
 	plan      *bucket.Plan
 	cameAt    int64 // when the request came, epoch milliseconds
 	decidedAt int64 // when the plan was made, epoch milliseconds
@@ -207,17 +207,19 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	return contested, nil
 }
 
-// isProof reports whether an image that falls short rejects the request, as of the time when it came. Only a whole bucket proves that, whose
-// limits are those that the request goes by.
+// isProof reports whether an image that falls short rejects the request, at the time when it came. Only a whole bucket proves that, with
+// the limits that the request uses.
 func (t *take) isProof(i *image) bool {
 	return i.exists && i.Count() == 1 && t.limits.Config.InLine(&i.State, t.at)
 }
 
-// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see what flows in,
+// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see what flows
+// in,
 // and few get it:
-//   - A strained bucket is judged as of the request for its image, where that came after the callers. Some tokens have flowed in by the
+// - A strained bucket is judged at the time of the request for its image, if that came after the callers. Some tokens have flowed in by
+// the
 //     time the reply is there.
-//   - In a used-up or strained one, an image that a rejection may be told from is rationed, see ration.
+//   - In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
 func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
@@ -232,7 +234,7 @@ func (t *take) makePlan(i *image) {
 	}
 }
 
-// planAsOf makes the plan for the callers whose demands fit an image as of the time that was chosen.
+// planAsOf makes the plan for the callers whose demands fit an image at the time that was chosen.
 func (t *take) planAsOf(i *image) {
 	state := i.state()
 	if t.mayChoose() {
@@ -303,7 +305,7 @@ func (t *take) look(ctx context.Context, i *image) (*image, error) {
 
 // afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. All
 // writers of a key cause its throttles, and others may have taken the few tokens there were. A look also shows whether
-// others write the bucket, which one earlier image does not tell.
+// others write the bucket, which one earlier image does not show.
 func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
 	t.tk.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
 	if !isKeyThrottled(failure) {
@@ -347,7 +349,7 @@ func (it *items) isRecent(s *shard, i *image, now int64) bool {
 
 // confirm returns the limits for bringing an item in line that differs from the known ones. They were read after the
 // image arrived, since another process may have known of a change first, and its change must not be undone. When they
-// are not those of the level, the level is outdated.
+// are not the level's, the level is outdated.
 func (al *aligner) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
 	if known.Own || known.Epoch > i.arrived || known.Config.Matches(&i.State) {
 		return known, nil
@@ -399,8 +401,8 @@ func (it *items) write(
 	return it.send(ctx, s, o, plan, askedAt, repeat)
 }
 
-// awaitTurn waits until a plan may be sent. One that moves the refill stamp takes turns with those of other goroutines, since all but one
-// of them would fail. It returns the last image, from which the plan has to be made anew where that is another one, and the function that
+// awaitTurn waits until a plan may be sent. One that moves the refill stamp takes turns with plans of other goroutines, since all but one
+// of them would fail. It returns the last image, from which the plan has to be made again if it is another one, and the function that
 // ends the turn.
 func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *bucket.Plan) (latest *image, leave func(), err error) {
 	if plan.Kind == bucket.Spend {
@@ -473,7 +475,7 @@ func (it *items) readShard(ctx context.Context, s *shard) (*image, error) {
 	return images[0], nil
 }
 
-// readShards returns shards as the store has them: one consistent batch read. Where those of a bucket are all of its shards,
+// readShards returns shards as the store has them: one consistent batch read. If they are all shards of a bucket,
 // it remembers the reading.
 func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, error) {
 	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))

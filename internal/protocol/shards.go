@@ -62,7 +62,7 @@ func (it *items) draw(b *Bucket, l *lot) *shard {
 }
 
 // isUneven reports whether taking the demand of a level from one shard would leave it far below others that are full.
-// It goes by the shards as they were seen of late.
+// It uses the shards as they were last seen.
 func (tk *taker) isUneven(l *level, s *shard) bool {
 	if !l.bucket.isSplit() || s.image.Load() == nil {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Slots bound how many requests are at work at once. They are counters in the first item of a bucket, also of a split
+// Slots bound how many requests are at work concurrently. They are counters in the first item of a bucket, also of a split
 // one; [bucket.Slots] explains them. A process goes on holding its slots by a write for each epoch and item. The write
 // moves all of them to the counter of the present epoch. A process that ends loses them within two epochs.
 
@@ -59,7 +59,7 @@ type tended struct {
 
 	mu      sync.Mutex // guards what follows
 	holds   []*Hold
-	news    []SlotChange   // still to be told
+	news    []SlotChange   // still to be reported
 	leaves  []*leave       // that wait for the turn
 	running bool           // a goroutine tends them
 	changed bool           // since that goroutine looked at them last

@@ -8,10 +8,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A process that holds slots hands them on to its own callers at once, and another one would have to look in the very moment in between. So a
-// process whose line was not served for [slotTurn] while others hold slots claims some, by a write of its own: the item then says that so many of
+// A process that holds slots immediately hands them on to its own callers, and another one would have to look in the very moment in
+// between. So a
+// process whose line was not served for [slotTurn] while others hold slots claims some, by a write of its own: the item then says how
+// many of
 // the slots that come free are kept for it. The others leave them, and take the remaining ones. One process at a time has a claim on a
-// limit, which ends when it takes the slots. A claim is advice. No write asks for it, and slots are never exceeded without it.
+// limit, which ends when it takes the slots. A claim is advice. No write requires it, and slots are never exceeded without it.
 
 // claimant returns the number of this process in claims.
 func (c *core) claimant() int64 { return int64(c.salt) + 1 }
@@ -84,7 +86,7 @@ func (d *tended) held(limit string) (held int64) {
 	return held
 }
 
-// unclaim ends the claims of this process, in the background: nobody of it waits any more.
+// unclaim ends the claims of this process, in the background: no caller of it waits any more.
 func (p *Place) unclaim(ctx context.Context) {
 	s := p.bucket.shard(0)
 	i, now := s.image.Load(), p.slotNow()

@@ -11,14 +11,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Slots need a clock that is right to a part of their term. Where the replies of the store tell the time, each of them narrows down how far
-// the clock may be off. Without other traffic there are few. A request that finds the clock known too roughly therefore has the process ask:
-// a few reads, each at the moment at which its date tells the most.
+// Slots need a clock that is right to a part of their term. If the replies of the store carry the time, each of them narrows down how far
+// the clock may be off. Without other traffic there are few. A request that finds the clock known too roughly therefore makes the process
+// read:
+// a few reads, each at the moment at which its date says the most.
 
 // A ClockError says that the clock is not known, or not set, as exactly as slots need it. Nothing was taken.
 type ClockError struct {
 	Term  time.Duration // of the slots
-	Wrong time.Duration // how far the clock may be off; 0 where the store has told no time yet
+	Wrong time.Duration // how far the clock may be off; 0 if the store has reported no time yet
 	Ahead time.Duration // how far the slots are ahead of the clock; 0 for a clock that is not known
 	Err   error         // of the context that ended while the store was asked; nil otherwise
 }
@@ -30,7 +31,7 @@ func (e *ClockError) Error() string {
 	}
 	need := e.Term / bucket.SlotClockError
 	if e.Wrong == 0 {
-		return fmt.Sprintf("the store has not told its time yet, and slots with a term of %v need it to %v", e.Term, need)
+		return fmt.Sprintf("the store has not reported its time yet, and slots with a term of %v need it to %v", e.Term, need)
 	}
 	return fmt.Sprintf("the clock of the store is known to %v, and slots with a term of %v need it to %v",
 		e.Wrong.Round(100*time.Microsecond), e.Term, need)
@@ -46,7 +47,7 @@ func (e *ClockError) OfTheClock() *ClockError {
 // Unwrap returns the error of the context.
 func (e *ClockError) Unwrap() error { return e.Err }
 
-// slotTime returns the time by the clock that slots go by, in epoch milliseconds. It returns a [*ClockError] where the clock is not known as
+// slotTime returns the time by the clock of slots, in epoch milliseconds. It returns a [*ClockError] where the clock is not known as
 // exactly as slots of a term, in milliseconds, need it.
 func (c *core) slotTime(term int64) (int64, error) {
 	if c.options.SlotTime == nil {
@@ -63,7 +64,7 @@ func (c *core) slotTime(term int64) (int64, error) {
 	return now.UnixMilli(), nil
 }
 
-// slotNow returns the time by the clock that slots go by, as well as it is known, in epoch milliseconds.
+// slotNow returns the time by the clock of slots, as well as it is known, in epoch milliseconds.
 func (c *core) slotNow() int64 {
 	if now, err := c.slotTime(math.MaxInt64); err == nil {
 		return now
@@ -73,9 +74,9 @@ func (c *core) slotNow() int64 {
 
 const (
 	// clockPatience is how long a request waits at most for a clock that is known well enough, unless it waits for longer anyway. The dates of
-	// replies step once in a second, and one or two steps tell the time as exactly as the round trips allow.
+	// replies step once in a second, and one or two steps give the time as exactly as the round trips allow.
 	clockPatience = 3 * time.Second
-	// clockRest is how long the store is not asked after it was asked in vain: its replies take too long for the term.
+	// clockRest is how long the store is not read after reads without success: its replies take too long for the term.
 	clockRest = 5 * time.Second
 )
 
@@ -179,7 +180,7 @@ func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
 		if told {
 			pause = untilTelling(now, wrong, a.exact, trip)
 		}
-		if reads > 1 && (!told || wrong >= before) { // the last reply has told nothing
+		if reads > 1 && (!told || wrong >= before) { // the last reply has added nothing
 			pause = max(pause, dateStep/askParts)
 		}
 		before = wrong
@@ -210,10 +211,10 @@ const (
 	askParts = 8
 )
 
-// untilTelling returns the time until the moment at which the date of a reply tells the most, given the time as it is known, how far it may be
+// untilTelling returns the time until the moment at which the date of a reply says the most, given the time as it is known, how far it may be
 // off, and how long a read takes. The date steps at a whole second, somewhere in a window of twice the error. The read is sent as late as
-// possible in the window so that a date that has stepped tells the time to the exactness that is asked for. It is no later than it takes
-// for a date that has not stepped to tell as much.
+// possible in the window so that a date that has stepped gives the time as exactly as required. It is no later than it takes
+// for a date that has not stepped to say as much.
 func untilTelling(now time.Time, wrong, exact, trip time.Duration) time.Duration {
 	into := (now.Sub(now.Truncate(dateStep)) + wrong) % dateStep // since the last window opened
 	part := max(2*exact-dateSlack-trip, 2*wrong/askParts)

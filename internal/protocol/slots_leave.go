@@ -19,7 +19,7 @@ func (d *tended) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// release gives slots back that a request holds, those of each bucket by as few writes as there are epochs. Lost slots
+// release gives slots back that a request holds, for each bucket by as few writes as there are epochs. Lost slots
 // are not given back. Those who come while slots of the bucket are moved or given back share a write. It returns the
 // holds that provably were not given back and are held on.
 func (td *tender) release(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
@@ -97,7 +97,7 @@ func (d *tended) giveUp(lv *leave, err error) error {
 }
 
 // keep has a hold be held on that was not given back, for [keptTime] or two terms: its holder may try again, or may be gone. It is lost where
-// the engine was closed meanwhile, since nobody tends it any more. The tended slots are locked.
+// the engine was closed meanwhile, since no one tends it any more. The tended slots are locked.
 func (d *tended) keep(h *Hold) {
 	h.over = true
 	if h.phase = held; d.closed {
@@ -151,7 +151,7 @@ func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 	d.awake()
 }
 
-// firstRound returns those of holds that one write can give back: of each limit those of one epoch and one set of counters.
+// firstRound returns the holds that one write can give back: of each limit the holds of one epoch and one set of counters.
 func firstRound(holds []*Hold) (round []*Hold) {
 	for _, h := range holds {
 		if !slices.ContainsFunc(round, func(o *Hold) bool { return o.limit == h.limit && (o.epoch != h.epoch || o.enrolled != h.enrolled) }) {
@@ -264,7 +264,7 @@ func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, writ
 	return err
 }
 
-// heldOf returns those of holds that are held, without some.
+// heldOf returns the holds that are held, without some.
 func heldOf(holds, without []*Hold) (left []*Hold) {
 	for _, h := range holds {
 		d := &h.bucket.tended
@@ -278,7 +278,7 @@ func heldOf(holds, without []*Hold) (left []*Hold) {
 	return left
 }
 
-// leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Their holders are told.
+// leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Their holders are notified.
 func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(table.Insist(ctx), td.options.SettleLimit)
 	defer cancel()

@@ -16,15 +16,15 @@ type SlotFate uint8
 const (
 	SlotsTaken     SlotFate = iota
 	SlotsGivenBack          // or free by themselves within two terms, where no write could give them back
-	SlotsLost               // as the holder is told
+	SlotsLost               // as the holder is notified
 )
 
-// note notes what became of a hold, which [tender.tellSlots] tells. The tended slots are locked.
+// note notes what became of a hold, which [tender.tellSlots] reports. The tended slots are locked.
 func (d *tended) note(h *Hold, fate SlotFate) {
 	d.news = append(d.news, SlotChange{h.bucket.Entity, h.bucket.Resource, h.limit, h.amount, fate})
 }
 
-// tellSlots counts what became of slots of a bucket since the last call, and tells it. The tended slots are not locked.
+// tellSlots counts what became of slots of a bucket since the last call, and reports it. The tended slots are not locked.
 func (td *tender) tellSlots(ctx context.Context, b *Bucket) {
 	d := &b.tended
 	d.mu.Lock()

@@ -46,7 +46,7 @@ func (td *tender) tend(ctx context.Context, b *Bucket) {
 			td.leaveAll(ctx, b)
 			return
 		}
-		if d.isLate() { // whoever has taken them may give them back first
+		if d.isLate() { // their holder may give them back first
 			td.yieldUnlessLost(ctx, b)
 		}
 		rest, isDue, ok := td.next(b)
@@ -128,7 +128,7 @@ func (h *Hold) lose() {
 	h.end()
 }
 
-// tell tells whoever holds it that a hold is lost. The tended slots are locked.
+// tell notifies the holder that a hold is lost. The tended slots are locked.
 func (h *Hold) tell() {
 	if !h.told {
 		h.told = true

@@ -103,7 +103,7 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	return told
 }
 
-// waitTogether has the longest of the waits for tokens be that for all limits at once.
+// waitTogether extends the longest of the waits for tokens until all limits have enough together.
 func (ju *judge) waitTogether(levels []level, views []view, told []LevelStatus, now int64) {
 	var longest *bucket.Status
 	for i := range told {

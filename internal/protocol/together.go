@@ -25,7 +25,7 @@ type together struct {
 	levels   [][]level // of each request, as they were made last
 }
 
-// Together returns the request for all of several ones. They have one priority, go by stored limits, and none of them waits.
+// Together returns the request for all of several ones. They have one priority, use stored limits, and none of them waits.
 func Together(requests []*Request) Request {
 	first := requests[0]
 	all := &together{requests, make([][]level, len(requests))}
@@ -52,7 +52,7 @@ func (e *BucketsError) Error() string { return fmt.Sprintf("%d buckets: %s", e.B
 
 // Rule is what the requests break.
 func (*BucketsError) Rule() string {
-	return fmt.Sprintf("must be at most %d together, with those of parents and wider resources", MaxBuckets)
+	return fmt.Sprintf("must be at most %d together, with buckets of parents and wider resources", MaxBuckets)
 }
 
 // levelsTogether returns the levels of requests that are admitted together, each bucket once: in the order of the requests, and of the
@@ -90,7 +90,7 @@ func (fs *families) levelsTogether(ctx context.Context, t *together, began int64
 	return all, nil
 }
 
-// is reports whether a bucket is the same as another one, which the engine may have forgotten and seen anew.
+// is reports whether a bucket is the same as another one, which the engine may have forgotten and seen again.
 func (b *Bucket) is(other *Bucket) bool {
 	return b.Entity == other.Entity && b.Resource == other.Resource
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An item counts its writes, so that two images tell how many came between them. Other processes made the writes that
+// An item counts its writes, so that two images show how many came between them. Other processes made the writes that
 // this one did not. A plan for the very state of an image is lost when one of those writes came since. So its risk is
 // the probability of such a write.
 
-// A traffic is what images tell of the writes of one item. It is safe for concurrent use.
+// A traffic is what images show of the writes of one item. It is safe for concurrent use.
 type traffic struct {
 	mu sync.Mutex
 	tally
@@ -31,13 +31,13 @@ type tally struct {
 	own    int64 // writes sent by this process since, and not refused
 
 	others float64 // writes of other processes in the time; older ones count less
-	mine   float64 // those of this process in it
-	short  float64 // requests of this process that fell short in it, those of which it asked no store included
+	mine   float64 // writes of this process in it
+	short  float64 // requests of this process that fell short in it, including requests that it decided without the store
 	span   float64 // the time, milliseconds
 
 	from        int64   // since when writes are measured, epoch milliseconds
 	base        int64   // writes that the item had counted then
-	tries, lost float64 // writes that this process sent, and those whose condition failed, of late
+	tries, lost float64 // recent writes of this process, and recent ones whose condition failed
 	busy        bool    // as it was measured last
 }
 
@@ -65,7 +65,7 @@ func (t *traffic) refused(lost bool) {
 	t.mu.Unlock()
 }
 
-// see notes an image, or one that was seen again. Of an item that another process made, the first image tells how long ago
+// see notes an image, or one that was seen again. Of an item that another process made, the first image shows how long ago
 // it was written last.
 func (t *traffic) see(i *image, at int64) {
 	t.mu.Lock()
@@ -81,7 +81,7 @@ func (t *traffic) see(i *image, at int64) {
 		t.short *= float64(t.count) / float64(i.Count())
 		t.count, t.busy, t.from, t.base = i.Count(), false, at, writes
 	}
-	if !t.known || writes < t.writes { // fewer writes are those of another item of the key
+	if !t.known || writes < t.writes { // fewer writes are of another item of the key
 		first := !t.known && t.own == 0
 		t.tally = tally{known: true, count: i.Count(), at: at, writes: writes, from: at, base: writes}
 		if age := at - i.RefilledAt; first && age >= 0 {
@@ -108,19 +108,19 @@ func (t *traffic) see(i *image, at int64) {
 	}
 }
 
-// minSamples is the number of writes from which on a rate counts. Fewer writes tell nothing of how many are lost.
+// minSamples is the number of writes from which on a rate counts. Fewer writes say nothing about how many are lost.
 const minSamples = 8
 
 // rateWindow is the least time over which the rate of writes is measured.
 const rateWindow = time.Second
 
-// charged returns how many writes are charged for one that is done, as far as this process can tell. A write whose
+// charged returns how many writes are charged for one that is done, as far as this process knows. A write whose
 // condition fails is charged too, and the item does not count it.
 func (t *tally) charged() float64 {
 	return (t.tries + minSamples) / max(t.tries+minSamples-t.lost, (t.tries+minSamples)/2)
 }
 
-// cost returns how many writes are charged for one that is done, as far as this process can tell.
+// cost returns how many writes are charged for one that is done, as far as this process knows.
 func (t *traffic) cost() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,8 +143,10 @@ func (t *tally) perMillisecond() float64 {
 	return t.others / max(t.span, 1)
 }
 
-// shortWeight is how many writes of this process a request counts as that fell short. Without it, the parts of all processes would add up to
-// the whole however they are, and a process that is refused more often than others would stay so. A greater one has more of them try at once.
+// shortWeight is how many writes of this process a request counts as that fell short. Without it, the parts of all processes would add up
+// to
+// the whole however they are, and a process that is rejected more often than others would stay so. A greater one makes more of them try
+// together.
 const shortWeight = 0.125
 
 // fellShort notes requests of this process that fell short.
@@ -154,7 +156,7 @@ func (t *traffic) fellShort(requests int) {
 	t.mu.Unlock()
 }
 
-// isUsedUp reports whether an item has not enough for the requests of this process: at least a quarter of them fell short of late.
+// isUsedUp reports whether an item has not enough for the requests of this process: at least a quarter of them fell short recently.
 func (t *traffic) isUsedUp() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,15 +166,16 @@ func (t *traffic) isUsedUp() bool {
 // minShort is the number of requests that fall short from which on an item may be used up.
 const minShort = 1
 
-// isHopeless reports whether an item is used up so much that a look is cheaper than a write: at least three quarters of the requests of this
-// process fell short of late.
+// isHopeless reports whether an item is used up so much that a look is cheaper than a write: at least three quarters of the requests of
+// this
+// process fell short recently.
 func (t *traffic) isHopeless() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.short >= minShort && t.short >= 3*(t.mine+float64(t.own))
 }
 
-// share returns the part of what flows into an item that is this process's: its part of all writes of late, and of what it was refused. It is
+// share returns the part of what flows into an item that is this process's: its part of all recent writes, and of its rejections. It is
 // 1 as long as this process knows of no others.
 func (t *traffic) share() float64 {
 	t.mu.Lock()
@@ -200,7 +203,7 @@ func (b *Bucket) isUsedUp() (usedUp bool) {
 	return usedUp
 }
 
-// told returns what images tell of a bucket's writes. A process takes shards that it has not seen of late to be as busy as the others, each
+// told estimates a bucket's writes from images. A process takes shards that it has not seen recently to be as busy as the others, each
 // by its share.
 func (b *Bucket) told() (sum told) {
 	if first := b.shard(0); !b.isSplit() {
@@ -215,14 +218,14 @@ func (b *Bucket) told() (sum told) {
 	return sum
 }
 
-// A told is what images of some shards of a bucket tell of the writes of other processes, and of this one.
+// told is what images of some shards of a bucket show of the writes of other processes, and of this one.
 type told struct {
 	writes    float64 // of others
 	perSecond float64
 	share     float64 // of those shards
 }
 
-// add adds what images of one shard of so many tell. A single image tells nothing.
+// add adds what images of one shard of count show. A single image shows nothing.
 func (t *told) add(of *traffic, count int) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -233,7 +236,7 @@ func (t *told) add(of *traffic, count int) {
 	}
 }
 
-// rate returns the writes of other processes of all shards in a second, 0 where too few were seen to tell.
+// rate returns the writes of other processes of all shards in a second, 0 if too few were seen to know.
 func (t told) rate() float64 {
 	if t.writes < minSamples {
 		return 0
@@ -270,7 +273,7 @@ func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 }
 
 // lookFirst reads a shard that another process has probably written since an image, and returns the last image. The read
-// costs half a read unit; the write that it saves from being lost costs ten times as much. A read that is throttled tells nothing.
+// costs half a read unit; the write that it saves from being lost costs ten times as much. A read that is throttled says nothing.
 func (it *items) lookFirst(ctx context.Context, s *shard, from *image) (*image, error) {
 	if !from.exists || !s.traffic.isOutdated(it.now()) {
 		return from, nil

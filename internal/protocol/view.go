@@ -35,14 +35,14 @@ func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count()
 
 // A sight says which images a view may have.
 type sight struct {
-	epoch  int64 // those of calls that began later
+	epoch  int64 // of calls that began later
 	recent int64 // those that are recent at this time as well, epoch milliseconds; 0 for no others
 }
 
 // seenSince returns the sight of images that show items after an epoch.
 func (lk *looks) seenSince(epoch int64) sight { return sight{epoch: epoch} }
 
-// seenFor returns the sight of images that a rejection of a level may be told from.
+// seenFor returns the sight of images that a rejection of a level may be based on.
 func (lk *looks) seenFor(l *level) sight { return sight{l.began, lk.now()} }
 
 // view returns the known state of the shards of a bucket. It holds when all images in memory will do, or the last

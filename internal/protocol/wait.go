@@ -104,14 +104,14 @@ type Chance struct {
 	Spread time.Duration // callers ask then one after another, within this time
 }
 
-// Callers ask again after a chance within such a time, so that those of different entities do not come at once.
+// Callers ask again after a chance within such a time, so that callers of different entities do not come together.
 const (
 	afterEdge  = time.Second
 	afterYield = 100 * time.Millisecond // and no sooner than that
 )
 
 // Chance returns when a caller has another chance that was rejected at a time, in epoch milliseconds. Where quotas
-// refuse it, that is when they are full anew. Where limits that refill refuse it, the time is that of the quota
+// refuse it, that is when they reset. Where limits that refill refuse it, the time is that of the quota
 // bounding its wait. Where it leaves a part of a limit to others, that is when all limits have enough. It returns
 // false where it is refused then, too, for as long as the caller waits.
 func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) {
@@ -153,7 +153,7 @@ func (ws *Waits) Delay(r *Receipt, rest, latest time.Duration) {
 	r.until, r.latest = min(ws.after(rest), latest), latest
 }
 
-// Await sleeps until the tokens of a receipt are there. Where limits were changed meanwhile, it goes by the new ones.
+// Await sleeps until the tokens of a receipt are there. If limits were changed meanwhile, it follows the new ones.
 // It returns a [*RejectedError] where that would be later than the caller waits, or than the deadline of the context;
 // the context's error, or [ErrClosed]. The tokens stay taken. No limit rejects the caller of an empty receipt.
 func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
@@ -174,7 +174,7 @@ func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 			return err
 		}
 		more, err := w.more(ctx)
-		if until = ws.after(more); err != nil { // it cannot be told
+		if until = ws.after(more); err != nil { // it is unknown
 			until = latest
 		}
 	}
@@ -229,7 +229,7 @@ func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 	return longest, nil
 }
 
-// changed reports whether other limits hold for a taking than those by which the caller slept, and goes by the new ones from then on.
+// changed reports whether other limits hold for a taking than those by which the caller slept, and follows the new ones from then on.
 // Limits that cannot be read are not known to have changed.
 func (w *wake) changed(ctx context.Context, at int) bool {
 	t := &w.receipt.takings[at]
@@ -245,7 +245,7 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 }
 
 // moreOf returns the further time until the tokens of one booking are there. The balance and the count of consumed
-// tokens tell the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
+// tokens show the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
 // debt is waited for then.
 func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration, error) {
 	i, err := w.judge.aligner.items.readShard(ctx, b.shard)

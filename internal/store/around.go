@@ -7,12 +7,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// An Around is a store whose calls a function makes. Setup, Ping and Close are those of the store itself. Of its other interfaces, an Around
+// An Around is a store whose calls a function makes. Setup, Ping and Close go to the store itself. Of its other interfaces, an Around
 // has Expire alone.
 type Around struct {
 	Store
-	// Call makes the call do, or returns why it does not. The operation is "read", "write", "transact", "query" or "delete". The partitions
-	// are those of its keys, which may repeat.
+	// Call makes the call do, or returns why it does not. The operation is "read", "write", "transact", "query" or "delete". The
+	// partitions
+	// are the partitions of its keys, which may repeat.
 	Call func(ctx context.Context, operation string, partitions iter.Seq[string], do func(context.Context) error) error
 }
 

@@ -18,7 +18,7 @@ func SequenceOf(number string) Sequence {
 	return Sequence(strings.Repeat("0", max(0, 40-len(number))) + number)
 }
 
-// A Change is one change of an item, as the change stream of a store tells it.
+// A Change is one change of an item, as the change stream of a store reports it.
 type Change struct {
 	Key Key
 	// Old and New are the whole item, with its key, before and after the change; nil where it did not exist.
@@ -27,9 +27,9 @@ type Change struct {
 	// Stream names the stream where a store may have several, one after another, each with sequences of its own. A later
 	// stream has a greater name of the same length.
 	Stream string
-	// At is the time of the change by the clock of the store. DynamoDB tells whole seconds.
+	// At is the time of the change by the clock of the store. DynamoDB reports whole seconds.
 	At time.Time
-	// Expired tells that the store deleted the item because it had expired.
+	// Expired says that the store deleted the item because it had expired.
 	Expired bool
 }
 
@@ -56,12 +56,12 @@ type ChangePage struct {
 	Changes []Change // in the order of their sequences; may be empty before the end
 	Next    Position // where to go on
 	End     bool     // the partition has ended, and this is the last of it
-	// Gap tells that the store had forgotten a part after the position, perhaps with changes in it. The page starts with
+	// Gap says that the store had forgotten a part after the position, perhaps with changes in it. The page starts with
 	// the oldest change that is left.
 	Gap bool
 }
 
-// A Streamer is a store that tells the changes of its items, for about a day after they were made. A transaction yields
+// A Streamer is a store that reports the changes of its items, for about a day after they were made. A transaction yields
 // one change for each changed item; a write that leaves the item as it was yields none.
 type Streamer interface {
 	// StartStream turns the stream on where the store can do so itself. Elsewhere it returns [ErrNoStream] when the stream
@@ -72,7 +72,7 @@ type Streamer interface {
 	// as reading, so that a stream whose consumer stands still stays on.
 	Partitions(ctx context.Context) ([]Partition, error)
 
-	// Children returns the partitions that got the items of an ended partition, as far as the store tells them by now.
+	// Children returns the partitions that got the items of an ended partition, as far as the store reports them yet.
 	// There are none of a partition that the store has forgotten.
 	Children(ctx context.Context, partition string) ([]Partition, error)
 

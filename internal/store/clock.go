@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// A Clock is a store whose replies tell the time. A store that is no Clock is on the machine of its callers, and shares
+// A Clock is a store whose replies carry the time. A store that is no Clock is on the machine of its callers, and shares
 // their clock.
 type Clock interface {
 	// Offset returns what to add to [time.Now] for the time by the store's clock. It is the least correction that agrees

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Errors that a caller tells apart. An [*Error] wraps one of them where it applies.
+// Errors that a caller distinguishes. An [*Error] wraps one of them where it applies.
 var (
 	// ErrTableNotFound says that the table, or the schema in a database file, does not exist.
 	ErrTableNotFound = errors.New("table not found")
@@ -27,7 +27,7 @@ type Error struct {
 	Unavailable bool
 	// Throttled marks outages in which the store answered that it has too many calls.
 	Throttled bool
-	// Throttles says which limits a throttled call met, as far as the store told.
+	// Throttles says which limits a throttled call met, as far as the store reported.
 	Throttles []Throttle
 	// Unknown marks writes that may have happened: sent, but not answered. Every other error of a write proves that
 	// nothing was written.
@@ -139,13 +139,13 @@ type Throttle struct {
 }
 
 // IndexThrottled reports whether the store said that an index takes no more changes of its entries for now. Writes that change no
-// entry may be served meanwhile. It is false where the store told no reason.
+// entry may be served meanwhile. It is false if the store gave no reason.
 func (e *Error) IndexThrottled() bool {
 	return slices.ContainsFunc(e.Throttles, func(t Throttle) bool { return t.Index && t.Write })
 }
 
-// KeyThrottled reports whether the store said that the keys of the call in the table itself are asked for too often.
-// Splitting an item among several keys would then help. It is false where the store told no reason.
+// KeyThrottled reports whether the store said that the keys of the call in the table itself are used too often.
+// Splitting an item among several keys would then help. It is false if the store gave no reason.
 func (e *Error) KeyThrottled() bool {
 	return slices.ContainsFunc(e.Throttles, func(t Throttle) bool { return t.Limit == OfKey && !t.Index })
 }

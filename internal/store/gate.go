@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// A Gate bounds how many calls of a store are under way at once; a nil one does not. It is safe for concurrent use.
+// A Gate bounds the number of concurrent calls of a store; a nil one does not. It is safe for concurrent use.
 //
 // A call that waits for its turn has not been sent: when its context ends, nothing was read or written. The time of a
-// call runs from the moment when it is sent. So many callers at once are slow, but are not taken for an outage.
+// call runs from the moment when it is sent. Too many concurrent callers are slow, but are not taken for an outage.
 type Gate struct {
 	turns chan struct{}
 	away  func(context.Context) <-chan struct{} // nil for never
 }
 
-// NewGate returns a gate for as many calls at once as inFlight, which is positive. A call with a context waits until what away returns
-// is closed, and then ends with [ErrLeft]. A nil function, or a nil channel, has calls wait for their turn however long it takes.
+// NewGate returns a gate for at most inFlight concurrent calls, which is positive. A call with a context waits until what away returns
+// is closed, and then ends with [ErrLeft]. With a nil function, or a nil channel, calls wait for their turn without limit.
 func NewGate(inFlight int, away func(context.Context) <-chan struct{}) *Gate {
 	return &Gate{make(chan struct{}, inFlight), away}
 }

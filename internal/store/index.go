@@ -18,5 +18,5 @@ type IndexDifferences struct {
 	Projecting []string `json:"indexes_with_other_projections"` // indexes that project other attributes, which cannot be changed
 }
 
-// NoDifferences returns those of a table that is as it would be created. None of its lists is nil.
+// NoDifferences returns the differences of a table that is as it would be created. None of the lists is nil.
 func NoDifferences() IndexDifferences { return IndexDifferences{[]string{}, []string{}, []string{}} }

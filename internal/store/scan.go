@@ -31,6 +31,6 @@ var ErrNoScan = errors.New("the store has no scan")
 type Scanner interface {
 	// Scan returns one page. An empty page may have a next one.
 	Scan(ctx context.Context, s Scan) (Page, error)
-	// Estimate returns the number of items and their size in bytes, as of some hours ago.
+	// Estimate returns the number of items and their size in bytes, some hours ago.
 	Estimate(ctx context.Context) (items, bytes int64, err error)
 }

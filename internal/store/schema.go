@@ -20,7 +20,7 @@ const (
 type Schema struct {
 	Table
 	indexes map[string]*Index // by name
-	keys    map[string]bool   // the key attributes of the indexes, without those of the table's own key
+	keys    map[string]bool   // the key attributes of the indexes, except the attributes of the table's own key
 	lengths uint64            // bit n: a key attribute, of the table or of an index, has n bytes; n is capped at 63
 }
 

@@ -4,13 +4,13 @@ import "fmt"
 
 // TableSettings are settings of a table besides its layout, for a store that creates one on a service.
 type TableSettings struct {
-	WarmReadUnits, WarmWriteUnits int64 // served at once, capacity units a second; 0 for the default of the service
+	WarmReadUnits, WarmWriteUnits int64 // served immediately, capacity units a second; 0 for the default of the service
 	MaxReadUnits, MaxWriteUnits   int64 // ceilings, capacity units a second; 0 for none
 	DeletionProtection            bool  // the service refuses to delete the table
 	MixedFleet                    bool  // other clients of the layout use the table: its mixed indexes hold whole items
 }
 
-// The capacity units a second that DynamoDB serves at once of a new table on demand. It refuses lower settings.
+// The capacity units a second that a new on-demand table serves immediately. DynamoDB rejects lower settings.
 const (
 	LeastWarmReads  = 12_000
 	LeastWarmWrites = 4_000
@@ -25,7 +25,7 @@ type ProjectionError struct {
 // Error names the contents of the index, and the remedy.
 func (e *ProjectionError) Error() string {
 	return fmt.Sprintf("index %s of table %s projects %s, and must project ALL; DynamoDB cannot change that: "+
-		"delete the index and create it anew, or take a new table", e.Index, e.Table, e.Projection)
+		"delete the index and create it again, or use a new table", e.Index, e.Table, e.Projection)
 }
 
 // CheckSettings returns the first setting that is out of its range, with its value and the rule; ok is true when there is

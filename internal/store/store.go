@@ -163,13 +163,13 @@ type Page struct {
 	Next  Cursor
 }
 
-// An Expirer is a store that deletes expired items when it is told to, a few at a time, rather than by itself.
+// An Expirer is a store that deletes expired items on request, a few at a time, and not on its own.
 type Expirer interface {
 	// Expire looks at some items, and deletes those whose time of expiry is not after now, in epoch seconds.
 	Expire(ctx context.Context, now int64) error
 }
 
-// An Immediate store answers every call at once: it waits for no network, no file and no other process. A bound on the
+// An Immediate store answers every call immediately: it waits for no network, no file and no other process. A bound on the
 // time of its calls, or on their number, would gain nothing.
 type Immediate interface {
 	Immediate()

@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// Units are the capacity units that calls consumed, as far as the store tells them. DynamoDB does for each finished
+// Units are the capacity units that calls consumed, as far as the store reports them. DynamoDB does for each finished
 // call, but neither for a failed condition nor for a canceled transaction. Embedded stores have none.
 type Units struct {
 	Read  float64 `json:"read_units"`

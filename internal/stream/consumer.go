@@ -2,8 +2,8 @@
 // item in order.
 //
 // Any number of consumers, in any number of processes, share the partitions of a stream. A consumer has a partition
-// while it has its lease: a record of the table that it writes again every third of the term. The same write tells how
-// far it has come. A consumer stops when it could not write for nine tenths of the term. Others take over a lease that
+// while it has its lease: a record of the table that it writes again every third of the term. The same write records its
+// progress. A consumer stops when it could not write for nine tenths of the term. Others take over a lease that
 // was not written for the whole term. Each process measures durations by its own clock, so clocks that disagree do no
 // harm. A partition has a lease as soon as it may be read. When a partition has ended, its consumer looks for children
 // and makes their leases. One of the consumers lists all partitions every five minutes, and finds the others. Two
@@ -41,8 +41,8 @@ type Config struct {
 	// those of leases, which never are.
 	Wants func(c *store.Change) bool
 
-	// Name tells consumers apart; no two may have the same at any time. By default it is made from the name of the host
-	// and a random part.
+	// Name identifies the consumer; no two may have the same at any time. By default it is made from the name of the host and a random
+	// part.
 	Name string
 	// Batch bounds the changes in one call of Apply; 1,000 by default.
 	Batch int
@@ -60,9 +60,9 @@ type Config struct {
 	// Skip is asked about a stuck change each time that it fails, and leaves it out by returning true. By default no
 	// change is left out: the partition waits at the change, which is tried once a minute, and its position does not move.
 	Skip func(c store.Change, failed error) bool
-	// Report is told what happens; it is called by several goroutines.
+	// Report is called with events, by several goroutines.
 	Report func(Event)
-	// Now is the clock that lag and the expiry of records are told by; time.Now by default.
+	// Now is the clock for lag and the expiry of records; time.Now by default.
 	Now func() time.Time
 }
 
@@ -131,9 +131,9 @@ func setDefault[T ~int | ~int64](v *T, d T) {
 	}
 }
 
-// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace. It writes how far
-// each partition has come, gives the partitions back, and returns nil. It returns an error at once where there is no
-// stream to read: [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported, and tried again. Run it
+// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace, records the progress of
+// each partition, gives the partitions back, and returns nil. It returns an error immediately if there is no
+// stream to read: [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported and retried. Run it
 // once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.Source.StartStream(ctx); errors.Is(err, store.ErrNoStream) || errors.Is(err, store.ErrTableNotFound) {

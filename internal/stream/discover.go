@@ -12,7 +12,7 @@ import (
 )
 
 // A stream may have thousands of partitions, and takes ten calls a second that list a hundred of them each. So
-// consumers go by leases alone. The lease of a partition is made once its parent is applied to its end. The consumer of
+// consumers use leases only. The lease of a partition is made once its parent is applied to its end. The consumer of
 // the parent makes it, or else the consumer whose turn it is to list all partitions.
 
 // adoptions is how often a consumer looks for the children of a partition that has ended. After that they wait for the
@@ -29,8 +29,8 @@ type knowledge struct {
 	owing  bool // it had its turn, and failed
 }
 
-// readLeases reads the leases. Most are those of finished partitions. They come first, since a partition comes after its
-// parent, and are left out except once in the time between two listings.
+// readLeases reads the leases. Most belong to finished partitions. These come first, since a partition comes after its parent, and are
+// left out except once in the time between two listings.
 func (c *Consumer) readLeases(ctx context.Context) ([]Lease, error) {
 	k, now := &c.known, time.Now()
 	all := now.Sub(k.readAt) >= c.Listing
@@ -95,8 +95,8 @@ func (c *Consumer) discover(ctx context.Context, leases []Lease, now time.Time) 
 	return fresh, nil
 }
 
-// due reports whether to list the partitions. It is time when this consumer has seen no list for a while, or when it
-// knows no readable partition. A consumer that starts goes by the time in the record once, since it has seen nothing.
+// due reports whether to list the partitions: when this consumer has seen no list for a while, or knows no readable partition. A consumer
+// that starts uses the time in the record once, since it has seen nothing.
 func (c *Consumer) due(leases []Lease, now time.Time) bool {
 	k := &c.known
 	at := slices.IndexFunc(leases, func(l Lease) bool { return l.Partition == listing })

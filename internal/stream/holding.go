@@ -27,7 +27,7 @@ type holding struct {
 	lease    Lease          // as it was written last
 	position store.Sequence // up to which changes are applied
 	progress Progress
-	hasRead  bool // all of the partition once, so that progress tells up to when changes are applied
+	hasRead  bool // all of the partition once, so that progress says up to when changes are applied
 }
 
 // newHolding returns the holding of a lease. silence is for how long the lease had not been written before. Changes of
@@ -39,7 +39,7 @@ func newHolding(c *Consumer, l Lease, since time.Time, silence time.Duration) *h
 	}
 }
 
-// release tells the holding to give the partition back once the batch under way is applied.
+// release makes the holding give the partition back once the batch under way is applied.
 func (h *holding) release() { h.once.Do(func() { close(h.stop) }) }
 
 func (h *holding) releasing() bool {

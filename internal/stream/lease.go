@@ -11,7 +11,7 @@ import (
 )
 
 // A Lease is the agreement of consumers on one partition: how far its changes are applied, and by which consumer. A
-// lease whose partition starts with [waitingMark] belongs to no partition. The lease then tells of a consumer
+// lease whose partition starts with [waitingMark] belongs to no partition. The lease then is of a consumer
 // waiting for one, or names the last consumer that listed the partitions.
 type Lease struct {
 	Partition string
@@ -64,8 +64,8 @@ const (
 	keepWaiting  = 24 * time.Hour
 )
 
-// A watch knows since when leases have not been written, by this process's own clock. It is how a consumer tells that
-// another one is gone, without comparing the clocks of two machines.
+// A watch knows since when leases have not been written, by this process's own clock. So a consumer detects that another one is gone,
+// without comparing the clocks of two machines.
 type watch map[string]sighting
 
 type sighting struct {

@@ -20,7 +20,7 @@ const (
 	Gap      Kind = "gap"      // the store had forgotten changes, perhaps, before they were read
 	Failing  Kind = "failing"  // changes were not applied, and are tried again
 	Stuck    Kind = "stuck"    // the same, and for so long that an operator should look
-	Skipped  Kind = "skipped"  // a change is left out for good, as Config.Skip decided
+	Skipped  Kind = "skipped"  // a change is skipped, as Config.Skip decided
 	Trouble  Kind = "trouble"  // a call to the store failed, and is tried again
 	Back     Kind = "back"     // a look for partitions succeeds again, after one that did not
 	Waiting  Kind = "waiting"  // the consumer has no partition, since others have all of them
@@ -61,7 +61,7 @@ type Progress struct {
 // A Status is the state of a consumer.
 type Status struct {
 	Name       string
-	Partitions []Progress // those of this consumer, and those that seem to be without one, in the order of their names
+	Partitions []Progress // of this consumer, and of no consumer as it seems, in the order of their names
 	LookedAt   time.Time  // when it last read who has what; zero before the first time
 	Err        error      // why it could not, the last time
 

@@ -18,27 +18,28 @@ import (
 const (
 	failures    = 10 // outages in a row
 	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
-	firstTrials = 4  // calls under way at once when the store answers again; each answer allows one more
+	firstTrials = 4  // concurrent calls when the store answers again; each answer allows one more
 	lastTrials  = 64 // that many are allowed when the breaker closes
 	doubtPings  = 8  // questions before it opens: where a quarter of the store is silent, all are of it once in 65,536 times
 
 	firstProbe, longestProbe = 500 * time.Millisecond, 700 * time.Millisecond // the pauses before probes, less up to a fifth
 )
 
-// A Breaker decides for the callers of a store whether their calls are worth making. In an outage it refuses them at once, as not
-// sent, and asks by itself whether the store is back. It is safe for concurrent use.
+// A Breaker decides for the callers of a store whether their calls are worth making. In an outage it rejects them immediately, as not
+// sent, and probes on its own whether the store is back. It is safe for concurrent use.
 //
 // A part of the store may be silent while the others answer, such as a server that has some of the keys. So calls are
-// watched by their partition keys as well. Those of a silent key are refused, and the breaker asks for the key by
-// itself, until it is answered. While several keys are silent, one unanswered call shows that another key is silent.
+// also watched by their partition keys. Calls of a silent key are rejected, and the breaker probes the key on its own,
+// until it is answered. While several keys are silent, one unanswered call shows that another key is silent.
 //
 // A breaker is closed, open, or half open. What opens it:
-//   - silence: no call is answered for much longer than calls took of late, while several have been under way for half of that time;
+//   - silence: no call is answered for much longer than calls took recently, while several have been under way for half of that time;
 //   - outages in a row without an answer between them: refused connections, errors of the server, and timeouts;
-//   - throttles of several keys in a row that are not those of a single key.
+//   - throttles of several keys in a row that are not throttles of a single key.
 //
-// A failed condition, a refusal and the throttle of a key are answers. A probe that is answered half opens it: a few calls pass at
-// once, and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before. So does
+// A failed condition, a rejection and the throttle of a key are answers. An answered probe half opens it: a few calls pass
+// together, and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before. So
+// does
 // silence: no trial is answered for as long as opened it.
 type Breaker struct {
 	options BreakerOptions
@@ -55,7 +56,7 @@ type Breaker struct {
 	trials   trials
 	openedAt time.Duration
 	refusal  *store.Error  // while it is not closed
-	away     chan struct{} // closed while it is open, which those who wait for their turn are told by
+	away     chan struct{} // closed while it is open, to notify callers that wait for their turn
 	doubt    *time.Timer   // of the time of silence since the last answer to a trial
 	doubted  int64         // the value of traffic.watch for which the store was asked
 	vouched  bool          // the store answered that, and no call since
@@ -82,8 +83,8 @@ type BreakerOptions struct {
 	Ping    func(context.Context) error                // asks whether the store answers
 	Ask     func(ctx context.Context, pk string) error // asks whether it answers for a partition key; nil if no part is watched
 	IntN    func(int) int                              // a source of random numbers in [0, n); nil for that of the system
-	// Changed is told when calls are refused from now on, with the cause. When all pass again, it is told nil and the
-	// length of the outage.
+	// Changed is called when calls are rejected from now on, with the cause; and when all pass again, with nil and the length of the
+	// outage.
 	Changed func(cause error, lasted time.Duration)
 }
 
@@ -208,7 +209,7 @@ func (b *Breaker) vouch(since int64) {
 	b.ill.Store(true) // so that the next answer takes it back
 }
 
-// A NotMade is the error of a call that a store did not try. It tells nothing of the store.
+// A NotMade is the error of a call that a store did not try. It says nothing about the store.
 type NotMade struct{ Err error }
 
 // Error returns the reason.
@@ -307,7 +308,7 @@ func (b *Breaker) answered(s sending) {
 	}
 }
 
-// abandoned notes a call whose caller gave up. Unless it was under way for long, it tells nothing.
+// abandoned notes a call whose caller gave up. Unless it was under way for long, it says nothing.
 func (b *Breaker) abandoned(s sending, pk string, took time.Duration) {
 	if !s.trial && took >= b.traffic.long() {
 		b.looks(s.cell, pk)
@@ -355,12 +356,12 @@ func (b *Breaker) failed(s sending, pk string, err error) {
 		}
 	}()
 	if s.round != b.round.Load() {
-		return // it began before the last change of state, and tells nothing of now
+		return // it began before the last change of state, and says nothing about now
 	}
 	if b.traffic.now()-s.at < b.traffic.silence() {
 		b.keys.heard(s.cell) // a call that fails soon is no silence
 	} else if !s.trial && b.keys.unanswered(s.cell, pk, s.at) {
-		return // it tells nothing of others
+		return // it says nothing about others
 	}
 	switch {
 	case s.trial:
@@ -427,7 +428,7 @@ func (b *Breaker) turn(to breakerState) {
 // errOpen says that a call was not made.
 var errOpen = errors.New("not sent, since the store is unavailable")
 
-// opens opens the breaker because of an error, and returns what tells of it. A probe has to be scheduled.
+// opens opens the breaker because of an error, and returns the function that reports it. A probe has to be scheduled.
 func (b *Breaker) opens(cause error) func() {
 	b.turn(isOpen)
 	b.keys.reset()
@@ -450,7 +451,7 @@ func (b *Breaker) opensAgain() {
 	b.pause = min(b.pause*5/4, longestProbe)
 }
 
-// closes closes the breaker, and returns what tells of it.
+// closes closes the breaker, and returns the function that reports it.
 func (b *Breaker) closes() func() {
 	b.turn(isClosed)
 	b.recovers()

@@ -35,7 +35,7 @@ type keyWatch struct {
 	asking  bool          // while keys are silent
 	nextAsk time.Duration // when that may be at the earliest
 	back    time.Duration // when a silent key was answered last
-	cursor  int           // the cell of the key that is asked for next, or one before it
+	cursor  int           // the cell of the key that is probed next, or one before it
 }
 
 // A cell is the memory of calls with a partition key. It knows one at a time: another one takes it over when the calls
@@ -108,8 +108,8 @@ func (c cellKey) isKnown() bool {
 	return c.cell != nil && c.key.Load() == c.hash && c.begun.Load() != 0
 }
 
-// refuses reports whether a key is silent: several calls of it are not answered, or one, while those of other keys are not either. Calls of
-// long ago tell nothing of now, and are forgotten.
+// refuses reports whether a key is silent: several calls of it are not answered, or one while calls of other keys are not answered
+// either. Calls of long ago say nothing about now, and are forgotten.
 func (k *keyWatch) refuses(ctx context.Context, c cellKey, pk string) bool {
 	if !c.isKnown() {
 		return false
@@ -174,7 +174,7 @@ func (k *keyWatch) sentTo(c cellKey, at time.Duration) {
 	}
 }
 
-// heard notes an answer to a call with a key, or that its calls tell nothing.
+// heard notes an answer to a call with a key, or that its calls say nothing.
 func (k *keyWatch) heard(c cellKey) {
 	if c.isKnown() {
 		k.forget(c.cell)
@@ -215,7 +215,7 @@ func (k *keyWatch) looks(c cellKey, pk string) {
 	})
 }
 
-// reset forgets all calls: a part tells nothing while all is silent.
+// reset forgets all calls: a part says nothing while all is silent.
 func (k *keyWatch) reset() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,8 +235,8 @@ func (k *keyWatch) hush(c *cell, pk string) {
 	}
 }
 
-// askNext has a silent key asked for. It asks at once, since the key may be back by the time it is noticed, or a pause
-// after the question before. The watch is locked.
+// askNext probes a silent key. It does so immediately, since the key may be back by the time it is noticed, or a pause after the previous
+// probe. The watch is locked.
 func (k *keyWatch) askNext() {
 	k.tasks.after(k.nextAsk-k.now(), func() {
 		if pk, any := k.nextSilent(); any {

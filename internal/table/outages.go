@@ -45,7 +45,7 @@ func withoutNumber(pk string) string {
 
 // A trials is the calls of a half open breaker, by which it learns whether the store serves as before.
 type trials struct {
-	allowed  int           // under way at once
+	allowed  int           // concurrent trials
 	underWay int           // now
 	heardOf  time.Duration // when the last one was sent of those that were answered
 	unheard  time.Duration // since when none was answered while some were sent; 0 where none was sent since the last answer
@@ -70,7 +70,7 @@ func (t *trials) answered(sent, now time.Duration) {
 	}
 }
 
-// abandoned notes that a caller gave a trial up. If that was soon for all of them, they tell nothing.
+// abandoned notes that a caller gave a trial up. If that was soon for all of them, they say nothing.
 func (t *trials) abandoned(soon bool) {
 	if t.underWay--; t.underWay == 0 && soon {
 		t.unheard = 0

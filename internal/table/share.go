@@ -10,12 +10,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Callers of a process share calls, so that the store is asked once for all of them. A reply that never comes is an everyday
+// Callers of a process share calls, so that the store is called once for all of them. A reply that never comes is an everyday
 // fault of a network, and must not become the fault of all who share the call:
 //
-//   - A call that is late is passed: one of those who wait makes another. A call that the store throttles, and asks again, is not late.
-//   - An outage is that of its call alone. Callers who waited for the call each make their own, as if they shared nothing.
-//   - A throttle is told to all who share, since it says something about the key and not about the call.
+// - A late call counts as stuck: one of the waiting callers makes another. A call that the store throttles, and that is retried, is not
+// late.
+//   - An outage concerns its call alone. Callers who waited for the call each make their own, as if they shared nothing.
+//   - A throttle is reported to all who share, since it says something about the key and not about the call.
 //   - A caller waits for silent calls no longer than for a call of its own.
 
 // soonestPart and latestPart are the parts of the call timeout after which a call is late at the earliest and at the latest. A caller who then
@@ -26,8 +27,7 @@ const (
 	latestPart  = 2
 )
 
-// A Sharing is what callers of shared calls of one kind know together: how long such calls took of late. It is safe for concurrent
-// use.
+// A Sharing is what callers of shared calls of one kind know together: how long such calls took recently. It is safe for concurrent use.
 type Sharing struct {
 	table   *Table
 	started time.Time // for times, independent of changes of clocks
@@ -89,8 +89,7 @@ func (c *Shared) isLate() bool {
 
 func (c *Shared) dueAt() time.Duration { return time.Duration(c.due.Load()) }
 
-// End tells all who wait that the call has ended. If it succeeded, those are told as well who wait for the calls that were begun in
-// its place.
+// End notifies all who wait that the call has ended. If it succeeded, it also notifies those who wait for the calls that replaced it.
 func (c *Shared) End() {
 	close(c.done)
 	if c.err != nil {
@@ -141,8 +140,8 @@ func (w *Sharer) Begins(c *Shared) {
 	w.own, w.passed = c, nil
 }
 
-// Run makes a call by a function, within the rest of the caller's time. Calls are late no sooner than that. The
-// function that has the place of the call clears it, and then tells by [Shared.End].
+// Run makes a call by a function, within the rest of the caller's time. It is not late before that time. The function that has the place
+// of the call clears it, and then calls [Shared.End].
 func (w *Sharer) Run(ctx context.Context, c *Shared, call func(context.Context) error) {
 	ctx = store.Watch(ctx, c)
 	if w.waited == 0 {
@@ -221,7 +220,7 @@ func (w *Sharer) outcome(ctx context.Context, c *Shared, from time.Duration) (do
 	}
 }
 
-// give notes that the caller waited for a call in vain. It returns an outage when the caller has no time left for another.
+// give notes that the caller waited for a call without success. It returns an outage when the caller has no time left for another.
 func (w *Sharer) give(ctx context.Context, c *Shared, from time.Duration) error {
 	w.waited += max(w.now()-w.since(c, from), 0)
 	if w.waited >= w.table.timeout {

@@ -9,12 +9,12 @@ import (
 // What makes silence.
 const (
 	silentCalls = 5  // calls one after the other that are not answered for the time of silence
-	perOvertake = 3  // so many more for each call that another one has overtaken without an answer
+	perOvertake = 3  // this many more for each call that another one has overtaken without an answer
 	mostSilent  = 32 // calls are enough in any case
 )
 
-// A traffic is what the calls of a store tell of silence: when those were sent that are not answered, and how long others took. It is
-// safe for concurrent use without a lock.
+// A traffic is what the calls of a store show of silence: when unanswered calls were sent, and how long others took. It is safe for
+// concurrent use without a lock.
 type traffic struct {
 	timeout time.Duration // of one call
 	least   time.Duration // of the time of silence
@@ -25,9 +25,9 @@ type traffic struct {
 	// nanoseconds since the start, none of which is answered. It is negative while the breaker is not closed.
 	watch  atomic.Int64
 	begun  atomic.Int64 // calls sent since the store answered last
-	first  atomic.Int64 // when the first one of them was sent, as watch tells it
+	first  atomic.Int64 // when the first one of them was sent, by watch
 	flying atomic.Int64 // calls under way
-	last   atomic.Int64 // when a call was sent last, as watch tells it
+	last   atomic.Int64 // when a call was sent last, by watch
 }
 
 func (t *traffic) now() time.Duration { return time.Since(t.started) }
@@ -56,7 +56,7 @@ func (t *traffic) isWatched() bool {
 	return since < 0 || since > 0 && t.now()-time.Duration(since) >= t.least/4
 }
 
-// isSilentFor reports whether enough calls are not answered for a time. Calls of long ago tell nothing of now, and are forgotten.
+// isSilentFor reports whether enough calls are not answered for a time. Calls of long ago say nothing about now, and are forgotten.
 func (t *traffic) isSilentFor(d time.Duration) bool {
 	since := time.Duration(t.watch.Load())
 	if since > 0 && (t.begun.Load() < silentCalls || t.now()-time.Duration(t.last.Load()) > 2*t.timeout) {
@@ -79,7 +79,7 @@ func (t *traffic) silence() time.Duration {
 	return min(max(t.least, t.long()), t.timeout)
 }
 
-// long returns a time that is much longer than calls took of late.
+// long returns a time that is much longer than calls took recently.
 func (t *traffic) long() time.Duration {
 	if usual := t.took.usual(); usual > 0 {
 		return max(2*usual, t.timeout/100)
@@ -87,7 +87,7 @@ func (t *traffic) long() time.Duration {
 	return t.timeout / 10
 }
 
-// A latency is how long calls took of late. It is safe for concurrent use.
+// A latency is how long calls took recently. It is safe for concurrent use.
 type latency struct {
 	mu           sync.Mutex
 	mean, spread time.Duration // smoothed

@@ -141,11 +141,13 @@ func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error)
 //     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits
 //     whose they were.
 //   - Resources that are not declared any more keep their limits.
+//   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has
+//     one owner.
 //
-// Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
-// audit event. A change costs what Set costs. Processes may call it concurrently. When they declare different limits,
-// such as two versions of an application, the last one to start prevails. An error leaves the changes before it, and
-// Apply returns them with it.
+// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are
+// managed. Where nothing is to change it writes nothing, not even an audit event. A change costs what Set costs.
+// Processes may call it concurrently. When they declare different limits, such as two versions of an application, the
+// last one to start prevails. An error leaves the changes before it, and Apply returns them with it.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -106,7 +106,7 @@ func (f *Function) Handle(ctx context.Context, event cfn.Event) (id string, data
 	}
 }
 
-// apply makes the stored limits those of a resource.
+// apply stores the limits of a resource.
 func (f *Function) apply(ctx context.Context, event *cfn.Event) (id string, data map[string]any, err error) {
 	p, err := read(event.LogicalResourceID, event.ResourceProperties)
 	if err != nil {
@@ -159,7 +159,7 @@ func (f *Function) remove(ctx context.Context, event *cfn.Event) error {
 	return err
 }
 
-// provision applies levels to a namespace, and waits for a program that does so now. began tells whether it got to write.
+// provision applies levels to a namespace, and waits for a program that does so now. began reports whether it got to write.
 func (f *Function) provision(ctx context.Context, event *cfn.Event, namespace string, levels []zlimit.Stored, take bool) (done []provision.Change, began bool, err error) {
 	_, name, _ := strings.Cut(event.StackID, ":stack/")
 	name, _, _ = strings.Cut(name, "/")

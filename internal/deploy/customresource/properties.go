@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// properties are those of a resource, checked.
+// properties are the checked properties of a resource.
 type properties struct {
 	namespace string
 	levels    []zlimit.Stored
@@ -71,7 +71,7 @@ func declared(resource string, limits any) (*declaration.Declaration, error) {
 		d, err := declaration.Load(resource+".Limits", text)
 		var wrong document.Errors
 		if errors.As(err, &wrong) {
-			all := make([]error, len(wrong)) // their lines are those of no text that anybody has
+			all := make([]error, len(wrong)) // their line numbers are of a text that no one has
 			for i, e := range wrong {
 				all[i] = errors.New("property Limits: " + e.Text)
 			}

@@ -119,7 +119,7 @@ func (p *Plan) check(now *Plan) error {
 		return fmt.Errorf("%w: it is for namespace %s (%s), not for %s (%s)", ErrStale, p.Namespace, p.ID, now.Namespace, now.ID)
 	}
 	if p.From != now.From && now.From != "" {
-		return fmt.Errorf("%w: the levels were those of %s, and are those of %s now", ErrStale, cmp.Or(p.From, "nobody else"), now.From)
+		return fmt.Errorf("%w: the levels were managed by %s, and are managed by %s now", ErrStale, cmp.Or(p.From, "no one else"), now.From)
 	}
 	if now.Empty() {
 		return nil

@@ -1,5 +1,5 @@
 // Package provision keeps the stored limits of a namespace as a file declares them. It plans the changes, applies the
-// plan, and tells changes of other programs meanwhile. A run that ended in the middle is finished by the next one.
+// plan, and reports changes that other programs make meanwhile. A run that ended in the middle is finished by the next one.
 package provision
 
 import (

@@ -39,7 +39,7 @@ type Drift struct {
 	At time.Time `json:"at,omitzero"`  // zero when its audit event has expired
 }
 
-// A Plan lists the changes that make the stored limits of a namespace equal to those of a file.
+// A Plan lists the changes that make the stored limits of a namespace equal to a file's.
 type Plan struct {
 	Namespace string          `json:"namespace"`
 	ID        string          `json:"namespace_id"`
@@ -71,7 +71,7 @@ func (p *Plan) TakenFromPrograms() (levels []zlimit.Level) {
 	return levels
 }
 
-// Validate returns an error for a plan that was changed since it was made, as far as its hash tells.
+// Validate returns an error for a plan that was changed since it was made, as far as its hash shows.
 func (p *Plan) Validate() error {
 	if p.Hash != hash(p.Declared) || p.ID == "" {
 		return errors.New("the plan was changed since it was made")
@@ -123,7 +123,7 @@ func (e *ManagedError) Error() string {
 // another one is a [ManagedError], unless it takes the levels over.
 func (p *Provisioner) ManagedBy(manager string, takeOver bool) { p.manager, p.take = manager, takeOver }
 
-// New returns a provisioner of the namespace of a limiter, which has the name given. It goes by a clock.
+// New returns a provisioner of the namespace of a limiter, which has the name given. now is its clock.
 func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *Provisioner {
 	return &Provisioner{limiter: limiter, name: namespace, now: now}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// nowhere marks, in a declared level, a resource that is to lie within none. It is no name. A resource of which the
-// file does not say it stays within the stored one: operators put resources within others by hand, too.
+// nowhere marks, in a declared level, a resource that is to lie within none. It is no name. A resource for which the file does not say it
+// stays within the stored one: operators also put resources within others manually.
 const nowhere = "#"
 
 // inherited marks, in a declared level, that wider levels say whether parents are charged. A level of which the file does not say it keeps

@@ -50,8 +50,8 @@ func (f *Format) Values(statuses zlimit.Statuses) (policy, state string) {
 	return text[:end], text[end:]
 }
 
-// InOrder returns statuses in the order of the fields, after any outcome. Limits of an entity come before those of its
-// parent, those of a resource before those of a wider one, by name.
+// InOrder returns statuses in the order of the fields, after any outcome. Limits of an entity come before limits of its parent, and
+// limits of a resource before limits of a wider one, by name.
 func InOrder(statuses zlimit.Statuses) zlimit.Statuses {
 	order := func(a, b zlimit.Status) int {
 		return cmp.Or(cmp.Compare(a.Ancestor, b.Ancestor), cmp.Compare(a.Wider, b.Wider), cmp.Compare(a.Limit.Name, b.Limit.Name))
@@ -63,7 +63,7 @@ func InOrder(statuses zlimit.Statuses) zlimit.Statuses {
 }
 
 // Policy returns the name of the policy of a limit, with the level that has it: such as rpm, parent:rpm, and
-// parent2:rpm of the parent's parent. Those of wider resources are wider:rpm, parent:wider:rpm and so on.
+// parent2:rpm of the parent's parent. Limits of wider resources are wider:rpm, parent:wider:rpm and so on.
 func Policy(s zlimit.Status) string { return string(appendPolicy(nil, s)) }
 
 func appendPolicy(b []byte, s zlimit.Status) []byte {
@@ -132,9 +132,9 @@ func (f *Format) appendStates(b []byte, statuses zlimit.Statuses) []byte {
 	return b
 }
 
-// Wait returns in how many seconds a limit has more: until it is full, or where nothing is left until it has a token. A
-// quota has more when it is full anew. In the answer to a refused request only the refusing limits have a time: until
-// the request fits, at most that of Retry-After.
+// Wait returns in how many seconds a limit has more: until it is full, or if nothing is left until it has a token. A
+// quota has more when it resets. In the answer to a rejected request only the limits that rejected it have a time: until
+// the request fits, at most Retry-After.
 func Wait(s zlimit.Status, refused bool) int64 {
 	switch {
 	case refused && s.RetryAfter == zlimit.Never:
@@ -166,7 +166,7 @@ func appendParameter(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), min(n, maxInteger), 10)
 }
 
-// appendPartition appends the parameter pk, where it is asked for.
+// appendPartition appends the parameter pk, if configured.
 func (f *Format) appendPartition(b []byte, s zlimit.Status) []byte {
 	if f.Partition == nil {
 		return b

@@ -88,7 +88,7 @@ func (i *Interceptor) Skips(ctx context.Context, procedure string) bool {
 // SetUnit sets the quota unit of a limit. It panics for a text that is no unit.
 func (i *Interceptor) SetUnit(limit, unit string) { i.Format.SetUnit(i.name, limit, unit) }
 
-// Fields tells the fields RateLimit-Policy and RateLimit of a lease, in names of small letters, unless there are none.
+// Fields calls a function with the fields RateLimit-Policy and RateLimit of a lease, in lower-case names, unless there are none.
 func (i *Interceptor) Fields(lease *zlimit.Lease, tell func(name, value string)) {
 	if i.Silent {
 		return

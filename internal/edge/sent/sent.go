@@ -1,4 +1,4 @@
-// Package sent tells of a request of net/http whether any of it can have left.
+// Package sent reports whether any part of a net/http request can have been sent.
 package sent
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// HeadObject tells whether an object is there.
+// HeadObject reports whether an object exists.
 func (s *Service) HeadObject(_ context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	return called(s, "HeadObject", func() (*s3.HeadObjectOutput, error) {
 		if _, ok := s.Objects[*in.Bucket+"/"+*in.Key]; !ok {

@@ -79,7 +79,7 @@ func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateCh
 	})
 }
 
-// fixed are properties whose change makes a resource anew.
+// fixed are properties whose change replaces a resource.
 var fixed = []string{"TableName", "FunctionName", "KeySchema", "LocalSecondaryIndexes", "RoleName", "ManagedPolicyName"}
 
 // compare returns what leads from one state to another, in the order of logical IDs, removals last.

@@ -46,7 +46,7 @@ type Service struct {
 	Open map[string]bool
 	// Invoked returns the answer of a function to an event.
 	Invoked func(payload []byte) (answer string)
-	// Replaced counts resources that were made anew, by logical ID.
+	// Replaced counts resources that were replaced, by logical ID.
 	Replaced map[string]int
 
 	receipts      map[string]receipt // of letters
@@ -404,7 +404,7 @@ func (s *Service) advanceDeletion(found *kept) {
 	found.now = found.now.with(found.now, id, false)
 }
 
-// DetectStackDrift begins to look for drift, which is found at once.
+// DetectStackDrift begins to look for drift, which is found immediately.
 func (s *Service) DetectStackDrift(_ context.Context, in *cloudformation.DetectStackDriftInput, _ ...func(*cloudformation.Options)) (*cloudformation.DetectStackDriftOutput, error) {
 	return called(s, "DetectStackDrift", func() (*cloudformation.DetectStackDriftOutput, error) {
 		found, err := s.find(in.StackName)

@@ -153,7 +153,7 @@ func (w Watch) ListEventSourceMappings(context.Context, *lambda.ListEventSourceM
 	})
 }
 
-// GetQueueAttributes tells how many letters there are.
+// GetQueueAttributes returns how many letters there are.
 func (w Watch) GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error) {
 	return called(w.Service, "GetQueueAttributes", func() (*sqs.GetQueueAttributesOutput, error) {
 		return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": strconv.Itoa(w.visible())}}, nil

@@ -35,8 +35,8 @@ func (c *Capacity) add(more Capacity) {
 	}
 }
 
-// unitsJSON is an amount of capacity in a reply. Only transactions tell reads and
-// writes apart; other operations are one or the other.
+// unitsJSON is an amount of capacity in a reply. Only transactions distinguish reads and
+// writes; other operations are one or the other.
 type unitsJSON struct {
 	CapacityUnits                         float64
 	ReadCapacityUnits, WriteCapacityUnits float64
@@ -76,7 +76,7 @@ func (l *consumedList) UnmarshalJSON(data []byte) error {
 }
 
 // consumed reads the capacity from an operation's reply, and reports whether the
-// reply tells it.
+// reply has it.
 func consumed(operation string, body []byte) (Capacity, bool) {
 	if !bytes.Contains(body, []byte(`"ConsumedCapacity"`)) {
 		return Capacity{}, false

@@ -229,7 +229,7 @@ func dummyCredentials(context.Context) (aws.Credentials, error) {
 }
 
 var (
-	// run tells the tables of this process from those of others on one endpoint.
+	// run separates the tables of this process from the tables of others on one endpoint.
 	run = strings.ToLower(rand.Text()[:8])
 	// tables counts the names given out by this process.
 	tables atomic.Int64

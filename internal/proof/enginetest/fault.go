@@ -20,8 +20,8 @@ import (
 // Kind is the effect of a fault on a call.
 type Kind string
 
-// Faults before the call is sent: the engine never sees it, and the caller can
-// tell.
+// Faults before the call is sent: the engine never sees it, and the caller knows
+// that.
 const (
 	// Refused fails the dial: connection refused.
 	Refused Kind = "refused"
@@ -29,7 +29,7 @@ const (
 	DialReset Kind = "dial reset"
 )
 
-// Faults that leave the caller without an answer: it cannot tell whether the call
+// Faults that leave the caller without an answer: it cannot know whether the call
 // was carried out.
 const (
 	// LostRequest loses the call on its way to the engine: a timeout, not carried out.

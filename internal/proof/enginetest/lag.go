@@ -56,7 +56,7 @@ func (m *mean) keep(request *http.Request, about *subject, i int) error {
 	defer reply.Body.Close()
 	var found struct{ Item json.RawMessage }
 	if err := json.NewDecoder(reply.Body).Decode(&found); err != nil || reply.StatusCode != http.StatusOK {
-		return err // such as of a table that is not there: the write will tell
+		return err // such as for a missing table: the write will fail too
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -38,7 +38,7 @@ type Mean struct {
 }
 
 // envMean names the environment variable that makes every engine of a test binary
-// mean. Its value is a seed, and after commas other shares than those of
+// mean. Its value is a seed, and after commas other shares than in
 // meanDefault, such as "7,lag=20ms,lostwrites=0.01".
 const envMean = "ZLIMIT_MEAN"
 

@@ -17,7 +17,7 @@ type Throughput struct {
 	Writes, Reads float64
 	// Burst is the time whose unused units are kept.
 	Burst time.Duration
-	// OnDemand makes the answers those of a table in on-demand mode.
+	// OnDemand makes the engine answer like a table in on-demand mode.
 	OnDemand bool
 	// Key is the name of the partition key.
 	Key string

@@ -19,7 +19,7 @@ const (
 // isByHand reports whether an operation is an operator's.
 func (o *Op) isByHand() bool { return o.Kind >= TopUp && o.Kind <= Enable }
 
-// byHandText describes an operation by hand.
+// byHandText describes a manual operation.
 func (o *Op) byHandText() string {
 	of := o.Entity
 	if o.Wide {
@@ -41,7 +41,7 @@ func (o *Op) byHandText() string {
 	}
 }
 
-// byHand does an operation by hand.
+// byHand does a manual operation.
 func (a *actor) byHand(ctx context.Context, r *running, l *zlimit.RateLimiter) error {
 	at := zlimit.Level{Entity: r.Entity, Resource: resource}
 	if r.Wide {
@@ -72,7 +72,7 @@ func grant(id string) Op {
 
 func reset(id string) Op { return Op{Kind: Reset, Entity: "c", ID: id} }
 
-// timedGrammars are those whose limits are full anew at times. A period or a session ends three seconds after the
+// timedGrammars have limits that reset at times. A period or a session ends three seconds after the
 // exploration begins. A process may have a clock that is more than a period ahead.
 func timedGrammars() []Grammar {
 	const times = "*/2 * * * *"

@@ -10,7 +10,7 @@ import (
 )
 
 // finish asks each process for all that the limits of each entity can hold, when all actors are done and all know the
-// limits. It asks all processes first, from their memories, and then each one again after its told wait.
+// limits. It asks all processes first, from their memories, and then each one again after the reported wait.
 func (o *order) finish() {
 	if o.witness.timed != nil {
 		o.finishTimed()
@@ -95,7 +95,7 @@ func (o *order) most(entity string) zlimit.Amounts {
 	return amounts
 }
 
-// try asks for all that the limits of an entity can hold. A rejection must tell the wait of the ideal bucket.
+// try asks for all that the limits of an entity can hold. A rejection must report the wait of the ideal bucket.
 func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, error) {
 	amounts := o.most(entity)
 	r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, 0, p)
@@ -104,11 +104,11 @@ func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, err
 	var exceeded *zlimit.ExceededError
 	switch {
 	case errors.As(err, &exceeded) && !exceeded.Possible():
-		o.blameWait("in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
+		o.blameWait("in the end, %c asks for %s of %s, which the limits can hold, and is rejected forever: %v",
 			'A'+p.process, amountsText(amounts), entity, err)
 	case errors.As(err, &exceeded):
 		if told, least := exceeded.RetryAfter(), o.wait(entity, amounts); told < least {
-			o.blameWait("in the end, %c asks for %s of %s, and is told to wait %v, of the ideal bucket %v: %v",
+			o.blameWait("in the end, %c asks for %s of %s, and must wait %v, of the ideal bucket %v: %v",
 				'A'+p.process, amountsText(amounts), entity, told, least, err)
 		}
 		o.inLine(p, exceeded)
@@ -152,7 +152,7 @@ func (o *order) ask(p *port, l *zlimit.RateLimiter, entity string) {
 	}
 }
 
-// insist asks, and again after the wait that it is told.
+// insist asks, and again after the reported wait.
 func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 	lease, err := o.try(p, l, entity)
 	var exceeded *zlimit.ExceededError
@@ -166,7 +166,7 @@ func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 			return
 		}
 		if lease, err = o.try(p, l, entity); errors.As(err, &exceeded) {
-			o.blameWait("in the end, %c asks for all of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
+			o.blameWait("in the end, %c asks for all of %s, must wait %v, and after that, with nothing else going on, %v: %v",
 				'A'+p.process, entity, wait, exceeded.RetryAfter(), err)
 		}
 	}
@@ -212,7 +212,7 @@ func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 	}
 }
 
-// tells checks the balances that a limiter tells.
+// tells checks the balances that a limiter reports.
 func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
 	r := o.begin(Op{Kind: Rest}, -1, 4, p)
 	told, err := l.Available(r.context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
@@ -227,7 +227,7 @@ func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
 			continue
 		}
 		if _, least, most := o.witness.bounds(at, i, now); s.Available < floor(least) || s.Available > floor(most) {
-			o.witness.blame("available", "in the end, %c is told that %d of %s of %s are available, the ideal bucket has from %d to %d",
+			o.witness.blame("available", "in the end, %c sees %d of %s of %s available, the ideal bucket has from %d to %d",
 				'A'+p.process, s.Available, s.Limit.Name, entity, least, most)
 		}
 	}

@@ -22,7 +22,7 @@ type Grammar struct {
 	Others []Op
 }
 
-// Programs yields all programs of so many operations altogether, always in the same order. Each actor has at least one
+// Programs yields all programs of that many operations altogether, always in the same order. Each actor has at least one
 // operation.
 func (g *Grammar) Programs(operations int) iter.Seq[Program] {
 	same := slices.EqualFunc(g.Warm[0], g.Warm[1], equalOps) && slices.EqualFunc(g.Words[0], g.Words[1], equalOps)

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Processes may reject by what they have seen a while ago. By what they have seen they also tell that no shard of a bucket has room for
+// Processes may reject based on what they have seen a while ago. They also conclude from it that no shard of a bucket has room for
 // tokens that come back. The shard counts those, and they are lost.
 
 // formerly is an item as it was until a time.
@@ -39,7 +39,7 @@ func (w *witness) forget(c change) {
 	w.former = append(w.former, formerly{shardOf{c.entity, c.shard}, c.old, now})
 }
 
-// remembered returns the least balance of a bucket that a process may tell from memory, with the refill since.
+// remembered returns the least balance of a bucket that a process may report from memory, with the refill since.
 func (w *witness) remembered(at account, p *bucket.Params, now int64) (sum int64) {
 	memory := w.program.Initial.Memory.Milliseconds()
 	if memory == 0 || len(w.shards[at.entity]) == 0 {
@@ -90,7 +90,7 @@ func (w *witness) forgone(c change, l *bucket.Limit, lacks int64) int64 {
 	return min(-lacks, flow(c.next.RefilledAt-memory, c.next.RefilledAt, l.RefillAmount, l.RefillPeriod)+1)
 }
 
-// settleGrammars are those of fast limits of four shards, to which leases give back while processes remember what they have seen.
+// settleGrammars have fast limits of four shards, to which leases give back while processes remember what they have seen.
 func settleGrammars() []Grammar {
 	second, day := zlimit.PerSecond("rpm", 8), zlimit.PerDay("rpm", 8)
 	four := Op{Kind: Split, Entity: "c", Twice: true}

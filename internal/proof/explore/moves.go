@@ -33,9 +33,9 @@ type kin struct {
 // A parentage is a parent of an entity from a time on.
 type parentage struct {
 	parent     string
-	generation int64 // by which buckets tell of it; 0 for none
+	generation int64 // which buckets carry; 0 for none
 	at         int64 // when the table had it, epoch milliseconds
-	moment     int   // so, among those of all operations
+	moment     int   // so, among the moments of all operations
 	bound      int   // the number of operations that were over when the move was; 0 as long as it is not
 	by         *running
 }
@@ -101,18 +101,18 @@ func (k *kin) generation(entity string) int64 {
 	return h[len(h)-1].generation
 }
 
-// copied checks the copy of the parent in a bucket that tells of moves.
+// copied checks the copy of the parent in a bucket that carries moves.
 func (k *kin) copied(w *witness, entity string, item expr.Item) {
 	if h := k.history[entity]; len(h) > 1 && item != nil {
 		copied, _, err := layout.ReadBucket(item)
 		isTrue := func(p parentage) bool { return p.generation == copied.Moved && p.parent == copied.Parent }
 		if err == nil && copied.Moved > 0 && !slices.ContainsFunc(h, isTrue) {
-			w.blame("moves", "an item of %s tells of generation %d, and names the parent %q", entity, copied.Moved, copied.Parent)
+			w.blame("moves", "an item of %s has generation %d, and names the parent %q", entity, copied.Moved, copied.Parent)
 		}
 	}
 }
 
-// made notes the buckets that a write makes by a former record, and checks what the copies of the items tell of moves.
+// made notes the buckets that a write makes by a former record, and checks what the copies of the items say about moves.
 func (k *kin) made(w *witness, changes []change) {
 	for _, c := range changes {
 		if c.next == nil || len(k.history[c.entity]) == 0 {
@@ -150,7 +150,7 @@ func (k *kin) over(w *witness, r *running) {
 			}
 			for _, s := range w.shards[r.Entity] {
 				if s.Moved < p.generation && k.behind[r.Entity] < r.since {
-					w.blame("moves", "%s: %q is done, and shard %d of %s tells of generation %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved)
+					w.blame("moves", "%s: %q is done, and shard %d of %s has generation %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved)
 				}
 			}
 			return
@@ -217,7 +217,7 @@ func (k *kin) waysOf(parents func(entity string) []string) []ancestry {
 }
 
 // most returns the most that a request may be charged for, in any way. A write of unknown outcome may have charged any former
-// parent: the refusal of the entity's own item comes too late, and nobody gives back what may not have been taken.
+// parent: the refusal of the entity's own item comes too late, and no one gives back what may not have been taken.
 func (k *kin) most(r *running, at account) (most int64) {
 	ways := k.ways(r)
 	if r.err != nil && r.unknown > 0 {
@@ -268,7 +268,7 @@ func (r *running) moveTo(ctx context.Context, l *zlimit.RateLimiter) error {
 	return err
 }
 
-// isTwin reports whether two calls are reads of one move, which stamps several shards side by side. Nothing tells them apart, so they
+// isTwin reports whether two calls are reads of one move, which stamps several shards in parallel. Nothing distinguishes them, so they
 // happen together.
 func (c *call) isTwin(other *call) bool {
 	return c.op != nil && c.op.Kind == Move && c.kind == readCall && c.op == other.op && c.digest == other.digest && c.text == other.text && !other.begun
@@ -277,7 +277,7 @@ func (c *call) isTwin(other *call) bool {
 // Vocabulary of moves.
 func moveTo(entity, parent string) Op { return Op{Kind: Move, Entity: entity, Parent: parent} }
 
-// moveGrammars are those of entities that operators move, while processes have the former records in memory. A process that has looked at a
+// moveGrammars have entities that operators move, while processes have the former records in memory. A process that has looked at a
 // bucket that there is not has the records, too.
 func moveGrammars() []Grammar {
 	day := func(n int64) zlimit.Limit { return zlimit.PerDay("rpm", n) }

@@ -117,7 +117,7 @@ func (w *witness) judgeTake(r *running) {
 }
 
 // relabel has an admitted request count what an earlier one of its process seems to have taken beside its own. The goroutine that writes for
-// those who wait for a throttled bucket goes by the name of the request that began it.
+// those who wait for a throttled bucket carries the name of the request that began it.
 func (w *witness) relabel(r *running) {
 	for _, o := range w.ops {
 		if o == r || o.port != r.port || o.Kind != Take || !o.judged || o.err != nil || o.outages == 0 || o.returns > 0 {
@@ -297,7 +297,7 @@ func (r *running) owes(at account, gone int) bool {
 	return r.mayOwe(at, gone) && r.unknown == 0
 }
 
-// mayOwe is owes also for a request with a write that is unknown, which nobody gives back: its other writes may be due.
+// mayOwe is owes also for a request with a write that is unknown, which no one gives back: its other writes may be due.
 func (r *running) mayOwe(at account, gone int) bool {
 	keeps := r.err != nil || r.way != nil && r.net[at] > r.way.asks(&r.Op)[at.entity][at.limit]*1000
 	return r.judged && r.Kind == Take && keeps && r.returns > 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
@@ -330,7 +330,7 @@ type leased struct {
 	asked       *running // by which it was made
 	took        map[account]int64
 	rounds      []*running // that took more by it
-	settles     *running   // nil while nobody has begun to settle it
+	settles     *running   // nil until someone begins to settle it
 	doubt       bool       // a write of it has an outcome that it cannot know
 }
 
@@ -340,7 +340,7 @@ type holding struct {
 	born   int   // how often the limit had been deleted before
 }
 
-// look notes whether some limit cannot admit a request now, or whether that cannot be told.
+// look notes whether some limit cannot admit a request now, or whether that cannot be known.
 func (w *witness) look(r *running, now int64) {
 	r.short = len(r.Own) > 0
 	for _, way := range w.kin.ways(r) {

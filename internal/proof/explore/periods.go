@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A timekeeper judges programs whose limits are full anew at times, by the tokens of each period. It knows no decisions of
+// A timekeeper judges programs whose limits reset at times, by the tokens of each period. It knows no decisions of
 // the limiter. Its rules, besides those for outcomes and errors that hold for all programs:
 //
 //   - A shard is in the period of its mark, the latest stamp that it ever had, which never moves back. A session is one as
@@ -19,11 +19,11 @@ import (
 //     shards of a bucket together have the capacity and the grants, less what leases of this period have taken and not
 //     given back. A shard that has not come to the period yet has its whole share. A reset begins a period.
 //   - No request leaves a balance below zero, and none takes of a period that was over when the request came.
-//   - A grant, and a reset, is done once for each operation ID. The rest of a grant with an end goes along into the next
+//   - A grant, and a reset, is done once for each operation ID. The rest of a grant with an end moves along into the next
 //     period, and is cut off at that end.
-//   - A disabled bucket gives nothing. Once an operation that disables it is over, requests that come later are refused,
+//   - A disabled bucket gives nothing. After an operation that disables it, requests that come later are rejected,
 //     and a second after one that enables it they are not.
-//   - A rejected request fell short at some time since it came, and is told to wait until the period is over.
+//   - A rejected request fell short at some time since it came, and its reported wait ends with the period.
 type timekeeper struct {
 	*witness
 	is     map[account]*period
@@ -48,20 +48,20 @@ type period struct {
 	over   int64 // when the grants with an end are over, epoch milliseconds; 0 without any
 }
 
-// A part tells periods apart.
+// A part identifies a period.
 type part struct {
 	account
 	begins int64 // of a calendar its beginning, of a session its own; 0 while none is open
 	resets int   // before
 }
 
-// A when is when an operation was over: after so many others, and its time in epoch milliseconds.
+// A when is when an operation was over: after how many others, and its time in epoch milliseconds.
 type when struct {
 	number int
 	at     int64
 }
 
-// A deed is an operation by hand of one ID.
+// A deed is a manual operation of one ID.
 type deed struct {
 	account
 	id string
@@ -248,7 +248,7 @@ func (k *timekeeper) judgeShard(r *running, p *period, c change, together bool) 
 		k.blame("stamp", "the refill stamp of %s went back from %d to %d", c.entity, c.old.RefilledAt, c.next.RefilledAt)
 	}
 	if c.old != nil && max(c.old.Shards, 1) != max(c.next.Shards, 1) || c.old == nil && c.next.Shards > 1 {
-		return 0 // a split or a merge, which counts nothing: the sum tells
+		return 0 // a split or a merge, which counts nothing: the sum decides
 	}
 	in := part{p.account, beginning(l, markOf(c.next), markOf(c.next)), k.resets[p.account]}
 	amount := l.Consumed - was.Consumed
@@ -422,7 +422,7 @@ func (k *timekeeper) judgeCount(r *running, want int64) {
 	}
 }
 
-// mayFail reports whether an operation by hand may fail with the error that it has: a grant that met no session that it
+// mayFail reports whether a manual operation may fail with the error that it has: a grant that met no session that it
 // could be for, or a grant with another end, and a switch that met an item that it cannot read.
 func (k *timekeeper) mayFail(r *running) bool {
 	var invalid *zlimit.ValidationError
@@ -485,7 +485,7 @@ func (k *timekeeper) judgeWait(r *running, e *zlimit.ExceededError, now int64) {
 	l := k.limit(r.Entity)
 	if !e.Possible() {
 		if r.Amounts[l.Name] <= l.Capacity {
-			k.blame("wait", "%s: %q is told that it never fits", k.name(r), r.Op)
+			k.blame("wait", "%s: %q is rejected forever", k.name(r), r.Op)
 		}
 		return
 	}
@@ -505,7 +505,7 @@ func (k *timekeeper) judgeWait(r *running, e *zlimit.ExceededError, now int64) {
 	if l.Session > 0 && p != nil && p.begins == 0 {
 		return // the session ended meanwhile
 	}
-	k.blame("wait", "%s: %q is told to wait %v, until between %d and %d, which is no end of a period", k.name(r), r.Op, e.RetryAfter(), from, to)
+	k.blame("wait", "%s: %q must wait %v, until between %d and %d, which is no end of a period", k.name(r), r.Op, e.RetryAfter(), from, to)
 }
 
 // digest returns a digest of the memory of a timekeeper.

@@ -72,7 +72,7 @@ type running struct {
 	begun    int64 // epoch milliseconds
 	after    int   // operations that were over when it began
 	at       int64 // when it ended
-	since    int   // the moment when it began, among those of all
+	since    int   // the moment when it began, among the moments of all
 	over     int   // and when it ended
 	attended bool  // a reservation that was waited for
 	wrote    int   // the number of the first write that counted for it, of all; 0 for none
@@ -88,8 +88,8 @@ type running struct {
 	outages  int               // faults that were outages
 	hot      bool              // one of them named the key
 	unclear  atomic.Bool       // a write was under way when its time was over: it may be done as far as its caller knows
-	returns  int               // those of them that hit a write that gives back
-	unknown  int               // those of them whose outcome it does not know
+	returns  int               // faults that hit a write that gives back
+	unknown  int               // faults whose outcome it does not know
 	canceled bool
 	short    bool // a limit fell short at some time since it began
 	apart    bool // the shards of a bucket fell short at some time, though not the ideal bucket
@@ -105,7 +105,7 @@ type sighting struct {
 	settings int // changes of stored limits so far
 }
 
-// id tells operations apart.
+// id identifies an operation.
 func (r *running) id() [2]int {
 	if r == nil {
 		return [2]int{-1, -1}
@@ -332,8 +332,8 @@ func (p *port) keysText(keys []store.Key) string {
 	return strings.Join(texts, ", ")
 }
 
-// digestWrite returns a digest of a write. Goroutines that bind the first calls of a shape side by side compile a
-// template each, so the digest goes by its text.
+// digestWrite returns a digest of a write. Goroutines that bind the first calls of a shape concurrently compile a template each, so the
+// digest uses its text.
 func digestWrite(w *store.Write) uint64 {
 	d := digestOf(w.Kind, w.Key, digestItem(w.Item))
 	if w.Expr.Template != nil {

@@ -24,7 +24,7 @@ type Program struct {
 
 // An Initial is the state before a program begins.
 type Initial struct {
-	// Limits are stored for each entity; those of "" for the system.
+	// Limits are stored for each entity; "" for the system.
 	Limits map[string][]zlimit.Limit
 	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
 	Family bool
@@ -33,7 +33,7 @@ type Initial struct {
 	// Coalescing lets the actors of a process share writes, from the second one on, or when AtOnce are under way.
 	Coalescing bool
 	AtOnce     int
-	// Timed says that the one limit of each entity is full anew at times. A timekeeper judges such programs.
+	// Timed says that the one limit of each entity resets at times. A timekeeper judges such programs.
 	Timed bool
 	// Draws is the number of shards that requests are drawn to, 0 for two.
 	Draws int
@@ -87,7 +87,7 @@ type Op struct {
 	As      string         // of Take: its priority
 	Allow   bool           // of Take: admitted during an outage
 	Cancel  bool           // of Take: the caller may give up at any call
-	Insist  bool           // of Take: tries again after the wait that it is told
+	Insist  bool           // of Take: tries again after the reported wait
 	Wait    time.Duration  // of Take: how long it waits at most; 0 for a request that does not wait
 	Books   bool           // of Take: it reserves, and waits or cancels by the operation that settles its lease
 	Limits  []zlimit.Limit // of Set
@@ -120,7 +120,7 @@ func (o Op) String() string {
 			text += ", cancelled"
 		}
 		if o.Insist {
-			text += ", again after the told wait"
+			text += ", again after the reported wait"
 		}
 		text += o.waitText()
 		return text
@@ -159,7 +159,7 @@ func (o Op) String() string {
 	}
 }
 
-// step is for how long a Rest lets time pass at once.
+// step is for how long a Rest lets time pass in one step.
 func (o *Op) step() time.Duration { return o.For / time.Duration(max(o.Steps, 1)) }
 
 func nameOf(entity string) string {
@@ -185,7 +185,7 @@ func limitsText(limits []zlimit.Limit) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// Faults are the faults of the store: each of the fates at any call, and so many in one order.
+// Faults are the faults of the store: each of the fates at any call, and how many in one order.
 type Faults struct {
 	Fates []Fate
 	Most  int
@@ -209,7 +209,7 @@ const (
 	LateReply               // done, and answered later: others of its process go on meanwhile
 	Torn                    // a read of several shards sees the first one now, and the others later
 	TornBack                // a read of several shards sees the last one now, and the others later
-	HotKey                  // refused for now, since the key is asked for too often
+	HotKey                  // refused for now, since the key is used too often
 )
 
 // String returns the name of the fate.

@@ -115,7 +115,7 @@ func prepare(t *testing.T, p *Program) *table {
 	return made
 }
 
-// spawn runs a function in a goroutine, and returns a function that tells whether it has returned.
+// spawn runs a function in a goroutine, and returns a function that reports whether it has returned.
 func (o *order) spawn(f func()) func() bool {
 	var done atomic.Bool
 	go func() {
@@ -125,7 +125,7 @@ func (o *order) spawn(f func()) func() bool {
 	return done.Load
 }
 
-// all joins functions that tell whether something is done.
+// all joins functions that report whether something is done.
 func all(done []func() bool) func() bool {
 	return func() bool {
 		for _, d := range done {
@@ -316,7 +316,7 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 			}
 			lease, err = a.acquire(ctx, r, l)
 			if errors.As(err, &exceeded) && len(a.program.Actors) == 1 {
-				a.blameWait("%q is told to wait %v, and after that, with nothing else going on, %v: %v", r.Op, wait, exceeded.RetryAfter(), err)
+				a.blameWait("%q must wait %v, and after that, with nothing else going on, %v: %v", r.Op, wait, exceeded.RetryAfter(), err)
 			}
 		}
 		if lease != nil {
@@ -354,7 +354,7 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: r.Entity, Resource: resource})
 		return err
 	default:
-		if a.witness.crowd != nil { // slots that begin in the millisecond of others are not told from these
+		if a.witness.crowd != nil { // slots that begin in the millisecond of others are not distinguished from these
 			_ = r.port.pause(ctx, "waits for a millisecond", time.Millisecond)
 		}
 		return l.Entities.Delete(ctx, r.Entity)

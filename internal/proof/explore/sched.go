@@ -168,8 +168,8 @@ func (s *sched) do(c *call, f Fate) {
 	}
 }
 
-// goesOn reports whether a call that has met its fate comes to its end as another step. So does one that outlives its caller: by the
-// answer and the caller's end together two goroutines would go on at once.
+// goesOn reports whether a call that has met its fate comes to its end as another step. So does one that outlives its caller: otherwise
+// the answer and the caller's end would resume two goroutines at the same time.
 func (c *call) goesOn(f Fate) bool {
 	return c.kind != drawCall && (f.goesOn() || f.cancels() && c.ctx.Err() == nil)
 }
@@ -361,14 +361,14 @@ func (p *port) pause(ctx context.Context, text string, rest time.Duration) error
 	return p.hold(ctx, c)
 }
 
-// yield holds a goroutine that another one woke until the scheduler lets it go on: several are woken at once.
+// yield holds a goroutine that another one woke until the scheduler lets it go on: several may be woken together.
 func (p *port) yield(ctx context.Context) error { return p.pause(ctx, "goes on", 0) }
 
 // draws is the number of values of a random number by which a shard is drawn. Other random numbers are lengths of pauses.
 const draws = 1 << 16
 
-// salts is the number of values of a random number. By it a process tells the limits that it starts from those of
-// others.
+// salts is the number of values of a random number, by which a process distinguishes the limits that it starts from those that others
+// start.
 const salts = math.MaxInt32
 
 // intN returns the longest pause, the salt of the process, or lets the scheduler choose a shard.

@@ -138,7 +138,7 @@ func (w *witness) see(r *running, c change, transaction bool) {
 	}
 }
 
-// stands reports whether nothing has changed since a sighting: neither stored limits, nor those of the item.
+// stands reports whether nothing has changed since a sighting: neither stored limits, nor the item's.
 func (w *witness) stands(at shardOf, s *sighting) bool {
 	is := w.shards[at.entity][at.shard]
 	return is != nil && s.settings == w.settings && haveSameLimits(is, s.state)

@@ -14,7 +14,7 @@ import (
 // killed. It knows neither epochs nor heartbeats. Its rules:
 //
 //   - A request is admitted only where all holders at work together have no more slots than the limit, or than one before it within
-//     the config TTL. A holder is at work until it is killed, is told of its loss, or begins to settle its lease.
+//     the config TTL. A holder is at work until it is killed, is notified of its loss, or begins to settle its lease.
 //   - A rejected request fell short at some time since it came. Slots count as taken while a request or a settlement is under way, and a
 //     fifth of a term after a loss. They also count for two terms after a kill, or a write of unknown outcome.
 //   - The free and the held slots of an item are together the slots that it has. A later holder has a greater fencing number.
@@ -27,7 +27,7 @@ type crowd struct {
 	doubts  []doubt
 }
 
-// A doubt is slots that may count as held until a time though nobody holds them.
+// A doubt is slots that may count as held until a time though no one holds them.
 type doubt struct {
 	entity string
 	slots  int64
@@ -50,7 +50,7 @@ type holder struct {
 	over  bool // its slots are held no more, or a doubt says for how long
 }
 
-// split parts limits into those of slots and the others.
+// split separates limits of slots from the others.
 func split(limits []zlimit.Limit) (slots, rates []zlimit.Limit) {
 	for _, l := range limits {
 		if l.Term > 0 {
@@ -119,7 +119,7 @@ func (k *crowd) asksInAll(o *Op, entity string) (slots int64) {
 	return slots
 }
 
-// atWork returns the slots of all holders at work. Those of a bucket that was deleted since are left out.
+// atWork returns the slots of all holders at work. Slots of a bucket that was deleted since are left out.
 func (k *crowd) atWork(entity string) (slots int64) {
 	for _, h := range k.holders {
 		if h.isAtWork() && !k.isDeleted(h) {
@@ -175,7 +175,7 @@ func (k *crowd) stored(entity string) int64 {
 	return last.limits[0].Capacity
 }
 
-// taken returns the slots that may count as held, without those of one request.
+// taken returns the slots that may count as held, without one request's.
 func (k *crowd) taken(entity string, but *running) (slots int64) {
 	now := time.Now().UnixMilli()
 	for _, h := range k.holders {
@@ -316,7 +316,7 @@ func (k *crowd) digest() (sum uint64) {
 	return sum
 }
 
-// kill ends a process at once. Its calls under way never reach the store, except those that the store has answered with a delay.
+// kill ends a process immediately. Its calls under way never reach the store, except those that the store has answered with a delay.
 func (p *port) kill() {
 	p.dead.Store(true)
 	p.learn(digestOf("dead", time.Now().UnixNano()))
@@ -413,7 +413,7 @@ func (o *order) askSlots(p *port, l *zlimit.RateLimiter, entity string) {
 	}
 }
 
-// askForSlots asks for so many slots. Those that there are have to be given.
+// askForSlots asks for n slots. It must get them if they are free.
 func (o *order) askForSlots(p *port, l *zlimit.RateLimiter, entity string, n int64) *leased {
 	r := o.begin(hold(entity, n), -1, 0, p)
 	le, err := o.acquire(r.context(), r, l)
@@ -446,7 +446,7 @@ func slotsOf(n int64) zlimit.Limit { return zlimit.Slots(theSlots, n, zlimit.Ter
 // passing lets time pass in steps, between which calls may happen.
 func passing(d time.Duration, steps int) Op { return Op{Kind: Rest, For: d, Steps: steps} }
 
-// slotGrammars are those of requests that hold slots. A step of time is half a term, or a whole one: then beats are lost.
+// slotGrammars have requests that hold slots. A step of time is half a term, or a whole one: then beats are lost.
 func slotGrammars() []Grammar {
 	alone := Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}
 	beside := Initial{Limits: map[string][]zlimit.Limit{"c": {zlimit.PerDay("rpm", 10), slotsOf(2)}}}

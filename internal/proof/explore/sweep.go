@@ -115,7 +115,7 @@ func (s *Sweep) explore(t *testing.T, p *Program) {
 	}
 }
 
-// count adds a report, and returns those of its findings that are worth to be made small.
+// count adds a report, and returns its findings that are worth minimizing.
 func (s *Sweep) count(p *Program, r *Report) (worth []Finding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 )
 
 // A table keeps items in memory, as a store does, for one goroutine. It remembers each item as before its last
-// change, for lagging reads. It has a digest of everything, to tell equal states.
+// change, for lagging reads. It has a digest of everything, to recognize equal states.
 type table struct {
 	indexes map[string]store.Index
 	rows    map[store.Key]*row
@@ -205,7 +205,7 @@ func digestOf(values ...any) uint64 {
 	return h.Sum64()
 }
 
-// writerAttribute holds a random number by which a call of an operation by hand finds its own record.
+// writerAttribute holds a random number by which a call of a manual operation finds its own record.
 const writerAttribute = "writer"
 
 // digestItem returns a digest of the attributes of an item, in no order.

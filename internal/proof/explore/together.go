@@ -151,7 +151,7 @@ func (le *leased) settle(ctx context.Context, r *running) error {
 	return le.all.Commit(ctx)
 }
 
-// togetherGrammars are those of requests that are admitted together. They share the bucket of one entity, or that of a parent.
+// togetherGrammars have requests that are admitted together. They share the bucket of an entity, or of a parent.
 func togetherGrammars() []Grammar {
 	day, tokens := func(n int64) zlimit.Limit { return zlimit.PerDay("rpm", n) }, zlimit.PerDay("tpm", 100)
 	limits := map[string][]zlimit.Limit{"": {day(10), tokens}, "p": {day(12), tokens}}

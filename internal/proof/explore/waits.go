@@ -85,7 +85,7 @@ func (r *running) depth(p *bucket.Params) int64 {
 // An admission is what a request may use from a time on, or negative what it gave back.
 type admission struct {
 	at, amount int64
-	moment     int // among those of one time
+	moment     int // among those with the same time
 }
 
 // judgeWaits holds programs with requests that wait against the law, in the end.
@@ -226,7 +226,7 @@ func (w *witness) judgeOrder() {
 	}
 }
 
-// waitGrammars are those of requests that wait.
+// waitGrammars have requests that wait.
 func waitGrammars() []Grammar {
 	second := func(rate int64) zlimit.Limit { return zlimit.PerSecond("rpm", rate, zlimit.Burst(2)) }
 	bucket := Initial{Limits: map[string][]zlimit.Limit{"c": {second(2)}}}

@@ -20,7 +20,7 @@ import (
 //     shards.
 //   - At any time the shards of a bucket together have exactly the balance of the one ideal bucket. The ideal bucket
 //     takes what writes count. The ideal bucket gets back the tokens that an open lease took of that very bucket and
-//     limit, and nothing else. A bucket or limit made anew was full without them. Several shards may have less by
+//     limit, and nothing else. A bucket or limit that was created again was full without them. Several shards may have less by
 //     refill that a full one could not hold, and by a millitoken or two each by rounding. They may also have less by a
 //     return that found no room, as far as others took that much meanwhile: the return may have come before. They may
 //     have more by the refill between writes that arrive out of the order of their stamps. Several shards admit every
@@ -28,8 +28,8 @@ import (
 //   - A change of limits holds for all shards when the operation that writes it first is over. Until then each shard may
 //     be refilled by either. The same goes for the time after an operation that failed or met a fault, until the same
 //     actor is admitted again.
-//   - The writes for an operation count its amounts. Those of an admitted request count exactly its amounts, of its
-//     entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
+//   - The writes for an operation count its amounts. The writes of an admitted request count exactly its amounts, of its
+//     entity and of each parent that has the limit. The writes of a rejected or failed one count nothing (I3, I4, I5). A
 //     level whose limits changed within the config TTL may be charged by either. A commit writes exactly the adjustment
 //     where the lease took something. A rollback returns exactly the tokens taken, and no level gets back more than it
 //     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that a rejected request
@@ -48,8 +48,8 @@ import (
 //     millisecond. In five cases the depth of the queue comes on top: returns, changed limits, several limits, parents and
 //     shards. Elsewhere they are admitted in the order of their writes. One that gives up keeps nothing.
 //   - At the end nothing else goes on, and the config TTL is past. Each process then asks for all that the limits can
-//     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then the configured
-//     ones (I8), and the limiter tells exactly the balance of the ideal bucket.
+//     hold. It is admitted immediately, or after exactly the reported wait. The limits that rejected it are then the configured
+//     ones (I8), and the limiter reports exactly the balance of the ideal bucket.
 type witness struct {
 	program *Program
 	start   time.Time
@@ -68,7 +68,7 @@ type witness struct {
 	wrong   *Violation
 	ignored []string    // rules that may be broken
 	done    int         // operations that are over
-	timed   *timekeeper // judges limits that are full anew at times; nil for other programs
+	timed   *timekeeper // judges limits that reset at times; nil for other programs
 	crowd   *crowd      // judges slots; nil for programs without
 	kin     *kin        // knows parents
 

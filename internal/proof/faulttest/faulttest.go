@@ -123,7 +123,7 @@ func (s *Store) Break(f Fault) {
 	s.fault.Store(&f)
 }
 
-// Writes returns how many writes were asked for, except those of [EntersIndex].
+// Writes returns how many writes were requested, except writes that [EntersIndex].
 func (s *Store) Writes() int64 { return s.writes.Load() }
 
 // Partitioned makes the limiter treat the store as one behind a network.

@@ -12,7 +12,7 @@ type RoundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A Body is the text of an answer. Its last bytes come with its end, like those of net/http's bodies with a length. One
+// A Body is the text of an answer. Its last bytes come with its end, as in net/http's bodies with a length. One
 // goroutine reads it, and any number close it.
 type Body struct {
 	Rest   string

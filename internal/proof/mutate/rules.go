@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A rule is a rule of waiting or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as those of
-// conditions are.
+// A rule is a rule of waiting or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as for mutants
+// of conditions.
 type rule struct {
 	name     string
 	file     string
@@ -20,7 +20,7 @@ type rule struct {
 // In place of an expression e that a mutant makes wrong, source has either(«broken», wrong, e).
 const brokenMark = "«broken»"
 
-// rules are those of reservations, by the numbers of the design, and those of slots, by the steps of a holder.
+// rules are the rules of reservations, by the numbers of the design, and of slots, by the steps of a holder.
 var rules = []rule{
 	{
 		"wait 1: the depth is what flows in within twice the wait", "internal/bucket/wait.go",
@@ -78,7 +78,7 @@ var rules = []rule{
 		"./zlimit TestGivingUp",
 	},
 	{
-		"wait 9: admitted at once after an unknown outcome", "zlimit/wait.go",
+		"wait 9: admitted immediately after an unknown outcome", "zlimit/wait.go",
 		"	l.engine.Waits.Delay(&lease.receipt, rest, until)", "	l.engine.Waits.Delay(&lease.receipt, either(«broken», 0, rest), until)",
 		"./zlimit TestUnknownBookingsWait",
 	},
@@ -155,7 +155,7 @@ var rules = []rule{
 		"./zlimit TestSlotsNeedAClock",
 	},
 	{
-		"slots, suspended: fencing numbers begin anew", "internal/bucket/slots.go",
+		"slots, suspended: fencing numbers start over", "internal/bucket/slots.go",
 		"Fence: mul(now, 1000), Enrolled", "Fence: either(«broken», 0, mul(now, 1000)), Enrolled", ofSlots,
 	},
 	{

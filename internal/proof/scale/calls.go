@@ -190,7 +190,7 @@ func (t *Table) pay(writes []store.Write) {
 	}
 }
 
-// commit does the writes of a transaction, or tells whose condition failed. mu is held.
+// commit does the writes of a transaction, or returns whose condition failed. mu is held.
 func (t *Table) commit(ctx context.Context, writes []store.Write) ([]store.Result, error) {
 	results := make([]store.Result, len(writes))
 	all := true

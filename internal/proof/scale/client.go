@@ -139,7 +139,7 @@ const attempts = 3
 
 var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 
-// repeat makes attempts of a call until one is done, fails for good, or the budget is spent.
+// repeat makes attempts of a call until one is done, fails permanently, or the budget is spent.
 func (c *Client) repeat(ctx context.Context, conflicts bool, attempt func() error) error {
 	paid := int64(0) // for the attempt
 	for n := range attempts {

@@ -28,7 +28,7 @@ var (
 	p99In       = func(s *Spent) string { return whole(s.P99) }
 )
 
-// inTurn returns a function that goes through so many entities, in an order that is not theirs.
+// inTurn returns a function that cycles through n entities, in a shuffled order.
 func inTurn(n int) func(*rand.Rand, time.Duration) string {
 	at := 0
 	return func(*rand.Rand, time.Duration) string {
@@ -37,13 +37,13 @@ func inTurn(n int) func(*rand.Rand, time.Duration) string {
 	}
 }
 
-// midnights are quotas of a day and of a month, which are full anew at once.
+// midnights are quotas of a day and of a month, which reset at the same time.
 func midnights() Scenario {
 	s := Scenario{
 		Name: "midnight", Title: "Midnight for a million budgets",
-		Text: "Each bucket has a budget of a day and one of a month, in one time zone. 1,000 processes are asked 20,000 times a second, " +
-			"for one bucket after another, and the single bucket 800 times. At that rate a million buckets come into the new periods within " +
-			"50 seconds. Buckets do not know of each other, so the first tenth of them shows what each of those seconds costs. The second " +
+		Text: "Each bucket has a budget of a day and one of a month, in one time zone. 1,000 processes get 20,000 requests a second, for one " +
+			"bucket after another, and 800 for the single bucket. At that rate a million buckets come into the new periods within 50 " +
+			"seconds. Buckets do not know of each other, so the first tenth of them shows what each of those seconds costs. The second " +
 			"before the end of the month is beside the one after it. *Crossed* are items that a single write has brought into both periods.",
 		Metrics: []Metric{
 			inSpan(0, "writes, second before", writesIn), inSpan(1, "first second after", writesIn),
@@ -84,14 +84,14 @@ func midnightCase(label string, buckets, processes int, rate float64, d time.Dur
 	}
 }
 
-// herds are requests that were refused before an edge, and come again at the told time.
+// herds are requests that were refused before an edge, and come again at the reported time.
 func herds() Scenario {
 	s := Scenario{
-		Name: "herd", Title: "Callers come back at the told time",
-		Text: "A budget of a day is used up, and in the last minute before midnight all callers are refused. They come back when they are told to. " +
-			"Either each has a bucket of its own, or all have the same. Those of many buckets are a fifth of 200,000 callers, at a fifth of a " +
-			"warm table and of the quota of an account: of 200,000 as many failed. Writes and throttles are those of the first second. " +
-			"`RetryAfter` tells midnight, and callers may add a time that is drawn. `SpreadRetryAfter` adds up to a minute.",
+		Name: "herd", Title: "Callers come back at the reported time",
+		Text: "A daily budget is used up, and in the last minute before midnight all callers are rejected. They retry at the reported time. " +
+			"Either each has its own bucket, or all share one. The rows with many buckets have a fifth of 200,000 callers, on a fifth of a " +
+			"warm table and of the quota of an account; with all 200,000, the same share failed. Writes and throttles are counted in the " +
+			"first second. `RetryAfter` reports midnight, and callers may add a random time. `SpreadRetryAfter` adds up to a minute.",
 		Metrics: []Metric{
 			inSpan(0, "offered in the first second", offeredIn), inSpan(0, "writes", writesIn), inSpan(0, "throttled calls", throttledIn),
 			inSpan(1, "failed", failedIn), inSpan(1, "failed conditions", lostIn), inSpan(1, "99th percentile, ms", p99In), over,
@@ -143,12 +143,13 @@ func switches() Scenario {
 	}
 	s := Scenario{
 		Name: "switch", Title: "A kill switch for a resource of a million entities",
-		Text: "100 processes are asked 500 times a second for 100,000 buckets. A walk of a million was run once: it took 686 seconds, 1.02 write units " +
-			"and 5.75 read units a bucket, left none open, and the last request was admitted after 38.7 seconds. After ten seconds an operator disables their resource. Processes " +
-			"that read the limits anew refuse within a minute, `WithConfigTTL`. The walk has the others refuse sooner, bucket by bucket, and tells " +
-			"other programs. It scans the table in 16 segments. In the second row the walk ends halfway, and a second one goes on: it reads all, and " +
-			"stamps what is left. Units are those of requests as well. With 64 stamps at once, their reads of " +
-			"the level exceed what its key bears, so 16 are. *Left open* are buckets that serve requests in the end.",
+		Text: "100 processes get 500 requests a second for 100,000 buckets. A walk of a million was run once: it took 686 seconds, 1.02 write " +
+			"units and 5.75 read units a bucket, left none open, and the last request was admitted after 38.7 seconds. After ten seconds an " +
+			"operator disables their resource. Processes that read the limits again reject within a minute, `WithConfigTTL`. The walk makes " +
+			"them reject sooner, bucket by bucket, and informs other programs. It scans the table in 16 segments. In the second row the " +
+			"walk ends halfway, and a second one goes on: it reads all, and stamps what is left. Units include the requests. With 64 " +
+			"concurrent stamps, their reads of the level exceed what its key can take, so there are 16. *Left open* are buckets that serve " +
+			"requests in the end.",
 		Metrics: []Metric{
 			{"last admitted after, s", of(func(w *Walk) string { return fmt.Sprintf("%.1f", w.Last) })},
 			{"walk, s", of(func(w *Walk) string { return whole(w.Seconds) })},
@@ -191,12 +192,12 @@ func queues() Scenario {
 	}
 	return Scenario{
 		Name: "queue", Title: "30,000 waiters a second on one key",
-		Text: "30,000 callers a second come to 1,000 processes for ten seconds, and wait for a limit of one entity for up to a minute. The ideal bucket " +
-			"serves them in the order in which they come. The key bears 1,000 writes a second, so the callers of a process share writes, and the " +
-			"bucket is split until its shards have queues of a second. Till then the key is throttled: a caller of the first three seconds waits " +
-			"up to two seconds for the write of its process. The later ones have a column of their own. Each shard has its own queue, and callers " +
-			"take the better of two by what their process saw last, so the queues are nearly of one length. *Passed by* is how much sooner one " +
-			"was served that came later. These times are 99th percentiles.",
+		Text: "30,000 callers a second come to 1,000 processes for ten seconds, and wait for a limit of one entity for up to a minute. The " +
+			"ideal bucket serves them in the order in which they come. The key takes 1,000 writes a second, so the callers of a process " +
+			"share writes, and the bucket is split until its shards have queues of a second. Till then the key is throttled: a caller of " +
+			"the first three seconds waits up to two seconds for the write of its process. The later ones have a column of their own. Each " +
+			"shard has its own queue, and callers take the better of two by what their process saw last, so the queues are nearly of one " +
+			"length. *Passed by* is how much sooner one was served that came later. These times are 99th percentiles.",
 		Metrics: []Metric{
 			admitted, unavailable, writesPerRequest, shards,
 			{"wait, s", of(func(q *Queue) float64 { return q.Wait })},

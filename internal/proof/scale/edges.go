@@ -37,7 +37,7 @@ type spanOf struct {
 	latencies latencies
 }
 
-// watch notes what the table is asked for in the spans.
+// watch notes the calls of the table in the spans.
 func (f *fleet) watch(all *sync.WaitGroup) {
 	for i := range f.spans {
 		s := &f.spans[i]
@@ -139,7 +139,7 @@ func (f *fleet) again(err error) (time.Duration, bool) {
 type Walk struct {
 	Seconds float64 `json:"seconds"` // until all buckets are stamped
 	Buckets int     `json:"buckets"` // items of buckets that are stamped in the end
-	Writes  float64 `json:"writes"`  // write units meanwhile, those of requests as well
+	Writes  float64 `json:"writes"`  // write units meanwhile, of requests as well
 	Reads   float64 `json:"reads"`
 	Last    float64 `json:"last"`   // seconds after which a request was admitted last
 	Missed  int     `json:"missed"` // items of buckets that serve requests in the end

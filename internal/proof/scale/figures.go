@@ -180,13 +180,13 @@ func (t *Tally) failures() int { return t.Unavailable + t.Contended + t.Other }
 // price returns the dollars for a million requests.
 func (f *Figure) price() float64 { return f.Writes*writePrice + f.Reads*readPrice }
 
-// usagePrice returns the dollars for the usage of a million requests. A batch of so many seconds takes a write and half a
-// read for each bucket that has changes in it. An hour takes three writes and a read when it is over.
+// usagePrice returns the dollars for the usage of a million requests. A batch of so long takes a write and half a
+// read for each bucket that has changes in it. An hour takes three writes and a read when it ends.
 func (f *Figure) usagePrice(batch float64) float64 {
 	return perRequest(f.Rate, batch)*(writePrice+readPrice/2) + perRequest(f.Rate, 3600)*(3*writePrice+readPrice)
 }
 
-// perRequest returns how many intervals of so many seconds have requests, for each request; they come at random times.
+// perRequest returns how many intervals of that many seconds have requests, for each request; they come at random times.
 func perRequest(rate, seconds float64) float64 {
 	return (1 - math.Exp(-rate*seconds)) / (rate * seconds)
 }

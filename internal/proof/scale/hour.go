@@ -24,7 +24,7 @@ type FullHour struct {
 type Usage struct {
 	Seconds   float64 `json:"seconds"` // from the beginning of the hour until all changes were counted
 	Left      int     `json:"left"`    // changes that were not
-	Units     float64 `json:"units"`   // write units of snapshots, those of failed conditions and indexes as well, for a change
+	Units     float64 `json:"units"`   // write units of snapshots, of failed conditions and indexes as well, for a change
 	Throttled float64 `json:"throttled"`
 	Failed    float64 `json:"failed"` // writes whose condition failed
 }

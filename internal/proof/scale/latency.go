@@ -154,9 +154,9 @@ func contests() Scenario {
 		Text: "1 to 50 processes ask for a limit of 50 a second with a capacity of 10, at half of that rate up to ten times as often, and replies " +
 			"take 1 to 100 ms. The limit is alone, or beside one that is always full, or that of a parent of 20 children, or of 100 a second in a " +
 			"bucket of two shards. Callers ask once, or wait up to half a second. Each cell is the median of the 30 combinations of processes and " +
-			"round trips, and the worst of them. Times are in round trips. Those of callers that wait are beyond the wait in an ideal bucket, " +
+			"round trips, and the worst of them. Times are in round trips. For callers that wait they are beyond the wait in an ideal bucket, " +
 			"which sees all requests when they come. *Least* is the process with the fewest admissions, as a part of the mean. *Used* are the " +
-			"admissions, as a part of those of the ideal bucket. *Refused* are the requests that are refused more than there, as a part of all.",
+			"admissions, as a part of the ideal bucket's. *Refused* are the requests that are rejected more than there, as a part of all.",
 	}
 	for _, mode := range contestModes {
 		for _, kind := range contestKinds {
@@ -287,10 +287,10 @@ func (c *Contest) least(processes int) float64 {
 	return float64(c.Least*processes) / float64(max(c.Admitted, 1))
 }
 
-// used returns the admissions as a part of those of the ideal bucket.
+// used returns the admissions as a part of the ideal bucket's.
 func (c *Contest) used() float64 { return float64(c.Admitted) / float64(max(c.Allowed, 1)) }
 
-// refusedMore returns the requests that are refused beyond those of the ideal bucket, as a part of all.
+// refusedMore returns the requests that are rejected beyond the ideal bucket's rejections, as a part of all.
 func (c *Contest) refusedMore() float64 {
 	return float64(c.Refused-(c.Offered-c.Allowed)) / float64(max(c.Offered, 1))
 }

@@ -43,7 +43,7 @@ type Load struct {
 	Spent int64
 	// Wait is how long a request waits at the most; 0 for requests that do not.
 	Wait time.Duration
-	// Returns has a refused request come again when it was told to, and up to Spread later, or [asTold].
+	// Returns has a refused request come again at the reported time, and up to Spread later, or [asTold].
 	Returns bool
 	Spread  time.Duration
 	// Spans are parts of the time that are measured by themselves.
@@ -60,7 +60,7 @@ type Load struct {
 	Options  []zlimit.Option
 	// Prepare is called with a limiter of its own before the beginning.
 	Prepare func(ctx context.Context, l *zlimit.RateLimiter) error
-	// Starting has the processes start when the load begins, all at once, rather than one after another before it.
+	// Starting makes all processes start when the load begins, rather than one after another before it.
 	Starting bool
 	// Contest is the time of a round trip, where requests are held against the ideal bucket of Ceiling; 0 where they are not.
 	Contest time.Duration
@@ -276,7 +276,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 			return fmt.Errorf("prepare: %w", err)
 		}
 	}
-	time.Sleep(10 * time.Second) // budgets are whole again
+	time.Sleep(10 * time.Second) // budgets have reset
 	return l.Close()
 }
 
@@ -359,7 +359,7 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 	for since := f.next(0); since < f.For.Seconds() && len(f.limiters) > 0; since = f.next(since) {
 		due := time.Duration(since * float64(time.Second))
 		if wait := due - time.Since(f.began); wait > 0 {
-			time.Sleep(wait.Truncate(100*time.Microsecond) + 100*time.Microsecond) // several come at once where there are many
+			time.Sleep(wait.Truncate(100*time.Microsecond) + 100*time.Microsecond) // several come together if there are many
 		}
 		if !measured && due >= f.Settle {
 			measured = true
@@ -410,7 +410,7 @@ func (f *fleet) next(since float64) float64 {
 	return since + gap
 }
 
-// ask returns a request for so many tokens of each limit.
+// ask returns a request for that many tokens of each limit.
 func (f *fleet) ask(entity string, amount int64) zlimit.Request {
 	amounts := zlimit.Amounts{}
 	for i := range f.Limits {

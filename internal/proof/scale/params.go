@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Params are the figures of a [Table]. The comments say where those of [Default] come from: documentation of AWS, or
-// judgement where it says nothing.
+// Params are the figures of a [Table]. The comments say where the figures of [Default] come from: documentation of AWS, or judgement if
+// it says nothing.
 type Params struct {
 	Seed uint64
 

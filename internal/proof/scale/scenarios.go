@@ -49,7 +49,7 @@ func Scenarios() []Scenario {
 	}
 }
 
-// anyOf returns a function that draws one of so many entities.
+// anyOf returns a function that draws one of n entities.
 func anyOf(n int) func(*rand.Rand, time.Duration) string {
 	return func(r *rand.Rand, _ time.Duration) string { return entityOf(r.IntN(n)) }
 }
@@ -58,9 +58,10 @@ func anyOf(n int) func(*rand.Rand, time.Duration) string {
 func fleets() Scenario {
 	s := Scenario{
 		Name: "fleet", Title: "What a request costs in a fleet",
-		Text: "Requests go to any process, as behind a load balancer. Rates are those of one bucket; a process serves so many " +
-			"buckets that it gets a request a second at least. Limits are read again once a minute: those of an entity by one process " +
-			"for all, and those of the resource and of the system by each. The price counts the reads. In the two measured minutes, processes of the larger fleets meet most buckets once. The code before thus has fewer old stamps to advance on than in a longer time.",
+		Text: "Requests go to any process, as behind a load balancer. Rates are per bucket; a process serves enough buckets to get at least " +
+			"one request a second. Limits are read again once a minute: an entity's by one process for all, and the limits of the resource " +
+			"and of the system by each process. The price includes these reads. In the two measured minutes, processes of the larger fleets " +
+			"meet most buckets once, so old stamps are rarer than in a longer run.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, failedPart, dollars, p99, over},
 		Plot:    plotFleets,
 	}
@@ -100,9 +101,9 @@ func fleetCase(processes int, rate float64) Case {
 func deployments() Scenario {
 	s := Scenario{
 		Name: "deployment", Title: "What a deployment pays",
-		Text: "Requests, and the sums of their usage. An aggregator writes the hour once for each bucket and batch, and adds it to day " +
-			"and month when it is over: computed for batches of 10 s and of 60 s. Storage, backups, the stream and Lambda come on " +
-			"top, and are less than a tenth.",
+		Text: "Requests, and the sums of their usage. An aggregator writes the hour once for each bucket and batch, and adds it to day and " +
+			"month when it ends: computed for batches of 10 s and of 60 s. Storage, backups, the stream and Lambda come on top, and are " +
+			"less than a tenth.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, dollars, usageDollars(10), usageDollars(60), totalDollars(60)},
 	}
 	for _, d := range []struct {
@@ -125,11 +126,11 @@ func fleetLabel(processes int, rate float64) string {
 	return fmt.Sprintf("%d processes, %v/s", processes, rate)
 }
 
-// hotKeys are one bucket that is asked for more often than its key bears.
+// hotKeys are one bucket that gets more requests than its key can serve.
 func hotKeys() Scenario {
 	s := Scenario{
 		Name: "hot", Title: "A flash crowd on one key",
-		Text: "One bucket, whose limit has room for all, from nothing to the full rate at once. A key bears 1,000 writes a second, so " +
+		Text: "One bucket, whose limit admits everything, from no load to the full rate immediately. A key takes 1,000 writes a second, so " +
 			"the bucket has to split.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, failedPart, shards, p99, over},
 		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
@@ -155,8 +156,9 @@ func hotKeys() Scenario {
 func settlements() Scenario {
 	s := Scenario{
 		Name: "settle", Title: "Leases of one hot key are settled",
-		Text: "100 processes ask one bucket 1,500 times a second for 100 tokens, and say after two seconds what was used of them. The write of a settlement " +
-			"comes on top of that of the request. *Unsettled* are leases whose `Commit` failed, of those that were admitted.",
+		Text: "100 processes ask one bucket 1,500 times a second for 100 tokens, and report after two seconds what was used of them. The " +
+			"write of a settlement comes on top of the request's. *Unsettled* are leases whose `Commit` failed, of those that were " +
+			"admitted.",
 		Metrics: []Metric{admitted, rejected, unavailable, unsettled, writesPerRequest, readsPerRequest, failedPart, shards, p99},
 	}
 	for _, c := range []struct {
@@ -182,11 +184,12 @@ func settlements() Scenario {
 func rejections() Scenario {
 	s := Scenario{
 		Name: "rejections", Title: "Rejections of one bucket",
-		Text: "Processes ask one bucket for more than its limit, under the failure policy `PolicyAllow`; 1,000 of them where no other number is told. What is degraded was " +
-			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled. Their times show that wait. In the first quarter of a second of 100,000 a second, a process does not know yet that the key " +
-			"is throttled. Some hundred requests wait for longer than the decision timeout then, and are admitted uncounted. Later there are " +
-			"none. The limit of 5,000 a second is more than one key bears. While its bucket splits, requests wait for " +
-			"throttled writes. Some tokens flow in during each call, so no view of all shards proves them exhausted: two " +
+		Text: "Processes ask one bucket for more than its limit, under the failure policy `PolicyAllow`; 1,000 of them unless the row says " +
+			"otherwise. Degraded requests were admitted uncounted. The requests of 600 a minute wait for the proof of their rejection while " +
+			"reads of the key are throttled. Their times show that wait. In the first quarter of a second of 100,000 a second, a process " +
+			"does not know yet that the key is throttled. Some hundred requests wait for longer than the decision timeout then, and are " +
+			"admitted uncounted. Later there are none. The limit of 5,000 a second is more than one key can take. While its bucket splits, " +
+			"requests wait for throttled writes. Some tokens flow in during each call, so no view of all shards proves them exhausted: two " +
 			"shards that fall short reject a request. Requests that were answered after the end are in the admitted ones.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
@@ -219,7 +222,7 @@ func rejections() Scenario {
 	return s
 }
 
-// skewed are entities some of which are asked for much more often than others.
+// skewed are entities some of which get many more requests than others.
 func skewed() Scenario {
 	s := Scenario{
 		Name: "zipf", Title: "Many keys, some of them hot",
@@ -271,8 +274,10 @@ func families() Scenario {
 func floods() Scenario {
 	s := Scenario{
 		Name: "flood", Title: "A flood of new keys",
-		Text: "1,000 known entities are asked for 1,000 times a second. From the tenth second on, 100,000 new ones come in a minute, with ids in ascending order. A caller with a new name for each request causes that. Before, each creation wrote three indexes, " +
-			"two of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in variant B for a second all writes of a partition of the table. It is the partition of such a write.",
+		Text: "1,000 known entities get 1,000 requests a second. From the tenth second on, 100,000 new ones appear within a minute, with " +
+			"ascending ids. A caller with a new name for each request causes that. In the column before, each creation wrote three indexes, " +
+			"two of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in " +
+			"variant B for a second all writes of a partition of the table. That is the partition of such a write.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, dollars, p99},
 	}
 	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
@@ -309,7 +314,7 @@ func fullHours() Scenario {
 			"Each snapshot that begins is a new entry in the index of its resource, which takes a thousand of them a second. Meanwhile come " +
 			"100 requests a second for known buckets, and as many for new ones. *Slow* are requests that took longer than 200 ms. Figures " +
 			"of usage are for each change: its write units, and the writes that were throttled. An index takes all of it in 250 seconds at " +
-			"the least, or in 1,000. With a million, the case before did not end in 10 GB of memory.",
+			"the least, or in 1,000. With a million, the earlier code ran out of 10 GB of memory.",
 		Metrics: []Metric{
 			of("known", "known buckets failed", failed), of("known", "slow", slowPart), of("new", "new buckets failed", failed), of("new", "slow", slowPart),
 			counted, usageUnits, usageThrottled,
@@ -327,7 +332,7 @@ func fullHours() Scenario {
 	return s
 }
 
-// fullHour is a full hour of so many entities.
+// fullHour is a full hour of that many entities.
 func fullHour(entities int, pressure Pressure) Case {
 	p := Default()
 	p.Pressure = pressure
@@ -383,8 +388,10 @@ func millions() Scenario {
 	return Scenario{
 		Name: "million", Title: "Up to a million requests a second",
 		Text: "5,000 processes and 200,000 known entities, each of which goes to the same process; the rate grows from nothing within ten " +
-			"seconds. What breaks first is the rate of the sixth of a second in which a hundredth of the requests failed. A table that " +
-			"nobody has warmed up has four partitions. One that is warm has 64, and the quota of an account, 40,000 writes a second. The quota was raised, and the table warmed up to 2,048 partitions. Then a million requests a second come for ten seconds. Where each request is for an entity that is new, as in a flood, its creation writes an index.",
+			"seconds. What breaks first is the rate of the sixth of a second in which a hundredth of the requests failed. A table that was " +
+			"never warmed up has four partitions. A warm one has 64, and the quota of an account, 40,000 writes a second. The quota was " +
+			"raised, and the table warmed up to 2,048 partitions. Then a million requests a second come for ten seconds. If each request is " +
+			"for a new entity, as in a flood, its creation writes an index.",
 		Metrics: []Metric{offered, admitted, unavailable, breaksAt, brokenBy, writesPerRequest, p99},
 		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
 		Cases: []Case{
@@ -396,10 +403,10 @@ func millions() Scenario {
 	}
 }
 
-// restarts are processes that start all at once.
+// restarts are processes that all start at the same time.
 func restarts() Scenario {
 	return Scenario{
-		Name: "restart", Title: "10,000 processes start at once",
+		Name: "restart", Title: "10,000 processes start together",
 		Text:    "Each opens a limiter, and then 2,000 requests a second come for 1,000 entities.",
 		Metrics: []Metric{started, startTime, admitted, unavailable, p99},
 		Cases: []Case{{
@@ -417,10 +424,11 @@ func restarts() Scenario {
 func outages() Scenario {
 	s := Scenario{
 		Name: "outage", Title: "A part of the table does not answer",
-		Text: "1,000 requests a second for 1,000 entities come to 100 processes, and for ten seconds a quarter of the table is silent. Or 10,000 come for 10,000 entities to 1,000 processes under `PolicyAllow`. Then a quarter of the table is " +
-			"silent, or each call takes 1.5 s. In the last row all is silent for ten minutes, and 1,000 requests come a second. *The rest* are " +
-			"the requests for entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a brown-out no request is " +
-			"decided in time. The policy decides all of them at once then, except for two a second of each process, which are tried.",
+		Text: "1,000 requests a second for 1,000 entities come to 100 processes, and for ten seconds a quarter of the table is silent. Or " +
+			"10,000 come for 10,000 entities to 1,000 processes under `PolicyAllow`. Then a quarter of the table is silent, or each call " +
+			"takes 1.5 s. In the last row all is silent for ten minutes, and 1,000 requests come a second. *The rest* are the requests for " +
+			"entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a brown-out no request is decided in time. " +
+			"The policy then decides all of them immediately, except for two a second in each process, which are tried.",
 		Metrics: []Metric{
 			admitted, degraded, unavailable, of("rest", "the rest: not counted", uncounted), of("rest", "slow", slowPart), p99, returned, back,
 		},
@@ -449,7 +457,7 @@ func outages() Scenario {
 // outageFrom is when an outage begins, since the table was made: the processes have started, and had requests for ten seconds.
 const outageFrom = 30 * time.Second
 
-// outageCase is an outage of ten seconds, or of the time that it says. Each process gets so many requests a second.
+// outageCase is an outage of ten seconds, or of the time that it says. Each process gets each requests a second.
 func outageCase(label string, processes int, each float64, outage Outage, policy zlimit.FailurePolicy) Case {
 	p := Default()
 	outage.From = cmp.Or(outage.From, outageFrom)

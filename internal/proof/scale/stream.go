@@ -29,7 +29,7 @@ type use struct {
 	after  time.Duration // the beginning of the hour
 }
 
-// newStream returns the stream of so many entities, whose buckets were all as one of them before.
+// newStream returns the stream of that many entities, whose buckets were all as one of them before.
 func newStream(t *Table, key layout.BucketKey, before bucket.State, hour time.Time, entities int) *Stream {
 	s := &Stream{table: t, key: key, before: before, hour: hour, shards: make([][]use, t.Partitions)}
 	random := rand.New(rand.NewPCG(t.Seed, 4))

@@ -41,8 +41,8 @@ type Table struct {
 
 // Used counts the units and the outcomes of a table's calls.
 type Used struct {
-	Calls, Writes, Failed, Transactions uint64  // writes are those of single items; failed are those whose condition did
-	WriteUnits, ReadUnits, IndexUnits   float64 // write units are those of the indexes as well
+	Calls, Writes, Failed, Transactions uint64  // writes are of single items; failed are writes whose condition failed
+	WriteUnits, ReadUnits, IndexUnits   float64 // write units include the indexes
 	Throttled                           map[string]uint64
 	Conflicts, Lost                     uint64
 	Usual, Return                       uint64 // calls in the second before the outage, and in the first one after it

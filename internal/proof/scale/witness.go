@@ -11,8 +11,8 @@ type Ceiling struct {
 	Rate     float64 // tokens per second
 }
 
-// A witness compares what callers were told with ideal buckets. It sees admissions when they are told, and grants no refill for the
-// time that telling takes. It does not know items and stamps.
+// A witness compares the answers of callers with ideal buckets. It sees admissions when they are reported, and grants no refill for the
+// time that reporting takes. It does not know items and stamps.
 type witness struct {
 	ceilings map[string]*ideal
 }

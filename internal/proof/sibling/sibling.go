@@ -83,8 +83,8 @@ type Take struct {
 // Named are the named arguments of a call, as its last one.
 type Named map[string]any
 
-// A Limit describes a limit: "name" and "amount" a minute; with "session" a quota for so many seconds; with "cron" and "zone" a quota of
-// the calendar. "windows" are those of a schedule, with the arguments of ScheduleEntry. A "soft" one refuses nothing.
+// A Limit describes a limit: "name" and "amount" a minute; with "session" a quota for that many seconds; with "cron" and "zone" a quota of
+// the calendar. "windows" are the windows of a schedule, with the arguments of ScheduleEntry. A "soft" one refuses nothing.
 type Limit = map[string]any
 
 // Take has a request be admitted, rejected or disabled, which it returns.

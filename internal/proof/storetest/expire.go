@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// RunExpire runs the part of the suite for stores that delete expired items when they are told to. The function open is
+// RunExpire runs the part of the suite for stores that delete expired items on request. The function open is
 // as for [Run].
 func RunExpire(t *testing.T, open func(t *testing.T) store.Store) {
 	for name, test := range map[string]func(*testing.T, store.Store){
@@ -38,7 +38,7 @@ func testExpire(t *testing.T, s store.Store) {
 	for i := range 100 {
 		k := store.Key{PK: fmt.Sprint(i / 2), SK: fmt.Sprint(i)}
 		keys = append(keys, k)
-		if i%4 > 0 { // a quarter is kept for ever
+		if i%4 > 0 { // a quarter is kept forever
 			put(t, s, k, "n", i, "ttl", 1000+i)
 		} else {
 			put(t, s, k, "n", i)

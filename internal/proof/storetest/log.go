@@ -92,7 +92,7 @@ func (l *log) expect(t *testing.T, after store.Sequence, first, last int, gap bo
 		t.Errorf("changes after %q (-want +got):\n%s", after, diff)
 	}
 	if page.Gap != gap || page.End {
-		t.Errorf("Changes(%q) tells of a gap: %t, of an end: %t; want %t, false", after, page.Gap, page.End, gap)
+		t.Errorf("Changes(%q) reports a gap: %t, of an end: %t; want %t, false", after, page.Gap, page.End, gap)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// testScan reads a table part by part, in small pages. Every item comes once, and those of a partition in one part.
+// testScan reads a table part by part, in small pages. Every item comes once, and the items of a partition in one part.
 func testScan(t *testing.T, s store.Store) {
 	scanner, ok := s.(store.Scanner)
 	if !ok {

@@ -45,7 +45,7 @@ func unitsOf(told ...types.ConsumedCapacity) float64 {
 	return sum
 }
 
-// unitsOfOne returns the units that the reply of a call for one item tells.
+// unitsOfOne returns the units in the reply of a call for one item.
 func unitsOfOne(told *types.ConsumedCapacity) float64 {
 	if told == nil {
 		return 0

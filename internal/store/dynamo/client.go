@@ -32,12 +32,12 @@ const (
 	localRegion = "us-east-1"
 
 	dialTimeout  = 3 * time.Second
-	replyTimeout = time.Minute      // of a request without a deadline of its own, such as those of Setup
+	replyTimeout = time.Minute      // of a request without a deadline of its own, such as in Setup
 	idleTimeout  = 50 * time.Second // shorter than the minute after which load balancers drop idle connections
 	idlePerHost  = 256
 )
 
-// NewClient returns a client tuned for many small calls. It keeps connections for many callers at once, resolves the
+// NewClient returns a client tuned for many small calls. It keeps connections for many concurrent callers, and resolves the
 // endpoint once. NewClient reads configuration files, and may
 // ask a metadata service for the region, but makes no call to DynamoDB.
 //

@@ -32,8 +32,8 @@ const (
 	stepGap = time.Hour
 )
 
-// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each header bounds the offset. The
-// server made the reply between the sending of the request and the receipt, within the second that the header tells.
+// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each header bounds the offset: the
+// server made the reply between the sending of the request and the receipt, within the second of the header.
 // The bounds of many replies together are as close as a round trip and clockSlack.
 type clock struct {
 	mu     sync.Mutex
@@ -47,7 +47,7 @@ type clock struct {
 	latest atomic.Pointer[told] // nil until it is known
 }
 
-// A told has the bounds at the time of a reply.
+// told has the bounds at the time of a reply.
 type told struct {
 	span
 	at time.Time
@@ -106,7 +106,7 @@ func (c *clock) learnReply(sent time.Time, reply wire.Reply) {
 	}
 }
 
-// learnFrom takes the time from the reply that an error tells of.
+// learnFrom takes the time from the reply in an error.
 func (c *clock) learnFrom(sent time.Time, err error) {
 	var reply *smithyhttp.ResponseError
 	if !errors.As(err, &reply) || reply.Response == nil || reply.Response.Response == nil {
@@ -123,7 +123,7 @@ func (c *clock) observe(sent, received, date time.Time) {
 	// A time without a monotonic reading, which dates are, is compared by the wall clock.
 	seen := span{date.Sub(received) - clockSlack, date.Add(dateStep).Sub(sent) + clockSlack, true}
 	if !c.mu.TryLock() {
-		return // another reply tells as much
+		return // another reply says as much
 	}
 	defer c.mu.Unlock()
 	if drift := received.Sub(c.at) / driftPart; c.bounds.set && drift > 0 {
@@ -151,7 +151,7 @@ func (c *clock) observe(sent, received, date time.Time) {
 	}
 }
 
-// mayMove reports whether the replies in doubt are enough to go by.
+// mayMove reports whether the replies in doubt are enough to move the bounds.
 func (c *clock) mayMove(now time.Time) bool {
 	if !c.known.Load() {
 		return c.doubt.replies >= firstReplies
@@ -160,7 +160,7 @@ func (c *clock) mayMove(now time.Time) bool {
 		(c.moved.IsZero() || now.Sub(c.moved) >= stepGap)
 }
 
-// publish tells the offset that the bounds give.
+// publish stores the offset that follows from the bounds.
 func (c *clock) publish() {
 	c.offset.Store(int64(c.bounds.nearest()))
 	c.latest.Store(&told{c.bounds, c.at})

@@ -13,7 +13,7 @@ import (
 
 // Delete makes one BatchWriteItem call, at the cost of the single deletions. An item costs a write unit per KB, and one
 // for each index that it is in; a key without an item costs one. A key given twice is sent once. Deletions that
-// DynamoDB leaves unprocessed are asked for again, as long as each call does some of them.
+// DynamoDB leaves unprocessed are sent again, as long as each call does some of them.
 func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 	const op = "BatchWriteItem"
 	if err := s.begin(ctx, op); err != nil || len(keys) == 0 {

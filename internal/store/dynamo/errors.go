@@ -42,10 +42,10 @@ var throttles = map[string]bool{
 	"RequestThrottledException":              true,
 	"RequestLimitExceeded":                   true,
 	"TooManyRequestsException":               true,
-	"LimitExceededException":                 true, // too many table operations at once
+	"LimitExceededException":                 true, // too many concurrent table operations
 }
 
-// classify tells the outcome of an attempt, or of a whole call, from its error.
+// classify derives the outcome of an attempt, or of a whole call, from its error.
 func classify(err error) outcome {
 	var call *smithy.OperationError
 	if errors.As(err, &call) && (call.ServiceID == dynamodb.ServiceID || call.ServiceID == dynamodbstreams.ServiceID) {
@@ -92,7 +92,7 @@ func classify(err error) outcome {
 	}
 }
 
-// classifyStatus tells the outcome from the status of a reply whose body says nothing. Such replies come from proxies
+// classifyStatus derives the outcome from the status of a reply whose body says nothing. Such replies come from proxies
 // and gateways as well as from DynamoDB.
 func classifyStatus(status int) outcome {
 	switch {
@@ -112,7 +112,7 @@ func isDoubtful(err error) bool {
 	return errors.As(err, &status) && classifyStatus(status.HTTPStatusCode()) == unknown
 }
 
-// classifySend tells the outcome of a request that the HTTP client failed to exchange for a reply.
+// classifySend derives the outcome of a request that the HTTP client failed to exchange for a reply.
 func classifySend(err error) outcome {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {
@@ -125,7 +125,7 @@ func classifySend(err error) outcome {
 	return unknown
 }
 
-// classifyReasons tells the outcome of a cancelled transaction; conflicts win over throttles, and both over conditions.
+// classifyReasons derives the outcome of a cancelled transaction; conflicts win over throttles, and both over conditions.
 func classifyReasons(reasons []types.CancellationReason) outcome {
 	result := refused
 	for i := range reasons {

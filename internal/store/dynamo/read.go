@@ -17,7 +17,7 @@ import (
 
 // Read makes one BatchGetItem call, or for a single key the quicker GetItem, which costs the same. An item costs half a
 // read unit per 4 KB, and a key without an item half a unit; consistent reads cost twice that. A key given twice is
-// read once. Keys that DynamoDB leaves unprocessed are asked for again, as long as each call reads some of them.
+// read once. Keys that DynamoDB leaves unprocessed are read again, as long as each call reads some of them.
 func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	const op = "BatchGetItem"
 	switch len(keys) {

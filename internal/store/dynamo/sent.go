@@ -82,7 +82,7 @@ func whole(request *http.Request) (*http.Request, error) {
 // inMemory is the type of a body that net/http knows to be in memory.
 var inMemory = reflect.TypeOf(io.NopCloser(new(bytes.Reader)))
 
-// CloseIdleConnections closes those of the transport, for [http.Client.CloseIdleConnections].
+// CloseIdleConnections closes the idle connections of the transport, for [http.Client.CloseIdleConnections].
 func (p patient) CloseIdleConnections() { p.base.CloseIdleConnections() }
 
 // A boundBody releases the timeout of its request when it is closed.

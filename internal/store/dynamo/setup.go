@@ -28,7 +28,7 @@ type setup struct {
 
 // Setup creates the table if it does not exist, and waits until the table and its indexes can be used. It turns on the
 // expiry of items and the stream unless they are on. An existing table is left as it is otherwise. Several processes may
-// run it at once.
+// run it concurrently.
 //
 // On a finished table it makes one DescribeTable and one DescribeTimeToLive call. Without a table it makes one
 // CreateTable, some DescribeTable and one UpdateTimeToLive call more. A table whose stream is off, as after a restore,
@@ -86,7 +86,7 @@ func (s *setup) checkMixed(table *types.TableDescription) error {
 }
 
 // apply puts settings into the input that a table is created with. Its indexes are as warm as the table, since a new
-// bucket is in several of them. A query of them has the same bound as a read of the table. Their writes follow those of
+// bucket is in several of them. Queries of an index have the same bound as reads of the table, and its writes the same as writes of
 // the table.
 func (s *setup) apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
 	for i := range in.GlobalSecondaryIndexes {

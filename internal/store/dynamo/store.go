@@ -57,21 +57,20 @@ var (
 // An Option changes how a [Store] calls DynamoDB.
 type Option func(*Store)
 
-// ConsumedCapacity asks for every reply to tell the capacity units consumed, of the table and of each index, for a
-// client that looks at replies. By default no reply tells them.
+// ConsumedCapacity requests the consumed capacity units, of the table and of each index, in every reply, for a client that looks at
+// replies. By default no reply has them.
 func ConsumedCapacity() Option {
 	return func(s *Store) { s.capacity = types.ReturnConsumedCapacityIndexes }
 }
 
-// WithoutWire leaves all calls to the SDK. By default the store makes those of the hot path itself where the settings
-// of the client allow it: see [Store.Path].
+// WithoutWire leaves all calls to the SDK. By default the store itself makes the calls of the hot path if the settings of the client
+// allow it: see [Store.Path].
 func WithoutWire() Option { return func(s *Store) { s.sdkOnly = true } }
 
-// Logger sets the logger that is told, at the debug level, who makes the calls of the hot path. By default there is
-// none.
+// Logger sets the logger of who makes the calls of the hot path, at the debug level. By default there is none.
 func Logger(l *slog.Logger) Option { return func(s *Store) { s.logger = l } }
 
-// New returns a store on the table called name, whose keys and indexes are those of schema. [Store.Setup] creates the
+// New returns a store on the table called name, with the keys and indexes of schema. [Store.Setup] creates the
 // table with the input that create returns. New makes no call. Closing the client is left to the caller.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
 	h := &handle{client: client, name: name, schema: schema, retries: newRetries()}

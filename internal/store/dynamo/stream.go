@@ -32,11 +32,11 @@ const (
 	// sequenceDigits is the least that the API takes of a sequence number.
 	sequenceDigits = 21
 
-	// janitor is the principal whose deletions are those of expired items.
+	// janitor is the principal that deletes expired items.
 	janitor = "dynamodb.amazonaws.com"
 )
 
-// A StreamsClient makes the calls of the DynamoDB Streams API that a [Store] needs to tell the changes of its items. A
+// A StreamsClient makes the calls of the DynamoDB Streams API that a [Store] needs to read the changes of its items. A
 // *dynamodbstreams.Client is one.
 type StreamsClient interface {
 	DescribeStream(context.Context, *dynamodbstreams.DescribeStreamInput, ...func(*dynamodbstreams.Options)) (*dynamodbstreams.DescribeStreamOutput, error)
@@ -119,8 +119,8 @@ func (s *stream) Partitions(ctx context.Context) ([]store.Partition, error) {
 	return partitions, nil
 }
 
-// Children makes one DescribeStream call with a filter, and another one for every further hundred shards. A service may
-// not know the filter and list all shards. A service that refuses it is asked for all. The others are left out then.
+// Children makes one DescribeStream call with a filter, and another one for every further hundred shards. A service may not know the
+// filter and list all shards: the others are dropped here. If it rejects the filter, all shards are listed.
 func (s *stream) Children(ctx context.Context, partition string) ([]store.Partition, error) {
 	const op = "DescribeStream"
 	if err := s.begin(ctx, op); err != nil {
@@ -156,7 +156,7 @@ func (s *stream) Children(ctx context.Context, partition string) ([]store.Partit
 	return slices.DeleteFunc(listed, func(p store.Partition) bool { return p.Parent != partition }), nil
 }
 
-// listShards returns the shards that a call and its further pages tell of, as partitions of the stream with a label.
+// listShards returns the shards of a call and its further pages, as partitions of the stream with a label.
 func (s *stream) listShards(ctx context.Context, in *dynamodbstreams.DescribeStreamInput, label string) (partitions []store.Partition, err error) {
 	label += "/"
 	for {
@@ -241,7 +241,7 @@ func (s *stream) Changes(ctx context.Context, partition string, at store.Positio
 		change.Expired = user != nil && value(user.Type) == "Service" && value(user.PrincipalId) == janitor
 		change.Stream = label
 		page.Next.After = change.Sequence
-		if !change.Old.Equal(change.New) { // DynamoDB tells of no such change, engines do
+		if !change.Old.Equal(change.New) { // DynamoDB reports no such change, engines do
 			page.Changes = append(page.Changes, change)
 		}
 	}

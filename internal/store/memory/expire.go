@@ -10,7 +10,7 @@ const sweepItems = 16
 
 // A sweep is where Expire goes on.
 type sweep struct {
-	mu     sync.Mutex // taken before those of shards
+	mu     sync.Mutex // taken before the locks of shards
 	shard  int
 	record int // in the records of the shard
 }

@@ -40,7 +40,7 @@ type changeLog struct {
 	first                      int64                // a multiple of trimEvery
 	last                       int64                // the id given last
 	lost                       int64                // changes were trimmed, or not logged, up to this id
-	read                       int64                // the id that was told last
+	read                       int64                // the id that was returned last
 	readAt                     time.Time
 	maxReadChanges, maxChanges int64 // are kept
 }
@@ -57,7 +57,7 @@ type logged struct {
 // none. For a deletion next is nil.
 func (s *Store) note(t *table, k store.Key, r *record, next *version, expired bool) {
 	if l := &t.log; l.on.Load() {
-		item, _ := next.lend() // for good
+		item, _ := next.lend() // permanently
 		if old := r.image(); !item.Equal(old) {
 			l.add(logged{k, old, item, s.now(), expired})
 		}

@@ -40,7 +40,7 @@ var (
 // An Option changes how a [Store] works.
 type Option func(*Store)
 
-// Clock sets the clock that tells the time of a change, and its age. It is time.Now by default.
+// Clock sets the clock for the time of a change, and its age. It is time.Now by default.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
 // New returns a store without a table: until [Store.Setup], calls fail with [store.ErrTableNotFound]. It returns an error

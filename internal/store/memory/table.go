@@ -16,12 +16,12 @@ const tableShards = 256
 // A table is the items of a store.
 //
 // The locks of shards are taken first, in the order of their places in the array. Then comes the lock of an index, or
-// of the log. No two of the latter are held at once.
+// of the log. No two of the latter are held at the same time.
 type table struct {
 	schema *store.Schema
 	seed   maphash.Seed
 	shards [tableShards]shard
-	global []globalIndex // by the place of the index in the schema; those of local indexes are not used
+	global []globalIndex // by the place of the index in the schema; entries of local indexes are not used
 	log    changeLog
 	sweep  sweep
 }
@@ -38,7 +38,7 @@ type shard struct {
 
 type partition struct {
 	items list   // sorted by sort key
-	local []list // by the place of the index in the schema; those of global indexes are not used; nil while all are empty
+	local []list // by the place of the index in the schema; entries of global indexes are not used; nil while all are empty
 }
 
 // A record is the place of one item. Its shard guards what changes.

@@ -20,9 +20,9 @@ const (
 	tagTrue    = 't'
 	tagFalse   = 'f'
 	tagNull    = '0'
-	tagSet     = 'Z' // a count, and so many strings
-	tagList    = 'L' // a count, and so many values
-	tagMap     = 'M' // a count, and so many names with values
+	tagSet     = 'Z' // a count, and its strings
+	tagList    = 'L' // a count, and its values
+	tagMap     = 'M' // a count, and its names with values
 )
 
 // errEncoding is the error of a blob that encodeItem did not write.

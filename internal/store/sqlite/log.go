@@ -12,7 +12,7 @@ import (
 )
 
 // The change stream is a log of its own. A write adds the old and the new encoding of the item to the table changes, in
-// its own transaction. The one row of the table stream tells all processes that share the file whether to do so. It is
+// its own transaction. The one row of the table stream says to all processes that share the file whether to do so. It is
 // read in the same step as the item, so that the log misses no write after StartStream, whichever process does it.
 //
 // A reader has the log forget applied changes. Writers trim the rest as they go. They turn the log off when it was not

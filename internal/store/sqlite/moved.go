@@ -57,9 +57,9 @@ func (f *identity) look(path string) error {
 	}
 	switch now, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("file %s was deleted or moved since it was opened: it must be opened anew", path)
+		return fmt.Errorf("file %s was deleted or moved since it was opened: open it again", path)
 	case err == nil && !os.SameFile(*file, now):
-		return fmt.Errorf("file %s was replaced since it was opened: it must be opened anew", path)
+		return fmt.Errorf("file %s was replaced since it was opened: open it again", path)
 	default:
 		return nil
 	}

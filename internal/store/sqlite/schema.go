@@ -78,9 +78,9 @@ func (l *layout) column(attribute string) string {
 	}
 }
 
-// order returns the columns that put the items of one partition of an index in a total order. They are its sort key,
-// and the columns that tell apart items with the same one. An index of its partition key and these holds all that a
-// query for keys asks for.
+// order returns the columns that put the items of one partition of an index in a total order: its sort key,
+// and the columns that distinguish items with the same one. An index of its partition key and these holds all that a
+// query for keys needs.
 func (l *layout) order(x *store.Index) []string {
 	columns := []string{l.column(x.SK)}
 	for _, c := range []string{"pk", "sk"} {
@@ -96,7 +96,7 @@ func isKey(name string) bool { return name == store.PK || name == store.SK }
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// check tells whether the database holds the schema. It returns [store.ErrTableNotFound] when the database is empty,
+// check checks whether the database holds the schema. It returns [store.ErrTableNotFound] when the database is empty,
 // and another error when it is one of another program, or newer.
 func (c *conn) check(ctx context.Context) error {
 	// Another process may set the file up meanwhile, in one transaction. Tables are counted first: none of those that this finds is younger

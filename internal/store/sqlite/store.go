@@ -12,8 +12,8 @@
 // megabytes, however many readers it has. After the last Close the file is whole by itself.
 //
 // A file that is deleted or replaced while it is open would be written on unseen. So a store looks at its path once a
-// second while it is used. All calls fail while another file is there, or none. Setup does too, since the caller's
-// knowledge of the old file does not hold for a new one. The store is then closed, and opened anew. A file that returns
+// second while it is used. All calls fail while another file is there, or none. Setup fails too, since the caller's
+// knowledge of the old file does not apply to a new one: close the store, and open it again. A file that returns
 // is used again. A file whose content is overwritten is not recognized.
 package sqlite
 
@@ -76,7 +76,7 @@ var (
 // An Option changes how a [Store] works.
 type Option func(*Store)
 
-// Clock sets the clock that tells the time of a change, and its age. It is time.Now by default.
+// Clock sets the clock for the time of a change, and its age. It is time.Now by default.
 func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
 // Open returns a store on a database file. It does not create the file, and opens it only when needed. [Store.Setup]
@@ -164,8 +164,8 @@ func (s *Store) Close() error {
 	return failure("close", err)
 }
 
-// closeConn closes a connection. SQLite moves the log to the file when the last connection closes, but not when two
-// processes close theirs at once. So the writer does it first, as far as other processes let it.
+// closeConn closes a connection. SQLite moves the log to the file when the last connection closes, but not when two processes close their
+// last ones at the same time. So the writer does it first, as far as other processes let it.
 func (s *Store) closeConn(c *conn, writer bool) error {
 	var err error
 	if writer && s.path != "" && c.ready && s.at.look(s.path) == nil { // the log beside another file may be that file's
@@ -257,8 +257,8 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 	return c, nil
 }
 
-// mistake returns a mistake in the path, nil where there is none: SQLite does not tell a missing directory or a denied
-// permission from an outage.
+// mistake returns a mistake in the path, nil if there is none: SQLite does not distinguish a missing directory or a denied permission
+// from an outage.
 func (s *Store) mistake() error {
 	if _, err := os.Stat(filepath.Dir(s.path)); errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -315,8 +315,8 @@ func (s *Store) wait(ctx context.Context, since time.Time, f func(context.Contex
 	}
 }
 
-// Setup creates the file, unless the database is in memory, and the schema. It does nothing where that is done. Several
-// processes may run it at once.
+// Setup creates the file, unless the database is in memory, and the schema. It does nothing if that is done. Several processes may run it
+// concurrently.
 func (s *Store) Setup(ctx context.Context) error {
 	c, err := s.take(ctx, s.writer)
 	if err == nil {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// SQLite moves the write-ahead log to the file by itself after every thousand pages. It then starts the log anew, but
-// only where no reader is in the way. Under constant readers one always is, and the log grows without end.
+// SQLite moves the write-ahead log to the file by itself after every thousand pages. It then restarts the log, but
+// only if no reader is in the way. Under constant readers one always is, and the log grows without end.
 //
 // So the writer looks at the size of the log now and then, and waits for the readers where it is too large. The readers
 // under way end in milliseconds, and those that come meanwhile do not need the log.

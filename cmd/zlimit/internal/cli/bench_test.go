@@ -31,7 +31,7 @@ func inBubble(t *testing.T, args ...string) (result string, stderr string, code 
 // TestBench runs a load in virtual time, in which every answer comes at once.
 func TestBench(t *testing.T) {
 	got, progress, code := inBubble(t, "bench", "--store", "memory:", "--rate", "50", "--duration", "30s", "--keys", "1", "--limit", "t=100:10/s")
-	if want := "1 keys, skew 0, 16 at once, 50/s, for 30.0 s\n"; code != shell.ExitOK || !strings.HasPrefix(got, want) {
+	if want := "1 keys, skew 0, 16 concurrent, 50/s, for 30.0 s\n"; code != shell.ExitOK || !strings.HasPrefix(got, want) {
 		t.Errorf("bench: code %d\n%s", code, got)
 	}
 	if !strings.Contains(got, "requests            1,500: rejected ") || !strings.Contains(got, "  up to 1 ms        ██████████████████████████████ 1,500\n") ||

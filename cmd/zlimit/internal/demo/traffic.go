@@ -27,10 +27,10 @@ func limits() []zlimit.Limit {
 type persona struct {
 	key    string
 	story  string
-	limits []zlimit.Limit // of the key itself; nil where those of the resource hold
+	limits []zlimit.Limit // of the key itself; nil if the resource's apply
 
 	rate       int           // requests per second, in thousandths
-	burst      int           // requests at once
+	burst      int           // concurrent requests
 	burstEvery time.Duration // 0 for no bursts
 
 	promptMin, promptMax int64 // tokens of a prompt
@@ -44,7 +44,7 @@ func personas() []persona {
 			rate: 1100, promptMin: 150, promptMax: 900, answerMax: 300,
 		},
 		{
-			key: "nightly-eval", story: "bursts of 16; 60 rpm of its own, and 90,000 tokens at once",
+			key: "nightly-eval", story: "bursts of 16; 60 rpm of its own, and bursts of 90,000 tokens",
 			limits: []zlimit.Limit{zlimit.PerMinute(requests, 60), zlimit.PerMinute(tokens, 60_000, zlimit.Burst(90_000))},
 			burst:  16, burstEvery: 20 * time.Second, promptMin: 1500, promptMax: 4000, answerMax: 800,
 		},
@@ -126,7 +126,7 @@ func (l *lane) due(since time.Duration) int {
 	return n
 }
 
-// send makes n requests at once, each through the next replica.
+// send makes n concurrent requests, each through the next replica.
 func (l *lane) send(ctx context.Context, now time.Time, n int) error {
 	prompt := l.promptMin + l.random.Int64N(l.promptMax-l.promptMin+1)
 	estimate := prompt + l.answerMax

@@ -31,7 +31,7 @@ var Supported error
 // A State describes a running deployment, in the file state.json of its directory.
 type State struct {
 	PID      int       `json:"pid"`
-	Started  string    `json:"process_start"` // as the system tells it, so that another process with the number is told apart
+	Started  string    `json:"process_start"` // as the system reports it, to detect another process with the same number
 	Endpoint string    `json:"endpoint"`
 	Table    string    `json:"table"`
 	Engine   string    `json:"engine"` // path of its program

@@ -118,7 +118,7 @@ func lock(dir string) (release func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// portOf returns the port of the engine. Where none is asked for, it is the one of the last time: programs and shells have its address.
+// portOf returns the port of the engine. By default it is the last one used, since programs and shells have its address.
 func portOf(ctx context.Context, c *Config) (port int, err error) {
 	path := filepath.Join(c.Dir, "port")
 	if c.Port == 0 {

@@ -90,7 +90,7 @@ func (cl *calls) call(ctx context.Context, t *table.Table, counts Counts, do fun
 	return cl.rest(ctx, left)
 }
 
-// rest waits, and tells other runs meanwhile that this one works.
+// rest waits, and meanwhile signals to other runs that this one is alive.
 func (cl *calls) rest(ctx context.Context, left time.Duration) error {
 	for left > 0 {
 		pause := min(left, cl.config.Term/8)

@@ -18,8 +18,8 @@ import (
 // segmentPart returns the name of the part that a segment of the scan is.
 func segmentPart(segment int) string { return fmt.Sprintf("scan/%d", segment) }
 
-// Copy writes what follows from every item of the source, where the target has no item yet. Parts of the source go side by
-// side, and each tells how far it has come after every page. It does nothing when all of it was done before.
+// Copy writes what follows from every item of the source, if the target has no item yet. Parts of the source are copied in parallel, and
+// each records its progress after every page. It does nothing if all of it was done before.
 //
 // A copy may be moments old, and older than the write of another part: [Migration.CatchUp] applies every change that
 // was made since the start.
@@ -255,8 +255,8 @@ func (cp *copier) transact(ctx context.Context, record store.Key, writes []store
 	return results[:len(writes)], nil
 }
 
-// preparation returns the write units of a transaction whose conditions failed. DynamoDB does not tell them. It writes each
-// item twice, to prepare and to commit, and such a transaction ends between the two.
+// preparation returns the write units of a transaction whose conditions failed. DynamoDB does not report them. It writes each item twice,
+// to prepare and to commit, and such a transaction ends between the two.
 func preparation(writes []store.Write) (units float64) {
 	for i := range writes {
 		units += max(1, blocks(store.Size(writes[i].Key.Join(writes[i].Item)), 1024))

@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Windows are the windows of usage that an aggregator of zae-limiter counts unless it is told otherwise.
+// Windows are the windows of usage that an aggregator of zae-limiter counts by default.
 var Windows = []string{"hourly", "daily"}
 
 // Rules hold facts that the items of a source do not hold themselves.
@@ -148,8 +148,8 @@ func (rules *Rules) audit(r *Result, item expr.Item) {
 	r.add(it.Key.Key(), it.Encode())
 }
 
-// usage translates a snapshot. Windows of all lengths that start at one time share an item there. So the figures of the
-// first hour of a day and of the day cannot be told apart.
+// usage translates a snapshot. Windows of all lengths that start at the same time share an item there. So the figures of the first hour
+// of a day and of the day cannot be distinguished.
 func (rules *Rules) usage(r *Result, key store.Key, item expr.Item) {
 	old, ok := decode(r, item, layout.DecodeOldUsage)
 	if !ok || !r.takes(key, old.Key.Entity, old.Key.Resource) {
@@ -379,7 +379,7 @@ func (g *parts) bucket(
 	g.made = append(g.made, made{key, source, recordOf(source) == namespacedBucketRecord, lineage, state})
 }
 
-// buckets adds the buckets. One with all limits stands for those of single limits, which an earlier release left.
+// buckets adds the buckets. One with all limits stands for buckets of single limits, which an earlier release left.
 func (g *parts) buckets() {
 	byResource := map[string][]layout.OldLimitBucket{}
 	var resources []string
@@ -414,7 +414,7 @@ func (g *parts) buckets() {
 	}
 }
 
-// join makes one bucket of those of single limits. It is refilled up to the latest of their stamps.
+// join merges buckets of single limits into one, refilled up to the latest of their stamps.
 func (g *parts) join(limits []layout.OldLimitBucket) made {
 	first := &limits[0]
 	m := made{

@@ -15,7 +15,7 @@ const (
 	// clockMargin bounds the error of the known difference to the source's clock. Changes so long before the start are
 	// in the copies.
 	clockMargin  = 30 * time.Second
-	batchChanges = 500 // changes that are read at once
+	batchChanges = 500 // changes that are read in one call
 	maxSkipped   = 10 * batchChanges
 )
 

@@ -107,8 +107,8 @@ func (ld *ledger) patientlyOwn(ctx context.Context, do func(context.Context) err
 	return ld.book(ctx, func(ctx context.Context) error { return ld.target.Patiently(ctx, do) })
 }
 
-// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps.
-// A plan is no run, and has nothing to tell.
+// beat signals to other runs that this one is alive, and finds out if another one has taken over. It is called between steps. A plan is
+// no run, and signals nothing.
 func (ld *ledger) beat(ctx context.Context) error {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
@@ -118,8 +118,8 @@ func (ld *ledger) beat(ctx context.Context) error {
 	return ld.writeLocked(ctx, func(*layout.Migration) {})
 }
 
-// fence returns the check beside a write of an item: a record is still of this run. Parts side by side each check a
-// record of their own, since transactions that check one item at once get in each other's way.
+// fence returns the check beside a write of an item: a record still belongs to this run. Parallel parts each check their own record,
+// since concurrent transactions that check the same item conflict.
 func (ld *ledger) fence(record store.Key) (store.Write, error) {
 	ld.mu.Lock()
 	owner := ld.record.Owner

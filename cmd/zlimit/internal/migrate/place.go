@@ -12,12 +12,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A migration in place has one table for its source and its target. The key of an item alone tells to which of the two
+// A migration in place has one table for its source and its target. The key of an item alone decides to which of the two
 // it belongs. The target has all items of a namespace that was empty at the start. In other namespaces it has the
 // buckets with partition keys of their own, and the records of children, since the source had neither. All other items
 // are the source's.
 
-// A derivation tells what follows from items of the source.
+// A derivation is what follows from items of the source.
 type derivation struct {
 	config *Config
 	calls  *calls
@@ -72,14 +72,14 @@ func (dv *derivation) added(r Result) Result {
 // one returns the results of an item that stands by itself.
 func (dv *derivation) one(item expr.Item) Result { return dv.added(dv.rules.One(item)) }
 
-// A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have one key
-// in the target. Limits, entities and registries of the two would then be taken for those of one program.
+// A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have the same key in the target.
+// Limits, entities and registries of the two would then be mixed up.
 type Mix struct {
 	Namespace  string // its name
 	Bare, With store.Key
 }
 
-// MarshalJSON returns the keys as those of the item without a namespace, and those with one.
+// MarshalJSON returns the keys of the item without a namespace, and of the one with a namespace.
 func (x *Mix) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]string{
 		"namespace": x.Namespace, "pk": x.Bare.PK, "sk": x.Bare.SK, "with_pk": x.With.PK, "with_sk": x.With.SK,
@@ -92,7 +92,7 @@ func (x *Mix) Err() error {
 		ErrMixed, x.Bare.PK, x.Bare.SK, x.With.PK, x.With.SK, x.Namespace)
 }
 
-// A mixer looks for items without a namespace, and for those of the namespace that they would go to.
+// A mixer looks for items without a namespace, and for items of the namespace that they would go to.
 type mixer struct {
 	id  string // of the namespace, "" where the source has none of its name
 	mix Mix
@@ -137,8 +137,8 @@ func CheckMixed(ctx context.Context, c Config) error {
 }
 
 // survey reads the whole table before a migration in place, and chooses the namespace for items without one. It returns
-// the name under which the namespace is to be registered. The name is "" where it is registered, or no item needs one.
-// It returns [ErrNotEmpty] or [ErrMixed] where items that it would add could not be told from others.
+// the name under which the namespace is to be registered, or "" if it is registered, or no item needs one.
+// It returns [ErrNotEmpty] or [ErrMixed] if items that it would add could not be distinguished from others.
 func (m *Migration) survey(ctx context.Context) (register string, err error) {
 	name := m.config.Namespace
 	found, err := m.ledger.readOwn(ctx, layout.NamespaceKey{Name: name}.Key())
@@ -215,7 +215,7 @@ func (m *Migration) restoration() []store.Write {
 
 const sweepPart = "delete"
 
-// sweep deletes the old items after a migration in place, and ends it. Those of which nothing could be carried over stay.
+// sweep deletes the old items after a migration in place, and ends it. Items of which nothing could be carried over stay.
 func (m *Migration) sweep(ctx context.Context) error {
 	part := m.ledger.part(sweepPart)
 	q := store.Scan{Limit: m.config.Page, Consistent: true}

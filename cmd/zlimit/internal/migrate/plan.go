@@ -18,7 +18,7 @@ import (
 type Plan struct {
 	Releases string        `json:"releases"`
 	Exact    bool          `json:"exact"`  // all items were read
-	Stream   bool          `json:"stream"` // the source tells its changes
+	Stream   bool          `json:"stream"` // the source has a change stream
 	Items    int64         `json:"items"`  // items of the source: counted where Exact, else as the store estimates them
 	Bytes    int64         `json:"bytes"`
 	Sampled  int64         `json:"sampled"` // items that were read
@@ -259,7 +259,7 @@ func (s *sampler) extrapolate() {
 	}
 	if p.Sampled > 0 {
 		scale := float64(p.Items) / float64(p.Sampled)
-		p.Bytes = max(p.Bytes, int64(float64(s.bytes)*scale)) // where the store does not tell
+		p.Bytes = max(p.Bytes, int64(float64(s.bytes)*scale)) // if the store does not report it
 		p.Targets = int64(math.Round(s.all.targets * scale))
 		p.Copy.Read = s.all.copying.Read * scale
 		p.Copy.Write = s.all.copying.Write * scale

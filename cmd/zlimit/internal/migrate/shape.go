@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Shape is the form of an item, as its key tells it.
+// A Shape is the form of an item, according to its key.
 type Shape struct {
 	Record string // the kind of the item
 	Nested bool   // its attributes are in a map, as up to release 0.5

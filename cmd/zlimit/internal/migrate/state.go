@@ -36,7 +36,7 @@ var (
 	ErrAborting = errors.New("the migration is being aborted")
 	ErrNotEmpty = errors.New("the target holds items: a migration is to a table without any")
 	// ErrMixed says that two items of the source might have one place in the target.
-	ErrMixed  = errors.New("items without a namespace would mix with those of the namespace that they go to")
+	ErrMixed  = errors.New("items without a namespace would mix with items of the namespace that they go to")
 	ErrStream = errors.New("the source has no change stream of old and new images, so that what is written meanwhile would be lost")
 	// ErrGap says that the source had forgotten changes before they were read. The copy begins again.
 	ErrGap = errors.New("the change stream of the source had forgotten changes that were not read: the copy begins again")
@@ -59,7 +59,7 @@ type Config struct {
 	SchemaVersion, ClientMinVersion string // of the target, once the migration is finished; a later one where the source has it
 	ClientVersion                   string // of programs that are to use the target: a source that asks for later ones is refused
 
-	Segments int           // parts of the scan, which are worked on at once; 16 by default
+	Segments int           // parts of the scan, which are copied in parallel; 16 by default
 	Page     int           // items that are read between two checkpoints of a part; 200 by default
 	Rate     float64       // capacity units a second, of reading and writing together; no bound by default
 	Term     time.Duration // a run that was silent for so long is taken for dead; 2 min by default
@@ -68,8 +68,8 @@ type Config struct {
 	Timeout  time.Duration // of one call; 10 s by default
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
-	Report   func(Progress) // told after every checkpoint, by several goroutines, one at a time
-	// Name tells people which process the run is; the host and the process by default.
+	Report   func(Progress) // called after every checkpoint, by several goroutines, one at a time
+	// Name identifies the process of the run; the host and the process by default.
 	Name string
 	// Waiting is called while another run may be alive.
 	Waiting func(Rival)
@@ -77,7 +77,7 @@ type Config struct {
 
 // A Rival is another run that has begun to work on the migration and has not ended.
 type Rival struct {
-	Owner   string        // its [Config.Name], and what tells it from others
+	Owner   string        // its [Config.Name], and a suffix that makes it unique
 	Started time.Time     // when the migration began
 	Left    time.Duration // the silence that is still missing before the run counts as dead
 }
@@ -91,7 +91,7 @@ type Progress struct {
 // Counts are numbers by name.
 type Counts map[string]int64
 
-// Names of counts. Those of losses have the reason after a prefix.
+// Names of counts. Names of losses have the reason after a prefix.
 const (
 	CountRead       = "read"        // items of the source
 	CountWritten    = "written"     // items of the target
@@ -370,7 +370,7 @@ func (m *Migration) startStream(ctx context.Context) error {
 	return err
 }
 
-// sourceTime returns the time by the clock of the source, as far as its replies have told it.
+// sourceTime returns the time by the clock of the source, as far as its replies have shown it.
 func (cl *calls) sourceTime() time.Time {
 	now := cl.config.Now()
 	if clock, ok := cl.config.Source.(store.Clock); ok {
@@ -453,7 +453,7 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 // partTries is how often a part is taken over from a run that works on it still. Each try that fails is one of its pages.
 const partTries = 20
 
-// takeParts makes the parts of the copy those of this run. A run that had them, and wakes later, then inserts nothing.
+// takeParts takes over the parts of the copy for this run. A run that had them, and wakes later, then inserts nothing.
 func (m *Migration) takeParts(ctx context.Context) error {
 	if m.ledger.record.Phase != Copying {
 		return nil

@@ -24,7 +24,7 @@ type Verification struct {
 	Moving      int64            `json:"-"`              // groups that changed while they were compared, and were compared again
 
 	childrenFrom string           // from when on the source counts what requests of children are charged to their parents
-	missing      int64            // those of the different items that are missing
+	missing      int64            // different items that are missing
 	resources    map[string]bool  // with limits of their own, in the namespace of items without one
 	entities     map[string]int64 // with limits of their own for a resource
 	kept         bool             // the source has a registry, which is an item as others are
@@ -107,8 +107,9 @@ func (vf *verifier) verifyPage(ctx context.Context, v *Verification, q store.Sca
 	return page, nil
 }
 
-// addVersion adds what a version record tells; any other item tells nothing. Moves of entities, and top-ups of quotas, ask for clients and
-// leave no other trace. Of several records, the one that counts since the latest time tells what all usage of the table has.
+// addVersion adds the contents of a version record; it ignores any other item. Moves of entities, and top-ups of quotas, raise the
+// required version and leave no other trace. Of several records, the one that counts since the latest time decides which usage of the
+// table is complete.
 func (v *Verification) addVersion(item expr.Item) {
 	if it, err := layout.DecodeVersion(item); err == nil {
 		v.Clients = layout.Later(v.Clients, it.ClientMinVersion)

@@ -21,7 +21,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// platforms are those of a release, as Go names them.
+// platforms of a release, as Go names them.
 const platforms = "darwin/amd64,darwin/arm64,linux/amd64,linux/arm64,windows/amd64,windows/arm64"
 
 func main() {

@@ -24,7 +24,7 @@ type shape struct {
 	others []string // of a reply that may be empty
 }
 
-// shapes are those of the calls that read and write items. An UpdateItem is taken to ask for the new item.
+// shapes has the shapes of the calls that read and write items. An UpdateItem is taken to ask for the new item.
 var shapes = map[string]shape{
 	"UpdateItem":         {always: "Attributes"},
 	"BatchGetItem":       {always: "Responses"},
@@ -116,7 +116,7 @@ func compressed(header http.Header) bool {
 func Careful(o *dynamodb.Options) {
 	o.HTTPClient = &careful{o.HTTPClient, o.DisableValidateResponseChecksum}
 	if !o.EnableAcceptEncodingGzip {
-		o.DisableValidateResponseChecksum = true // the SDK's own check tells its logger alone
+		o.DisableValidateResponseChecksum = true // the SDK's own check only logs
 	}
 }
 

@@ -37,7 +37,7 @@ type Output interface {
 // A Reply has the facts about a successful call besides its output.
 type Reply struct {
 	Received time.Time
-	Date     time.Time // by the server's clock; zero where it did not tell
+	Date     time.Time // by the server's clock; zero if the reply has none
 }
 
 // Do makes one call with a copy of a body: the transport may read its copy after the reply came. Its errors are those
@@ -78,7 +78,7 @@ type call struct {
 	skew              time.Duration // by which the next attempt corrects the time of its signature
 }
 
-// try makes attempts until one succeeds, or fails for good.
+// try makes attempts until one succeeds, or fails permanently.
 func (c *call) try(ctx context.Context) (Reply, error) {
 	released := func(error) error { return nil } // takes the outcome of an attempt that repeats another
 	for attempt := 1; ; attempt++ {

@@ -27,7 +27,7 @@ type Path struct {
 	client  *dynamodb.Client
 	options dynamodb.Options
 	table   string
-	lambda  bool // where each call tells the trace that it belongs to
+	lambda  bool // where each call carries the trace that it belongs to
 	resends bool // the client has a [Resender]
 	logger  *slog.Logger
 
@@ -56,7 +56,7 @@ type Resender interface {
 
 // New returns a path for the calls of a client on a table. It makes no call. At the first call of the path, the client
 // builds a request that is not sent. A path that cannot stand in for its client makes no calls: see [Path.Refusal]. The
-// path tells the logger who makes the calls, at the debug level.
+// path logs who makes the calls, at the debug level.
 func New(client *dynamodb.Client, table string, logger *slog.Logger) *Path {
 	_, lambda := os.LookupEnv("AWS_LAMBDA_FUNCTION_NAME")
 	p := &Path{client: client, options: client.Options(), table: table, lambda: lambda, logger: logger}

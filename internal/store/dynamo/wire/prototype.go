@@ -20,8 +20,8 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// specs hold what tells the operations apart. Each has the schema for the SDK's reading of a reply, and the call by
-// which the client builds a request on a table.
+// specs has what differs between the operations: the schema for the SDK's reading of a reply, and the call by which the client builds a
+// request on a table.
 var specs = [operations]struct {
 	name   string
 	schema *smithy.OperationSchema
@@ -130,7 +130,7 @@ func (p *Path) prototype(ctx context.Context, op Operation, retryer aws.Retryer,
 	return learned, nil
 }
 
-// unfit is an error that says why requests like those of the client cannot be made.
+// unfit is an error that says why requests like the client's cannot be made.
 type unfit string
 
 func (u unfit) Error() string { return string(u) }

@@ -26,7 +26,7 @@ const (
 	zero                    // nothing
 )
 
-// rules are those of the fields of [dynamodb.Options]. A field added by a new version of the SDK has none, so a
+// rules has a rule for each field of [dynamodb.Options]. A field added by a new version of the SDK has none, so a
 // client that sets it keeps its calls.
 var rules = map[string]rule{
 	"AccountIDEndpointMode":           honored, // by the prototype
@@ -112,8 +112,8 @@ func suits(name string, actual, reference reflect.Value) bool {
 	}
 }
 
-// typesIn returns the types of the values in a field. They are that of an interface's value, or those of the
-// authentication schemes and of their signers.
+// typesIn returns the types of the values in a field: the type of an interface's value, or the types of the authentication schemes and of
+// their signers.
 func typesIn(field reflect.Value) string {
 	schemes, ok := field.Interface().([]smithyhttp.AuthScheme)
 	if !ok {

@@ -17,8 +17,8 @@ type Scanner struct {
 	large bool
 }
 
-// largeText is the length of a reply whose strings are copied out of it. Those of a smaller one share its text, which one
-// of them keeps alive.
+// largeText is the length of a reply whose strings are copied out of it. Strings of a smaller one share its text, which one of them keeps
+// alive.
 const largeText = 8 << 10
 
 // maxDepth is how deep lists and maps may be nested in what a [Scanner] takes. DynamoDB's own bound is 32.
@@ -96,7 +96,7 @@ func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 	return item, units, ok
 }
 
-// Consumed reads the capacity units that a call consumed in all. It returns false where they are told by index.
+// Consumed reads the capacity units that a call consumed in all. It returns false if they are listed by index.
 func (s *Scanner) Consumed() (units float64, ok bool) {
 	ok = s.Object(func(name string) (ok bool) {
 		switch name {

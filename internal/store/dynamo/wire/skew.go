@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxTrusted is the longest round trip whose reply tells the server's time.
+	// maxTrusted is the longest round trip whose reply is used for the server's time.
 	maxTrusted = 15 * time.Minute
 	// maxSkew is by how much the time of a signature may be wrong before an answer is put down to it.
 	maxSkew = 4 * time.Minute
@@ -85,5 +85,5 @@ type skewError struct{ err error }
 func (e *skewError) Error() string { return fmt.Sprintf("Probable clock skew error: %v", e.err) }
 func (e *skewError) Unwrap() error { return e.err }
 
-// RetryableError tells the retryer to try again.
+// RetryableError makes the retryer try again.
 func (*skewError) RetryableError() bool { return true }

@@ -162,7 +162,7 @@ func (r *Report) print(p *show.Page) {
 	if r.Rate > 0 {
 		pace = show.Grouped(int64(r.Rate)) + "/s"
 	}
-	p.Linef("%s keys, skew %g, %s at once, %s, for %.1f s", show.Grouped(int64(r.Keys)), r.Skew, show.Grouped(int64(r.Concurrency)), pace, r.Seconds)
+	p.Linef("%s keys, skew %g, %s concurrent, %s, for %.1f s", show.Grouped(int64(r.Keys)), r.Skew, show.Grouped(int64(r.Concurrency)), pace, r.Seconds)
 	p.Linef("requests            %s: %s", show.Grouped(r.Requests), byName(r.Results))
 	p.Linef("admitted a second   %s", show.Decimal(r.Admitted))
 	if r.Late > 0 {

@@ -68,7 +68,7 @@ type step struct {
 	Count int64   `json:"count"`
 }
 
-// stepEnds are the steps in which a histogram is shown; quantiles go by the finer cells.
+// stepEnds are the steps in which a histogram is shown; quantiles use the finer cells.
 var stepEnds = [...]time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,

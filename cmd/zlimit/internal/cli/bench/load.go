@@ -129,10 +129,10 @@ func (p *keyPicker) draw(random *rand.Rand) string {
 	return p.names[min(sort.SearchFloat64s(p.cumulative, at), len(p.names)-1)]
 }
 
-// run asks for the load until its time is over or the context ends. It calls told about every second with what came of it so
-// far, by one goroutine at a time.
+// run generates the load until its time ends or the context does. It calls progress about every second with the result so far, from one
+// goroutine at a time.
 func (b *load) run(
-	ctx context.Context, l *zlimit.RateLimiter, now func() time.Time, told func(elapsed time.Duration, admitted, others int64),
+	ctx context.Context, l *zlimit.RateLimiter, now func() time.Time, progress func(elapsed time.Duration, admitted, others int64),
 ) (*tally, time.Duration) {
 	picker := newKeyPicker(b.keys, b.skew)
 	all := &tally{results: map[zlimit.Result]int64{}}
@@ -160,7 +160,7 @@ func (b *load) run(
 		}
 		if at := now(); at.Sub(lastTold) >= time.Second {
 			lastTold = at
-			told(at.Sub(start), all.results[zlimit.ResultOK], all.latency.count-all.results[zlimit.ResultOK])
+			progress(at.Sub(start), all.results[zlimit.ResultOK], all.latency.count-all.results[zlimit.ResultOK])
 		}
 	}
 	var workers sync.WaitGroup

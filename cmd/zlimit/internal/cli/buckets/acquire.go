@@ -37,7 +37,7 @@ explained by zlimit limits --help.
 
 With --wait the request waits so long for tokens that are not there yet, in one
 queue with all other waiting requests. If it would have to wait longer, it is
-rejected at once, with the exact time. An interrupt gives back what it took.
+rejected immediately, with the exact time. An interrupt gives back what it took.
 
 With --priority the request leaves to others what limits keep by their floors.
 
@@ -241,7 +241,7 @@ func queueOf(ctx context.Context, l *zlimit.RateLimiter, r zlimit.Request) (by [
 	return by
 }
 
-// noteWait tells people at a terminal which limit a request waits for, the first one, and when its tokens are due.
+// noteWait prints at a terminal which limit a request waits for, the first one, and when its tokens are due.
 func noteWait(sh *shell.Shell, by []refusal, due time.Time) {
 	if !sh.Watch {
 		return

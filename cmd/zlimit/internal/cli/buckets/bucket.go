@@ -20,10 +20,10 @@ func Command(sh *shell.Shell) *cobra.Command {
 		Use:   "bucket",
 		Short: "Show and refill buckets: list, get, reset, top-up",
 		Long: `A bucket is where the limits of an entity stand for one resource. It is made by
-the first request, and expires when nobody uses it, unless its limits are the
+the first request, and expires when it is not used, unless its limits are the
 entity's own. Looking changes nothing.
 
-Reset makes a bucket full by hand, and top-up adds tokens.`,
+Reset fills a bucket, and top-up adds tokens to it.`,
 		Example: `  zlimit bucket list --entity acme`,
 	}, listCommand(sh), getCommand(sh), resetCommand(sh), topUpCommand(sh))
 }
@@ -55,8 +55,8 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "list {--entity E | --resource R}",
 		Short: "List the buckets of an entity, or of a resource",
 		Long: `List lists buckets, a line for each of their limits. It reads an index, which
-may be moments behind, and the buckets that the index tells of: half a read unit
-per 4 KB of each, a whole one for those of an entity.`,
+may be moments behind, and the buckets in the index: half a read unit
+per 4 KB of each, a whole one for buckets of an entity.`,
 		Example: `  zlimit bucket list --entity acme
   zlimit bucket list --resource gpt -o csv`,
 		Args: shell.Takes(),

@@ -21,17 +21,17 @@ func resetCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset {ENTITY RESOURCE | --resource R | --entity E} [--yes]",
 		Short: "Refill a bucket, or all buckets of a resource or an entity",
-		Long: `Reset makes a bucket full again, as if nothing was ever taken of it, for all its
+		Long: `Reset fills a bucket, as if nothing was ever taken from it, for all its
 limits or for those that --limit names. It forgives debts. Every process admits
-by the full bucket at once. What open leases give back later is not added.
+by the full bucket immediately. What open leases give back later is not added.
 
 With --resource it resets all buckets of the resource, and with --entity those
-of an entity. It tells the cost, asks, and resets one after another. It skips
+of an entity. It shows the cost, asks, and resets one after another. It skips
 buckets without the limits that --limit names.
 
 With --operation, of several resets with one ID one is done for each bucket: a
 reset that may have failed can be repeated, and one of many buckets goes on. An
-audit event for each bucket tells who did it.`,
+audit event for each bucket says who did it.`,
 		Example: `  zlimit bucket reset acme gpt
   zlimit bucket reset acme gpt --limit tpd --operation ticket-17
   zlimit bucket reset --resource gpt --limit tpd --operation ticket-18 --yes`,
@@ -85,7 +85,7 @@ type resetMany struct {
 	zlimit.ResetReport
 }
 
-// resetAll tells what a reset of many buckets costs, asks, and resets them.
+// resetAll prints what a reset of many buckets costs, asks, and resets them.
 func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes bool) error {
 	check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.ResetReport, error) {
 		return l.Limits.ResetAll(ctx, r, nil)
@@ -145,17 +145,17 @@ func topUpCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top-up ENTITY RESOURCE --add NAME=N ...",
 		Short: "Add tokens to a bucket",
-		Long: `Top-up adds tokens to limits of a bucket. It pays debts first, and tells what it
-has added. Every process admits by it at once.
+		Long: `Top-up adds tokens to limits of a bucket. It pays debts first, and reports
+what it has added. Every process uses it immediately.
 
 Tokens beyond the capacity end --until a time, such as 2026-03-01T15:04, which
 is in UTC, or 2026-03-01T15:04:05+01:00, or a while from now on, such as 36h or
-2d. Without --until, those of a quota end with its period, and a limit that
+2d. Without --until, tokens of a quota end with its period, and a limit that
 refills gets no more than its capacity.
 
 With --operation, of several top-ups with one ID one is done: a top-up that may
 have failed can be repeated, and ends when the first one said. An audit event
-tells who did it.`,
+says who did it.`,
 		Example: `  zlimit bucket top-up acme gpt --add tpd=50k --operation ticket-18
   zlimit bucket top-up acme gpt --add tpd=1M --until 2d`,
 		Args: shell.Takes("ENTITY", "RESOURCE"),
@@ -195,7 +195,7 @@ tells who did it.`,
 	return cmd
 }
 
-// A changed bucket is the result of an operation by hand.
+// A changed bucket is the result of a manual operation.
 type changed struct {
 	Entity   string `json:"entity"`
 	Resource string `json:"resource"`
@@ -204,8 +204,8 @@ type changed struct {
 	asked zlimit.Amounts // of a top-up
 }
 
-// change checks an operation by hand, does it, and prints the new bucket. The input breaks no rule, as far as another
-// one tells.
+// change checks a manual operation, does it, and prints the new bucket. check is an operation that fails for invalid input before
+// anything is written.
 func change(ctx context.Context, sh *shell.Shell, made changed, check, do shell.Operation[zlimit.BucketChange]) error {
 	dsn, err := shell.Prepare(ctx, sh, check)
 	if err != nil {
@@ -232,7 +232,7 @@ func change(ctx context.Context, sh *shell.Shell, made changed, check, do shell.
 	})
 }
 
-// room tells how much of a top-up has found room, "" for all of it.
+// room says how much of a top-up found room, "" for all of it.
 func (c *changed) room(l zlimit.LimitChange) string {
 	asked, is := c.asked[l.Limit]
 	if !is || l.Added >= zlimit.Quantity(asked)*zlimit.Token {

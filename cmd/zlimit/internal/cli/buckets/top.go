@@ -36,8 +36,8 @@ left. What an entity was charged for requests of its children is not consumed by
 itself; --with-children shows it apart, and sorts by both. On a terminal it
 redraws one page, elsewhere it prints lines.
 
-On DynamoDB a bucket that was used once is perhaps not listed. The page tells
-how many entities may be missing, as of the last minute.
+On DynamoDB a bucket that was used once may not be listed. The page shows
+how many entities may be missing, a minute ago at most.
 
 Looking costs reads, which the page shows: half a read unit per 4 KB of an index
 and of each bucket, at each look. A look that fails ends nothing: top shows the
@@ -150,7 +150,7 @@ type TopLook struct {
 	Rows      []topRow  `json:"limits"` // those that consume most first
 	Calls     int       `json:"calls"`
 	ReadUnits float64   `json:"read_units"`
-	// Coverage is that of each resource, as of a minute ago at most.
+	// Coverage is the coverage of each resource, at most a minute old.
 	Coverage map[string]zlimit.Coverage `json:"coverage"`
 	// FailedAt is when a later look failed, by Error, so that the figures are old. Both are left out otherwise.
 	FailedAt time.Time `json:"failed_at,omitzero"`
@@ -388,7 +388,7 @@ func (t *top) about() string {
 	return "resource " + t.resources[0]
 }
 
-// width returns the columns of the terminal, as the shell tells them; 80 where it does not.
+// width returns the columns of the terminal as the shell reports them; 80 if it does not.
 func (t *top) width() int {
 	if n, err := strconv.Atoi(t.app.Env("COLUMNS")); err == nil && n > 0 {
 		return n

@@ -111,7 +111,7 @@ func parseMetadata(cmd *cobra.Command, given []string) (map[string]string, error
 	return metadata, nil
 }
 
-// updateTries is the number of times that an update begins anew after another change of the entity.
+// updateTries is the number of times that an update is retried after another change of the entity.
 const updateTries = 10
 
 func updateCommand(sh *shell.Shell) *cobra.Command {

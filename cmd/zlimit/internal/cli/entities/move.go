@@ -28,7 +28,7 @@ along. Whether a parent is charged stays as the record says it. What was charged
 before stays with the former parent, and leases from before are settled with it.
 
 The buckets of the entity are marked one by one, and a mark binds in every
-process at once. A command that was interrupted is run again.`,
+process immediately. If the command is interrupted, run it again.`,
 		Example: `  zlimit entity move key-1 --parent globex
   zlimit entity move key-1 --no-parent`,
 		Args: shell.Takes("ENTITY"),
@@ -52,7 +52,7 @@ process at once. A command that was interrupted is run again.`,
 			}
 			return sh.Print(body, func(p *show.Page) {
 				p.Linef("entity %s: %s", args[0], below)
-				p.Linef("%s marked, for which it holds at once; for buckets that are made meanwhile it holds from %s on",
+				p.Linef("%s marked, where it applies immediately; to buckets created meanwhile it applies from %s on",
 					show.Counted(report.Buckets, "bucket"), report.Everywhere.UTC().Format(time.DateTime))
 			})
 		},

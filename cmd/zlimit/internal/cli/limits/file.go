@@ -41,7 +41,7 @@ func (f *limitsFile) flag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.path, "file", "f", "", "`FILE` of limits; - for the standard input")
 }
 
-// managerFlags add those of a file that is to be applied.
+// managerFlags adds the flags of a file that is to be applied.
 func (f *limitsFile) managerFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.manager, "manager", "", "`name` of the manager (default the file's)")
 	cmd.Flags().BoolVar(&f.take, "take-over", false, "take over the levels of another manager")

@@ -265,7 +265,7 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "list [--resource R] [--details]",
 		Short: "List what has limits of its own",
 		Long: `List lists the levels that have limits: the system, the resources, and the
-entities, by resource. With --resource it lists those of one resource. With
+entities, by resource. With --resource it lists one resource's. With
 --details it shows the limits, what happens in outages, and which levels are
 disabled or enabled, which reads each level. A level with a limit of
 zae-limiter that zlimit does not know is named with it.`,
@@ -342,7 +342,7 @@ looks at no parent, and asks no bucket; zlimit available does both.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Resolved, error) {
 				found, err := l.Limits.Resolve(ctx, args[0], args[1])
-				if found.DisabledBy != "" && errors.Is(err, zlimit.ErrNoLimits) { // a request is told that it is disabled
+				if found.DisabledBy != "" && errors.Is(err, zlimit.ErrNoLimits) { // a request fails as disabled
 					found.Limits, err = []zlimit.Limit{}, nil
 				}
 				return found, err

@@ -38,7 +38,7 @@ func inheritCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "inherit LEVEL --limit NAME ...",
 		Short: "Remove limits of a level, so that the next wider level applies",
 		Long: `Inherit gives limits of a level the values of the next wider level again. A
-level all of whose limits are those of the wider one has none of its own any
+level whose limits all equal those in the wider one has none of its own any
 more, and follows the wider one.`,
 		Example: `  zlimit limits inherit --entity acme --resource gpt --limit rpm`,
 	})

@@ -35,8 +35,8 @@ that are charged to it are refused as well.`),
 		switchCommand(sh, "enable", zlimit.SwitchEnabled, (*zlimit.LimitService).Enable, "Have requests of a level served, whatever wider levels say", `Enable has requests of a level served again, also where a wider level has them
 refused: an entity where its resource is disabled.`),
 		switchCommand(sh, "bypass", zlimit.SwitchBypassed, (*zlimit.LimitService).Bypass, "Have requests of a level served, whatever its limits hold", `Bypass has the limits of a level refuse nothing, also where a wider level is
-disabled. Requests are counted, and taken of no balance. Slots are asked for
-all the same. Parents that the requests are charged to go by their own levels.`),
+disabled. Requests are counted, and taken from no balance. Slots are taken
+all the same. Parents that the requests are charged to follow their own levels.`),
 		switchCommand(sh, "leave-switch", zlimit.SwitchInherit, (*zlimit.LimitService).LeaveSwitch, "Leave it to wider levels whether requests are served", `Leave-switch takes back what disable, enable or bypass said of a level, so that
 the next wider level decides. Where none says it, requests are served.`),
 		switchesCommand(sh),
@@ -51,7 +51,7 @@ func switchCommand(sh *shell.Shell, name string, to zlimit.Switch, change turn, 
 		Long: long + `
 
 The buckets of the level are marked one by one, and a mark binds in every
-process at once. A command that was interrupted is run again. It costs a write
+process immediately. If it is interrupted, run it again. It costs a write
 unit for each item of a bucket. On DynamoDB the buckets of a resource are found
 by a scan of the whole table, at half a read unit for 4 KB.`,
 		Example: `  zlimit limits ` + name + ` --entity acme
@@ -79,13 +79,13 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 			body := switched{at.Source(), at.Resource, at.Entity, to, &report}
 			return sh.Print(body, func(p *show.Page) {
 				p.Linef("%v: %s", at.Level, says(to))
-				p.Linef("%s marked, for which it holds at once; for buckets that are made meanwhile it holds from %s on",
+				p.Linef("%s marked, where it applies immediately; to buckets created meanwhile it applies from %s on",
 					show.Counted(report.Buckets, "bucket"), report.Everywhere.UTC().Format(time.DateTime))
 			})
 		},
 	}
 	at.flags(cmd)
-	_ = cmd.Flags().MarkHidden("system") // has no switch, which an error tells
+	_ = cmd.Flags().MarkHidden("system") // has no switch, which an error says
 	return cmd
 }
 

@@ -99,7 +99,7 @@ func verifyCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Verify applies the changes of the old table, and reads both tables. It compares
 every item of the new one with what follows from the old one, attribute by
 attribute. Where they differ it looks again, up to four times, since a change
-may be on its way. It takes the read units that the plan tells. Exit code 4 says
+may be on its way. It takes the read units that the plan shows. Exit code 4 says
 that they differ.`,
 		Example: `  zlimit migrate verify --store dynamodb:limits`,
 		Args:    shell.Takes(),
@@ -159,7 +159,7 @@ to programs, in one transaction. When they differ, or the old table is still
 written after six times that time, the new one stays closed. Stop what writes
 the old table before: what is written there afterwards is not carried over. The
 old table stays as it is. After a migration in place the old items are deleted
-then, except those of which nothing could be carried over. That cannot be
+then, except items of which nothing could be carried over. That cannot be
 undone; when it is interrupted, the same command goes on with it.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    shell.Takes(),
@@ -201,7 +201,7 @@ undone; when it is interrupted, the same command goes on with it.`,
 }
 
 func showDeleted(p *show.Page, dsn string) {
-	p.Linef("the old items of %s are deleted, except those of which nothing could be carried over", dsn)
+	p.Linef("the old items of %s are deleted, except items of which nothing could be carried over", dsn)
 }
 
 func abortCommand(sh *shell.Shell) *cobra.Command {

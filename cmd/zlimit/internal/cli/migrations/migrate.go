@@ -160,7 +160,7 @@ func planCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan {--from DSN | --in-place}",
 		Short: "Show what a migration would copy, and its cost",
-		Long: `Plan reads a sample of the old table. It tells the layout, the items of each
+		Long: `Plan reads a sample of the old table. It shows the layout, the items of each
 form, the items without a place in the new table, and the capacity units of a
 migration. It writes nothing. DynamoDB counts the items of a table every few
 hours; a plan of more items than --sample is as old as that.
@@ -168,7 +168,7 @@ hours; a plan of more items than --sample is as old as that.
 --windows names the windows of the old aggregator, in its order. --cascade is
 for releases up to 0.5, where each call said whether a parent is charged.
 
---in-place is for a plan to add the new items to the table itself. It tells
+--in-place plans to add the new items to the table itself. It shows
 what cannot be changed there.`,
 		Example: `  zlimit migrate plan --from dynamodb:old
   zlimit migrate plan --in-place --store dynamodb:old
@@ -287,7 +287,7 @@ func runCommand(sh *shell.Shell) *cobra.Command {
 which it creates unless it exists without items. Then it applies what programs
 have changed in the old table since the start, and ends; --follow goes on
 until it is interrupted. Run it again within a day, since the change stream of
-the old table forgets after that: the copy then begins anew.
+the old table forgets after that: the copy then starts over.
 
 --in-place adds the new items to the table of --store itself, with the missing
 indexes. It leaves the old items as they are until finish.
@@ -442,7 +442,7 @@ func prepareTarget(ctx context.Context, sh *shell.Shell, c migrate.Config) (stri
 	return ns.ID, err
 }
 
-// working does the work of a run, shows how far it comes, and lets the next run begin at once.
+// working does the work of a run, shows how far it comes, and lets the next run begin immediately.
 func working(
 	ctx context.Context, sh *shell.Shell, c migrate.Config, start func(context.Context, migrate.Config) (*migrate.Migration, error), do func(*migrate.Migration) error,
 ) error {

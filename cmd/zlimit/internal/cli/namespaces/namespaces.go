@@ -22,7 +22,7 @@ func Command(sh *shell.Shell) *cobra.Command {
 		Short: "Manage the namespaces of a table: register, list, delete, purge",
 		Long: `A namespace is a part of a table that is apart from the others. Deleting one
 takes its name away and keeps its items: recover brings it back, until purge
-deletes them. A namespace without a name is told by its ID, which orphans lists.
+deletes them. A namespace without a name is given by its ID: see orphans.
 
 These commands are about the whole table. They work on it by way of the
 namespace that --namespace names, which must be registered.`,

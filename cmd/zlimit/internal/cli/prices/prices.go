@@ -135,7 +135,7 @@ type variant struct {
 	above int64
 }
 
-// variants returns the kinds of calls whose prices differ, but for speeds and regions.
+// variants returns the kinds of calls whose prices differ, except for speeds and regions.
 func variants(name string, m *price.Model) (all []variant) {
 	above := map[int64]bool{0: true}
 	tiers := [][]price.Tier{m.Long}

@@ -97,7 +97,7 @@ which is created where it is missing. 0 is no limit. Limits that are not given
 stay as in the file. They are unlimited where the file has no quota of the
 name, also where processes have a default: a stored quota replaces it.
 
-Processes that share an SQLite file obey at once. A process that keeps a YAML
+Processes that share a SQLite file obey immediately. A process that keeps a YAML
 file obeys when it loads the file, and puts its own quotas back if it writes the
 file before.`,
 		Example: `  zlimit quota set gpt-4o --rpm 500 --tpm 30000
@@ -231,10 +231,10 @@ func migrateCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "migrate YAML SQLITE",
 		Short: "Copy a YAML state file to an SQLite file",
 		Long: `Migrate copies quotas and usage of a YAML file to an SQLite file, which is
-created where it is missing. The usage replaces all usage of the SQLite file,
-and quotas those of the same names, so a second run gives the same result. Do
-not run it again once processes have counted in the SQLite file. The YAML file
-stays as it is.`,
+created if it is missing. The usage replaces all usage of the SQLite file, and
+quotas replace quotas of the same names, so a second run gives the same result.
+Do not run it again once processes have counted in the SQLite file. The YAML
+file stays as it is.`,
 		Example: `  zlimit quota migrate ~/.core/ratelimits.yaml ~/.core/ratelimits.db`,
 		Args:    shell.Takes("YAML", "SQLITE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,8 +26,8 @@ func countCommand(sh *shell.Shell) *cobra.Command {
 text is an argument, or is read from the standard input as it is, to the last
 line break.
 
-The provider is told by the name of the model, or by --provider. The API key is
-in the environment:
+The provider follows from the name of the model, or from --provider. The API
+key is in the environment:
 
   gemini      GEMINI_API_KEY or GOOGLE_API_KEY
   openai      OPENAI_API_KEY

@@ -46,13 +46,13 @@ func putCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "put RESOURCE [--within WIDER] [--cascade POLICY]",
 		Short: "Put a resource within a wider one, or exempt parents",
 		Long: `Put has a resource lie within a wider one, or with --alone within none. The
-wider one has limits already, its own or those of an entity for it. Three
+wider one has limits already, its own or an entity's for it. Three
 resources at most are within one another.
 
 With --cascade never, requests of the resource do not charge the parents of
 their entities. With always they do, also of entities that do not cascade. With
 inherit, the entity says it again. The buckets of the resource are stamped, so
-that the policy holds at once. On DynamoDB that reads the whole table.
+that the policy applies immediately. On DynamoDB that reads the whole table.
 
 What is not given stays as it is, as do the limits of the resource.
 

@@ -45,7 +45,7 @@ func (sh *Shell) ConfirmName(question, name, given string) error {
 // ask asks a question on the standard error, and returns the line that answers it. The flag is what answers it otherwise.
 func (sh *Shell) ask(question, flag string) (string, error) {
 	if !sh.Asks {
-		return "", Usagef("nobody can be asked, since the input is no terminal: %s goes on without; nothing was changed", flag)
+		return "", Usagef("cannot ask, since the input is no terminal: %s skips the question; nothing was changed", flag)
 	}
 	if _, err := io.WriteString(sh.Stderr, question); err != nil {
 		return "", err

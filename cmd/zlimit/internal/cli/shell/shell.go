@@ -22,7 +22,7 @@ const (
 	ExitDiffers  = 4 // the compared sides differ
 	ExitUpgrade  = 4 // there is a later version
 
-	ExitInterrupted = 130 // an interrupt came before the work was done; those of a shell end by SIGINT alike
+	ExitInterrupted = 130 // an interrupt came before the work was done; as a shell reports programs that SIGINT ends
 )
 
 // A Shell is one run of the command: its surroundings, and the flags that every command has.

@@ -142,8 +142,8 @@ func (a *anonymous) WithAttrs([]slog.Attr) slog.Handler { return a }
 // WithGroup implements [slog.Handler].
 func (a *anonymous) WithGroup(string) slog.Handler { return a }
 
-// Explain returns the text of an error. The AWS SDK's error about missing credentials tells of unrelated services. It
-// becomes one with the remedy.
+// Explain returns the text of an error. The AWS SDK's error about missing credentials mentions unrelated services. It is replaced by one
+// with the remedy.
 func Explain(err error) string {
 	text := err.Error()
 	if what, _, missing := strings.Cut(text, "get identity: get credentials: "); missing && strings.Contains(text, "no EC2 IMDS role found") {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A TimeRange is the range of time that a command is asked for, by its flags.
+// A TimeRange is the range of time that the flags of a command give.
 type TimeRange struct{ since, from, to string }
 
 // RangeHelp explains the flags.

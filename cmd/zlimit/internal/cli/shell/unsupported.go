@@ -15,7 +15,7 @@ func Features(features []zlimit.UnsupportedFeature) string {
 	return strings.Join(names, ", ")
 }
 
-// NoteUnsupported writes a line to stderr for each bucket whose limits zlimit cannot tell.
+// NoteUnsupported writes a line to stderr for each bucket whose limits zlimit cannot determine.
 func (sh *Shell) NoteUnsupported(buckets []zlimit.Bucket) {
 	for i := range buckets {
 		if b := &buckets[i]; len(b.Unsupported) > 0 {

@@ -41,8 +41,8 @@ func Rate(limit string, perSecond float64) string {
 	return Decimal(perSecond)
 }
 
-// Scale returns how to write the values of an axis, the greatest of which is so far from 0 and so many steps away from
-// it: with the decimal places that tell steps apart.
+// Scale returns how to write the values of an axis, given its greatest value and the number of steps to it: with the decimal places that
+// distinguish steps.
 func Scale(limit string, greatest float64, steps int) func(float64) string {
 	unit, sign := 1.0, ""
 	if limit == grammar.Money {

@@ -100,7 +100,7 @@ func foreseen(s zlimit.Status) string {
 	return " (" + Counted(int(s.Refusals), "refusal") + " foreseen)"
 }
 
-// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew. Windows,
+// Refill returns the refill of a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or the times when a quota resets. Windows,
 // floors and the mode follow. Of slots it is the term, and of a session quota session:LENGTH.
 func Refill(l zlimit.Limit) string {
 	if l.Resets != "" || l.Session != 0 {
@@ -134,7 +134,7 @@ func PlainRefill(l zlimit.Limit) string {
 	return grammar.FormatAmount(l.Name, l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod) + exceptions(l)
 }
 
-// Times returns when a quota is full anew, as AMOUNT/TIMES has it after the slash, with its windows.
+// Times returns when a quota resets, as AMOUNT/TIMES has it after the slash, with its windows.
 func Times(l zlimit.Limit) string {
 	_, times, _ := strings.Cut(l.String(), "/")
 	return times

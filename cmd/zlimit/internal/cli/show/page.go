@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Page is text that is written at once. Its zero value is empty.
+// A Page is text that is written in one call. Its zero value is empty.
 type Page struct{ bytes.Buffer }
 
 // Raw is text that a page writes as it is: control sequences of this command's own, and drawings of several lines.

@@ -48,8 +48,8 @@ as rejected.
 With --key each value of a column has a bucket of its own, as a user or an API
 key has. With --parent another column names the parent of the key, such as its
 team, which is charged too and has the --parent-limit. With --actual a request
-takes its --cost as an estimate, and is settled with its use, at once or after
-the seconds in the column of --latency.
+takes its --cost as an estimate, and is settled with its use, immediately or
+after the seconds in the column of --latency.
 
 All input is checked before anything is written. Each run writes a bucket of its
 own and nothing else, so that runs on a shared store do not disturb another.

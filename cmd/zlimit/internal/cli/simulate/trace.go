@@ -27,7 +27,7 @@ type trace struct {
 	total []int64 // costs of all rows together
 }
 
-// Columns of a trace beside its time and those of costs; "" for none.
+// Columns of a trace other than its time and its costs; "" for none.
 type columns struct {
 	key     string // whose request it is
 	parent  string // of the key
@@ -46,7 +46,7 @@ type row struct {
 // cost returns the consumption of a row, in the order of the trace's costs.
 func (t *trace) cost(row int) []int64 { return t.costs[row*t.width : (row+1)*t.width] }
 
-// readTrace reads all of a CSV file whose first line names the columns, TIMESTAMP and those of the costs among them. An
+// readTrace reads all of a CSV file whose first line names the columns, including TIMESTAMP and the columns of the costs. An
 // error names the line and the rule that it breaks. Time may go back from row to row, as it does in logs of many writers.
 func readTrace(name string, r io.Reader, costs []cost, more columns) (*trace, error) {
 	buffered := bufio.NewReader(r)
@@ -84,7 +84,7 @@ type traceReader struct {
 	more    columns
 	columns []string
 	time    int // the index of the time
-	key     int // those of the other columns, where there are such
+	key     int // of the other columns, if there are any
 	parent  int
 	latency int
 	indexes [][]int // the indexes of the columns of each cost
@@ -167,7 +167,7 @@ func (t *traceReader) fill(r *row) error {
 
 const maxLatency = 86_400
 
-// next reads a row, appends its costs to those of the trace, and returns its time.
+// next reads a row, appends its costs to the trace's, and returns its time.
 func (t *traceReader) next(into *trace) (at int64, err error) {
 	if t.record, err = t.csv.Read(); err != nil {
 		return 0, t.unreadable(err)

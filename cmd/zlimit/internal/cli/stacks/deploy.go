@@ -158,7 +158,7 @@ the stack is deleted.`,
 	return cmd
 }
 
-// settingFlag adds the flag of a setting; those of switches have a counterpart that begins with no-.
+// settingFlag adds the flag of a setting; a switch also has a counterpart that begins with no-.
 func settingFlag(cmd *cobra.Command, s stack.Setting) {
 	flags := cmd.Flags()
 	if s.Kind != stack.KindSwitch {
@@ -356,7 +356,7 @@ func changeLine(sh *shell.Shell, c stack.Change) string {
 		line += "  (" + show.Printable(strings.Join(c.Properties, ", ")) + ")"
 	}
 	if c.Action == stack.ActionReplace {
-		line += "  made anew"
+		line += "  replaced"
 		if sh.Live && sh.Env("NO_COLOR") == "" {
 			line = "\x1b[31m" + line + "\x1b[0m"
 		}

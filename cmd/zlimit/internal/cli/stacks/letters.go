@@ -25,7 +25,7 @@ With --redrive it reads the changes from the stream, calls the aggregator with
 them, and deletes the messages. A change counts once, whatever became of it
 before. The stream has the changes of a day: older ones are forgotten, and their
 usage is lost. --discard deletes the messages about those. A message that is not
-deleted is back in the queue at once.
+deleted is back in the queue immediately.
 
 Exit codes: 0 none is left, 4 some are, 1 failure.`,
 		Example: `  zlimit stack dead-letters --name limits

@@ -161,7 +161,7 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "list",
 		Short: "List the deployments of a region",
 		Long: `List shows the stacks of zlimit in an account and region, by their tag. It also
-shows those of early releases of zae-limiter, by the prefix of their names.`,
+shows stacks of early releases of zae-limiter, by the prefix of their names.`,
 		Example: `  zlimit stack list --region eu-central-1`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -81,7 +81,7 @@ models stay as they are. A command that was interrupted is run again.`,
 			if err != nil {
 				return err
 			}
-			first := c // the rules for its names are those of the first command of a team
+			first := c // its names follow the rules for the first command of a team
 			if first.budget == nil {
 				dollar := zlimit.USD(grammar.Money, 1, zlimit.PerMonth)
 				first.budget = &dollar

@@ -40,7 +40,7 @@ they are as new as hours, and cost more writes.
 
 A process that ends without notice is replaced after half a minute. With a
 lasting --name, such as that of a pod of a StatefulSet, the next process goes
-on at once. No two may have one at a time.
+on immediately. No two may have one at a time.
 
 With --health it answers GET /healthz with its progress: status 200, or 503 when
 it cannot go on.`,

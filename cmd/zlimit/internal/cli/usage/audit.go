@@ -43,8 +43,8 @@ changed, and is named by flags:
   --system                  changes of the system level
   --all                     changes of the whole namespace
 
-Resets and top-ups are changes of the entity whose bucket it is, also those of
-all buckets of a resource: --resource does not list them, and --all does.
+Resets and top-ups are changes of the entity whose bucket it is, also in all
+buckets of a resource: --resource does not list them, and --all does.
 
 With --all it reads the keys of all changes of the namespace from an index, half
 a read unit for some 20 of them. It then reads the changes of the given time,

@@ -22,7 +22,7 @@ type Bill struct {
 	Zone  string    `json:"zone"`
 	From  time.Time `json:"from"` // the first hour
 	To    time.Time `json:"to"`   // the end of the last hour
-	// CompleteTo is up to when all consumption is in the bill; null where nothing tells.
+	// CompleteTo is the time up to which the bill has all consumption; null if unknown.
 	CompleteTo *time.Time `json:"complete_to"`
 	Complete   bool       `json:"complete"` // all consumption of the range is in the bill
 	Notes      []string   `json:"notes"`
@@ -66,7 +66,7 @@ at the end have each request once.
 entity, with --tree of all below it as well. --from and --to are a range of
 hours in place of a month, in the time zone. Usage is kept by hours of UTC:
 where a zone differs by half an hour, an hour is in the month that it begins
-in, and a note tells by how much the bounds differ. So months add up.
+in, and a note says by how much the bounds differ. So months add up.
 
 Complete to is up to when an aggregator has counted everything. A bill is final
 once that is after its end. The exit code is 0 all the same; -o json and -o csv

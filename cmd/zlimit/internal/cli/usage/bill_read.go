@@ -22,7 +22,7 @@ type billQuery struct {
 	progress         func(snapshots int64)
 }
 
-// settled is the age of a day from which its figures are those of all its hours, on every store. Hours that are younger are read one by one.
+// settled is the age from which the figures of a day contain all its hours, on every store. Younger hours are read one by one.
 const settled = 48 * time.Hour
 
 // A billSpan is a part of the range, of windows of one length.
@@ -176,7 +176,7 @@ func (q *billQuery) subjects(ctx context.Context, l *zlimit.RateLimiter) (subjec
 			}
 			resources[resource] = true
 		}
-		for r, err := range l.Resources.List(ctx) { // some of which were first used of late
+		for r, err := range l.Resources.List(ctx) { // some of which were first used recently
 			if err != nil {
 				return nil, nil, err
 			}

@@ -24,7 +24,7 @@ lists the buckets. An entity without a bucket has not used the resource, or not
 for so long that its limits are full. A request is charged to the parents of its
 entity, too. Parents without requests of their own are left out, so that a
 request counts once; --with-children adds a line for them. On DynamoDB a bucket
-that was used once is perhaps not listed. A note tells how many entities may be
+that was used once may not be listed. A note says how many entities may be
 missing.`,
 		Example: `  zlimit capacity gpt
   zlimit capacity gpt --entities -o csv`,
@@ -64,7 +64,7 @@ missing.`,
 	return cmd
 }
 
-// noteCoverage tells the share of the buckets shown, unless all are.
+// noteCoverage prints the share of the buckets shown, unless all are.
 func noteCoverage(sh *shell.Shell, c zlimit.Coverage) {
 	if !c.Complete && (c.Unlisted > 0 || !c.Known()) {
 		sh.Note(c.String())

@@ -79,7 +79,7 @@ func (c *curve) title() string {
 	return c.Name
 }
 
-// newPlot adds up the snapshots that a query chooses. Curves of what requests of children consumed are apart, where they are asked for.
+// newPlot adds up the snapshots that a query chooses. Consumption by requests of children is drawn as separate curves if children is set.
 func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, children bool) (plot, error) {
 	p := plot{Window: q.Window, From: q.From, To: q.To, Curves: []curve{}, query: q}
 	for start := q.From; start.Before(q.To); start = q.Window.End(start) {
