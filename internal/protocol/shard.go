@@ -218,8 +218,9 @@ func (t *take) isProof(i *image) bool {
 // and few get it:
 // - A strained bucket is judged at the time of the request for its image, if that came after the callers. Some tokens have flowed in by
 // the
-//     time the reply is there.
-//   - In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
+//
+//	  time the reply is there.
+//	- In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
 func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
