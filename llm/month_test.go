@@ -80,7 +80,7 @@ func (r row) exchange(t *testing.T) (host, path, request, contentType, answer st
 			answer = events(fmt.Sprintf(`{"model":%q,"choices":[{"delta":{"content":"Hi"},"finish_reason":null}],"usage":null}`, r["model"]),
 				`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, fmt.Sprintf(`{"model":%q,"choices":[],%s}`, r["model"], usage), "[DONE]")
 		}
-		host, path = "https://api.example.com", "/v1/chat/completions"
+		path = "/v1/chat/completions"
 	case "openai-responses":
 		path = "/v1/responses"
 		response := fmt.Sprintf(`{"object":"response","model":%q,"status":"completed","service_tier":%q,"output":[{"type":"message","content":[{"type":"output_text","text":"Hi"}]}],"tool_usage":{"web_search":{"num_requests":%s}},`+

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -99,7 +100,9 @@ func reason(e *zlimit.ExceededError) string {
 	b.WriteString("rate limit exceeded")
 	separator := ": "
 	for _, s := range e.Violations() {
-		fmt.Fprintf(&b, "%s%s (requested %d, available %d of %d)", separator, s.Limit.Name, s.Requested, s.Available, s.Now().Capacity)
+		name := s.Limit.Name
+		fmt.Fprintf(&b, "%s%s (requested %s, available %s of %s)", separator, name,
+			grammar.AmountText(name, s.Requested), grammar.AmountText(name, s.Available), grammar.AmountText(name, s.Now().Capacity))
 		separator = "; "
 	}
 	if e.Possible() {

@@ -99,3 +99,21 @@ func TestBetasOfBodies(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalsInMoney has a budget refuse a call, and reads the text that its caller gets.
+func TestRefusalsInMoney(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.USD("usd", 25, zlimit.PerMonth))
+	transport, _ := newTransport(t, limiter, respond(200, http.Header{}, http.NoBody), llm.WithResponses(),
+		llm.WithCharge("usd", func(string, llm.Usage) (int64, error) { return 20_500_000_000, nil }))
+	for want := range 2 {
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if want == 1 && (response.StatusCode != 429 || !strings.Contains(string(body), "usd (requested $20.5, available $4.5 of $25)")) {
+			t.Errorf("the call beyond the budget is answered by %d %s", response.StatusCode, body)
+		}
+	}
+}

@@ -8,16 +8,7 @@ import (
 )
 
 // amountText returns an amount of a limit for people: a number of tokens, or dollars if the limit is in money.
-func amountText(limit string, n int64) string {
-	text := grammar.FormatAmount(limit, n)
-	if limit != grammar.Money {
-		return text
-	}
-	if number, negative := strings.CutPrefix(text, "-"); negative {
-		return "-$" + number
-	}
-	return "$" + text
-}
+func amountText(limit string, n int64) string { return grammar.AmountText(limit, n) }
 
 // String returns where the limit stands, such as "alice/gpt-4 rpm 59 of 60". Amounts of a limit named usd are in dollars.
 func (s Status) String() string {

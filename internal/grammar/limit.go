@@ -44,6 +44,9 @@ type Limit struct {
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
 func ParseLimit(text string) (Limit, error) {
 	name, rate, ok := Cut(text, "=")
+	if ok && name != "" && strings.Contains(rate, "slot") && !strings.Contains(rate, "/") {
+		return Limit{}, errors.New("slots must be NAME=NUMBER slots/TERM, such as workers=20 slots/30s")
+	}
 	if !ok || name == "" || !strings.Contains(rate, "/") {
 		return Limit{}, errors.New("must be NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400000/min")
 	}

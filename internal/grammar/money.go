@@ -52,6 +52,18 @@ func FormatAmount(limit string, n int64) string {
 	return decimal(n, nanoDigits)
 }
 
+// AmountText returns an amount of a limit for people: a number of tokens, or dollars if the limit is in money, such as $12.5.
+func AmountText(limit string, n int64) string {
+	text := FormatAmount(limit, n)
+	if limit != Money {
+		return text
+	}
+	if number, negative := strings.CutPrefix(text, "-"); negative {
+		return "-$" + number
+	}
+	return "$" + text
+}
+
 // FormatThousandths returns an amount of a limit that is counted in thousandths of a token: tokens, or dollars where the
 // limit is in money. It is exact, without trailing zeros.
 func FormatThousandths(limit string, n int64) string {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -62,9 +63,10 @@ type Violation struct {
 func Violations(err *zlimit.ExceededError) []Violation {
 	var all []Violation
 	for _, s := range err.Violations() {
+		text := func(n int64) string { return grammar.AmountText(s.Limit.Name, n) }
 		all = append(all, Violation{
 			Subject:     "resource:" + s.Resource,
-			Description: fmt.Sprintf("%d requested, %d of %d available", s.Requested, max(0, s.Available), s.Now().Capacity),
+			Description: fmt.Sprintf("%s requested, %s of %s available", text(s.Requested), text(max(0, s.Available)), text(s.Now().Capacity)),
 			QuotaMetric: s.Limit.Name,
 			QuotaID:     s.Resource + "/" + s.Limit.Name,
 			QuotaValue:  s.Now().Capacity,

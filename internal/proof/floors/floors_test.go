@@ -37,7 +37,7 @@ var floors = [][]string{
 		"cmd/zlimit/internal/cli/bench", "cmd/zlimit/internal/cli/buckets", "cmd/zlimit/internal/cli/demo", "cmd/zlimit/internal/cli/entities",
 		"cmd/zlimit/internal/cli/laptop", "cmd/zlimit/internal/cli/limits", "cmd/zlimit/internal/cli/migrations",
 		"cmd/zlimit/internal/cli/namespaces", "cmd/zlimit/internal/cli/prices", "cmd/zlimit/internal/cli/quotas", "cmd/zlimit/internal/cli/resources",
-		"cmd/zlimit/internal/cli/simulate", "cmd/zlimit/internal/cli/stacks", "cmd/zlimit/internal/cli/usage",
+		"cmd/zlimit/internal/cli/simulate", "cmd/zlimit/internal/cli/stacks", "cmd/zlimit/internal/cli/teams", "cmd/zlimit/internal/cli/usage",
 	},
 	{"cmd/zlimit/internal/cli"},
 	{"cmd/zlimit", "cmd/zlimit/demo"},

@@ -33,7 +33,13 @@ wins as a whole. A LEVEL is named by flags:
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD. It holds CAPACITY tokens, and
 REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
 out, and digits may be in groups: 10_000. PERIOD is s, min, h, d, w, or a
-duration such as 90s, 1h30m or 2d.
+duration such as 90s, 1h30m or 2d. Other kinds of limits are:
+
+  tokens=1M/month@UTC       a quota, which resets on the calendar of a time zone
+  tokens=2M/session:5h      a quota for five hours from its first use
+  usd=25/month@UTC          a quota in dollars
+  usd=5/never               a prepaid limit, which top-ups add to
+  workers=20 slots/30s      leases at once, each kept alive within the term
 
 Plan, apply, diff and import keep all limits of a namespace as a file. Disable
 and enable suspend an entity or a resource, whatever its limits.`,
@@ -139,7 +145,7 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
   zlimit limits set --system --limit rpm=60/min --on-unavailable allow
   zlimit limits set --entity acme --on-unavailable block
   zlimit limits set --entity acme --resource local-llm --cascade never`,
-		Args: shell.Takes(),
+		Args: setArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			withPolicy := cmd.Flags().Changed("on-unavailable")
 			withCascade := cmd.Flags().Changed("cascade")
@@ -186,6 +192,30 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 		"outage `policy`: block, allow")
 	cmd.Flags().StringVar(&cascade, "cascade", "", "charge parents: always, never, `inherit`")
 	return cmd
+}
+
+// setArgs refuses arguments in place of flags, and says the flags that they probably stand for.
+func setArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names, limits []string
+	for _, arg := range args {
+		if strings.Contains(arg, "=") {
+			limits = append(limits, "--limit '"+arg+"'")
+		} else {
+			names = append(names, arg)
+		}
+	}
+	meant := ""
+	switch len(names) {
+	case 0:
+	case 1:
+		meant = " --resource " + names[0]
+	default:
+		meant = " --entity " + names[0] + " --resource " + names[1]
+	}
+	return shell.Usagef("limits set: levels and limits are given by flags, such as %s%s %s", cmd.CommandPath(), meant, strings.Join(limits, " "))
 }
 
 func getCommand(sh *shell.Shell) *cobra.Command {

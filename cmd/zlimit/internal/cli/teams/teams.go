@@ -45,9 +45,9 @@ func setCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set TEAM [--budget DOLLARS/PERIOD] [--key KEY ...]",
 		Short: "Give a team a budget, keys and models",
-		Long: `Set gives a team a budget in dollars, and adds keys to it. A period is day, week,
-month or never, and may have a time zone; without one it is UTC. A number alone
-is dollars a month. The first command of a team needs --budget.
+		Long: `Set gives a team a budget in dollars, and adds keys to it. A period is day,
+week, month or never, and may have a time zone; without one it is UTC. A number
+alone is dollars a month. The first command of a team needs --budget.
 
 A key without a record becomes a member. So does one without a parent. A key of
 another team is refused, as zlimit entity move moves it. A key needs no budget.
@@ -95,11 +95,11 @@ models stay as they are. A command that was interrupted is run again.`,
 			return printTeam(cmd.Context(), sh, c.team)
 		},
 	}
-	cmd.Flags().StringVar(&budget, "budget", "", "`DOLLARS/PERIOD` of the team, such as 200/month")
+	cmd.Flags().StringVar(&budget, "budget", "", "`DOLLARS` of the team, such as 200/month")
 	cmd.Flags().StringArrayVar(&c.keys, "key", nil, "`entity` that the team pays for; repeatable")
-	cmd.Flags().StringVar(&keyBudget, "key-budget", "", "`DOLLARS/PERIOD` of each --key, within the team's")
-	cmd.Flags().StringArrayVar(&c.models, "model", nil, "`resource` to put within the budget's; repeatable")
-	cmd.Flags().StringVar(&c.resource, "resource", defaultResource, "`resource` that the budget is for")
+	cmd.Flags().StringVar(&keyBudget, "key-budget", "", "`DOLLARS` of each --key, within the team's")
+	cmd.Flags().StringArrayVar(&c.models, "model", nil, "`resource` within the budget's; repeatable")
+	cmd.Flags().StringVar(&c.resource, "resource", defaultResource, "`resource` of the budget")
 	return cmd
 }
 
