@@ -100,10 +100,10 @@ func consumption(before, after []bucket.Limit) []bucket.Amount {
 	var consumed []bucket.Amount
 	for i := range after {
 		l := &after[i]
-		n := bucket.Amount{Limit: bucket.LimitOf(l.Name), Tokens: l.Consumed, FromChildren: l.FromChildren, FromNarrower: l.FromNarrower()}
+		n := bucket.Amount{Limit: bucket.LimitOf(l.Name), Tokens: l.Consumed, FromChildren: l.FromChildren(), FromNarrower: l.FromNarrower()}
 		if at := slices.IndexFunc(before, func(b bucket.Limit) bool { return b.Name == l.Name }); at >= 0 {
 			n.Tokens -= before[at].Consumed
-			n.FromChildren -= before[at].FromChildren
+			n.FromChildren -= before[at].FromChildren()
 			n.FromNarrower -= before[at].FromNarrower()
 		}
 		if n.IsZero() || l.Name == bucket.WriteUnits {

@@ -93,7 +93,7 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
 	config := bucket.Config{Params: bucket.Rejoin(last.Params())}
 	for _, s := range b.shards {
-		for _, of := range s.Slots {
+		for _, of := range s.Slots() {
 			config.Slots = append(config.Slots, bucket.SlotParams{Name: of.Name, Slots: of.Capacity, Term: of.Term})
 		}
 	}
@@ -110,12 +110,12 @@ func (b *spread) bucket(now time.Time) Bucket {
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)
 		found.Disabled = found.Disabled || s.Disabled
-		found.Bypassed = found.Bypassed || s.Bypass != 0
+		found.Bypassed = found.Bypassed || s.Bypass() != 0
 		for _, l := range s.Limits {
 			if l.Name != bucket.WriteUnits {
 				found.Consumed[bucket.LimitOf(l.Name)] += Quantity(l.Consumed)
 			}
-			addTo(&found.FromChildren, bucket.LimitOf(l.Name), l.FromChildren)
+			addTo(&found.FromChildren, bucket.LimitOf(l.Name), l.FromChildren())
 			addTo(&found.FromNarrower, bucket.LimitOf(l.Name), l.FromNarrower())
 		}
 	}
@@ -131,8 +131,8 @@ func (b *spread) isParent() bool {
 	for _, s := range b.shards {
 		for _, l := range s.Limits {
 			if l.Name != bucket.WriteUnits {
-				own[l.Name] += l.Consumed - l.FromChildren
-				children = children || l.FromChildren != 0
+				own[l.Name] += l.Consumed - l.FromChildren()
+				children = children || l.FromChildren() != 0
 			}
 		}
 	}

@@ -25,20 +25,41 @@ import (
 type Lease struct {
 	limiter *RateLimiter
 
-	mu         sync.Mutex          // guards what follows; not held during a call of the store
-	receipt    protocol.Receipt    // of the tokens taken; never changes once settling has begun
-	amounts    []bucket.Amount     // taken of the entity itself, in millitokens, and like pending until then
-	pending    []bucket.Amount     // recorded by Adjust and Release, to be written by Commit
-	settlement protocol.Settlement // corrections still to be written, once settling has begun; of the goroutine that settles
-	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
-	phase      leasePhase
-	degraded   bool          // never changes
-	unknown    bool          // of a degraded one: its amounts may have been taken; never changes
-	losing     sync.Once     // closes lost
-	number     uint64        // for observers; 0 without one, and never changes
-	lost       chan struct{} // what Lost returns if several slots are held; nil until the first call
+	mu       sync.Mutex       // guards what follows; not held during a call of the store
+	receipt  protocol.Receipt // of the tokens taken; never changes once settling has begun
+	amounts  []bucket.Amount  // taken of the entity itself, in millitokens, and unchanged from then on
+	rest     *restOfLease     // nil until a part of it is needed
+	number   uint64           // for observers; 0 without one, and never changes
+	phase    leasePhase
+	degraded bool // never changes
+	unknown  bool // of a degraded one: its amounts may have been taken; never changes
 
 	amountSpace [2]bucket.Amount
+}
+
+// A restOfLease has the parts of a lease that a request without corrections and slots does not need.
+type restOfLease struct {
+	pending    []bucket.Amount     // recorded by Adjust and Release, to be written by Commit; unchanged once settling has begun
+	settlement protocol.Settlement // corrections still to be written, once settling has begun; of the goroutine that settles
+	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
+	losing     sync.Once           // closes lost
+	lost       chan struct{}       // what Lost returns if several slots are held; nil until the first call
+}
+
+// pending returns the recorded corrections. The lease is locked.
+func (le *Lease) pending() []bucket.Amount {
+	if le.rest == nil {
+		return nil
+	}
+	return le.rest.pending
+}
+
+// more returns the rest of the lease, to be changed. The lease is locked.
+func (le *Lease) more() *restOfLease {
+	if le.rest == nil {
+		le.rest = new(restOfLease)
+	}
+	return le.rest
 }
 
 // A leasePhase is how far a lease has come.
@@ -79,7 +100,7 @@ func (le *Lease) Consumed() Amounts {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	consumed := make(Amounts, len(le.amounts))
-	for _, amounts := range [2][]bucket.Amount{le.amounts, le.pending} {
+	for _, amounts := range [2][]bucket.Amount{le.amounts, le.pending()} {
 		for _, a := range amounts {
 			consumed[a.Limit] += a.Tokens / millis
 		}
@@ -184,7 +205,7 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	for i := range amounts {
 		amounts[i].Tokens *= sign
 	}
-	pending, err := bucket.Sum(le.pending, amounts)
+	pending, err := bucket.Sum(le.pending(), amounts)
 	if err != nil {
 		return publicError(field, err)
 	}
@@ -205,7 +226,7 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 			return &ValidationError{Field: name, Value: strconv.FormatInt(sign*a.Tokens/millis, 10), Reason: reason}
 		}
 	}
-	le.pending = pending
+	le.more().pending = pending
 	return nil
 }
 
@@ -248,10 +269,10 @@ func (le *Lease) Lost() <-chan struct{} {
 	switch {
 	case len(holds) == 1:
 		return holds[0].Lost()
-	case le.lost != nil:
-		return le.lost
+	case le.more().lost != nil:
+		return le.rest.lost
 	}
-	le.lost = make(chan struct{})
+	le.rest.lost = make(chan struct{})
 	for _, h := range holds {
 		go func(lost chan struct{}, once *sync.Once) {
 			select {
@@ -259,9 +280,9 @@ func (le *Lease) Lost() <-chan struct{} {
 				once.Do(func() { close(lost) })
 			case <-h.Gone():
 			}
-		}(le.lost, &le.losing)
+		}(le.rest.lost, &le.rest.losing)
 	}
-	return le.lost
+	return le.rest.lost
 }
 
 // Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that
@@ -302,7 +323,7 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 	watch := le.limiter.watch()
 	err = func() error {
 		defer done()
-		return publicError(op, le.limiter.engine.Settle(ctx, &le.settlement))
+		return publicError(op, le.limiter.engine.Settle(ctx, &le.rest.settlement))
 	}()
 	var outage *UnavailableError
 	if errors.As(err, &outage) && outage.Unknown {
@@ -317,8 +338,8 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	for le.phase == phase && le.settling != nil {
-		other := le.settling
+	for le.phase == phase && le.rest != nil && le.rest.settling != nil {
+		other := le.rest.settling
 		le.mu.Unlock()
 		<-other // which ends within settleTimeout
 		le.mu.Lock()
@@ -327,19 +348,21 @@ func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 		return nil, ErrLeaseClosed
 	}
 	if le.phase == leaseOpen {
-		settlement := le.receipt.Correct(le.pending)
+		settlement := le.receipt.Correct(le.pending())
 		if phase == leaseRollingBack {
 			settlement = le.receipt.Return()
 		}
 		if le.limiter.closed.Load() && !settlement.Done() {
 			return nil, ErrClosed
 		}
-		le.phase, le.settlement = phase, settlement
+		if le.phase = phase; !settlement.Done() {
+			le.more().settlement = settlement
+		}
 		if watcher := le.limiter.options.hooks.Leases; watcher != nil {
 			watcher.Settled(le)
 		}
 	}
-	if le.settlement.Done() {
+	if le.rest == nil || le.rest.settlement.Done() {
 		le.phase = leaseClosed
 		return nil, nil
 	}
@@ -347,14 +370,14 @@ func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 		return nil, ErrClosed
 	}
 	settling := make(chan struct{})
-	le.settling = settling
+	le.rest.settling = settling
 	return func() {
 		le.mu.Lock()
 		defer le.mu.Unlock()
-		if le.settlement.Done() {
+		if le.rest.settlement.Done() {
 			le.phase = leaseClosed
 		}
-		le.settling = nil
+		le.rest.settling = nil
 		close(settling)
 	}, nil
 }
@@ -364,7 +387,7 @@ func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err er
 	if le.limiter.options.observer == nil {
 		return
 	}
-	corrections := le.pending
+	corrections := le.pending()
 	if op == OpRollback {
 		corrections = slices.DeleteFunc(bucket.Negated(le.amounts), func(a bucket.Amount) bool { return le.receipt.HasSlots(a.Limit) })
 	}

@@ -286,7 +286,7 @@ func TestBypass(t *testing.T) {
 				t.Fatal(err)
 			}
 			state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
-			if err != nil || state.Bypass != 0 || state.Limits[0].Consumed != (4+6*50+80-50+10)*1000 || state.Limits[0].Tokens != 0 {
+			if err != nil || state.Bypass() != 0 || state.Limits[0].Consumed != (4+6*50+80-50+10)*1000 || state.Limits[0].Tokens != 0 {
 				t.Errorf("the item is %+v, %v", state, err)
 			}
 			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: keyOfBucket(l)}); err != nil {

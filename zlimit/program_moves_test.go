@@ -51,7 +51,7 @@ func (w *fleet) family(entity string) (parents []string) {
 	}
 	behind := len(shards) == 0 || line.Generation == 0
 	for _, s := range shards {
-		behind = behind || s.Moved != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10
+		behind = behind || s.Moved() != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10
 	}
 	for parent, ended := range line.ended {
 		if behind && parent != line.Parent && now.Sub(ended) <= programTTL {

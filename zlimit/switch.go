@@ -367,7 +367,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 	former := ""          // entity of which it copies the parent
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {
 		now := s.l.now().UnixMilli()
-		at := max(now, last.Generation+1)
+		at := max(now, last.Generation()+1)
 		said, lineage, err := s.decision(ctx, k)
 		if err != nil {
 			return false, err
@@ -398,7 +398,8 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 			}
 			var plan bucket.Plan
 			plan.Create(&bucket.Config{}, &bucket.Demand{}, 0, 1, now)
-			plan.Item.Disabled, plan.Item.Generation = true, at
+			plan.Item.Disabled = true
+			plan.Item.Change(func(n *bucket.Notes) { n.Generation = at })
 			if w, err = k.Write(&plan, lineage); err != nil {
 				return false, err
 			}
@@ -421,11 +422,11 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 func own(call layout.StampCall, o layout.Lineage, last *bucket.State, former string) {
 	switch {
 	case o.Generation == 0:
-		if o.Parent == "" || last.Moved != 0 {
+		if o.Parent == "" || last.Moved() != 0 {
 			return
 		}
 		call.Charge(o.Charges(), 0)
-	case last.Moved <= o.Generation:
+	case last.Moved() <= o.Generation:
 		call.Own(o.Charges(), o.Generation, o.Incarnation)
 	case former != o.Incarnation:
 		call.Inherit(o.Charges(), o.Generation, o.Incarnation, former)

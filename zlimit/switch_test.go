@@ -105,8 +105,8 @@ func TestStampsBind(t *testing.T) {
 			t.Fatal(err)
 		}
 		second, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
-		if first.Generation == 0 || second.Generation <= first.Generation || second.Disabled {
-			t.Fatalf("generations %d and %d", first.Generation, second.Generation)
+		if first.Generation() == 0 || second.Generation() <= first.Generation() || second.Disabled {
+			t.Fatalf("generations %d and %d", first.Generation(), second.Generation())
 		}
 		// The limits change with the stamp: the process that has the former ones in memory must not admit by them.
 		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {

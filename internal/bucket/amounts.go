@@ -394,7 +394,8 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 		return known
 	}
 	next := *s
-	next.RefilledAt, next.Crossed = p.Now, max(s.Crossed, s.RefilledAt)
+	next.RefilledAt, next.Shape = p.Now, nil
+	next.Change(func(n *Notes) { n.Crossed = max(n.Crossed, s.RefilledAt) })
 	if p.changes != nil {
 		next.Limits = slices.Clone(s.Limits)
 		for i := range next.Limits {

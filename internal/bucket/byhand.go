@@ -128,7 +128,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			return nil, nil, nil
 		}
 		if unborn {
-			one.Plan.put(Generation, "", s.Generation, generation)
+			one.Plan.put(Generation, "", s.Generation(), generation)
 		}
 		parts = append(parts, one)
 	}
@@ -150,7 +150,7 @@ func (c *Config) prepaid(by *Hand) *Demand {
 func (by *Hand) finds(shards []*State, now int64) (unborn bool, generation int64) {
 	generation = now
 	for _, s := range shards {
-		generation = max(generation, s.Generation+1)
+		generation = max(generation, s.Generation()+1)
 		unborn = unborn || slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Life == 0 && slices.Contains(by.Full, l.Name) })
 	}
 	return unborn, generation

@@ -176,7 +176,7 @@ func (p *restoring) merge() {
 		return
 	}
 	seen := p.shards[higher].state
-	same := seen.RefilledAt == b.RefilledAt && seen.Generation == b.Generation && slices.EqualFunc(seen.Limits, b.Limits, func(x, y Limit) bool { return x.Tokens == y.Tokens })
+	same := seen.RefilledAt == b.RefilledAt && seen.Generation() == b.Generation() && slices.EqualFunc(seen.Limits, b.Limits, func(x, y Limit) bool { return x.Tokens == y.Tokens })
 	var plan Plan
 	if plan.Merge(a, b); same && p.shards[lower].apply(&plan) {
 		p.shards, p.merged = slices.Delete(p.shards, higher, higher+1), true

@@ -117,6 +117,8 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s):
+	case s.RefilledAt >= sub(now, c.Freshness) && s.isPlain() && !c.Bypass && d.isPlain() && p.spendPlain(s, c, d, now):
+		return
 	case s.RefilledAt >= sub(now, c.Freshness) && p.spend(s, c, d, now, false), s.givesCredit(d, now) && p.spend(s, c, d, now, true):
 		return
 	}
@@ -156,7 +158,7 @@ func (p *Plan) Writes() bool { return p.Kind > Crowded }
 func (p *Plan) reset(kind Kind, s *State, refilledAt, now int64) {
 	p.Kind, p.RefilledAt, p.Now, p.At, p.ValidUntil, p.Generation = kind, refilledAt, now, now, -1, 0
 	if s != nil {
-		p.Generation = s.Generation
+		p.Generation = s.Generation()
 	}
 	p.Steps = p.stepSpace[:0]
 	p.Item = State{}
@@ -200,10 +202,10 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		p.Item.Limits = append(p.Item.Limits, Limit{
 			Name: params.Name, Tokens: level, Consumed: consumed,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
-			Life: d.lifeOf(params.Name), FromChildren: children,
+			Life: d.lifeOf(params.Name),
 		})
 		rare := Rare{
-			Times: params.Times, Windows: params.Windows, Session: params.Session, FromNarrower: narrower,
+			Times: params.Times, Windows: params.Windows, Session: params.Session, FromChildren: children, FromNarrower: narrower,
 			Granted: raise.tokens, Until: raise.until, Refusals: refusalsOf(d, params.Name),
 		}
 		if params.Mode != Enforced {
@@ -228,9 +230,13 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		life.cover(params, level, depth(amount, floor, checked), rare.Since)
 		next.cover(params.Times, params.Windows, params.Session, rare.Since)
 	}
-	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
-	if c.Bypass {
-		p.Item.Bypass = max(c.StampUntil, 1)
+	p.Item.ValidUntil = next.next
+	if next.zone != "" || c.Bypass {
+		p.Item.Change(func(n *Notes) {
+			if n.Zone = next.zone; c.Bypass {
+				n.Bypass = max(c.StampUntil, 1)
+			}
+		})
 	}
 	if shards == 1 {
 		life.keep(nil)
@@ -446,7 +452,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			life.grants(until)
 			next.grants(until)
 		}
-		p.differ(l, &is, s.Inherits)
+		p.differ(l, &is, s.Inherits())
 	}
 	if kept+len(c.Params) > MaxLimits {
 		p.reset(Crowded, s, s.RefilledAt, now)
@@ -456,13 +462,13 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		p.reset(Reject, s, s.RefilledAt, now)
 		return
 	}
-	if s.Inherits { // each limit has its own times and windows from now on
+	if s.Inherits() { // each limit has its own times and windows from now on
 		p.remove(SharedTimes, "")
 		p.remove(SharedWindows, "")
 	}
 	p.bypass(s, c)
 	p.note(s, next)
-	life.keep(s.Slots)
+	life.keep(s.Slots())
 	expiry := life.end(now)
 	if s.sharded() {
 		expiry = 0

@@ -220,7 +220,7 @@ func TestSpreadSharesDebts(t *testing.T) {
 		}
 		least, most, counted, within := shards[0].state.find("rpm").Tokens, shards[0].state.find("rpm").Tokens, int64(0), int64(0)
 		for _, it := range shards {
-			counted += it.state.find("rpm").FromChildren
+			counted += it.state.find("rpm").FromChildren()
 			within += it.state.find("rpm").FromNarrower()
 			least, most = min(least, it.state.find("rpm").Tokens), max(most, it.state.find("rpm").Tokens)
 		}

@@ -29,7 +29,6 @@ type Limit struct {
 	RefillAmount int64 // tokens that flow in per period, millitokens
 	RefillPeriod int64 // milliseconds
 	Consumed     int64 // net consumption since creation, millitokens, modulo 2^64
-	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
 	Life         int64 // differs from that of a former limit of the name, see oneReset; up to oneReset 0 where another program started the limit
 	Rare         *Rare // what few limits have; nil for a limit without it. Images share it, and nothing changes it
 }
@@ -49,6 +48,7 @@ type Rare struct {
 	Turned int64 // when they were changed last
 
 	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
+	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
 	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
 
 	Granted int64 // what operators have granted beyond the capacity, millitokens: the part of this shard
@@ -107,6 +107,9 @@ func (l *Limit) Turned() int64 { return l.rare().Turned }
 // Known returns [Rare.Known].
 func (l *Limit) Known() int64 { return l.rare().Known }
 
+// FromChildren returns [Rare.FromChildren].
+func (l *Limit) FromChildren() int64 { return l.rare().FromChildren }
+
 // FromNarrower returns [Rare.FromNarrower].
 func (l *Limit) FromNarrower() int64 { return l.rare().FromNarrower }
 
@@ -160,6 +163,9 @@ func (l *Limit) SetTurned(at int64) { l.Change(func(r *Rare) { r.Turned = at }) 
 
 // SetKnown sets [Rare.Known].
 func (l *Limit) SetKnown(count int64) { l.Change(func(r *Rare) { r.Known = count }) }
+
+// SetFromChildren sets [Rare.FromChildren].
+func (l *Limit) SetFromChildren(count int64) { l.Change(func(r *Rare) { r.FromChildren = count }) }
 
 // SetFromNarrower sets [Rare.FromNarrower].
 func (l *Limit) SetFromNarrower(count int64) { l.Change(func(r *Rare) { r.FromNarrower = count }) }

@@ -17,7 +17,7 @@ func (s *State) Params() (params []Params) {
 
 // Own returns the config that keeps an item as it is: its limits, and the lifetime by which it expires.
 func (s *State) Own() *Config {
-	return &Config{Params: s.Params(), Lifetime: s.lifetime(), Bypass: s.Bypass != 0}
+	return &Config{Params: s.Params(), Lifetime: s.lifetime(), Bypass: s.Bypass() != 0}
 }
 
 // lifetime returns the [Config.Lifetime] that set the time of expiry, 0 for an item that does not expire. It is at
@@ -32,7 +32,7 @@ func (s *State) lifetime() int64 {
 		p := s.Limits[i].params()
 		life.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since())
 	}
-	if life.fill == 0 || life.until > 0 || len(s.Slots) > 0 { // a quota or slots may have set the time
+	if life.fill == 0 || life.until > 0 || len(s.Slots()) > 0 { // a quota or slots may have set the time
 		return DefaultLifetime
 	}
 	// The exact time is in the second before the time of expiry: at most half of one from the middle.
@@ -48,7 +48,7 @@ func (s *State) lifetime() int64 {
 // limits. Shards that were siblings before both of them split are not any more.
 func (s *State) MergesWith(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
-	c := Config{Params: s.Params(), Bypass: s.Bypass != 0}
+	c := Config{Params: s.Params(), Bypass: s.Bypass() != 0}
 	for i := range s.Limits {
 		if l := &s.Limits[i]; !s.isSessionOf(l, other, other.find(l.Name)) || !l.isGrantOf(other.find(l.Name)) {
 			return false

@@ -35,6 +35,9 @@ func (c *Config) mixed(s *State) bool { return c.Mixed || s.noted() }
 
 // noted reports whether an item has notes of the counted consumption.
 func (s *State) noted() bool {
+	if s.Shape != nil && s.Shape.plain {
+		return false
+	}
 	for i := range s.Limits {
 		if s.Limits[i].Known() != 0 {
 			return true

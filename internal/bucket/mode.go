@@ -78,10 +78,15 @@ func (d *Demand) CountsAlike(other *Demand) bool {
 	return slices.EqualFunc(d.rest().counted, other.rest().counted, func(a, b Amount) bool { return a.Limit == b.Limit })
 }
 
+// CountsAny reports whether some amounts of a demand are counted alone.
+func (c *Config) CountsAny(d *Demand) bool {
+	return c.Bypass || d.beside != nil && len(d.beside.counted) > 0
+}
+
 // Entries returns amounts of a demand together with those that are counted alone, and the lives of the limits of both, as a lease has them.
 func (c *Config) Entries(d *Demand, amounts []Amount, lives []Life) ([]Amount, []Life) {
 	counted := d.rest().counted
-	if len(counted) == 0 && !c.Bypass {
+	if !c.CountsAny(d) {
 		return amounts, lives
 	}
 	all := append(append(make([]Amount, 0, len(amounts)+len(counted)), amounts...), counted...)
@@ -115,7 +120,7 @@ func (c *Config) stampAfter(had, now int64) int64 {
 
 // isVouched reports whether the item says at a time of all that the demand goes beyond that it refuses nothing.
 func (d *Demand) isVouched(s *State, c *Config, now int64) bool {
-	if c.Bypass && !d.Settles && s.Bypass <= now {
+	if c.Bypass && !d.Settles && s.Bypass() <= now {
 		return false
 	}
 	for i := range s.Limits {
@@ -174,7 +179,7 @@ func (p *Plan) mode(l *Limit, params *Params, c *Config) {
 func (p *Plan) bypass(s *State, c *Config) {
 	until := int64(0)
 	if c.Bypass {
-		until = max(c.stampAfter(s.Bypass, p.Now), 1)
+		until = max(c.stampAfter(s.Bypass(), p.Now), 1)
 	}
-	p.put(BypassUntil, "", s.Bypass, until)
+	p.put(BypassUntil, "", s.Bypass(), until)
 }

@@ -38,7 +38,7 @@ func (it *item) apply(p *Plan) bool {
 		return false
 	case p.Kind == Spend && (next.RefilledAt < p.RefilledAt || next.ExpiresAt > 0 && next.ExpiresAt <= seconds(p.Now)):
 		return false
-	case next.Generation != 0 && next.Generation != p.Generation:
+	case next.Generation() != 0 && next.Generation() != p.Generation:
 		return false
 	case p.Kind == Advance && next.RefilledAt != p.RefilledAt:
 		return false
@@ -125,7 +125,7 @@ func (it *item) apply(p *Plan) bool {
 		case Count:
 			l.Consumed += v[0]
 		case Ascribe:
-			l.FromChildren += v[0]
+			l.SetFromChildren(l.FromChildren() + v[0])
 		case Contain:
 			l.SetFromNarrower(l.FromNarrower() + v[0])
 		case Renew:
@@ -146,12 +146,12 @@ func (it *item) apply(p *Plan) bool {
 		l.Change(func(r *Rare) {
 			var err error
 			if r.Windows != nil {
-				if r.Windows, err = calendar.DecodeWindows(r.Windows.Compact(), next.Zone); err != nil {
+				if r.Windows, err = calendar.DecodeWindows(r.Windows.Compact(), next.Zone()); err != nil {
 					panic(err)
 				}
 			}
 			if r.Times != nil {
-				if r.Times, err = r.Times.In(next.Zone); err != nil {
+				if r.Times, err = r.Times.In(next.Zone()); err != nil {
 					panic(err)
 				}
 			}
@@ -164,16 +164,23 @@ func (it *item) apply(p *Plan) bool {
 // put sets or removes a field.
 func (s *State) put(step *Step) bool {
 	v, text := step.Values[0], step.Text
-	item := map[Field]*int64{ValidUntil: &s.ValidUntil, Crossed: &s.Crossed, BypassUntil: &s.Bypass, ExpiresAt: &s.ExpiresAt, Generation: &s.Generation}
 	switch step.Field {
 	case Zone:
-		s.Zone = text
+		s.Change(func(n *Notes) { n.Zone = text })
 		return true
 	case SharedTimes, SharedWindows:
-		s.Inherits = false
+		s.Change(func(n *Notes) { n.Inherits = false })
 		return true
-	case ValidUntil, Crossed, BypassUntil, ExpiresAt, Generation:
-		*item[step.Field] = v
+	case ValidUntil:
+		s.ValidUntil = v
+		return true
+	case ExpiresAt:
+		s.ExpiresAt = v
+		return true
+	case Crossed, BypassUntil, Generation:
+		s.Change(func(n *Notes) {
+			*map[Field]*int64{Crossed: &n.Crossed, BypassUntil: &n.Bypass, Generation: &n.Generation}[step.Field] = v
+		})
 		return true
 	}
 	l := s.find(step.Limit)
@@ -417,9 +424,9 @@ func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, now int64) {
 	children, narrower := d.parts(b.Name)
 	b.children += children
 	b.narrower += narrower
-	if l.Consumed != b.consumed || l.FromChildren != b.children || l.FromNarrower() != b.narrower {
+	if l.Consumed != b.consumed || l.FromChildren() != b.children || l.FromNarrower() != b.narrower {
 		t.Fatalf("%s counts %d, %d of children, %d of narrower resources; consumed were %d, %d, %d",
-			b.Name, l.Consumed, l.FromChildren, l.FromNarrower(), b.consumed, b.children, b.narrower)
+			b.Name, l.Consumed, l.FromChildren(), l.FromNarrower(), b.consumed, b.children, b.narrower)
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 // which moves the stamp past the edge and makes the quotas full.
 //
 // Every edge is crossed once. Those up to the refill stamp are. An advance may set back a stamp that no correct clock
-// has written. It leaves a mark, [State.Crossed], since the edges up to that stamp are crossed as well.
+// has written. It leaves a mark, [Notes.Crossed], since the edges up to that stamp are crossed as well.
 
 // mark returns the time up to which edges are crossed.
-func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
+func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed()) }
 
 // renews reports whether a limit of the item is full at a time by a reset that was not done before. A write may give it other parameters,
 // nil for
@@ -151,10 +151,10 @@ func (p *Plan) note(s *State, e edge) {
 	}
 	p.put(ValidUntil, "", had, e.next)
 	if e.zone != "" {
-		p.text(Zone, "", s.Zone, e.zone)
+		p.text(Zone, "", s.Zone(), e.zone)
 	}
 	if e.quotas && s.mark() > p.Now {
-		p.put(Crossed, "", s.Crossed, s.mark())
+		p.put(Crossed, "", s.Crossed(), s.mark())
 	}
 }
 

@@ -334,7 +334,7 @@ func TestMergeKeepsMarks(t *testing.T) {
 	const edge = 420_000
 	shard := func(n int, tokens, crossed int64) *State {
 		return &State{
-			Shard: n, Shards: 2, RefilledAt: edge - 9000, Crossed: crossed, ValidUntil: times.Next(max(edge-9000, crossed)), Zone: "UTC",
+			Shard: n, Shards: 2, RefilledAt: edge - 9000, Notes: &Notes{Crossed: crossed, Zone: "UTC"}, ValidUntil: times.Next(max(edge-9000, crossed)),
 			Limits: []Limit{{Name: "quota", Tokens: tokens, Capacity: 10_000, RefillPeriod: 1000, Rare: &Rare{Times: times}}},
 		}
 	}
@@ -350,7 +350,7 @@ func TestMergeKeepsMarks(t *testing.T) {
 	} {
 		var merge, later Plan
 		merge.Merge(test.low, test.high)
-		crossed := max(test.low.Crossed, test.high.Crossed) > 0
+		crossed := max(test.low.Crossed(), test.high.Crossed()) > 0
 		it := item{test.low}
 		if !it.apply(&merge) || it.state.find("quota").Tokens != test.tokens {
 			t.Fatalf("%s: %+v, want %d tokens", test.name, it.state, test.tokens)
@@ -376,7 +376,7 @@ func TestWaitsForQuotas(t *testing.T) {
 	c := Config{Params: []Params{{Name: "quota", Capacity: 10_000, RefillPeriod: 1000, Times: times}}}
 	shard := func(n int, stamp, tokens int64) *State {
 		return &State{
-			Shard: n, Shards: 2, RefilledAt: stamp, ValidUntil: times.Next(stamp), Zone: "Europe/Berlin",
+			Shard: n, Shards: 2, RefilledAt: stamp, ValidUntil: times.Next(stamp), Notes: &Notes{Zone: "Europe/Berlin"},
 			Limits: []Limit{{Name: "quota", Tokens: tokens, Capacity: 10_000, RefillPeriod: 1000, Rare: &Rare{Times: times}}},
 		}
 	}
@@ -436,7 +436,7 @@ func TestQuotasChange(t *testing.T) {
 			{Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
 		}}
 		if test.from.Times != nil {
-			s.ValidUntil, s.Zone = edge, test.from.Times.Zone()
+			s.ValidUntil, s.Notes = edge, &Notes{Zone: test.from.Times.Zone()}
 		}
 		var plan Plan
 		plan.Align(s, &Config{Params: []Params{test.to}}, test.at)

@@ -86,9 +86,10 @@ const maxDuration = 1 << 60
 
 // FindSlots returns the slots of a limit, nil when the item has none.
 func (s *State) FindSlots(name string) *Slots {
-	for i := range s.Slots {
-		if s.Slots[i].Name == name {
-			return &s.Slots[i]
+	slots := s.Slots()
+	for i := range slots {
+		if slots[i].Name == name {
+			return &slots[i]
 		}
 	}
 	return nil
@@ -111,8 +112,8 @@ func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 		return 0, false
 	}
 	least := int64(0)
-	for i := range s.Slots {
-		least = max(least, s.Slots[i].outlives())
+	for i := range s.Slots() {
+		least = max(least, s.Slots()[i].outlives())
 	}
 	if expiry = min(seconds(add(now, least))+1, maxExpiry); s.ExpiresAt >= expiry-least/(slotLifeTerms*1000) {
 		return 0, false // not more than once a term
@@ -191,7 +192,7 @@ func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 		if of == nil || d.Slots()[i].Tokens > of.Slots {
 			return false
 		}
-		p.Item.Slots = append(p.Item.Slots, of.Enrol(d.Slots()[i].Tokens, d.Holders(), now))
+		p.Item.Change(func(n *Notes) { n.Slots = append(n.Slots, of.Enrol(d.Slots()[i].Tokens, d.Holders(), now)) })
 	}
 	return true
 }

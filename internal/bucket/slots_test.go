@@ -51,7 +51,7 @@ func TestHeldSlotsKeepTheirItem(t *testing.T) {
 		{now + 3*term + 1, 0}, // written within the term
 		{now + 1000, 0},
 	} {
-		s := State{ExpiresAt: test.expires, Slots: []Slots{{Name: "short", Term: 1000}, {Name: "slots", Term: term * 1000}}}
+		s := State{ExpiresAt: test.expires, Notes: &Notes{Slots: []Slots{{Name: "short", Term: 1000}, {Name: "slots", Term: term * 1000}}}}
 		if got, prolongs := s.SlotsUntil(now * 1000); got != test.want || prolongs != (test.want > 0) {
 			t.Errorf("an item that expires at %d is kept until %d, %t, want %d", test.expires, got, prolongs, test.want)
 		}

@@ -13,7 +13,7 @@ func (p *Plan) Split(s *State) {
 	p.admit(&Demand{})
 	kept := State{Shard: s.Shard, Shards: 2 * n}
 	p.ValidUntil = s.Seen()
-	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n, Crossed: s.Crossed, Generation: s.Generation, Bypass: s.Bypass}
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n}
 	next := s.edgeAfter(at)
 	var d Demand
 	for i := range s.Limits {
@@ -29,9 +29,9 @@ func (p *Plan) Split(s *State) {
 			}
 			gets, until := p.halve(s, &l, &is, &kept, at)
 			next.grants(until)
-			l.Tokens, l.Consumed, l.FromChildren = gets, 0, 0
+			l.Tokens, l.Consumed = gets, 0
 			l.Change(func(r *Rare) {
-				r.FromNarrower, r.Refusals = 0, 0
+				r.FromChildren, r.FromNarrower, r.Refusals = 0, 0, 0
 				r.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 			})
 		}
@@ -41,7 +41,10 @@ func (p *Plan) Split(s *State) {
 		p.Item.Limits = append(p.Item.Limits, l)
 		next.cover(l.Times(), l.Windows(), l.Session(), l.Since())
 	}
-	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
+	p.Item.ValidUntil = next.next
+	p.Item.Change(func(n *Notes) {
+		n.Zone, n.Crossed, n.Generation, n.Bypass = next.zone, s.Crossed(), s.Generation(), s.Bypass()
+	})
 	p.note(s, next)
 	p.step(Resize, "", int64(n), int64(2*n))
 	if s.ExpiresAt > 0 {
@@ -136,7 +139,7 @@ func (p *Plan) Merge(s, other *State) {
 		}
 	}
 	if next.quotas && next.after > at {
-		p.put(Crossed, "", s.Crossed, next.after)
+		p.put(Crossed, "", s.Crossed(), next.after)
 	}
 	p.note(s, next)
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))

@@ -20,33 +20,93 @@ const oneWrite = 1000
 // A State is the content of a bucket item.
 type State struct {
 	Limits     []Limit
+	RefilledAt int64  // last refill of every limit, epoch milliseconds
+	ExpiresAt  int64  // epoch seconds; 0 for never
+	ValidUntil int64  // when the next quota resets or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
+	Shard      int    // number of this shard, from 0
+	Shards     int    // shards of the bucket; 0 and 1 both mean that it is whole
+	Notes      *Notes // what few items have; nil for an item without it. Images share it, and nothing changes it
+	Shape      *Shape // of the limits, if the reader of the item knows it; nil for a state that is not an image
+	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
+	Disabled   bool   // requests are refused
+	Changed    bool   // another program has changed limits: balances may be above their capacities until the next write with a refill
+}
+
+// Notes has the parts of an item that few items have. The zero value is that of all other items.
+type Notes struct {
 	Slots      []Slots // of the whole bucket: shard 0 alone has them
-	RefilledAt int64   // last refill of every limit, epoch milliseconds
-	ExpiresAt  int64   // epoch seconds; 0 for never
-	Shard      int     // number of this shard, from 0
-	Shards     int     // shards of the bucket; 0 and 1 both mean that it is whole
-	ValidUntil int64   // when the next quota resets or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
 	Crossed    int64   // up to when quotas have been reset, if the stamp was set back since; else 0, epoch milliseconds
-	Zone       string  // of all times and windows; "" where there are none
+	Zone       string  // of all times and windows; "" if there are none
 	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
 	Generation int64   // the time of an operator's last immediate change, epoch milliseconds; 0 for never
 	Moved      int64   // generation of the entity's parent, by the copy in the item; 0 for none
-	Bypass     int64   // until when a request may take the word of the item for it that requests are counted alone, epoch milliseconds; 0 where limits hold
+	Bypass     int64   // until when a request may rely on the item's note that requests are only counted, epoch milliseconds; 0 if limits hold
 	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
-	Stands     bool    // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
-	Disabled   bool    // requests are refused
-	Changed    bool    // another program has changed limits: balances may be above their capacities until the next write with a refill
 }
+
+// noNotes are the [Notes] of items that have none.
+var noNotes Notes
+
+// notes returns the notes of an item. They are not to be changed: see [State.Change].
+func (s *State) notes() *Notes {
+	if s.Notes == nil {
+		return &noNotes
+	}
+	return s.Notes
+}
+
+// Equal reports whether two notes say the same.
+func (n *Notes) Equal(other *Notes) bool {
+	if n == nil || other == nil {
+		return n == other
+	}
+	return slices.Equal(n.Slots, other.Slots) && n.Crossed == other.Crossed && n.Zone == other.Zone && n.Ahead == other.Ahead &&
+		n.Generation == other.Generation && n.Moved == other.Moved && n.Bypass == other.Bypass && n.Inherits == other.Inherits
+}
+
+// Change changes the notes of an item, and of no copy of it.
+func (s *State) Change(change func(*Notes)) {
+	next := *s.notes()
+	if change(&next); next.Equal(&noNotes) {
+		s.Notes = nil
+		return
+	}
+	s.Notes = &next
+}
+
+// Slots returns [Notes.Slots].
+func (s *State) Slots() []Slots { return s.notes().Slots }
+
+// Zone returns [Notes.Zone].
+func (s *State) Zone() string { return s.notes().Zone }
+
+// Crossed returns [Notes.Crossed].
+func (s *State) Crossed() int64 { return s.notes().Crossed }
+
+// Ahead returns [Notes.Ahead].
+func (s *State) Ahead() int64 { return s.notes().Ahead }
+
+// Generation returns [Notes.Generation].
+func (s *State) Generation() int64 { return s.notes().Generation }
+
+// Moved returns [Notes.Moved].
+func (s *State) Moved() int64 { return s.notes().Moved }
+
+// Bypass returns [Notes.Bypass].
+func (s *State) Bypass() int64 { return s.notes().Bypass }
+
+// Inherits returns [Notes.Inherits].
+func (s *State) Inherits() bool { return s.notes().Inherits }
 
 // led returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see
 // it follow the clock furthest ahead, so its owner does not get the whole refill. The refill of its lead flows in once.
-func (s *State) led(now int64) int64 { return add(now, s.Ahead) }
+func (s *State) led(now int64) int64 { return add(now, s.Ahead()) }
 
 // led is [State.led] for the shards of a bucket.
 func led(shards []*State, now int64) int64 {
 	ahead := int64(0)
 	for _, s := range shards {
-		ahead = max(ahead, s.Ahead)
+		ahead = max(ahead, s.Ahead())
 	}
 	return add(now, ahead)
 }
@@ -72,6 +132,9 @@ func (s *State) Count() int { return max(s.Shards, 1) }
 
 // Writes returns a number that every physical write of the item raises.
 func (s *State) Writes() int64 {
+	if s.Shape != nil && s.Shape.units >= 0 {
+		return s.Limits[s.Shape.units].Consumed
+	}
 	if l := s.find(WriteUnits); l != nil {
 		return l.Consumed
 	}
@@ -201,7 +264,7 @@ func (c *Config) near(place int, name string) *Params {
 // that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
 // changes an item that is not in line.
 func (c *Config) InLine(s *State, now int64) bool {
-	return c.Matches(s) && !s.Inherits && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
+	return c.Matches(s) && !s.Inherits() && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
 // Leads reports whether the refill stamp of an item is to be set back: it is so far ahead of the time that no correct
@@ -220,6 +283,25 @@ func (c *Config) since(s *State, now int64) int64 {
 
 // Matches reports whether an item has the configured limits, so that nothing needs to bring it in line.
 func (c *Config) Matches(s *State) bool {
+	if s.Shape == nil {
+		return c.matchesLimits(s) && c.matchesItem(s)
+	}
+	if s.Shape.matches.Load() != c {
+		if !c.matchesLimits(s) {
+			return false
+		}
+		s.Shape.matches.Store(c)
+	}
+	return c.matchesItem(s)
+}
+
+// matchesItem is [Config.Matches] for what is noted of the item beside its limits.
+func (c *Config) matchesItem(s *State) bool {
+	return c.Bypass == (s.Bypass() != 0) && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
+}
+
+// matchesLimits is [Config.Matches] for the limits.
+func (c *Config) matchesLimits(s *State) bool {
 	configured := 0
 	for i := range s.Limits {
 		switch p := c.near(configured, s.Limits[i].Name); {
@@ -232,7 +314,7 @@ func (c *Config) Matches(s *State) bool {
 			configured++
 		}
 	}
-	return configured == len(c.Params)+1 && c.Bypass == (s.Bypass != 0) && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
+	return configured == len(c.Params)+1
 }
 
 func (l *Limit) params() Params {

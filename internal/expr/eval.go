@@ -39,7 +39,18 @@ func (e *Evaluation) Holds() bool {
 
 func holdAll(tests []test, values []Value, item Item, places *places) bool {
 	for i := range tests {
-		if !tests[i].holds(values, item, places) {
+		t := &tests[i]
+		if t.kind == condGE { // as most are, and mostly of two numbers
+			if place := places.find(t.attr, item); place < 0 {
+				return false
+			} else if is, least := &item[place].Value, &values[t.slot]; is.isInt() && least.isInt() {
+				if is.num < least.num {
+					return false
+				}
+				continue
+			}
+		}
+		if !t.holds(values, item, places) {
 			return false
 		}
 	}
@@ -102,6 +113,9 @@ func (e *Evaluation) ApplyIn(space Item) (Item, error) {
 	for i := range b.update {
 		s := &b.update[i]
 		place := e.places.find(s.attr, item) // as it is in next, up to the removals
+		if place >= 0 && s.kind.isSum() && next[place].Value.move(&item[place].Value, &b.Values[s.slot], s.kind == actMinus) {
+			continue
+		}
 		v := Value{}
 		if s.kind != actRemove {
 			var old, operand Value

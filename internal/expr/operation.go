@@ -112,6 +112,9 @@ const (
 	actDelete
 )
 
+// isSum reports whether an action on numbers adds the value in its slot, or takes it away.
+func (k actionKind) isSum() bool { return k == actAdd || k == actPlus || k == actMinus }
+
 // An Action is one change of an item. Every action of a write sees the item as it was before the write.
 type Action struct {
 	kind actionKind
@@ -176,6 +179,14 @@ func (op *Operation) Call(values ...Value) *Call {
 func (c *Call) Pick(clause int, member string, values ...Value) {
 	c.shape = append(append(append(c.shape, byte(clause)), member...), 0) // names hold no zero
 	c.values = append(c.values, values...)
+}
+
+// PickNumbers is [Call.Pick] for slots of numbers.
+func (c *Call) PickNumbers(clause int, member string, numbers ...int64) {
+	c.shape = append(append(append(c.shape, byte(clause)), member...), 0)
+	for _, n := range numbers {
+		c.values = append(c.values, N(n))
+	}
 }
 
 // picks returns the choices of the shape.

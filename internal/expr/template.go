@@ -64,7 +64,7 @@ const relearn = 16
 // arrange returns the places of the attributes in an item.
 func (t *Template) arrange(item Item) places {
 	seen := t.seen.Load()
-	if seen != nil && seen.fits(item) {
+	if seen != nil && item.hasNames(seen.names) {
 		return places{t, seen.places}
 	}
 	if t.unlike.Add(1)%relearn != 1 {
@@ -79,19 +79,6 @@ func (t *Template) arrange(item Item) places {
 	}
 	t.seen.Store(seen)
 	return places{t, seen.places}
-}
-
-func (a *arrangement) fits(item Item) bool {
-	names := a.names
-	if len(item) != len(names) {
-		return false
-	}
-	for i := range item {
-		if !item[i].Is(names[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // places has the places of a template's attributes in an item.
@@ -252,7 +239,11 @@ func (t *Template) accept(values []Value) error {
 	if len(values) != t.slots {
 		return fmt.Errorf("takes %d values, got %d", t.slots, len(values))
 	}
+	takes := t.takes[:len(values)]
 	for i := range values {
+		if takes[i]&(1<<KindN) != 0 && values[i].kind == KindN { // as mostly
+			continue
+		}
 		if t.takes[i]&(1<<values[i].kind) == 0 {
 			return fmt.Errorf("cannot take a value of kind %v in slot %d", values[i].kind, i)
 		}

@@ -283,6 +283,28 @@ func (v Value) compare(w Value) (int, bool) {
 	}
 }
 
+// isInt reports whether a value is a number that fits an int64.
+func (v *Value) isInt() bool { return v.kind == KindN && v.ref == nil }
+
+// move makes the value the sum of two numbers, or with minus the difference. It returns false, and does nothing, for what is left to
+// [Value.plus]: other values, and results outside int64.
+func (v *Value) move(from, by *Value, minus bool) bool {
+	if !from.isInt() || !by.isInt() {
+		return false
+	}
+	sum := from.num + by.num
+	wraps := (sum > from.num) != (by.num > 0)
+	if minus {
+		sum = from.num - by.num
+		wraps = (sum < from.num) != (by.num > 0)
+	}
+	if wraps && by.num != 0 {
+		return false
+	}
+	*v = Value{kind: KindN, num: sum}
+	return true
+}
+
 // plus returns v + sign·w for numbers.
 func (v Value) plus(w Value, sign int64) (Value, error) {
 	if v.kind != KindN || w.kind != KindN {

@@ -118,7 +118,7 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 	}
 	for _, c := range it.Children {
 		if at := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == c.Name }); at >= 0 {
-			it.Limits[at].FromChildren = c.Consumed
+			it.Limits[at].SetFromChildren(c.Consumed)
 		}
 	}
 	for _, n := range it.Narrower {
@@ -126,23 +126,23 @@ func (it *Bucket) state(marked, disabled bool) bucket.State {
 			it.Limits[at].SetFromNarrower(n.Consumed)
 		}
 	}
-	return bucket.State{
+	s := bucket.State{
 		Limits:     it.Limits,
-		Slots:      it.Slots,
 		RefilledAt: it.RefilledAt,
 		ExpiresAt:  it.ExpiresAt,
 		Shard:      it.Key.Shard,
 		Shards:     int(it.ShardCount),
 		ValidUntil: it.ValidUntil,
-		Crossed:    it.Crossed,
-		Zone:       it.Zone,
-		Generation: it.Generation,
-		Moved:      it.Moved,
 		Disabled:   disabled,
-		Bypass:     it.Bypass,
-		Inherits:   it.SharedTimes != "" || it.SharedWindows != "",
 		Changed:    it.ValidUntil == 0 && (marked || it.isTimed()),
 	}
+	s.Change(func(n *bucket.Notes) {
+		*n = bucket.Notes{
+			Slots: it.Slots, Crossed: it.Crossed, Zone: it.Zone, Generation: it.Generation, Moved: it.Moved, Bypass: it.Bypass,
+			Inherits: it.SharedTimes != "" || it.SharedWindows != "",
+		}
+	})
+	return s
 }
 
 // Lineage returns the item's copy of the entity's record.
@@ -158,8 +158,8 @@ func (k BucketKey) Item(s *bucket.State, o Lineage) *Bucket {
 		if l := &s.Limits[i]; l.Life != 0 {
 			lives = append(lives, BucketLife{Name: l.Name, Number: l.Life})
 		}
-		if l := &s.Limits[i]; l.FromChildren != 0 {
-			children = append(children, BucketChildren{Name: l.Name, Consumed: l.FromChildren})
+		if l := &s.Limits[i]; l.FromChildren() != 0 {
+			children = append(children, BucketChildren{Name: l.Name, Consumed: l.FromChildren()})
 		}
 		if l := &s.Limits[i]; l.FromNarrower() != 0 {
 			narrower = append(narrower, BucketNarrower{Name: l.Name, Consumed: l.FromNarrower()})
@@ -171,18 +171,18 @@ func (k BucketKey) Item(s *bucket.State, o Lineage) *Bucket {
 		Lives:      lives,
 		Children:   children,
 		Narrower:   narrower,
-		Slots:      slices.Clone(s.Slots),
+		Slots:      slices.Clone(s.Slots()),
 		RefilledAt: s.RefilledAt,
 		ShardCount: int64(s.Shards),
 		Cascade:    o.Cascade,
 		Parent:     o.Parent,
 		ExpiresAt:  s.ExpiresAt,
 		ValidUntil: s.ValidUntil,
-		Crossed:    s.Crossed,
-		Zone:       s.Zone,
-		Generation: s.Generation,
+		Crossed:    s.Crossed(),
+		Zone:       s.Zone(),
+		Generation: s.Generation(),
 		Disabled:   s.Disabled,
-		Bypass:     s.Bypass,
+		Bypass:     s.Bypass(),
 
 		Moved:       o.Generation,
 		Incarnation: o.Incarnation,
@@ -198,12 +198,17 @@ func (k BucketKey) Write(p *bucket.Plan, o Lineage) (store.Write, error) {
 // levels of the entity, unless repeated is nil. A spend has no room for it.
 func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Lineage, repeated *Repeated) (store.Write, error) {
 	w := store.Write{Kind: store.Update, Key: key}
-	var err error
+	err := k.WriteTo(&w, p, &o, repeated)
+	return w, err
+}
+
+// WriteTo is [BucketKey.WriteAt] for an update of the item's key, which it makes the write of the plan.
+func (k *BucketKey) WriteTo(w *store.Write, p *bucket.Plan, o *Lineage, repeated *Repeated) (err error) {
 	switch p.Kind {
 	case bucket.Create:
-		w.Kind, w.Item = store.Put, k.Item(&p.Item, o).Encode()
+		w.Kind, w.Item = store.Put, k.Item(&p.Item, *o).Encode()
 		// A large item may become smaller yet, see Unlisted. A later write can repeat the levels then.
-		if size := store.Size(w.Item) + len(store.PK+key.PK+store.SK+key.SK); repeated != nil && size <= 1024 && repeated.Fits(size) {
+		if size := store.Size(w.Item) + len(store.PK+w.Key.PK+store.SK+w.Key.SK); repeated != nil && size <= 1024 && repeated.Fits(size) {
 			w.Item = repeated.append(w.Item)
 		}
 		w.Expr, err = Insert()
@@ -212,7 +217,7 @@ func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Lineage, repeated *R
 	default:
 		w.Expr, err = k.bindAdvance(p, repeated)
 	}
-	return w, err
+	return err
 }
 
 // A binding has the clause of an operation for each kind of step, by its number.
@@ -245,18 +250,10 @@ var advanceSteps = bind(map[bucket.StepKind]int{
 	bucket.Resize: advanceShare, bucket.Expire: advanceExpire,
 })
 
-// pick adds the clause of a step to a call. The numbers of a step come first, and its text is the last value.
+// pick adds the clause of a step to a call. Its values are numbers.
 func (b *binding) pick(call *expr.Call, op *expr.Operation, s *bucket.Step) {
 	clause := b[s.Kind]
-	var values [len(s.Values) + 1]expr.Value
-	n := op.Clauses[clause].Slots
-	for i := range min(n, len(s.Values)) {
-		values[i] = expr.N(s.Values[i])
-	}
-	if s.Text != "" {
-		values[n-1] = expr.S(s.Text)
-	}
-	call.Pick(clause, s.Limit, values[:n]...)
+	call.PickNumbers(clause, s.Limit, s.Values[:op.Clauses[clause].Slots]...)
 }
 
 // bindSpend binds a plan that leaves the refill stamp alone.

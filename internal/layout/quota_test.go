@@ -102,7 +102,7 @@ func TestTimesOfItems(t *testing.T) {
 		return nil
 	}
 	s, err := ReadState(shared("1m0h0w1", ""))
-	if err != nil || !s.Inherits || timesOf(&s, "rpm") != nil || timesOf(&s, bucket.WriteUnits) != nil {
+	if err != nil || !s.Inherits() || timesOf(&s, "rpm") != nil || timesOf(&s, bucket.WriteUnits) != nil {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if got := timesOf(&s, "day"); got == nil || got.Compact() != "1m0h0w1" || got.Zone() != "Europe/Berlin" {

@@ -15,7 +15,7 @@ import (
 type BucketReader struct {
 	key    BucketKey
 	at     store.Key
-	known  atomic.Pointer[places]         // nil at first
+	known  atomic.Pointer[sighting]       // of the image before; nil at first
 	rare   atomic.Pointer[[]*bucket.Rare] // of the limits of the image before, where one of them has any; nil at first
 	misses atomic.Uint64                  // items that had their attributes in other places
 }
@@ -25,21 +25,54 @@ func (r *BucketReader) Init(k BucketKey, at store.Key) { r.key, r.at = k, at }
 
 // State is [ReadState]. The limits of the state lie in the memory of a list, as far as that suffices.
 func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State, error) {
-	p := r.known.Load()
-	if p == nil || !p.fit(item) {
-		p = r.find(item)
-	}
-	if p != nil {
-		s, ok := p.state(item, r.at, space)
-		if ok && p.isRare {
-			ok = r.shareRare(p, item, s.Limits)
-		}
-		if ok {
-			s.Shard = r.key.Shard
-			return s, nil
+	known := r.known.Load()
+	if known == nil || !known.fit(item) {
+		if known = r.find(item); known == nil {
+			return ReadState(item)
 		}
 	}
-	return ReadState(item)
+	var s bucket.State
+	var ok bool
+	if !known.state(&s, item, r.at, space) || known.isRare && !r.shareRare(known.places, item, s.Limits) {
+		return ReadState(item)
+	}
+	if known.isNoted {
+		if s.Notes, ok = known.notesOf(item); !ok {
+			return ReadState(item)
+		}
+	}
+	if s.Notes != known.notes && len(known.slots) == 0 || !known.shows(s.Limits) {
+		known = known.places.sight(&s)
+		r.known.Store(known)
+	}
+	s.Shape, s.Shard = known.shape, r.key.Shard
+	return s, nil
+}
+
+// A sighting has the places of the attributes of one item, and the limits as the image before showed them.
+type sighting struct {
+	*places
+	limits []bucket.Limit
+	notes  *bucket.Notes
+	shape  *bucket.Shape
+}
+
+// sight returns the sighting of an item with a state.
+func (p *places) sight(s *bucket.State) *sighting {
+	return &sighting{p, slices.Clone(s.Limits), s.Notes, bucket.NewShape(p.limits, !p.isRare)}
+}
+
+// shows reports whether limits have the parameters and the lives of the image before. They have the names, since the places are the same.
+func (k *sighting) shows(limits []bucket.Limit) bool {
+	if len(k.limits) != len(limits) {
+		return false
+	}
+	for i := range limits {
+		if !limits[i].IsLike(&k.limits[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // latest are the places that were found last in this process. Items with the same limits mostly have them in common.
@@ -47,7 +80,7 @@ var latest atomic.Pointer[places]
 
 // find returns the places of the attributes of an item, nil where they are not worth knowing. To find places takes longer
 // than to read an item. The more items of a store had them elsewhere, the fewer times they are looked for.
-func (r *BucketReader) find(item expr.Item) *places {
+func (r *BucketReader) find(item expr.Item) *sighting {
 	p := latest.Load()
 	if p == nil || !p.fit(item) {
 		if n := r.misses.Add(1); n&(n-1) != 0 {
@@ -60,19 +93,21 @@ func (r *BucketReader) find(item expr.Item) *places {
 		p = placesOf(item, decoded)
 		latest.Store(p)
 	}
-	r.known.Store(p)
-	return p
+	known := p.sight(new(bucket.State))
+	r.known.Store(known)
+	return known
 }
 
 // Places say where the attributes of a bucket item are.
 type places struct {
-	attributes []place
+	attributes []expr.Form
 	pk, sk     int
 	figures    []int // by their number: where they are; negative for one that the item does not have
 	limits     []string
 	slots      []string
 	rare       []bucket.Rare // times and windows of the limits
 	isRare     bool          // one of the limits may have something that is rare
+	isNoted    bool          // the item may have notes
 	texts      []text
 	zone       string
 	isTimed    bool
@@ -82,12 +117,6 @@ type places struct {
 type text struct {
 	at    int
 	value string
-}
-
-// A place is the value at one place of an item.
-type place struct {
-	name string
-	kind expr.Kind
 }
 
 // The numbers of the figures of a state, where the figures of each limit follow in a row.
@@ -147,7 +176,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, isTimed: decoded.isTimed()}
 	limits := decoded.Limits
 	for i := range item {
-		p.attributes = append(p.attributes, place{item[i].Name, item[i].Value.Kind()})
+		p.attributes = append(p.attributes, expr.Form{Name: item[i].Name, Kind: item[i].Value.Kind()})
 		if name := item[i].Name; name == "sched_tz" || strings.HasSuffix(name, "sched") {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
@@ -178,6 +207,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 			p.figures[n] = item.Index(a.Name)
 		}
 	}
+	p.isNoted = p.zone != "" || len(p.slots) > 0 || max(p.figures[crossed], p.figures[generation], p.figures[moved], p.figures[bypass]) >= 0
 	for i := range p.rare {
 		of := p.figures[firstLimit+perLimit*i:][:perLimit]
 		p.isRare = p.isRare || p.rare[i] != bucket.Rare{} || slices.Max(of[firstRare:]) >= 0
@@ -186,38 +216,24 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 }
 
 // fit reports whether an item has the same attributes in these places, with values of the same kinds.
-func (p *places) fit(item expr.Item) bool {
-	if len(item) != len(p.attributes) {
-		return false
-	}
-	attributes := p.attributes[:len(item)]
-	for i := range item {
-		if a := &attributes[i]; !item[i].Is(a.name) || item[i].Value.Kind() != a.kind {
-			return false
-		}
-	}
-	return true
-}
+func (p *places) fit(item expr.Item) bool { return item.HasForms(p.attributes) }
 
-// state returns the state of an item that fits. It returns false for an item of another key, and for one with an
+// state reads the state of an item that fits. It returns false for an item of another key, and for one with an
 // unusual figure, which [ReadState] can read.
-func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s bucket.State, ok bool) {
+func (p *places) state(s *bucket.State, item expr.Item, key store.Key, space []bucket.Limit) (ok bool) {
 	if item[p.pk].Value.Text() != key.PK || item[p.sk].Value.Text() != key.SK {
-		return s, false
+		return false
 	}
 	for _, t := range p.texts {
 		if item[t.at].Value.Text() != t.value {
-			return s, false
+			return false
 		}
 	}
 	r := figureReader{item: item, ok: true}
 	s.RefilledAt = r.figure(p.figures[refilledAt])
 	s.Shards = int(r.figure(p.figures[shardCount]))
 	s.ExpiresAt = r.figure(p.figures[expiresAt])
-	s.ValidUntil, s.Crossed = r.figure(p.figures[validUntil]), r.figure(p.figures[crossed])
-	s.Generation, s.Moved = r.figure(p.figures[generation]), r.figure(p.figures[moved])
-	s.Bypass = r.figure(p.figures[bypass])
-	s.Zone = p.zone
+	s.ValidUntil = r.figure(p.figures[validUntil])
 	s.Changed = s.ValidUntil == 0 && (p.isTimed || p.figures[validUntil] >= 0)
 	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]
 	for i, name := range p.limits {
@@ -228,13 +244,31 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
 		l.Consumed, l.Life = r.figure(at[consumed]), r.figure(at[life])
 		if l.RefillPeriod <= 0 || l.RefillAmount < 0 {
-			return s, false
+			return false
 		}
 	}
-	if len(p.slots) > 0 {
-		s.Slots = p.slotsOf(&r)
+	return r.ok
+}
+
+// notesOf returns the notes of an item in these places: those of the image before if they are the same, and nil without any.
+func (k *sighting) notesOf(item expr.Item) (notes *bucket.Notes, ok bool) {
+	r := figureReader{item: item, ok: true}
+	next := bucket.Notes{
+		Crossed: r.figure(k.figures[crossed]), Generation: r.figure(k.figures[generation]),
+		Moved: r.figure(k.figures[moved]), Bypass: r.figure(k.figures[bypass]), Zone: k.zone,
 	}
-	return s, r.ok
+	if len(k.slots) > 0 {
+		next.Slots = k.slotsOf(&r)
+	}
+	switch {
+	case k.notes != nil && len(k.slots) == 0 && k.notes.Equal(&next):
+		return k.notes, r.ok
+	case next.Equal(new(bucket.Notes)):
+		return nil, r.ok
+	default:
+		own := next
+		return &own, r.ok
+	}
 }
 
 // shareRare gives the limits of an image their rare parts. It is that of the image before where nothing of it has

@@ -39,7 +39,7 @@ func (k BucketKey) Split(s, orphan *bucket.State, o Lineage) ([]store.Write, err
 
 // asSeen asks for a shard as it was seen.
 func asSeen(s *bucket.State) (expr.Bound, error) {
-	call := AsSeen(s.RefilledAt, int64(s.Shards), s.Seen(), s.Generation)
+	call := AsSeen(s.RefilledAt, int64(s.Shards), s.Seen(), s.Generation())
 	for _, l := range s.Limits {
 		call.Holding(l.Name, l.Tokens)
 	}

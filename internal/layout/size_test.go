@@ -50,7 +50,7 @@ func TestWritesFitExpressions(t *testing.T) {
 		for i := range s.Limits[1:] {
 			s.Limits[i+1].Rare, s.Limits[i+1].RefillAmount = &bucket.Rare{Times: times}, 0
 		}
-		s.ValidUntil, s.Zone = times.Next(s.RefilledAt), "Asia/Tokyo"
+		s.ValidUntil, s.Notes = times.Next(s.RefilledAt), &bucket.Notes{Zone: "Asia/Tokyo"}
 		return s
 	}
 	rationed := longNames("b", configured, 1)

@@ -90,11 +90,20 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	}
 	began, at := ad.NextEpoch(), ad.now()
 	var foreseen forecast
+	w := works.Get().(*work)
+	defer w.release()
 	for attempt, rooms := 0, 0; attempt < maxRestarts; {
-		levels, err := ad.families.levels(ctx, r, began, to.levelSpace[:0])
+		if w.kept {
+			w.levels, w.kept = new([1]level), false
+		}
+		levels, err := ad.families.levels(ctx, r, began, w.levels[:0])
 		foreseen.apply(levels)
 		for i := range levels {
 			levels[i].rooms, levels[i].at = rooms, at
+		}
+		hasSlots := asksSlots(levels)
+		if w.kept = hasSlots; len(levels) == 1 && !hasSlots {
+			levels[0].work = w
 		}
 		takings := to.takingSpace[:]
 		if len(levels) > 1 {
@@ -102,7 +111,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		}
 		switch {
 		case err != nil:
-		case asksSlots(levels):
+		case hasSlots:
 			err = ad.takeWithSlots(ctx, r, levels, takings)
 		default:
 			err = ad.takeLevels(ctx, levels, takings)
@@ -111,7 +120,8 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			if len(foreseen) > 0 {
 				ad.Foreseen.Add(1)
 			}
-			to.takings, to.priority = takings, r.Priority
+			to.takings = takings
+			to.of(r.Priority)
 			return ad.book(ctx, r, to)
 		}
 		if foreseen.add(err) {
@@ -145,7 +155,7 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt) error {
 		return nil
 	}
 	w := newWake(ad.judge, to)
-	late := &RejectedError{w.told(to.until - ad.elapsed())}
+	late := &RejectedError{w.told(to.rest().until - ad.elapsed())}
 	ad.giveAllBack(ctx, to.takings)
 	return late
 }
@@ -291,7 +301,7 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 	}
 	if failure = group.Wait(); failure == nil && tokens == nil {
 		for i := range takings {
-			takings[i].holds = append(takings[i].holds, holds[i].holds...)
+			takings[i].hold(append(takings[i].holds(), holds[i].holds()...))
 		}
 		return nil
 	}
@@ -299,7 +309,7 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 		ad.compensate(ctx, takings, make([]error, len(takings)))
 	}
 	for i := range holds {
-		ad.tender.giveSlotsBack(ctx, holds[i].holds)
+		ad.tender.giveSlotsBack(ctx, holds[i].holds())
 	}
 	return ad.slotFailure(ctx, levels, errs, tokens)
 }
@@ -369,7 +379,7 @@ func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []err
 // the store does not take is given back later. What cannot be given back is counted and logged.
 func (ds *debts) giveBack(ctx context.Context, t *taking) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
-	s := Settlement{due: t.returns(nil), holds: t.holds}
+	s := Settlement{due: t.returns(nil), holds: t.holds()}
 	err, slots := ds.settler.settleBoth(ctx, &s)
 	if err != nil && (len(s.due) == 0 || !ds.owe(ctx, t.bucket, s.due, err)) {
 		ds.tell(ctx, t.bucket, 1, err)
@@ -409,13 +419,12 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
 		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
-		lives := created.Lives(nil)
+		known := &lives{all: created.Lives(nil)}
 		ad.items.remember(first, &image{
 			State: created, exists: true, listed: !ad.table.Partitioned() || ad.options.Mixed, seenAt: now, call: by, arrived: ad.NextEpoch(),
-			lives: lives,
 		}, nil)
 		ad.lister.list(ctx, first, first.image.Load(), true)
-		takings[i].took(&levels[i], first, demands[i].Amounts, lives)
+		takings[i].took(&levels[i], first, demands[i].Amounts, known)
 		parties[i].to = &takings[i]
 		err = errors.Join(err, ad.slots.handOut(ctx, &parties[i]))
 	}
@@ -435,5 +444,5 @@ func (ad *admitter) enrol(l *level, plan *bucket.Plan, p *party) bool {
 	if t.clock() != nil || !plan.EnrolSlots(&l.limits.Config, &l.demand, t.now) {
 		return false
 	}
-	return p.granted(&grant{of: plan.Item.Slots, now: t.now, sent: t.sent}, &image{State: plan.Item}) == nil
+	return p.granted(&grant{of: plan.Item.Slots(), now: t.now, sent: t.sent}, &image{State: plan.Item}) == nil
 }

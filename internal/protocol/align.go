@@ -153,7 +153,7 @@ func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard
 	if plan.Decide(&i.State, &limits.Config, &bucket.Demand{Life: l.demand.Life}, now); !plan.Writes() {
 		return nil, false, &CrowdedError{s.Entity, s.Resource}
 	}
-	next, applied, err = al.items.write(ctx, s, limits.Lineage, i, &plan, now, nil)
+	next, applied, err = al.items.write(ctx, s, &limits.Lineage, i, &plan, now, nil)
 	if err == nil && next == nil {
 		next, err = al.items.readShard(ctx, s)
 	}

@@ -33,7 +33,7 @@ func TestBookingsOfOneWrite(t *testing.T) {
 		p.took(b.shard(0), left)
 		p.portion()
 		for i, w := range p.fit {
-			got, ok := w.job.to.bookings[0].wait(w.job.level.demand.Amounts, now)
+			got, ok := w.job.to.bookings()[0].wait(w.job.level.demand.Amounts, now)
 			if want := int64(3000+1000*i) + min(test.ahead, 0); !ok || got != want {
 				t.Errorf("%s: caller %d waits %d ms, want %d", test.name, i, got, want)
 			}

@@ -151,8 +151,11 @@ func (c *core) compare(s *shard, i *image) {
 		return
 	}
 	by := own.RefilledAt - i.RefilledAt
+	if by <= 0 {
+		return
+	}
 	isAnother := i.Writes() <= own.Writes() // item, made after this one was deleted, by a clock that may differ a little
-	if by <= 0 || isAnother && by <= c.options.MaxLead.Milliseconds() || !s.stamped.CompareAndSwap(own, nil) {
+	if isAnother && by <= c.options.MaxLead.Milliseconds() || !s.stamped.CompareAndSwap(own, nil) {
 		return
 	}
 	if last := c.ahead.Load(); last != nil && c.sinceStart() < last.until {

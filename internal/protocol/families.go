@@ -71,12 +71,16 @@ func (fs *families) reread(ctx context.Context, r *Request, levels []level) erro
 
 // climb appends the levels of a request.
 func (fs *families) climb(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
-	first, err := fs.firstLevel(ctx, r, began)
-	if err != nil {
+	levels = append(levels, level{})
+	first := &levels[0]
+	if err := fs.firstLevel(ctx, r, began, first); err != nil {
 		return nil, err
 	}
+	if first.limits.Within == "" && !first.limits.Lineage.Charges() {
+		return levels, nil
+	}
 	var charges charges
-	if levels, err = fs.widen(ctx, r, append(levels, first), &charges, began); err != nil {
+	if levels, err = fs.widen(ctx, r, levels, &charges, began); err != nil {
 		return nil, err
 	}
 	lineage := lineageBy(levels)
@@ -188,22 +192,24 @@ func appendMissing(known, more []bucket.Params) []bucket.Params {
 
 // alone returns the level of the entity for the resource of a request, without parents and wider resources.
 func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level, error) {
-	l, err := fs.firstLevel(ctx, r, began)
-	if err == nil && l.limits.Config.IsEmpty() {
+	levels := make([]level, 1)
+	err := fs.firstLevel(ctx, r, began, &levels[0])
+	if err == nil && levels[0].limits.Config.IsEmpty() {
 		err = &NoLimitsError{Entity: r.Entity, Resource: r.Resource}
 	}
-	return []level{l}, err
+	return levels, err
 }
 
-func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
-	b := fs.memory.Bucket(r.Entity, r.Resource)
-	limits, err := fs.limitsOf(ctx, b, r, began)
-	if err != nil {
-		return level{}, err
+// firstLevel makes an empty level that of the entity itself for the resource itself.
+func (fs *families) firstLevel(ctx context.Context, r *Request, began int64, l *level) (err error) {
+	l.bucket, l.began = fs.memory.Bucket(r.Entity, r.Resource), began
+	if l.limits, err = fs.limitsOf(ctx, l.bucket, r, began); err == nil {
+		l.demand = r.demand(l.limits, l.limits.only(r.Amounts), fs.life(began))
+		if slots := l.limits.slotsOf(r.Amounts); len(slots) > 0 {
+			l.demand = l.demand.TakingSlots(slots)
+		}
 	}
-	demand := r.demand(limits, limits.only(r.Amounts), fs.life(began))
-	demand = demand.TakingSlots(limits.slotsOf(r.Amounts))
-	return level{bucket: b, limits: limits, demand: demand, began: began}, nil
+	return err
 }
 
 // level returns the level of a bucket that uses its stored limits.

@@ -46,6 +46,9 @@ func (f *forecast) add(failure error) bool {
 
 // apply has the levels of a request count what the limits of a forecast would refuse, as far as they are shadow limits by now.
 func (f forecast) apply(levels []level) {
+	if len(f) == 0 {
+		return
+	}
 	for i := range levels {
 		var limits []string
 		for _, of := range f {

@@ -29,7 +29,7 @@ const readAfter = 10_000
 
 // meet notes the generation of an image.
 func (b *Bucket) meet(i *image) {
-	if i.Generation == 0 && i.Moved == 0 {
+	if i.Notes == nil || i.Generation() == 0 && i.Moved() == 0 {
 		return
 	}
 	for {
@@ -38,11 +38,11 @@ func (b *Bucket) meet(i *image) {
 		if last != nil {
 			next = *last
 		}
-		if i.Generation > next.at {
-			next.at, next.seen = i.Generation, i.arrived
+		if i.Generation() > next.at {
+			next.at, next.seen = i.Generation(), i.arrived
 		}
-		if i.Moved > next.move.generation {
-			next.move = parentMove{i.Moved, i.arrived}
+		if i.Moved() > next.move.generation {
+			next.move = parentMove{i.Moved(), i.arrived}
 		}
 		if last != nil && next == *last {
 			return

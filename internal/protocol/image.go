@@ -51,7 +51,8 @@ type shard struct {
 	bucket *Bucket
 	key    store.Key
 	reader layout.BucketReader
-	queue  queue[*payment] // of settlements that share a write
+	lives  atomic.Pointer[lives] // of the limits of an image of late; nil at first
+	queue  queue[*payment]       // of settlements that share a write
 
 	image     atomic.Pointer[image]        // the item as last seen; nil when never
 	looking   atomic.Pointer[table.Shared] // the look that is under way; nil for none
@@ -75,10 +76,9 @@ type image struct {
 	// sameSince is the epoch of an earlier look: since then the item is known to have this count of shards, or to be
 	// missing; 0 for neither.
 	sameSince int64
-	lives     []bucket.Life // of its limits; images in a row share the list
-	seenAt    int64         // epoch milliseconds
-	call                    // that returned it
-	arrived   int64         // epoch when it was returned
+	seenAt    int64 // epoch milliseconds
+	call            // that returned it
+	arrived   int64 // epoch when it was returned
 
 	limitSpace [3]bucket.Limit // enough for two limits and the count of writes
 }
@@ -162,13 +162,15 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State, next.sameSince = true, state, next.arrived
-	for i := range next.Slots {
-		if of := &next.Slots[i]; of.Claimant == it.claimant() {
+	for i := range next.Slots() {
+		if of := &next.Slots()[i]; of.Claimant == it.claimant() {
 			of.Claimed = 0 // for others than this process
 		}
 	}
 	next.Stands = it.hasFixed(s)
-	next.Ahead = it.follow(s, next)
+	if ahead := it.follow(s, next); ahead != 0 {
+		next.Change(func(n *bucket.Notes) { n.Ahead = ahead })
+	}
 	s.bucket.meet(next)
 	next.listed = true
 	if it.table.Partitioned() {
@@ -201,13 +203,6 @@ func (it *items) observe(s *shard, r *store.Result, by call, known *image) *imag
 
 // follow notes how an image relates to the one known before the call for it.
 func (i *image) follow(known *image) {
-	if i.exists {
-		var lives []bucket.Life
-		if known != nil {
-			lives = known.lives
-		}
-		i.lives = i.Lives(lives)
-	}
 	switch {
 	case known == nil || known.exists != i.exists:
 	case !i.exists:
@@ -215,6 +210,20 @@ func (i *image) follow(known *image) {
 	case known.Count() == i.Count():
 		i.sameSince = known.sameSince
 	}
+}
+
+// livesOf returns the lives of the limits of an image of the shard: one list for all images with the same.
+func (s *shard) livesOf(i *image) *lives {
+	known := s.lives.Load()
+	if known != nil && known.shape != nil && known.shape == i.Shape {
+		return known
+	}
+	next := &lives{all: i.Lives(known.list()), shape: i.EvenShape()}
+	if known != nil && next.shape == known.shape && len(next.all) == len(known.all) && (len(next.all) == 0 || &next.all[0] == &known.all[0]) {
+		return known
+	}
+	s.lives.Store(next)
+	return next
 }
 
 // isLost reports whether a missing shard was missing twice since its origin has the count by which it is there. The look
@@ -260,7 +269,7 @@ func (i *image) state() *bucket.State {
 }
 
 // timeAt returns the time by which an item is judged at a time of this process: that of a clock that is ahead, or of a stamp.
-func (i *image) timeAt(now int64) int64 { return max(now+i.Ahead, i.RefilledAt) }
+func (i *image) timeAt(now int64) int64 { return max(now+i.Ahead(), i.RefilledAt) }
 
 // units returns the write units of a write of the item.
 func (i *image) units() float64 { return math.Ceil(float64(max(i.size, 1)) / 1024) }

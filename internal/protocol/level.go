@@ -21,13 +21,14 @@ type level struct {
 	rooms  int             // how often the request has found room that others took before it
 	at     int64           // when the request came, epoch milliseconds: it is judged by that reading
 	kept   []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
+	work   *work           // the memory of the request; nil for one of several levels, for slots, and once a shared write has the level
 	rung
 }
 
 // A rung says where a level stands beside the first one of its request.
 type rung struct {
-	ancestor int32 // how far the entity is above that of the request
-	wider    int32 // how many resources wider than that of the request the resource is
+	ancestor int8 // how far the entity is above that of the request
+	wider    int8 // how many resources wider than that of the request the resource is
 }
 
 // A taker takes what one level asks, for one caller or for several who share a write.
@@ -54,7 +55,7 @@ func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 		return nil
 	}
 	err := tk.takePatiently(ctx, l, to)
-	if !errors.Is(err, errShort) || !l.bucket.owing.owes.Load() {
+	if err == nil || !errors.Is(err, errShort) || !l.bucket.owing.owes.Load() {
 		return err
 	}
 	if states, _ := l.bucket.states(nil); !l.limits.Config.Covers(states, l.held(), tk.now()) || !tk.coversSlots(l, states) {
@@ -85,7 +86,7 @@ func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error 
 		return tk.takeAlone(ctx, l, to)
 	}
 	err := tk.shared.patiently(ctx, &l.bucket.queue, l.demand.Waits(), func() error { return tk.takeInTurn(ctx, l, to) })
-	if isHotKey(err) && tk.isExhausted(l) {
+	if err != nil && isHotKey(err) && tk.isExhausted(l) {
 		return ErrContended
 	}
 	return err
@@ -117,20 +118,42 @@ func (tk *taker) takeInTurn(ctx context.Context, l *level, to *taking) error {
 	if q.pace.isClosed(tk.core) && tk.judge.isShort(l) {
 		return errShort
 	}
+	if l.work != nil { // a caller that gives up leaves the level to the write
+		l.work.kept, l.work = true, nil
+	}
 	return tk.shared.await(ctx, q, &claim{l, to})
 }
 
-// parties are reused: nothing keeps the party of a single caller once it is served.
-var parties = sync.Pool{New: func() any { return new(party) }}
+// A work is the memory of a request: of its level, if it has one, and of a write of its own. It is reused.
+type work struct {
+	levels *[1]level
+	kept   bool // the levels are: a shared write may refer to them after the request
+	party  party
+	plan   bucket.Plan
+}
+
+var works = sync.Pool{New: func() any { return &work{levels: new([1]level)} }}
+
+// release allows later requests to use the memory.
+func (w *work) release() {
+	if w.kept {
+		w.levels, w.kept = new([1]level), false
+	} else {
+		w.levels[0] = level{}
+	}
+	w.party = party{}
+	works.Put(w)
+}
 
 // takeAlone takes the demand of a level for a single caller.
 func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
-	p := parties.Get().(*party)
-	defer func() {
-		*p = party{}
-		parties.Put(p)
-	}()
-	p.level, p.to = l, to
+	w := l.work
+	if w == nil {
+		w = works.Get().(*work)
+		defer w.release()
+	}
+	p := &w.party
+	*p = party{level: l, to: to, plan: &w.plan}
 	if err := tk.takeDirect(ctx, p); err != nil || p.grant == nil {
 		return err
 	}
@@ -174,6 +197,8 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		}
 		err := tk.takeFromShard(ctx, p, s)
 		switch {
+		case err == nil:
+			return nil
 		case errors.Is(err, errNoShard):
 		case errors.Is(err, errShort) && attempt < maxDraws && tk.goesByShare(p):
 			p.lot = 0

@@ -21,6 +21,7 @@ type party struct {
 	last    *shard            // taken from last; nil for none
 	lot     lot               // by which the next write finds its shard
 	grant   *grant            // slots taken by the last write; nil for none
+	plan    *bucket.Plan      // memory for its plans; nil for plans that are shared with others
 }
 
 // partyOf returns the party of callers who share writes. The level asks for all of them at first.
@@ -94,13 +95,13 @@ func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 
 // took notes the tokens of a write on a shard, and the image that it left, nil for an unknown one.
 func (p *party) took(s *shard, left *image) {
-	var lives []bucket.Life
+	var known *lives
 	if left != nil {
-		lives = left.lives
+		known = s.livesOf(left)
 	}
-	p.to.took(p.level, s, p.demand.Amounts, lives)
+	p.to.took(p.level, s, p.demand.Amounts, known)
 	if p.demand.Waits() {
-		p.to.bookings = []booking{{shard: s, image: left}}
+		p.to.book([]booking{{shard: s, image: left}})
 	}
 	p.last = s
 }
@@ -110,7 +111,7 @@ func (p *party) portion() {
 	defer p.book()
 	if len(p.to.parts) == 1 {
 		for i, w := range p.fit {
-			w.job.to.took(w.job.level, p.to.parts[0].shard, p.asks[i].Amounts, p.to.parts[0].lives)
+			w.job.to.took(w.job.level, p.to.parts[0].shard, p.asks[i].Amounts, p.to.parts[0].known)
 		}
 		return
 	}
@@ -122,11 +123,11 @@ func (p *party) portion() {
 		w.job.to.took(w.job.level, nil, nil, nil)
 		for i, amounts := range bucket.Portion(parts, p.asks[at].Amounts) {
 			if len(amounts) > 0 {
-				w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[i].shard, amounts, p.to.parts[i].lives})
+				w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[i].shard, amounts, p.to.parts[i].known})
 			}
 		}
-		if counted, lives := p.limits.Config.Entries(&w.job.level.demand, nil, nil); len(counted) > 0 {
-			w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[0].shard, counted, lives})
+		if counted, all := p.limits.Config.Entries(&w.job.level.demand, nil, nil); len(counted) > 0 {
+			w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[0].shard, counted, &lives{all: all}})
 		}
 	}
 }
@@ -141,10 +142,11 @@ func (p *party) book() {
 		}
 		after, _ = bucket.Sum(after, bucket.Negated(p.asks[i].Amounts)) // their sum was counted before
 		to := w.job.to
-		to.bookings = slices.Clone(p.to.bookings)
-		if len(to.bookings) == 1 {
-			to.bookings[0].after = after
+		bookings := slices.Clone(p.to.bookings())
+		if len(bookings) == 1 {
+			bookings[0].after = after
 		}
+		to.book(bookings)
 	}
 }
 

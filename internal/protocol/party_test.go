@@ -54,11 +54,11 @@ func inContest(t *testing.T, shards int, limit bucket.Params, test func(t *testi
 
 func (c *contest) level(t *testing.T, tokens int64) level {
 	t.Helper()
-	l, err := c.e.families.firstLevel(t.Context(), &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": tokens})}, c.e.NextEpoch())
+	levels, err := c.e.families.alone(t.Context(), &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": tokens})}, c.e.NextEpoch())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return levels[0]
 }
 
 // leave has the other process take so much that each shard is left with some tokens.

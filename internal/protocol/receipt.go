@@ -11,43 +11,117 @@ import (
 // be copied while a take is under way.
 type Receipt struct {
 	takings []taking
-	until   time.Duration // when all of it is there, since the engine was made; 0 for a caller that does not wait
-	latest  time.Duration // until when the caller waits, since the engine was made
+	rare    *rareReceipt // nil for a caller that neither waits nor has a priority. Copies share it, and nothing changes it
 
-	priority string // of the request
+	takingSpace [1]taking // for the most frequent case: one level, one shard
+}
 
-	levelSpace  [1]level // for the most frequent case: one level, one shard
-	takingSpace [1]taking
+// A rareReceipt has the parts that few receipts have.
+type rareReceipt struct {
+	until    time.Duration // when all of it is there, since the engine was made; 0 for a caller that does not wait
+	latest   time.Duration // until when the caller waits, since the engine was made
+	priority string        // of the request
+}
+
+// usual are the rare parts of all other receipts.
+var usual rareReceipt
+
+// rest returns the rare parts of a receipt. They are not to be changed.
+func (r *Receipt) rest() *rareReceipt {
+	if r.rare == nil {
+		return &usual
+	}
+	return r.rare
+}
+
+// of notes the priority of the request.
+func (r *Receipt) of(priority string) {
+	if r.rest().priority != priority {
+		next := *r.rest()
+		next.priority = priority
+		r.rare = &next
+	}
+}
+
+// due notes when all of it is there, and until when the caller waits.
+func (r *Receipt) due(until, latest time.Duration) {
+	next := *r.rest()
+	next.until, next.latest = until, latest
+	r.rare = &next
 }
 
 // A taking has the tokens taken of one level.
 type taking struct {
-	bucket   *Bucket
-	limits   *Limits        // by which it was taken
-	parts    []shardAmounts // each shard once, and once more for other lives of its limits
-	bookings []booking      // of a caller that waits
-	holds    []*Hold        // of slots
-	round    int32          // of the receipt: requests with the same levels share one
+	bucket *Bucket
+	limits *Limits        // by which it was taken
+	parts  []shardAmounts // each shard once, and once more for other lives of its limits
+	rare   *rareTaking    // nil for a caller that neither waits nor has slots. Copies share it, and nothing changes it
+	round  int32          // of the receipt: requests with the same levels share one
 	rung
 
 	partSpace [1]shardAmounts
 }
 
+// A rareTaking has the parts that few takings have.
+type rareTaking struct {
+	bookings []booking // of a caller that waits
+	holds    []*Hold   // of slots
+}
+
+func (t *taking) bookings() []booking {
+	if t.rare == nil {
+		return nil
+	}
+	return t.rare.bookings
+}
+
+func (t *taking) holds() []*Hold {
+	if t.rare == nil {
+		return nil
+	}
+	return t.rare.holds
+}
+
+// book notes the bookings of a caller.
+func (t *taking) book(bookings []booking) { t.rare = &rareTaking{bookings, t.holds()} }
+
+// hold notes the slots of a caller.
+func (t *taking) hold(holds []*Hold) { t.rare = &rareTaking{t.bookings(), holds} }
+
 // shardAmounts are amounts taken of one shard, each limit once.
 type shardAmounts struct {
 	shard   *shard
 	amounts []bucket.Amount
-	lives   []bucket.Life // of the limits of the shard; nil where they are not known
+	known   *lives // of the limits of the shard; nil if they are not known
+}
+
+func (p *shardAmounts) lives() []bucket.Life { return p.known.list() }
+
+// lives are those of the limits of one item. Receipts share them.
+type lives struct {
+	all   []bucket.Life
+	shape *bucket.Shape // of all images with these lives; nil if they do not follow from it
+}
+
+func (l *lives) list() []bucket.Life {
+	if l == nil {
+		return nil
+	}
+	return l.all
 }
 
 // took notes the tokens taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
-func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
-	t.bucket, t.rung, t.limits, t.parts, t.bookings, t.holds = l.bucket, l.rung, l.limits, nil, nil, nil
-	if s != nil {
-		amounts, lives = l.limits.Config.Entries(&l.demand, amounts, lives)
-		t.partSpace[0] = shardAmounts{s, amounts, lives}
-		t.parts = t.partSpace[:]
+func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, known *lives) {
+	t.bucket, t.rung, t.limits, t.parts, t.rare = l.bucket, l.rung, l.limits, nil, nil
+	if s == nil {
+		return
 	}
+	if l.limits.Config.CountsAny(&l.demand) {
+		all, own := l.limits.Config.Entries(&l.demand, amounts, known.list())
+		amounts, known = all, &lives{all: own}
+	}
+	t.partSpace[0] = shardAmounts{s, amounts, known}
+	t.parts = t.partSpace[:]
 }
 
 // Limits returns the limits by which the request was taken, each once; none for a receipt of nothing.
@@ -92,7 +166,7 @@ func (r *Receipt) Resource() string {
 // Request returns a request for more of the receipt's limits. The receipt is not one of nothing.
 func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	t := &r.takings[0]
-	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts, Priority: r.priority}
+	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts, Priority: r.rest().priority}
 	if t.limits.Own {
 		more.Own = t.limits
 	}
@@ -168,10 +242,10 @@ func (t *taking) add(more *taking) (err error) {
 	t.limits, t.parts = more.limits, slices.Clone(t.parts)
 	for _, p := range more.parts {
 		at := slices.IndexFunc(t.parts, func(known shardAmounts) bool {
-			return known.shard.Shard == p.shard.Shard && slices.Equal(known.lives, p.lives)
+			return known.shard.Shard == p.shard.Shard && slices.Equal(known.lives(), p.lives())
 		})
 		if at < 0 {
-			t.parts = append(t.parts, shardAmounts{t.bucket.shard(p.shard.Shard), p.amounts, p.lives})
+			t.parts = append(t.parts, shardAmounts{t.bucket.shard(p.shard.Shard), p.amounts, p.known})
 			continue
 		}
 		if t.parts[at].amounts, err = bucket.Sum(t.parts[at].amounts, p.amounts); err != nil {
@@ -232,7 +306,7 @@ func (r *Receipt) Return() Settlement {
 // Holds returns the slots of the request, which end with it.
 func (r *Receipt) Holds() (holds []*Hold) {
 	for i := range r.takings {
-		holds = append(holds, r.takings[i].holds...)
+		holds = append(holds, r.takings[i].holds()...)
 	}
 	return holds
 }
@@ -241,7 +315,7 @@ func (r *Receipt) Holds() (holds []*Hold) {
 func (t *taking) returns(due []correction) []correction {
 	for _, p := range t.parts {
 		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
-			due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: bucket.Negated(p.amounts), lives: p.lives})
+			due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: bucket.Negated(p.amounts), lives: p.lives()})
 		}
 	}
 	return due
@@ -296,12 +370,12 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 	first := len(due)
 	add := func(p *shardAmounts, a bucket.Amount) {
 		for i := range due[first:] {
-			if c := &due[first+i]; c.shard == p.shard && slices.Equal(c.lives, p.lives) {
+			if c := &due[first+i]; c.shard == p.shard && slices.Equal(c.lives, p.lives()) {
 				c.amounts = append(c.amounts, a)
 				return
 			}
 		}
-		due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: []bucket.Amount{a}, lives: p.lives})
+		due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: []bucket.Amount{a}, lives: p.lives()})
 	}
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
@@ -331,7 +405,7 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 // charged returns the part of a taking by which more of a limit is charged.
 func (t *taking) charged(limit string) *shardAmounts {
 	for i := range t.parts {
-		if bucket.IsUnowned(t.parts[i].lives, limit) {
+		if bucket.IsUnowned(t.parts[i].lives(), limit) {
 			return &t.parts[i]
 		}
 	}
@@ -339,6 +413,7 @@ func (t *taking) charged(limit string) *shardAmounts {
 		return &t.parts[0]
 	}
 	var none shardAmounts
-	_, none.lives = t.limits.Config.Entries(&bucket.Demand{}, nil, nil)
+	none.known = new(lives)
+	_, none.known.all = t.limits.Config.Entries(&bucket.Demand{}, nil, nil)
 	return &none
 }

@@ -29,11 +29,13 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	now := rs.now()
 	switch {
 	case rs.maySplit(l, i, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(splitOneIn) == 0):
-		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Lineage, s, i) })
+		lineage := l.limits.Lineage // the level may be another request's by then
+		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, lineage, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
-		rs.resize(ctx, l.bucket.shard(low), func(ctx context.Context) error {
-			return rs.merge(ctx, l.bucket.shard(low), l.bucket.shard(high))
+		b := l.bucket
+		rs.resize(ctx, b.shard(low), func(ctx context.Context) error {
+			return rs.merge(ctx, b.shard(low), b.shard(high))
 		})
 	}
 }
@@ -100,7 +102,8 @@ func (rs *resizer) splitIfThrottled(ctx context.Context, l *level, s *shard, i *
 		return
 	}
 	if now := rs.now(); s.throttled.hit(now, l.bucket.isCrowded()) && rs.maySplit(l, i, now) {
-		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Lineage, s, i) })
+		lineage := l.limits.Lineage // the level may be another request's by then
+		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, lineage, s, i) })
 	}
 }
 

@@ -387,7 +387,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			return false, errShort
 		}
 		left := image.giveBack(plan, holds)
-		next, applied, err := st.items.write(ctx, s, c.limits.Lineage, image, plan, st.now(), nil)
+		next, applied, err := st.items.write(ctx, s, &c.limits.Lineage, image, plan, st.now(), nil)
 		if applied && next != nil {
 			st.lister.listWritten(ctx, s, next, plan.Kind)
 		}

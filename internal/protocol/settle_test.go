@@ -543,15 +543,15 @@ func TestLivesOutliveShards(t *testing.T) {
 	limits.set("key", perDay("", map[string]int64{"rpm": 100}))
 	e := newProcessBy(t, g, limits, func(n int) int { return n - 1 }) // which draws the new shard
 	r := takeFrom(t, e, "key", map[string]int64{"rpm": 60})
-	lives := r.takings[0].parts[0].lives
-	again := takeFrom(t, e, "key", map[string]int64{"rpm": 1}).takings[0].parts[0].lives
+	lives := r.takings[0].parts[0].lives()
+	again := takeFrom(t, e, "key", map[string]int64{"rpm": 1}).takings[0].parts[0].lives()
 	if len(lives) == 0 || &lives[0] != &again[0] {
 		t.Errorf("lives are %v, then %v in another list", lives, again)
 	}
 	split(t, e, "key", 0)
 	ofNew := takeFrom(t, e, "key", map[string]int64{"rpm": 5})
-	if part := ofNew.takings[0].parts[0]; part.shard.Shard != 1 || !slices.Equal(part.lives, lives) {
-		t.Errorf("shard %d has the lives %v, want those of the first one: %v", part.shard.Shard, part.lives, lives)
+	if part := ofNew.takings[0].parts[0]; part.shard.Shard != 1 || !slices.Equal(part.lives(), lives) {
+		t.Errorf("shard %d has the lives %v, want those of the first one: %v", part.shard.Shard, part.lives(), lives)
 	}
 	unite(t, e, "key", 0, 1)
 	limits.set("key", perDay("", map[string]int64{"rpm": 100, "tpm": 10}))

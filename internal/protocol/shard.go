@@ -21,8 +21,11 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
 // that differs from them is brought in line before the rejection, see refuse.
 func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
-	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), cameAt: p.at}
-	defer plans.Put(t.plan)
+	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: p.plan, cameAt: p.at}
+	if t.plan == nil {
+		t.plan = plans.Get().(*bucket.Plan)
+		defer plans.Put(t.plan)
+	}
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
 		var err error
@@ -107,7 +110,7 @@ func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, app
 	if t.attempt > 0 {
 		askedAt = t.tk.now()
 	}
-	next, applied, err = t.tk.items.send(ctx, t.s, t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, latest, askedAt))
+	next, applied, err = t.tk.items.send(ctx, t.s, &t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, latest, askedAt))
 	return latest, next, applied, err
 }
 
@@ -389,7 +392,7 @@ func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 
 // write sends a plan in its turn. Where another goroutine has moved the refill stamp meanwhile, nothing is sent. It returns what send does.
 func (it *items) write(
-	ctx context.Context, s *shard, o layout.Lineage, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
+	ctx context.Context, s *shard, o *layout.Lineage, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
 	latest, leave, err := it.awaitTurn(ctx, s, from, plan)
 	if err != nil {
@@ -426,10 +429,10 @@ func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *buc
 // known, or cannot be read. A write that met a transaction is a lost race. The time askedAt, in epoch milliseconds, is one before the call.
 // repeat may be nil.
 func (it *items) send(
-	ctx context.Context, s *shard, o layout.Lineage, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
+	ctx context.Context, s *shard, o *layout.Lineage, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
-	w, err := s.WriteAt(s.key, plan, o, repeat)
-	if err != nil {
+	w := store.Write{Kind: store.Update, Key: s.key}
+	if err := s.WriteTo(&w, plan, o, repeat); err != nil {
 		return nil, false, err
 	}
 	it.unlist(&w)

@@ -224,12 +224,12 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 		s := v.shards[parts[i].At]
 		s.image.Store(nil) // a transaction returns no images
 		image, amounts := v.images[parts[i].At], parts[i].Amounts
-		lives := parts[i].Plan.Lives(&image.State, image.lives)
+		known := parts[i].Plan.Lives(&image.State, s.livesOf(image).list())
 		if parts[i].At == 0 {
-			amounts, lives = l.limits.Config.Entries(&l.demand, amounts, lives)
+			amounts, known = l.limits.Config.Entries(&l.demand, amounts, known)
 		}
 		if len(amounts) > 0 {
-			to.parts = append(to.parts, shardAmounts{s, amounts, lives})
+			to.parts = append(to.parts, shardAmounts{s, amounts, &lives{all: known}})
 		}
 	}
 	if l.demand.Waits() {
@@ -251,6 +251,6 @@ func (al *aligner) bookParts(ctx context.Context, to *taking) {
 		if err == nil && images[i].exists {
 			b.image = images[i]
 		}
-		to.bookings = append(to.bookings, b)
+		to.book(append(to.bookings(), b))
 	}
 }

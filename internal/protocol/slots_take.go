@@ -91,7 +91,7 @@ func (sk *slotTaker) writeTogether(ctx context.Context, q *queue[*claim], waiter
 }
 
 // undo implements [writer]: it gives slots back of a caller that gave up.
-func (sk *slotTaker) undo(ctx context.Context, c *claim) { sk.tender.giveSlotsBack(ctx, c.to.holds) }
+func (sk *slotTaker) undo(ctx context.Context, c *claim) { sk.tender.giveSlotsBack(ctx, c.to.holds()) }
 
 // takeSlotsDirect takes slots for a party by one write, and notes how the store takes those writes.
 func (sk *slotTaker) takeSlotsDirect(ctx context.Context, p *party) error {
@@ -215,7 +215,7 @@ func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
 	}
 	t.call = layout.Keep()
 	t.call.Admit()
-	t.call.Current(t.image.Generation)
+	t.call.Current(t.image.Generation())
 	for _, a := range t.asked() {
 		if err := t.prepare(ctx, a); err != nil {
 			return nil, err
@@ -311,7 +311,7 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 	}
 	t.call = layout.Keep()
 	t.call.Admit()
-	t.call.Current(t.image.Generation)
+	t.call.Current(t.image.Generation())
 	g := grant{now: t.now, sent: t.sent}
 	for _, a := range t.demand.Slots() {
 		s := t.image.FindSlots(a.Limit)
@@ -337,11 +337,12 @@ func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	plan.Decide(nil, &t.limits.Config, &bucket.Demand{Life: t.demand.Life}, t.by.now())
-	if plan.Item.Slots = nil; !plan.EnrolSlots(&t.limits.Config, &t.demand, t.now) {
+	plan.Item.Change(func(n *bucket.Notes) { n.Slots = nil })
+	if !plan.EnrolSlots(&t.limits.Config, &t.demand, t.now) {
 		return nil, false, errShort
 	}
-	g := grant{now: t.now, sent: t.sent, of: plan.Item.Slots}
-	next, applied, err := t.by.items.write(ctx, t.shard, t.limits.Lineage, t.image, plan, t.by.now(), nil)
+	g := grant{now: t.now, sent: t.sent, of: plan.Item.Slots()}
+	next, applied, err := t.by.items.write(ctx, t.shard, &t.limits.Lineage, t.image, plan, t.by.now(), nil)
 	if !applied || err != nil {
 		return next, false, err
 	}
@@ -386,14 +387,14 @@ func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 	}
 	var all []*Hold
 	if len(p.waiters) == 0 {
-		p.to.holds = sk.holdsOf(g, p.level, 0)
-		all = p.to.holds
+		all = sk.holdsOf(g, p.level, 0)
+		p.to.hold(all)
 	}
 	others := int64(0)
 	for _, w := range slices.Backward(p.fit) {
-		w.job.to.holds = sk.holdsOf(g, w.job.level, others)
+		w.job.to.hold(sk.holdsOf(g, w.job.level, others))
 		others += w.job.level.demand.Holders()
-		all = append(all, w.job.to.holds...)
+		all = append(all, w.job.to.holds()...)
 	}
 	return sk.tender.startTending(ctx, p.bucket, all)
 }

@@ -245,8 +245,8 @@ func (l *slotLine) free(c *core, i *image) {
 	}
 	now := c.slotNow()
 	left := map[string]int64{}
-	for n := range i.Slots {
-		left[i.Slots[n].Name] = i.Slots[n].FreeAt(now)
+	for n := range i.Slots() {
+		left[i.Slots()[n].Name] = i.Slots()[n].FreeAt(now)
 	}
 	for _, p := range l.places {
 		for _, a := range p.asks {

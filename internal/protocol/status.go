@@ -161,7 +161,7 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 
 // isForeseen reports whether a shadow limit would have refused the request.
 func (t *taking) isForeseen(s *bucket.Status) bool {
-	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives, s.Name) })
+	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives(), s.Name) })
 }
 
 // nothingAsked is the demand of who only looks.

@@ -100,13 +100,15 @@ func (r *Request) Portion(taken *Receipt, to []*Receipt) {
 	left := make([]taking, len(taken.takings))
 	for i := range taken.takings {
 		t := &taken.takings[i]
-		left[i].bucket, left[i].holds, left[i].parts = t.bucket, slices.Clone(t.holds), slices.Clone(t.parts)
+		left[i].bucket, left[i].parts = t.bucket, slices.Clone(t.parts)
+		left[i].hold(slices.Clone(t.holds()))
 		for j := range left[i].parts {
 			left[i].parts[j].amounts = slices.Clone(t.parts[j].amounts)
 		}
 	}
 	for i, levels := range r.together.levels {
-		to[i].priority, to[i].takings = r.Priority, make([]taking, len(levels))
+		to[i].of(r.Priority)
+		to[i].takings = make([]taking, len(levels))
 		for j := range levels {
 			at := slices.IndexFunc(left, func(t taking) bool { return t.bucket.is(levels[j].bucket) })
 			left[at].portion(&levels[j], &to[i].takings[j])
@@ -132,11 +134,12 @@ func (t *taking) portion(l *level, to *taking) {
 	}
 	for at, amounts := range bucket.Portion(left, asked) {
 		if len(amounts) > 0 {
-			to.parts = append(to.parts, shardAmounts{t.parts[at].shard, amounts, t.parts[at].lives})
+			to.parts = append(to.parts, shardAmounts{t.parts[at].shard, amounts, t.parts[at].known})
 		}
 	}
 	for _, a := range l.demand.Slots() {
-		at := slices.IndexFunc(t.holds, func(h *Hold) bool { return h.limit == a.Limit })
-		to.holds, t.holds = append(to.holds, t.holds[at]), slices.Delete(t.holds, at, at+1)
+		at := slices.IndexFunc(t.holds(), func(h *Hold) bool { return h.limit == a.Limit })
+		to.hold(append(to.holds(), t.holds()[at]))
+		t.hold(slices.Delete(t.holds(), at, at+1))
 	}
 }

@@ -92,12 +92,12 @@ func (t *traffic) see(i *image, at int64) {
 	if at < t.at {
 		return // by a clock that was set back
 	}
-	elapsed := float64(at - t.at)
-	kept := math.Exp2(-min(elapsed/halfLifeMS, 1))
-	t.others = t.others*kept + float64(writes-t.writes-t.own)
-	t.mine = t.mine*kept + float64(t.own)
-	t.short *= kept
-	t.span = t.span*kept + elapsed
+	if elapsed := float64(at - t.at); elapsed > 0 {
+		kept := math.Exp2(-min(elapsed/halfLifeMS, 1))
+		t.others, t.mine, t.short, t.span = t.others*kept, t.mine*kept, t.short*kept, t.span*kept+elapsed
+	}
+	t.others += float64(writes - t.writes - t.own)
+	t.mine += float64(t.own)
 	t.guess, t.at, t.writes, t.own = false, at, writes, 0
 	if over := time.Duration(at-t.from) * time.Millisecond; over >= rateWindow {
 		t.busy = bucket.IsBusy(float64(writes-t.base)*t.charged()*i.units(), over)

@@ -53,8 +53,8 @@ func (r *Receipt) book(c *core, wait time.Duration) bool {
 	now, longest := c.now(), int64(0)
 	for i := range r.takings {
 		t := &r.takings[i]
-		for j := range t.bookings {
-			b := &t.bookings[j]
+		for j := range t.bookings() {
+			b := &t.bookings()[j]
 			rest, ok := b.wait(t.amountsOf(b.shard), now)
 			if !ok || b.later {
 				rest = min(rest, wait.Milliseconds())
@@ -62,7 +62,7 @@ func (r *Receipt) book(c *core, wait time.Duration) bool {
 			longest = max(longest, rest)
 		}
 	}
-	r.until, r.latest = c.after(milliseconds(longest)), c.after(wait)
+	r.due(c.after(milliseconds(longest)), c.after(wait))
 	return milliseconds(longest) <= wait
 }
 
@@ -90,7 +90,7 @@ func (c *core) after(d time.Duration) time.Duration {
 }
 
 // Remaining returns the time until the tokens of a receipt are there, 0 or less for now.
-func (ws *Waits) Remaining(r *Receipt) time.Duration { return r.until - ws.elapsed() }
+func (ws *Waits) Remaining(r *Receipt) time.Duration { return r.rest().until - ws.elapsed() }
 
 // Elapsed returns the time by which callers sleep, since a fixed moment.
 func (ws *Waits) Elapsed() time.Duration { return ws.elapsed() }
@@ -150,7 +150,7 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 
 // Delay makes an empty receipt one of a caller that has to wait so long, but not after a reading of Elapsed.
 func (ws *Waits) Delay(r *Receipt, rest, latest time.Duration) {
-	r.until, r.latest = min(ws.after(rest), latest), latest
+	r.due(min(ws.after(rest), latest), latest)
 }
 
 // Await sleeps until the tokens of a receipt are there. If limits were changed meanwhile, it follows the new ones.
@@ -158,11 +158,11 @@ func (ws *Waits) Delay(r *Receipt, rest, latest time.Duration) {
 // the context's error, or [ErrClosed]. The tokens stay taken. No limit rejects the caller of an empty receipt.
 func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 	w := newWake(ws.judge, r)
-	latest := r.latest
+	latest := r.rest().latest
 	if deadline, ok := ctx.Deadline(); ok {
 		latest = min(latest, ws.after(time.Until(deadline)))
 	}
-	for until := r.until; ; {
+	for until := r.rest().until; ; {
 		rest := until - ws.elapsed()
 		if rest <= 0 {
 			return ctx.Err()
@@ -218,8 +218,8 @@ func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 		if !w.changed(ctx, i) {
 			continue
 		}
-		for j := range t.bookings {
-			more, err := w.moreOf(ctx, t, &t.bookings[j])
+		for j := range t.bookings() {
+			more, err := w.moreOf(ctx, t, &t.bookings()[j])
 			if err != nil {
 				return 0, err
 			}
@@ -233,7 +233,7 @@ func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 // Limits that cannot be read are not known to have changed.
 func (w *wake) changed(ctx context.Context, at int) bool {
 	t := &w.receipt.takings[at]
-	if len(t.bookings) == 0 || w.limits[at].Own {
+	if len(t.bookings()) == 0 || w.limits[at].Own {
 		return false
 	}
 	known, err := w.judge.options.Source.For(ctx, t.bucket)

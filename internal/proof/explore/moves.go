@@ -118,9 +118,9 @@ func (k *kin) made(w *witness, changes []change) {
 		if c.next == nil || len(k.history[c.entity]) == 0 {
 			continue
 		}
-		isBehind := c.next.Moved < k.generation(c.entity)
+		isBehind := c.next.Moved() < k.generation(c.entity)
 		switch {
-		case c.old != nil && c.next.Moved < c.old.Moved:
+		case c.old != nil && c.next.Moved() < c.old.Moved():
 			w.blame("moves", "a write undoes generation %d of %s, which the item has taken on", c.old.Moved, c.entity)
 		case c.old == nil && c.shard == 0 && isBehind:
 			k.behind[c.entity] = math.MaxInt
@@ -149,8 +149,8 @@ func (k *kin) over(w *witness, r *running) {
 				p.bound = w.done
 			}
 			for _, s := range w.shards[r.Entity] {
-				if s.Moved < p.generation && k.behind[r.Entity] < r.since {
-					w.blame("moves", "%s: %q is done, and shard %d of %s has generation %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved)
+				if s.Moved() < p.generation && k.behind[r.Entity] < r.since {
+					w.blame("moves", "%s: %q is done, and shard %d of %s has generation %d", w.name(r), r.Op, s.Shard, r.Entity, s.Moved())
 				}
 			}
 			return

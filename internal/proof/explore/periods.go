@@ -93,7 +93,7 @@ func markOf(s *bucket.State) int64 {
 	if slices.ContainsFunc(s.Limits, func(l bucket.Limit) bool { return l.Session() > 0 }) {
 		return s.RefilledAt
 	}
-	return max(s.RefilledAt, s.Crossed)
+	return max(s.RefilledAt, s.Crossed())
 }
 
 // standing returns what a shard adds to a period that goes on at a mark.

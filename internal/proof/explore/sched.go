@@ -282,7 +282,7 @@ func (l line) String() string {
 			}
 			fmt.Fprintf(&b, "%s %d of %d, counted %+d; ", limit.Name, limit.Tokens, limit.Capacity, counted)
 		}
-		for _, s := range c.next.Slots {
+		for _, s := range c.next.Slots() {
 			fmt.Fprintf(&b, "%s %d free, %d and %d held, of %d; ", s.Name, s.Free, s.Even, s.Odd, s.Capacity)
 		}
 	}

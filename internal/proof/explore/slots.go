@@ -291,7 +291,7 @@ func (k *crowd) judge(changes []change) {
 		if c.next == nil {
 			continue
 		}
-		for _, s := range c.next.Slots {
+		for _, s := range c.next.Slots() {
 			if s.Free+s.Even+s.Odd != s.Capacity {
 				k.blame("slots", "%s has %d free slots, and %d and %d held ones, of %d", c.entity, s.Free, s.Even, s.Odd, s.Capacity)
 			}
