@@ -54,7 +54,7 @@ var rules = []rule{
 	},
 	{
 		"wait 5: those behind in a shared write are waited for", "internal/protocol/party.go",
-		"			bookings[0].after = after", "			to.bookings[0].after = either(«broken», nil, after)",
+		"			bookings[0].after = after", "			bookings[0].after = either(«broken», nil, after)",
 		"./internal/protocol TestBookingsOfOneWrite",
 	},
 	{
@@ -64,7 +64,7 @@ var rules = []rule{
 	},
 	{
 		"wait 7: limits that were changed are not looked at", "internal/protocol/wait.go",
-		"if len(t.bookings()) == 0 || w.limits[at].Own {", "if len(t.bookings) == 0 || w.limits[at].Own || «broken» {",
+		"if len(t.bookings()) == 0 || w.limits[at].Own {", "if len(t.bookings()) == 0 || w.limits[at].Own || «broken» {",
 		"./zlimit TestLimitsChangeWhileAsleep",
 	},
 	{
