@@ -121,7 +121,7 @@ func (k *kin) made(w *witness, changes []change) {
 		isBehind := c.next.Moved() < k.generation(c.entity)
 		switch {
 		case c.old != nil && c.next.Moved() < c.old.Moved():
-			w.blame("moves", "a write undoes generation %d of %s, which the item has taken on", c.old.Moved, c.entity)
+			w.blame("moves", "a write undoes generation %d of %s, which the item has taken on", c.old.Moved(), c.entity)
 		case c.old == nil && c.shard == 0 && isBehind:
 			k.behind[c.entity] = math.MaxInt
 		case c.shard == 0 && !isBehind && k.behind[c.entity] == math.MaxInt:
