@@ -11,13 +11,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 var (
 	all    = flag.Bool("scale.all", false, "run all scenarios, keep what they measure, and draw docs/scale.md")
 	only   = flag.String("scale.only", "", "run those cases alone whose name has this in it")
 	before = flag.Bool("scale.before", false, "keep the figures as those of before")
-	trial  = flag.Bool("scale.trial", false, "print contests, and keep none of their figures")
+	trial  = flag.Bool("scale.trial", false, "print the figures, and keep none")
+	exact  = flag.Bool("scale.exact", false, "run the cases with WithFreshness(0), and keep none of their figures")
 	draw   = flag.Bool("scale.draw", false, "draw docs/scale.md from the figures that are kept")
 )
 
@@ -62,6 +65,9 @@ func TestScenarios(t *testing.T) {
 			if !strings.Contains(name, *only) {
 				continue
 			}
+			if *exact {
+				c.Load.Options = append(slices.Clone(c.Load.Options), zlimit.WithFreshness(0))
+			}
 			began := time.Now()
 			o := run(t, &c.Load, c.Params)
 			for text, n := range o.Errors {
@@ -84,7 +90,10 @@ func TestScenarios(t *testing.T) {
 			} else {
 				figures.Now[name] = figure
 			}
-			if err := figures.write(figuresFile); err != nil {
+			if !*trial && !*exact {
+				err = figures.write(figuresFile)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			var line strings.Builder
@@ -98,7 +107,7 @@ func TestScenarios(t *testing.T) {
 			}
 		}
 	}
-	*draw = !*trial
+	*draw = !*trial && !*exact
 }
 
 // keepContest keeps what came of a contest.
@@ -113,7 +122,7 @@ func keepContest(t *testing.T, s *Scenario, name string, o *Outcome, took time.D
 	if c.Over > 0 {
 		t.Errorf("%s: %d requests were admitted beyond the limit", name, c.Over)
 	}
-	if *trial {
+	if *trial || *exact {
 		return
 	}
 	g[name] = c
