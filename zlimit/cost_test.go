@@ -192,6 +192,38 @@ func TestCosts(t *testing.T) {
 	})
 
 	page.WriteString("\n")
+	section("A limit that several processes use up")
+	busy := zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 1}}
+	burst := zlimit.Limit{Name: "rps", Capacity: 10, RefillAmount: 50, RefillPeriod: time.Second}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "busy"}, zlimit.Config{Limits: []zlimit.Limit{burst}}); err != nil {
+		t.Fatal(err)
+	}
+	const token = 20 * time.Millisecond // in which one flows in
+	acquire(t, l, zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 10}})
+	l.Engine().Quiesce()
+	c.sleep(token)
+	acquire(t, other, busy)
+	other.Engine().Quiesce()
+	c.sleep(token)
+	measure("admitted, since a token has flowed in: another process took one since the last image", l, take(l, busy))
+	c.sleep(token)
+	acquire(t, other, busy)
+	measure("rejected: another process took the token that flowed in", l, refuse(l, busy))
+	measure("rejected before the next one flows in", l, refuse(l, busy))
+	for range 8 {
+		if err := refuse(l, busy)(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.sleep(token)
+	measure("rejected since it is beyond the part of the process, of which many requests are rejected", l, refuse(l, busy))
+	c.sleep(2 * token)
+	measure("admitted by that part", l, take(l, busy))
+	c.sleep(300 * time.Millisecond)
+	acquire(t, other, zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 10}})
+	measure("rejected, if most requests of the process were, and its last image is too old", l, refuse(l, busy))
+
+	page.WriteString("\n")
 	section("Settle and query")
 	c.sleep(time.Minute)
 	lease := acquire(t, l, request)
