@@ -1,0 +1,42 @@
+package scale
+
+import (
+	"testing"
+	"time"
+)
+
+// TestContests has processes contend for a limit that they use up. The limit is used in full and never exceeded, each process gets at least
+// half of its share, and few requests cost a write that fails. Callers wait no longer than they may, and for a round trip or two.
+func TestContests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
+	for _, test := range []struct {
+		mode, kind string
+		load       float64
+		processes  int
+		trip       time.Duration
+		writes     float64 // a request, at most
+		least      float64 // admissions of a process, as a part of the mean
+	}{
+		{"Acquire", "one limit", 2, 10, 20 * time.Millisecond, 1, 0.5},
+		{"Acquire", "one limit", 2, 1, 20 * time.Millisecond, 0.55, 1},    // requests count on what those before them leave
+		{"Acquire", "one limit", 10, 2, time.Millisecond, 0.3, 0.8},       // parts become alike
+		{"Acquire", "one limit", 10, 10, 20 * time.Millisecond, 0.4, 0.5}, // parts hold at a low rate of writes
+		{"Acquire", "a parent", 10, 3, 20 * time.Millisecond, 0.8, 0.5},   // no child is charged in vain
+		{"Wait", "one limit", 2, 3, 5 * time.Millisecond, 1.1, 0.5},
+	} {
+		c := contestCase(test.mode, test.kind, test.load, test.processes, test.trip)
+		o := run(t, &c.Load, c.Params).Contest
+		if o.Over > 0 || o.failures() > 0 || o.used() < 0.98 || o.refusedMore() > 0.01 {
+			t.Errorf("%s: %+v, want all that the limit allows and no more", c.Label, *o)
+		}
+		if o.Writes > test.writes || o.least(test.processes) < test.least {
+			t.Errorf("%s: %v writes a request, and %.2f of the mean for one process; want at most %v and at least %v", c.Label, o.Writes,
+				o.least(test.processes), test.writes, test.least)
+		}
+		if o.Late > 3 || test.mode == "Acquire" && (o.P50 > 1.5 || o.P99 > 5) {
+			t.Errorf("%s: %v and %v round trips, %v later than a caller may wait", c.Label, o.P50, o.P99, o.Late)
+		}
+	}
+}
