@@ -337,7 +337,7 @@ func (g grid) table(s *Scenario) string {
 							}
 						}
 					}
-					if len(values) == 0 {
+					if len(values) < len(contestants)*len(tripTimes) {
 						b.WriteString(" – |")
 						continue
 					}
