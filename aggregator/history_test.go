@@ -167,7 +167,7 @@ func (h *history) step() {
 	}
 }
 
-// A follower reads one partition, and knows up to where it has been applied.
+// A follower reads one partition, and knows up to if it has been applied.
 type follower struct {
 	changes []store.Change
 	done    int

@@ -39,7 +39,7 @@ type hourly struct {
 	*base
 	counter *counter
 	adder   *adder
-	carries bool  // the hours begun by a batch are rolled up when they are over
+	carries bool  // the hours begun by a batch are rolled up when they end
 	noted   notes // the hours that this process has noted for rolling up
 }
 

@@ -126,7 +126,7 @@ func WithName(name string) Option { return func(o *options) { o.name = name } }
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithBatch bounds the changes that [Aggregator.Run] applies together; the default is 10,000. A bucket costs a write
-// per batch, so a bound that a busy partition reaches before the pause is over costs writes. Each change
+// per batch, so a bound that a busy partition reaches before the pause ends costs writes. Each change
 // takes about 4 KB of memory, 40 MB for a full batch of one partition.
 func WithBatch(n int) Option { return func(o *options) { o.batch = n } }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// The roller looks for hours that are over, and rolls them up. One aggregator at a time works on the hour of a resource,
+// The roller looks for hours that have ended, and rolls them up. One aggregator at a time works on the hour of a resource,
 // so that the work is not done twice. Nothing depends on that.
 
 const (

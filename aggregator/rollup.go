@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An hour that carries something is rolled up when it is over. It is closed first: its figures are final from then on.
+// An hour that carries something is rolled up when it ends. It is closed first: its figures are final from then on.
 // The day and the month get it with one write each. The write also notes the hour there, on condition that the hour is
 // not noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts
 // once. No clock matters to that.
@@ -27,7 +27,7 @@ const (
 	dueAfter    = 15 * time.Minute
 )
 
-// An adder closes hours that are over, and adds them to their days and months.
+// An adder closes hours that have ended, and adds them to their days and months.
 type adder struct {
 	*base
 	counter *counter

@@ -289,7 +289,7 @@ func (td *tender) merge(ctx context.Context, of layout.BucketKey, shards int, lo
 }
 
 // resize reads shards, and does in one transaction the writes that are planned from their states and owners. It does
-// none where nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
+// none if nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
 func (td *tender) resize(
 	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Lineage) ([]store.Write, error),
 ) (done bool, err error) {

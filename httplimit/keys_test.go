@@ -74,7 +74,7 @@ func TestTheLongestBearerToken(t *testing.T) {
 	}
 }
 
-// TestChallenge finds the scheme in refusals for want of a key. An address is none that a client can send, so that a status
+// TestChallenge finds the scheme in refusals for lack of a key. An address is none that a client can send, so that a status
 // 401 would ask for nothing.
 func TestChallenge(t *testing.T) {
 	for name, test := range map[string]struct {

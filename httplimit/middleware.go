@@ -110,7 +110,7 @@ type middleware struct {
 // handler returns. It commits the lease with the handler's corrections, also when the handler panics, and the panic
 // goes on; [RefundPanics] changes that. The handler finds its lease with [Lease].
 //
-// Middleware within middleware acquires after it. A request that the inner one rejects for want of room takes nothing
+// Middleware within middleware acquires after it. A request that the inner one rejects for lack of room takes nothing
 // from the outer one either. Other errors of the inner one are charged: an outer limit by address bounds how many keys a
 // client can try.
 //

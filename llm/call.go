@@ -23,7 +23,7 @@ type Call struct {
 	// Models are all models that the request names, each once and Model first: also those that stand in for it, and those
 	// that work for its tools.
 	Models []string `json:"models,omitempty"`
-	// Service and Speed are the class of service and the speed that the request asks for, such as "priority" and "fast"; "" where it does
+	// Service and Speed are the class of service and the speed that the request asks for, such as "priority" and "fast"; "" if it does
 	// not say. The answer says which ones it had.
 	Service string `json:"service,omitempty"`
 	Speed   string `json:"speed,omitempty"`
@@ -155,7 +155,7 @@ type question struct {
 	source  *source  // whose string is read; nil for text
 
 	option *edit // that makes the open stream_options ask for usage; one without text where they ask already
-	usage  *edit // the same for the last stream_options; nil where there are none
+	usage  *edit // the same for the last stream_options; nil if there are none
 }
 
 // A source is an object that may hold a picture, a file or a text.
@@ -320,7 +320,7 @@ func (q *question) model(raw []byte) {
 	}
 }
 
-// service notes the requested class of service. Numbers and the like name none.
+// service notes the requested class of service. Numbers and similar name none.
 func (q *question) service(raw []byte) {
 	name := ""
 	_ = json.Unmarshal(raw, &name)

@@ -57,7 +57,7 @@ func (l *lengths) bound(resource string, most int64) int64 {
 	return most
 }
 
-// add remembers an answer. Where there are too many resources, any one is forgotten.
+// add remembers an answer. If there are too many resources, any one is forgotten.
 func (l *lengths) add(resource string, tokens int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

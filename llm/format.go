@@ -58,7 +58,7 @@ type Format struct {
 
 	delay []string // how long an error asks to wait, where no header says it
 
-	// The name of a response that may be made in the background, and how far the provider is; nil where none is.
+	// The name of a response that may be made in the background, and how far the provider is; nil if none is.
 	id, stage []string
 }
 

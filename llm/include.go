@@ -121,7 +121,7 @@ func (f *usageFilter) next() (event []byte, err error) {
 	return event, nil
 }
 
-// whole returns the next event where it has come to its end, and its lines end with line feeds; nil otherwise.
+// whole returns the next event if it has come to its end, and its lines end with line feeds; nil otherwise.
 func (f *usageFilter) whole() []byte {
 	come, _ := f.source.Peek(f.source.Buffered())
 	if f.afterCR || bytes.HasPrefix(come, []byte{'\n'}) {

@@ -2,7 +2,7 @@ package llm
 
 import "encoding/json"
 
-// MarshalJSON returns the report as an object, with the text of its error where it has one.
+// MarshalJSON returns the report as an object, with the text of its error if it has one.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type fields Report
 	text := ""

@@ -63,7 +63,7 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 	}()
 }
 
-// A claim is a provider's statement about a limit: what is left of it, or that nothing is left before a wait is over.
+// A claim is a provider's statement about a limit: what is left of it, or that nothing is left before a wait ends.
 type claim struct {
 	left []figure
 	wait time.Duration

@@ -72,7 +72,7 @@ func (x *exchange) answering(model string) *share {
 }
 
 // asked returns the model of the request that an answer means by a name: the one that begins it, since answers have dates
-// behind the names; "" where none does.
+// behind the names; "" if none does.
 func (x *exchange) asked(model string) string {
 	found := ""
 	for _, named := range x.call.Models {

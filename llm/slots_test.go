@@ -15,7 +15,7 @@ import (
 )
 
 // TestSlotsOfACall holds a slot for each call of a model, until its stream is over or left. It is given back once, whatever the call is
-// charged: also where the answer has an error status, and where there is none.
+// charged: also where the answer has an error status, and if there is none.
 func TestSlotsOfACall(t *testing.T) {
 	const stream = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n"
 	header := http.Header{"Content-Type": {"text/event-stream"}}

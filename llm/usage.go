@@ -42,7 +42,7 @@ type Usage struct {
 	// the answer nor the address of the request says.
 	Speed  string `json:"speed,omitempty"`
 	Region string `json:"region,omitempty"`
-	// Mismatch is the provider's own total less the sum of its counts; 0 where they agree, or where it has no total. A
+	// Mismatch is the provider's own total less the sum of its counts; 0 if they agree, or if it has no total. A
 	// positive one is charged in Output, or in Input where a call has no answer. Complete is false where they disagree.
 	Mismatch int64 `json:"mismatch,omitempty"`
 	// Complete says that the provider reported all counts at the end of the answer. Otherwise the provider has reported

@@ -45,7 +45,7 @@ func (s Skipped) String() string {
 // tokens. Both are in [List].Skipped. Only a text that is no JSON object is an error. Members that are no prices, such as
 // the length of the context, are read over.
 //
-//   - Members that end in _above_200k_tokens and the like, and tiered_pricing, are rates of long prompts. A class that
+//   - Members that end in _above_200k_tokens and similar, and tiered_pricing, are rates of long prompts. A class that
 //     one of the tiers of tiered_pricing leaves out costs as the wider class does there.
 //   - Members that end in _batches, _flex, _priority, _ultrafast, _balanced or _decisions are rates of a class of service:
 //     batch and so on. A class without such a rate, such as one of thinking, is cheaper or dearer by as much as its wider
@@ -286,7 +286,7 @@ func (e *entry) usual() (rates Rates, tiers []Tier) {
 	return rates, cumulated(above)
 }
 
-// cumulated returns tiers by rising length, each with the rates of the shorter ones where it has none of its own.
+// cumulated returns tiers by rising length, each with the rates of the shorter ones if it has none of its own.
 func cumulated(above map[int64]Rates) (tiers []Tier) {
 	shorter := Rates{}
 	for _, n := range slices.Sorted(maps.Keys(above)) {
@@ -296,7 +296,7 @@ func cumulated(above map[int64]Rates) (tiers []Tier) {
 	return tiers
 }
 
-// service returns the rates of a class of service. Where it has none for long prompts, its own rate is raised as the usual
+// service returns the rates of a class of service. If it has none for long prompts, its own rate is raised as the usual
 // one is.
 func (e *entry) service(name string, usual Rates, tiers []Tier) Service {
 	s := Service{Rates: Rates{}}
@@ -361,7 +361,7 @@ func scaled(own, usual Rates, tiers []Tier) (long []Tier) {
 	return long
 }
 
-// over returns the rates, and those below where there are none.
+// over returns the rates, and those below if there are none.
 func (r Rates) over(below Rates) Rates {
 	all := maps.Clone(below)
 	maps.Copy(all, r)

@@ -33,7 +33,7 @@ func (c costs) amounts() amounts { return amounts{c.requests, c.input + c.output
 var oneRequest = costs{requests: 1}
 
 // calls are the calls of this process to one model, as far as they matter for what its provider
-// says. A response knows the calls that were over when its own request was sent. It may know
+// says. A response knows the calls that had ended when its own request was sent. It may know
 // nothing of calls open then, or begun later. They are taken off the reported rest.
 //
 // A call is open from its reservation until its response, its settlement or its
@@ -41,9 +41,9 @@ var oneRequest = costs{requests: 1}
 type calls struct {
 	open   costs  // of the open entries of the log
 	loose  costs  // of round trips in flight without a reservation
-	closed costs  // of all calls that are over, cancelled ones left out
+	closed costs  // of all calls that have ended, cancelled ones left out
 	next   uint64 // the next round trip claims the first open entry from this id on
-	// Calls that are over, closed and still to be recorded, and those already known to the provider's news.
+	// Calls that have ended, closed and still to be recorded, and those already known to the provider's news.
 	unrecorded, known int
 	news              *news // nil: nothing was learned
 }
@@ -61,7 +61,7 @@ func (c *calls) closeAll() {
 	c.open = costs{}
 }
 
-// record counts a call that is over, unless its round trip was counted.
+// record counts a call that has ended, unless its round trip was counted.
 func (c *calls) record(now int64, cost costs) {
 	if c.news == nil || !c.news.alive(now) {
 		c.unrecorded, c.known = 0, 0
@@ -92,7 +92,7 @@ func (c *calls) refuses(now int64, cost costs) *ExceededError {
 }
 
 // until returns the instant from which nothing learned refuses the request; not
-// after now where nothing does.
+// after now if nothing does.
 func (c *calls) until(now int64, cost costs) int64 {
 	if c == nil || c.news == nil {
 		return now
@@ -181,7 +181,7 @@ func (m *memory) beginTrip(model string, res *Reservation) trip {
 	return t
 }
 
-// entryOf claims the entry of a reservation, where it is open and of s.
+// entryOf claims the entry of a reservation, if it is open and of s.
 func (s *subject) entryOf(res *Reservation) (*entry, bool) {
 	if res == nil || res.model.s != s {
 		return nil, false

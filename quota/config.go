@@ -153,7 +153,7 @@ func (c *Config) resolve() (quotas map[string]ModelQuota, strict bool) {
 }
 
 // path returns the state file. It is resolved when it is needed, so that a
-// limiter without files works where there is no home directory.
+// limiter without files works if there is no home directory.
 func (c *Config) path() (string, error) {
 	if c.FilePath != "" {
 		return c.FilePath, nil

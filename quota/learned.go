@@ -17,7 +17,7 @@ type Remaining struct {
 	// may not have counted yet.
 	Left  int64     `json:"left"`
 	Limit int64     `json:"limit"`          // zero where the provider did not say
-	Reset time.Time `json:"reset,omitzero"` // zero where nothing is known or Reset has passed
+	Reset time.Time `json:"reset,omitzero"` // zero if nothing is known or Reset has passed
 }
 
 // Learned returns the provider's reports about a model that still hold. It is known to this process

@@ -46,7 +46,7 @@ func NewWithConfig(ctx context.Context, c Config) (*Limiter, error) {
 }
 
 // NewWithSQLite returns a limiter with Gemini's default quotas on an SQLite
-// file, which is created where it is missing. All processes that open the file
+// file, which is created if it is missing. All processes that open the file
 // share its windows: together they never exceed a quota. The program must
 // import quota/quotasqlite; without it the error is ErrNoSQLite.
 func NewWithSQLite(ctx context.Context, path string) (*Limiter, error) {

@@ -21,7 +21,7 @@ type ModelQuota struct {
 // Unlimited reports whether no limit is set.
 func (q ModelQuota) Unlimited() bool { return q == ModelQuota{} }
 
-// Max returns the value of one limit, zero where it is unlimited.
+// Max returns the value of one limit, zero if it is unlimited.
 func (q ModelQuota) Max(l Limit) int64 {
 	switch l {
 	case LimitRPD:

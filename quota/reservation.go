@@ -94,7 +94,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return nil
 }
 
-// end closes the reservation, and ends it in the store where it has a ticket there. After an error of the store it is
+// end closes the reservation, and ends it in the store if it has a ticket there. After an error of the store it is
 // still open.
 func (r *Reservation) end(ctx context.Context, inStore func(context.Context) error) error {
 	if r.l == nil || !r.closed.CompareAndSwap(false, true) {

@@ -62,7 +62,7 @@ func Refusal(sc Scope, name string, q ModelQuota, l Limit, input, output int64) 
 	return &ExceededError{Scope: sc, Name: name, Limit: l, Max: q.Max(l), Impossible: impossible != LimitNone}
 }
 
-// OpenStore opens a store at a path and creates it where it is missing. clock
+// OpenStore opens a store at a path and creates it if it is missing. clock
 // is nil for the machine's clock.
 type OpenStore func(ctx context.Context, path string, clock func() time.Time) (Store, error)
 

@@ -117,7 +117,7 @@ func (t *table) allQuotas() map[string]ModelQuota {
 	return maps.Clone(t.quotas)
 }
 
-// ensure returns the subject of a name and makes it where there is none. The
+// ensure returns the subject of a name and makes it if there is none. The
 // shard is locked.
 func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	if s := sh.index.find(h, name); s != nil {

@@ -188,7 +188,7 @@ var errReset = fmt.Errorf("must be a duration, seconds or a time, at most %v ahe
 
 // untilReset understands a duration ("6m0s", "12ms"), a number of seconds, and
 // a time as RFC 3339 or in HTTP's form. A time is taken relative to the
-// response's Date where it has one, so that the machine's clock need not agree
+// response's Date if it has one, so that the machine's clock need not agree
 // with the provider's.
 func (p *headerParser) untilReset(v string) (time.Duration, error) {
 	v = strings.TrimSpace(v)

@@ -56,7 +56,7 @@ type window struct {
 	dead   int     // cancelled entries still in the log
 	lastID uint64
 
-	calls *calls // nil where nothing is known of calls
+	calls *calls // nil if nothing is known of calls
 }
 
 func newWindow(q ModelQuota) window { return window{quota: q, next: never, latest: math.MinInt64} }
@@ -218,7 +218,7 @@ func (w *window) resize(size int) {
 	w.buf, w.head = buf, 0
 }
 
-// find returns the place of an entry in the log, or -1 where it has aged out.
+// find returns the place of an entry in the log, or -1 if it has aged out.
 // It is O(1) unless entries were compacted, and then O(log n).
 func (w *window) find(id uint64) int {
 	if w.n == 0 {

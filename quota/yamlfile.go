@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
 )
 
-// Persist writes quotas and usage to the YAML file, making its directory where it is missing. The file is replaced as a
+// Persist writes quotas and usage to the YAML file, making its directory if it is missing. The file is replaced as a
 // whole. After a crash it holds the old or the new state, and the remains of a killed process beside it are removed.
 // One process at a time should write a file; where several do, the last one wins. On SQLite, where usage is always
 // stored, Persist stores the default quotas of models that have none stored.
@@ -62,7 +62,7 @@ func (l *Limiter) Load(ctx context.Context) error {
 }
 
 // MigrateYAMLToSQLite copies the quotas and the usage of a YAML file to an SQLite file, which is
-// created where it is missing. The usage replaces the contents of the SQLite file, in one
+// created if it is missing. The usage replaces the contents of the SQLite file, in one
 // transaction, so running it again leaves the same state. The YAML file is read as a whole before
 // SQLite is opened, and is left as it is. The program must import quota/quotasqlite.
 func MigrateYAMLToSQLite(ctx context.Context, yamlPath, sqlitePath string) (err error) {

@@ -35,7 +35,7 @@ func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm fu
 		return nil, err
 	}
 	if busy(s.StackStatus) && s.StackStatus != cfntypes.StackStatusDeleteInProgress {
-		return nil, fmt.Errorf("stack: %s is %s: delete it when that is over", name, s.StackStatus)
+		return nil, fmt.Errorf("stack: %s is %s: delete it when that is done", name, s.StackStatus)
 	}
 	d, err := m.deletion(ctx, name, data)
 	if err != nil {

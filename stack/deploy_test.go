@@ -459,7 +459,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestChanges reads what CloudFormation says of changes. Where it does not know whether a resource is replaced, one that always is for
+// TestChanges reads what CloudFormation says of changes. If it does not know whether a resource is replaced, one that always is for
 // some property counts as replaced.
 func TestChanges(t *testing.T) {
 	detail := func(property string, recreation types.RequiresRecreation) types.ResourceChangeDetail {

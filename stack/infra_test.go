@@ -17,7 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// tools returns the directory of the tools that make infra installs, and skips the test where there is none.
+// tools returns the directory of the tools that make infra installs, and skips the test if there is none.
 func tools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ZLIMIT_INFRA")

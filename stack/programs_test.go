@@ -480,7 +480,7 @@ func aggregates(t *testing.T, w *testbed) {
 	event["details"] = events.NewMapAttribute(map[string]events.DynamoDBAttributeValue{})
 	event["ttl"] = events.NewNumberAttribute(strconv.FormatInt(w.now().Add(-time.Hour).Unix(), 10))
 	apply(event, nil, true, w.now())
-	w.sleep(2 * time.Hour) // the hours of all that are over
+	w.sleep(2 * time.Hour) // the hours of all that have ended
 	apply(high, nil, false, w.now())
 	w.recorder.requests = append(w.recorder.requests, objects.requests...)
 	w.recorder.unknown = append(w.recorder.unknown, objects.unknown...)

@@ -52,7 +52,7 @@ type bucket struct {
 	name string
 }
 
-// bucketOf returns the bucket of a stack, without a name where it has none.
+// bucketOf returns the bucket of a stack, without a name if it has none.
 func (a *account) bucketOf(ctx context.Context, stack string) (bucket, error) {
 	ids, err := a.resources(ctx, stack)
 	return bucket{a, ids["Bucket"]}, err
@@ -96,7 +96,7 @@ func (b bucket) keepRelease(ctx context.Context, s *types.Stack) error {
 	return nil
 }
 
-// readRelease returns a release; [ErrNoRelease] where there is none.
+// readRelease returns a release; [ErrNoRelease] if there is none.
 func (b bucket) readRelease(ctx context.Context, key string) (*release, error) {
 	out, err := call(ctx, b.account, b.clients.S3.GetObject, &s3.GetObjectInput{Bucket: &b.name, Key: &key})
 	if hasCode(err, "NotFound", "NoSuchKey") {

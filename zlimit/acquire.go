@@ -323,7 +323,7 @@ func detached(ctx context.Context, until time.Time) (context.Context, context.Ca
 	return context.WithCancel(apart)
 }
 
-// timeLeft returns the time that the caller of a request waits for work with a context, and false where there is no
+// timeLeft returns the time that the caller of a request waits for work with a context, and false if there is no
 // bound.
 func timeLeft(ctx context.Context) (left time.Duration, ok bool) {
 	deadline, ok := ctx.Deadline()

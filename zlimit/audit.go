@@ -336,7 +336,7 @@ func (a author) with(c auditEntry, writes ...store.Write) ([]store.Write, error)
 }
 
 // readToChange returns items as the store has them, and the author of the change that they are read for. The same call
-// reads the retention of the namespace where it is not in memory, and another one that of the table.
+// reads the retention of the namespace if it is not in memory, and another one that of the table.
 func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (items []expr.Item, by author, err error) {
 	by = author{l: l, principal: l.principal(ctx)}
 	known, now := l.retained.Load(), l.now()

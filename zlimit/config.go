@@ -39,7 +39,7 @@ type Resolved struct {
 	Source Source  `json:"source"` // the level that they come from; "" when there are none
 	// OnUnavailable is the failure policy that is stored for them; PolicyInherit where no level says it.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
-	// DisabledBy is the level that has requests refused, whatever the limits, see [LimitService.Disable]; "" where they are served.
+	// DisabledBy is the level that rejects requests, whatever the limits, see [LimitService.Disable]; "" where they are served.
 	DisabledBy Source `json:"disabled_by,omitempty"`
 	// BypassedBy is the level that has requests counted alone, see [LimitService.Bypass]; "" where limits hold.
 	BypassedBy Source `json:"bypassed_by,omitempty"`
@@ -47,7 +47,7 @@ type Resolved struct {
 	Cascade CascadePolicy `json:"cascade,omitempty"`
 }
 
-// Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
+// Get returns the stored config of a level, an empty one if there is none. A level that this version cannot limit by
 // is an [*UnsupportedError].
 func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	found, err := s.read(ctx, at)
@@ -189,7 +189,7 @@ type configItem struct {
 	limits   *[]layout.ConfigLimit
 	sessions *[]layout.ConfigSession
 	version  *int64
-	declared *int64 // the version that Apply wrote last; nil where it does not write
+	declared *int64 // the version that Apply wrote last; nil if it does not write
 	managed  *int64 // the version that a file of limits wrote last
 	policy   *string
 	zone     *string
@@ -449,7 +449,7 @@ func (i *configItem) fill(want Config) {
 }
 
 // become returns the writes that give a level a config, which was checked, and the level after them. An empty config
-// deletes the level, which takes no write where there is none. It does not delete a level with a switch for its
+// deletes the level, which takes no write if there is none. It does not delete a level with a switch for its
 // requests: the level then stays as it is. The new version is set to also, too, which is declared, managed or nil.
 func (i *configItem) become(want Config, also *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	return i.becomeSwitched(want, i.switchValue(), also, by)

@@ -30,7 +30,7 @@ func (u modelUse) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 	return append(to, zlimit.Amount{"rpm", u.rpm}, zlimit.Amount{"tpm", u.tpm})
 }
 
-// A nothing is a consumption that can be asked where there is none.
+// A nothing is a consumption that can be asked if there is none.
 type nothing struct{}
 
 func (*nothing) AppendAmounts(to []zlimit.Amount) []zlimit.Amount { return to }

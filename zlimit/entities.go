@@ -90,7 +90,7 @@ func (e *Entity) validate() error {
 // parent costs in addition:
 //   - one write unit for an index more;
 //   - three for the item that lists the child under the parent's key;
-//   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
+//   - two per KB of the parent's record, which counts its children, and one for its index if it has a parent;
 //   - a consistent read of each entity of the chain.
 func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
 	if err := s.l.check(e.validateNew()); err != nil {

@@ -29,7 +29,7 @@ import (
 // that error. It is safe for concurrent use.
 //
 // It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for the list of the
-// entity's children. Where there are some, each entity above the former parent is read as well. If the entity comes to lie deeper, each
+// entity's children. If there are some, each entity above the former parent is read as well. If the entity comes to lie deeper, each
 // entity below it costs such a list, too.
 //
 // The first move raises the version that the table asks of its programs to 0.17.0, see [LimitService]: clients before charge the former parent.

@@ -23,7 +23,7 @@ import (
 // reads it again and starts over. It returns [ErrEntityNotFound] for an entity without a record, and a
 // [*ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an audit
 // event. The two cost two write units per KB each, and one for the index of the event. A record with a parent costs one
-// more per KB for its index. Where nothing is to change Update costs the read. The first change within [WithConfigTTL]
+// more per KB for its index. If nothing is to change Update costs the read. The first change within [WithConfigTTL]
 // reads two items more, in a call more.
 func (s *EntityService) Update(ctx context.Context, e Entity) (Entity, error) {
 	if err := s.l.check(e.validate()); err != nil {

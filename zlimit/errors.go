@@ -46,7 +46,7 @@ var (
 	// for it, and its replies take too long for the term. Or the clock of this machine is behind that of another process. Nothing was
 	// taken. No failure policy admits such a request. A longer term is the remedy in the first case.
 	ErrClock = errors.New("zlimit: clock not exact enough")
-	// ErrDisabled says that an operator has requests refused, see [LimitService.Disable]. The error in its chain is a [*DisabledError].
+	// ErrDisabled says that an operator rejects requests, see [LimitService.Disable]. The error in its chain is a [*DisabledError].
 	ErrDisabled = errors.New("zlimit: disabled")
 	// ErrClosed says that the limiter was closed.
 	ErrClosed = errors.New("zlimit: limiter closed")

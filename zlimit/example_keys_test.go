@@ -6,7 +6,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Keys of the items of a table, with the id of a namespace where they have one.
+// Keys of the items of a table, with the id of a namespace if they have one.
 func ExampleKey() {
 	const ns = "Zm9vYmFyYmF" // as NamespaceService.Get returns it
 	for _, key := range []zlimit.Key{

@@ -18,7 +18,7 @@ func ExampleWithObserver() {
 		zlimit.OnLevel("rpd", 0.8, func(_ context.Context, s zlimit.Status) {
 			fmt.Println(s.Entity, "has", s.Available, "of", s.Limit.Capacity, "left")
 		}),
-		func(_ context.Context, e zlimit.Event) { // called by one goroutine here; guard it where there are more
+		func(_ context.Context, e zlimit.Event) { // called by one goroutine here; guard it if there are more
 			if e.Kind == zlimit.EventDecision {
 				decisions[e.Result]++
 			}

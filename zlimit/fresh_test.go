@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A guard that refuses calls for want of knowledge must not be the only way to that knowledge. The tests here have a fresh process make one
+// A guard that refuses calls for lack of knowledge must not be the only way to that knowledge. The tests here have a fresh process make one
 // kind of call and nothing else: it comes to an answer of the store.
 
 // newFresh returns a limiter with a client of its own for a table, as a process that has just begun, and the network between them.

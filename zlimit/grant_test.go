@@ -94,7 +94,7 @@ func TestGrant(t *testing.T) {
 	})
 }
 
-// TestGrantRepeated repeats a grant with other ends, and when it is over. It is one operation, with the end of the first call. Another one with
+// TestGrantRepeated repeats a grant with other ends, and when it ends. It is one operation, with the end of the first call. Another one with
 // the ID is refused, as is a first call whose end is past, which writes nothing.
 func TestGrantRepeated(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {

@@ -334,7 +334,7 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 }
 
 // beginSettling waits for the goroutine that settles the lease in the same way. The caller then writes the rest. It
-// returns the function that ends the settling, or nil where nothing is to be written or the lease is settled otherwise.
+// returns the function that ends the settling, or nil if nothing is to be written or the lease is settled otherwise.
 func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 	le.mu.Lock()
 	defer le.mu.Unlock()

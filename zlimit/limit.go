@@ -190,7 +190,7 @@ func Slots(name string, slots int64, opts ...LimitOption) Limit {
 }
 
 // Session returns a quota of an amount of tokens for sessions of a length, in whole seconds. A session begins with the
-// first request that takes from the quota. When it is over, the quota is full until the next request begins another
+// first request that takes from the quota. When it ends, the quota is full until the next request begins another
 // session. A rejected request begins none. Tokens that leases return after their session are counted in the usage, and
 // added to no balance. [Status.ResetsAt] is the end of the open session.
 //

@@ -32,7 +32,7 @@ const (
 	SourceEntityDefault Source = "entity_default" // the entity's limits for every other resource
 	SourceResource      Source = "resource"       // the resource's limits
 	SourceSystem        Source = "system"         // the limits of the system, the last level
-	SourceDefault       Source = "default"        // [WithDefaultLimits], where nothing is stored
+	SourceDefault       Source = "default"        // [WithDefaultLimits], if nothing is stored
 )
 
 // A cachedLevel is one stored config as last seen, or the entity's own record. It is never changed.
@@ -63,7 +63,7 @@ type resolved struct {
 	cascade    CascadePolicy // so, too
 	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
 	told       *atomic.Bool  // whether the log says that they are stale
-	disabledBy Source        // the level that has requests refused; "" where they are served
+	disabledBy Source        // the level that rejects requests; "" where they are served
 	bypassedBy Source        // the level that has requests counted alone; "" where limits hold
 	refused    error         // a request would not be limited as other programs limit it; nil where it is
 	readAt     time.Time     // when the oldest of the levels was read
@@ -343,7 +343,7 @@ type levelReading struct {
 	reload
 	bucket     *protocol.Bucket
 	configs    []configRef
-	levels     []*cachedLevel // of the configs, in their order; nil where nothing is known
+	levels     []*cachedLevel // of the configs, in their order; nil if nothing is known
 	generation uint64         // before it began
 	now        time.Time      // then
 }

@@ -243,9 +243,9 @@ type levelCache interface {
 func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists, with one exception. An older version record notes
+// namespace, if they are missing. It changes nothing that exists, with one exception. An older version record notes
 // the time from which the table counts charges of children to their parents. Several processes may call it concurrently.
-// Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
+// If nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
 	if l.closed.Load() {

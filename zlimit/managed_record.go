@@ -54,7 +54,7 @@ func parseLevel(text string) (Level, bool) {
 	return entityLevel(entity, resource), ok
 }
 
-// Set returns which levels are managed; the zero set where none ever was. It costs one consistent read of the record, and one
+// Set returns which levels are managed; the zero set if none ever was. It costs one consistent read of the record, and one
 // of each of its parts.
 func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 	if s.l.closed.Load() {

@@ -24,7 +24,7 @@ type options struct {
 	configTTL      time.Duration
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
-	defaults       []Limit // used where none are stored
+	defaults       []Limit // used if none are stored
 	rejectionCache time.Duration
 	mixedFleet     bool
 	writesAtOnce   int  // of one bucket before requests share them; 0 for no sharing
@@ -283,7 +283,7 @@ func defaultCallTimeout(s store.Store) time.Duration {
 	return time.Minute
 }
 
-// WithSetup creates the table and registers the namespace, where they are missing, before the limiter opens them; see
+// WithSetup creates the table and registers the namespace, if they are missing, before the limiter opens them; see
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
 

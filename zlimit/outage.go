@@ -130,7 +130,7 @@ func (o *outageLog) changed(cause error, lasted time.Duration) {
 	}
 }
 
-// opened logs that an outage began, now or once a minute is over since the last such line. The log is locked, as for the next one.
+// opened logs that an outage began, now or once a minute has passed since the last such line. The log is locked, as for the next one.
 func (o *outageLog) opened(cause error) {
 	now := time.Since(o.started)
 	if now >= o.soonest && o.later == nil {

@@ -377,7 +377,7 @@ func TestDecisionTimeout(t *testing.T) {
 }
 
 // TestHotKeyIsNoCaller throttles the key of a bucket for longer than an answer that comes late is waited for. The caller has set no
-// deadline, and hears of none: the policy decides when the patience is over.
+// deadline, and hears of none: the policy decides when the patience ends.
 func TestHotKeyIsNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)}, zlimit.WithFailurePolicy(zlimit.PolicyAllow))

@@ -186,7 +186,7 @@ func TestRaisingAsksForTheRecord(t *testing.T) {
 	}
 }
 
-// TestSetupOfADeployment raises the versions of a table that older programs have made, and leaves them alone where nothing was
+// TestSetupOfADeployment raises the versions of a table that older programs have made, and leaves them alone if nothing was
 // deployed.
 func TestSetupOfADeployment(t *testing.T) {
 	s := newMemory(t)

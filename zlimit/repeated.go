@@ -19,7 +19,7 @@ import (
 // isShared reports whether the level is one for many entities. Items of buckets do not repeat it.
 func (c configRef) isShared() bool { return c.source == SourceSystem || c.source == SourceResource }
 
-// repeat returns the levels for the bucket to repeat: nil where nothing is gained, or a level came from an item itself.
+// repeat returns the levels for the bucket to repeat: nil if nothing is gained, or a level came from an item itself.
 func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protocol.Repeat {
 	if !c.l.table.Partitioned() { // reads cost nothing
 		return nil

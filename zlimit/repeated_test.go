@@ -380,7 +380,7 @@ func TestRestartedProcess(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedIsNotRepeated stores a feature of another program at a level where it does not matter so far: each process has to
+// TestWhatIsRefusedIsNotRepeated stores a feature of another program at a level if it does not matter so far: each process has to
 // see it.
 func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	c := newCrew(t, 0)

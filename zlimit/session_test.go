@@ -53,7 +53,7 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// TestSessionOfLeases corrects leases in the session in which they took, in a later one, and where none is open.
+// TestSessionOfLeases corrects leases in the session in which they took, in a later one, and if none is open.
 func TestSessionOfLeases(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()

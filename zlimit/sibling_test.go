@@ -443,7 +443,7 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 }
 
 // TestVectors has a limiter ask for each bucket after each call of zae-limiter 0.17.0, on the items as they were then. It knows
-// whatever these buckets and their levels hold, and refuses none of them by name. Where there is no bucket yet, it asks at each level.
+// whatever these buckets and their levels hold, and refuses none of them by name. If there is no bucket yet, it asks at each level.
 func TestVectors(t *testing.T) {
 	served, asked := 0, map[string]int{}
 	var unlimited []string

@@ -26,7 +26,7 @@ func slots(t *testing.T, l *zlimit.RateLimiter, n int64, more ...zlimit.Limit) {
 // oneSlot asks for a slot.
 var oneSlot = ask(zlimit.Amounts{"slots": 1})
 
-// isFull checks that a request is rejected for want of slots.
+// isFull checks that a request is rejected for lack of slots.
 func isFull(t *testing.T, l *zlimit.RateLimiter) {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), oneSlot)

@@ -44,8 +44,7 @@ type Status struct {
 	GrantEnds time.Time
 	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and
 	// [Never] if the request asks for more than the limit can hold. The longest RetryAfter of a request's limits is the time after
-	// which they all have enough. For slots it is a second, since no process knows
-	// when a holder is done.
+	// which they all have enough. For slots it is a second, since no process knows when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
 	// so much later than from an empty bucket. It is 0 without a debt.

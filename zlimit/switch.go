@@ -21,7 +21,7 @@ type Switch string
 
 // The values of a [Switch].
 const (
-	SwitchInherit  Switch = ""         // the next level says it; requests are served where none does
+	SwitchInherit  Switch = ""         // the next level says it; requests are served if none does
 	SwitchEnabled  Switch = "enabled"  // requests are served, also where the next level has them refused
 	SwitchDisabled Switch = "disabled" // requests are refused
 	SwitchBypassed Switch = "bypass"   // requests are served and counted, and no limit refuses them
@@ -101,7 +101,7 @@ func (i *configItem) unchanged(call interface {
 	return call.Bind()
 }
 
-// deciding returns the index of the level that says whether requests are served, the first one that does, and its switch. Where none does
+// deciding returns the index of the level that says whether requests are served, the first one that does, and its switch. If none does
 // it returns [SwitchInherit].
 func deciding(levels []*cachedLevel) (at int, said Switch) {
 	at = slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.said != SwitchInherit })

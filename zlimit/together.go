@@ -104,7 +104,7 @@ func (l *RateLimiter) policyOfAll(parts []*protocol.Request, requests []Request)
 	return all
 }
 
-// admitAllOrFail is [RateLimiter.admitOrFail] for several requests, whose leases are degraded where they are admitted.
+// admitAllOrFail is [RateLimiter.admitOrFail] for several requests, whose leases are degraded if they are admitted.
 func (l *RateLimiter) admitAllOrFail(ctx context.Context, policy *Request, leases *Leases, err error) error {
 	admitted, failure := l.admitOrFail(ctx, OpAcquireAll, policy, len(leases.each), err)
 	if failure == nil {
@@ -127,11 +127,11 @@ func (l *RateLimiter) admitAllOrFail(ctx context.Context, policy *Request, lease
 // by the methods of Leases, which leave settled ones alone. It is safe for concurrent use.
 type Leases struct{ each []*Lease }
 
-// Of returns the lease of a request by its index among the requests. It panics where there is none.
+// Of returns the lease of a request by its index among the requests. It panics if there is none.
 func (ls *Leases) Of(request int) *Lease { return ls.each[request] }
 
 // Commit is [Lease.Commit] for all leases that are still open, side by side. It costs what those cost. It returns
-// [ErrLeaseClosed] where none is open. After another error, a Commit writes the rest as for a lease.
+// [ErrLeaseClosed] if none is open. After another error, a Commit writes the rest as for a lease.
 func (ls *Leases) Commit(ctx context.Context) error { return ls.settle(ctx, (*Lease).Commit) }
 
 // Rollback is [Lease.Rollback] for all leases that are still open, as Commit is.

@@ -123,7 +123,7 @@ func TestTurmoil(t *testing.T) {
 	}
 }
 
-// testTurmoil runs processes on a store, within this one where there is no name by which another one could open it.
+// testTurmoil runs processes on a store, within this one if there is no name by which another one could open it.
 func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	ctx := t.Context()
 	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithConfigTTL(turmoilTTL))...)

@@ -13,8 +13,7 @@ import (
 )
 
 // CompleteTo returns the time up to which usage by hours is complete: the aggregators of [aggregator.Aggregator.Run] have counted every
-// change
-// before it. It is the zero time if that is unknown: no aggregator has come to the end of its part of the changes yet, or the
+// change before it. It is the zero time if that is unknown: no aggregator has come to the end of its part of the changes yet, or the
 // aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record it every ten seconds, by their own clocks. On DynamoDB
 // days and months are complete some 80 minutes later than hours.
 //

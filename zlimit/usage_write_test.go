@@ -85,7 +85,7 @@ func (s *reads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 	return s.Store.Read(ctx, keys, consistent)
 }
 
-// TestLimitOverSparseWindows asks for few snapshots of many days. It takes a call per 100 days where there are none, and
+// TestLimitOverSparseWindows asks for few snapshots of many days. It takes a call per 100 days if there are none, and
 // reads no more than is wanted where each day has one.
 func TestLimitOverSparseWindows(t *testing.T) {
 	s := &reads{Store: store.Of(newMemory(t))}

@@ -53,7 +53,7 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 
 // Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
 // Callers of all processes wait in one queue per bucket, in the order in which the store receives their writes. None of
-// them asks again: a caller takes tokens that are not there yet, and sleeps until they have been refilled. Requests
+// them asks again: a caller takes tokens that are not available yet, and sleeps until they have been refilled. Requests
 // that do not wait see the debt and are rejected.
 //
 // A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a

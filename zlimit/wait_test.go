@@ -337,7 +337,7 @@ func TestLimitsAndParentsWait(t *testing.T) {
 }
 
 // TestQueueThatBecameShorter has a request of two levels come when a queue is shorter than its process last saw. The
-// request waits, though its tokens are not there yet.
+// request waits, though its tokens are not available yet.
 func TestQueueThatBecameShorter(t *testing.T) {
 	clock := newClock()
 	s := newMemory(t)

@@ -45,7 +45,7 @@ type testbed struct {
 	clock     *zlimittest.Clock
 	providers []provider
 	paths     []string      // that the provider was asked for, by one caller at a time
-	gate      chan struct{} // where it is not nil, the provider waits for it after each event
+	gate      chan struct{} // if it is not nil, the provider waits for it after each event
 }
 
 // newWorld starts a gateway whose limits are in a store.

@@ -35,7 +35,7 @@ import (
 // call took, unless that is to be left out.
 type studio struct {
 	silent bool          // it reports no usage
-	hold   chan struct{} // where it is not nil, a stream waits for it after its first piece
+	hold   chan struct{} // if it is not nil, a stream waits for it after its first piece
 	polls  int           // of a response in the background
 
 	mu   sync.Mutex

@@ -49,7 +49,7 @@ func open(ctx context.Context, store string, opts ...zlimit.Option) (*zlimit.Rat
 	return limiter, nil
 }
 
-// ensure stores a team and its limits where they are missing.
+// ensure stores a team and its limits if they are missing.
 func (t *team) ensure(ctx context.Context, limiter *zlimit.RateLimiter) error {
 	_, err := limiter.Entities.Ensure(ctx, zlimit.Entity{ID: t.id, ParentID: t.parent, Cascade: t.parent != ""})
 	if err != nil {

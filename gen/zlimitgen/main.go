@@ -93,7 +93,7 @@ func (c *command) validate(rest []string) error {
 	}
 }
 
-// packageIn returns the package that the Go files of a directory belong to, "" where none is there or can be read.
+// packageIn returns the package that the Go files of a directory belong to, "" if none is there or can be read.
 func packageIn(dir string) string {
 	paths, _ := filepath.Glob(filepath.Join(dir, "*.go")) // the pattern is well formed, unless the directory's name is not
 	for _, path := range paths {

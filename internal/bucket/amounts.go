@@ -256,12 +256,10 @@ func (d *Demand) lifeOf(limit string) int64 {
 	return d.Life
 }
 
-// GiveBack makes a demand one for amounts of an item, including amounts that are given back. The lives are the lives of the
-// limits when the amounts were taken. An amount given back to a limit that was started again is part of the new, full
-// one, and left out. An amount given back to a quota of a later period, or to a limit that was reset manually, is only
-// counted. So is every correction of an amount that was taken from no balance. What is taken of a part that the item has lost is taken of
-// the
-// rest of the limit.
+// GiveBack makes a demand one for amounts of an item, including amounts that are given back. The lives are the lives of the limits when
+// the amounts were taken. An amount given back to a limit that was started again is part of the new, full one, and left out. An amount
+// given back to a quota of a later period, or to a limit that was reset manually, is only counted. So is every correction of an amount
+// that was taken from no balance. What is taken of a part that the item has lost is taken of the rest of the limit.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	amounts = s.ofRest(amounts)
 	d.Amounts, d.beside = amounts, nil

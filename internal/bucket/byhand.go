@@ -15,8 +15,7 @@ type Hand struct {
 	Full  []string // limits that are full then, as if nothing was ever taken of them
 	Gifts []Amount // what other limits have more then
 	// Until is when the gifts end that no capacity holds, epoch milliseconds. At 0, gifts to a quota end with its period, and a limit
-	// that
-	// refills gets at most its capacity.
+	// that refills gets at most its capacity.
 	Until int64
 }
 

@@ -178,7 +178,7 @@ func (p *Plan) admit(d *Demand) {
 	}
 }
 
-// Create plans a full shard less the demand, where there is none: shard 0 of 1 is a whole bucket.
+// Create plans a full shard less the demand, if there is none: shard 0 of 1 is a whole bucket.
 func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	p.reset(Create, nil, now, now)
 	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
@@ -548,8 +548,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 }
 
 // balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It
-// returns
-// the balance afterwards, based on the image, and false if the balance does not cover the demand.
+// returns the balance afterwards, based on the image, and false if the balance does not cover the demand.
 //
 //nolint:gocyclo // a case for each kind of limit
 func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {

@@ -22,10 +22,10 @@ func (f Floors) kept(priority string, capacity int64) int64 {
 	return percentOf(capacity, f.Of(priority))
 }
 
-// Of returns the percents of the capacity that requests of a priority leave, 0 where it has no floor.
+// Of returns the percents of the capacity that requests of a priority leave, 0 if it has no floor.
 func (f Floors) Of(priority string) int64 { return f.of(priority).floor }
 
-// of returns the share of a priority, zero where it has none.
+// of returns the share of a priority, zero if it has none.
 func (f Floors) of(priority string) share {
 	if f == "" || priority == "" {
 		return share{}

@@ -127,8 +127,7 @@ func (d *Demand) asked() *Demand {
 }
 
 // Through returns the demand as it is taken from shards at a time. Amounts of limits with a part for the demand's priority are taken from
-// that
-// part if it has them. It is the demand itself if there are none. It chooses again for a demand that it has returned.
+// that part if it has them. It is the demand itself if there are none. It chooses again for a demand that it has returned.
 func (d *Demand) Through(c *Config, shards []*State, now int64) *Demand {
 	if d.Priority == "" {
 		return d

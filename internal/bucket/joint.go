@@ -16,8 +16,8 @@ type Asked struct {
 const maxLooks = 48
 
 // TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at the same time, if nothing else happens,
-// given the longest of
-// their waits. Beyond a bound it is the time of the last look. It is Never if the windows show that there is no such time.
+// given the longest of their waits. Beyond a bound it is the time of the last look. It is Never if the windows show that there is no
+// such time.
 func TogetherAfter(asked []Asked, now, longest int64) int64 {
 	if longest <= 0 || longest == Never || !wanes(asked, now) {
 		return longest

@@ -18,8 +18,7 @@ import (
 func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed()) }
 
 // renews reports whether a limit of the item is full at a time by a reset that was not done before. A write may give it other parameters,
-// nil for
-// its own. A quota resets after an edge of what it was, and of what it is to be: callers were given both.
+// nil for its own. A quota resets after an edge of what it was, and of what it is to be: callers were given both.
 func (s *State) renews(l *Limit, p *Params, at int64) bool {
 	if l.Session() > 0 && (l.isClosed(at) || s.isRolled(l)) || l.Times() != nil && l.Times().Between(s.mark(), at) {
 		return true

@@ -26,7 +26,7 @@ func sessionEnd(since, session int64) int64 {
 	return add(since, session*1000)
 }
 
-// ends returns when the session of a limit ends, 0 where none is open.
+// ends returns when the session of a limit ends, 0 if none is open.
 func (l *Limit) ends() int64 { return sessionEnd(l.Since(), l.Session()) }
 
 // isClosed reports whether a session quota has no session that is open at a time.
@@ -42,7 +42,7 @@ func (s *State) isRolled(l *Limit) bool {
 	return l.Session() > 0 && l.Since() > applied
 }
 
-// isOver reports whether a limit that is to have parameters has no session then that is open at a time. A session that is over by its
+// isOver reports whether a limit that is to have parameters has no session then that is open at a time. A session that has ended by its
 // former length is over. A limit that becomes a session quota has none.
 func (l *Limit) isOver(p *Params, at int64) bool {
 	return l.isClosed(at) || p.Session > 0 && sessionEnd(l.Since(), p.Session) <= at
@@ -104,7 +104,7 @@ func (c *Config) HasSessions() bool {
 }
 
 // together returns the time at which shards with session quotas change in one transaction: the latest of their stamps.
-// With stamps of their own, a slow clock would open again a session that is over elsewhere. A stamp that is too far
+// With stamps of their own, a slow clock would open again a session that has ended elsewhere. A stamp that is too far
 // ahead for the time may not be so for a later one.
 func together(shards []*State, now int64, stamp func(*State, int64) int64) int64 {
 	for {
@@ -119,7 +119,7 @@ func together(shards []*State, now int64, stamp func(*State, int64) int64) int64
 	}
 }
 
-// opening returns the stamp of a write that may open a session: a new one where it does, see [Plan.sets].
+// opening returns the stamp of a write that may open a session: a new one if it does, see [Plan.sets].
 func (c *Config) opening(opens bool) func(*State, int64) int64 {
 	if opens {
 		return c.restamp

@@ -138,7 +138,7 @@ func (t *Times) Next(after int64) int64 {
 	return next
 }
 
-// Last returns the last of the times that is not after an instant, and false where none is in the 50 years before it.
+// Last returns the last of the times that is not after an instant, and false if none is in the 50 years before it.
 func (t *Times) Last(until int64) (at int64, ok bool) {
 	for back := int64(2 * 60 * 1000); back < 50*366*secondsOfDay*1000; back *= 2 {
 		for next := t.Next(until - back); next <= until; next = t.Next(next) {

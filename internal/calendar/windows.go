@@ -12,7 +12,7 @@ import (
 )
 
 // Windows say how the parameters of a limit differ from its own ones at some minutes, as clocks of a zone show them.
-// The first window that a minute is of holds for it, and the limit's own parameters where there is none. A minute that
+// The first window that a minute is of holds for it, and the limit's own parameters if there is none. A minute that
 // clocks skip never comes, and a minute shown twice comes twice. Windows are never changed, and safe for concurrent
 // use. Nil stands for none.
 type Windows struct {

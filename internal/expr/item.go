@@ -105,7 +105,7 @@ func (it *Item) Remove(name string) {
 // Clone returns a copy that can be changed without changing the original.
 func (it Item) Clone() Item { return slices.Clone(it) }
 
-// Equal reports whether both items exist, or neither, and have the same attributes. It is quick where they have them in
+// Equal reports whether both items exist, or neither, and have the same attributes. It is quick if they have them in
 // the same places.
 func (it Item) Equal(other Item) bool {
 	if (it == nil) != (other == nil) || len(it) != len(other) {

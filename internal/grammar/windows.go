@@ -20,7 +20,7 @@ func cutWindows(text string) (rate string, windows []string) {
 	return strings.TrimSpace(parts[0]), windows
 }
 
-// setWindows parses windows. All of them, and the times of a quota, are in one zone, which is UTC where none is named.
+// setWindows parses windows. All of them, and the times of a quota, are in one zone, which is UTC if none is named.
 func (l *Limit) setWindows(windows []string) error {
 	var texts []string
 	for _, text := range windows {

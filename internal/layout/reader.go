@@ -322,7 +322,7 @@ type figureReader struct {
 	ok   bool // all of them were integers of 64 bits
 }
 
-// figure returns the figure at a place, 0 where there is none.
+// figure returns the figure at a place, 0 if there is none.
 func (r *figureReader) figure(place int) int64 {
 	if place < 0 {
 		return 0

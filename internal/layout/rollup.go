@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Carried is the part of an hour's figures that its day and its month get when the hour is over.
+// A Carried is the part of an hour's figures that its day and its month get when the hour ends.
 type Carried struct {
 	Events   int64           // changes
 	Consumed []bucket.Amount // of each limit, net, sorted by name

@@ -110,7 +110,7 @@ var (
 	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before
 )
 
-// Joined returns several errors as one, nil where there are none. Calls of several buckets that end because their caller has given up say so
+// Joined returns several errors as one, nil if there are none. Calls of several buckets that end because their caller has given up say so
 // once.
 func Joined(errs ...error) error {
 	var said []error

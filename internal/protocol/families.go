@@ -25,10 +25,9 @@ type families struct {
 }
 
 // levels appends the levels of a request: the levels of its entity and, as long as entities cascade, of the parents. Each entity has one
-// for the
-// resource of the request, and one for each wider resource that it has limits for. All levels but the first use their own stored limits.
-// A level is charged for those limits of the request that it has, and each limit must be one of some level: the entity itself may have
-// none.
+// for the resource of the request, and one for each wider resource that it has limits for. All levels but the first use their own stored
+// limits. A level is charged for those limits of the request that it has, and each limit must be one of some level: the entity itself
+// may have none.
 func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
 	if r.together != nil {
 		return fs.levelsTogether(ctx, r.together, began)

@@ -89,10 +89,8 @@ func (tk *taker) isTrickleOf(l *level, i *image, asOf int64) bool {
 }
 
 // rationedAt returns the time at which an image is judged by a process that counts on its part of what has flowed in since. Processes
-// whose
-// parts differ a little would otherwise fall into step, and the first one would get all. So the time until the part has flowed in is
-// random for
-// each image, between none and twice its length.
+// whose parts differ a little would otherwise fall into step, and the first one would get all. So the time until the part has flowed
+// in is random for each image, between none and twice its length.
 func (t *traffic) rationedAt(i *image, now int64) int64 {
 	share, elapsed := t.share(), float64(now-i.askedAt)
 	if share == 1 {

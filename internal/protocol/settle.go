@@ -261,7 +261,7 @@ func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bo
 	return true
 }
 
-// passOn returns another shard that has room for all that a correction gives back, as last seen; nil where none has. Its limits are those
+// passOn returns another shard that has room for all that a correction gives back, as last seen; nil if none has. Its limits are those
 // that the tokens were taken from, and none that were started again. passOn reports whether no shard has any room, s among them.
 func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to *shard, full bool) {
 	home, d := s.last().state(), bucket.Demand{Amounts: amounts}

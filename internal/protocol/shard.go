@@ -145,7 +145,7 @@ type take struct {
 	slots     *slotTake // of the attempt; nil for a request without slots
 }
 
-// latest returns the image to decide by: the one that it was given, or that of a look where there is none. It returns false for one that is to
+// latest returns the image to decide by: the one that it was given, or that of a look if there is none. It returns false for one that is to
 // be looked at again, since slots were made ready first.
 func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
 	if i == nil {
@@ -216,14 +216,11 @@ func (t *take) isProof(i *image) bool {
 	return i.exists && i.Count() == 1 && t.limits.Config.InLine(&i.State, t.at)
 }
 
-// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see what flows
-// in,
-// and few get it:
-// - A strained bucket is judged at the time of the request for its image, if that came after the callers. Some tokens have flowed in by
-// the
-//
-//	  time the reply is there.
-//	- In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
+// makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see the refill, and
+// few get it:
+//   - A strained bucket is judged at the time of the request for its image, if that came after the callers. Some tokens have flowed in by
+//     the time the reply is there.
+//   - In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
 func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)

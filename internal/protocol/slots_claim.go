@@ -8,12 +8,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A process that holds slots immediately hands them on to its own callers, and another one would have to look in the very moment in
-// between. So a
-// process whose line was not served for [slotTurn] while others hold slots claims some, by a write of its own: the item then says how
-// many of
-// the slots that come free are kept for it. The others leave them, and take the remaining ones. One process at a time has a claim on a
-// limit, which ends when it takes the slots. A claim is advice. No write requires it, and slots are never exceeded without it.
+// A process that holds slots hands them on to its own callers immediately, and another one would have to look in the very moment in
+// between. So a process whose line was not served for [slotTurn] while others hold slots claims some, by a write of its own: the item
+// then says how many of the slots that come free are kept for it. The others leave them, and take the remaining ones. One process at a
+// time has a claim on a limit, which ends when it takes the slots. A claim is advice. No write requires it, and slots are never
+// exceeded without it.
 
 // claimant returns the number of this process in claims.
 func (c *core) claimant() int64 { return int64(c.salt) + 1 }

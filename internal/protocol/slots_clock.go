@@ -13,8 +13,7 @@ import (
 
 // Slots need a clock that is right to a part of their term. If the replies of the store carry the time, each of them narrows down how far
 // the clock may be off. Without other traffic there are few. A request that finds the clock known too roughly therefore makes the process
-// read:
-// a few reads, each at the moment at which its date says the most.
+// read: a few reads, each at the moment at which its date says the most.
 
 // A ClockError says that the clock is not known, or not set, as exactly as slots need it. Nothing was taken.
 type ClockError struct {
@@ -86,7 +85,7 @@ type clockAsker struct {
 
 	mu    sync.Mutex // guards what follows
 	under *asking    // nil while the store is not asked
-	vain  *asking    // the last one, where it did not come to its end
+	vain  *asking    // the last one, if it did not come to its end
 }
 
 // An asking is a number of reads that ask for the time.

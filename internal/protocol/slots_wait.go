@@ -288,8 +288,7 @@ func (l *slotLine) free(c *core, i *image) {
 func (l *slotLine) isDue(c *core) bool { return c.elapsed()-l.places[0].first >= slotTurn }
 
 // keeps returns the slots that the line keeps from a caller of its process, nil for none: the slots of its first caller when that is due,
-// and of
-// callers who have been woken for theirs. The place is the caller's, nil for one that does not stand in line.
+// and of callers who have been woken for theirs. The place is the caller's, nil for one that does not stand in line.
 func (l *slotLine) keeps(c *core, p *Place) (kept []bucket.Amount) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

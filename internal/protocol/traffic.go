@@ -144,9 +144,8 @@ func (t *tally) perMillisecond() float64 {
 }
 
 // shortWeight is how many writes of this process a request counts as that fell short. Without it, the parts of all processes would add up
-// to
-// the whole however they are, and a process that is rejected more often than others would stay so. A greater one makes more of them try
-// together.
+// to the whole however they are, and a process that is rejected more often than others would stay so. A greater one makes more of them
+// try together.
 const shortWeight = 0.125
 
 // fellShort notes requests of this process that fell short.
@@ -167,8 +166,7 @@ func (t *traffic) isUsedUp() bool {
 const minShort = 1
 
 // isHopeless reports whether an item is used up so much that a look is cheaper than a write: at least three quarters of the requests of
-// this
-// process fell short recently.
+// this process fell short recently.
 func (t *traffic) isHopeless() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 type Around struct {
 	Store
 	// Call makes the call do, or returns why it does not. The operation is "read", "write", "transact", "query" or "delete". The
-	// partitions
-	// are the partitions of its keys, which may repeat.
+	// partitions are the partitions of its keys, which may repeat.
 	Call func(ctx context.Context, operation string, partitions iter.Seq[string], do func(context.Context) error) error
 }
 

@@ -21,7 +21,7 @@ func SequenceOf(number string) Sequence {
 // A Change is one change of an item, as the change stream of a store reports it.
 type Change struct {
 	Key Key
-	// Old and New are the whole item, with its key, before and after the change; nil where it did not exist.
+	// Old and New are the whole item, with its key, before and after the change; nil if it did not exist.
 	Old, New expr.Item
 	Sequence Sequence
 	// Stream names the stream where a store may have several, one after another, each with sequences of its own. A later

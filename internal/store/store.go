@@ -185,7 +185,7 @@ type Redialer interface {
 // own. Appending to one leaves it as it is. Every method returns an error of package store, as [Error] says, or the
 // context's error when the context ended before the call did anything.
 type Store interface {
-	// Read returns the items at keys, in their order, nil where there is none. A consistent read sees every write that
+	// Read returns the items at keys, in their order, nil if there is none. A consistent read sees every write that
 	// returned before it. A repeated key is allowed. Read makes one call for up to MaxRead keys.
 	Read(ctx context.Context, keys []Key, consistent bool) ([]expr.Item, error)
 

@@ -16,7 +16,7 @@ func CountUnits(ctx context.Context, u *Units) context.Context {
 	return context.WithValue(ctx, unitsKey{}, u)
 }
 
-// UnitsOf returns the counter to which the units of a call are added, nil where there is none.
+// UnitsOf returns the counter to which the units of a call are added, nil if there is none.
 func UnitsOf(ctx context.Context) *Units {
 	u, _ := ctx.Value(unitsKey{}).(*Units)
 	return u

@@ -26,7 +26,7 @@ func (w *testbed) brief(name string, life time.Duration) {
 	<-c.done
 }
 
-// TestBriefLives has consumers that are killed before a term is over, one after the other. The second or third one after the owner of
+// TestBriefLives has consumers that are killed before a term ends, one after the other. The second or third one after the owner of
 // the partition takes it over, and each change is applied.
 func TestBriefLives(t *testing.T) {
 	for _, life := range []time.Duration{12 * time.Second, 15 * time.Second, 24 * time.Second, 29 * time.Second} {

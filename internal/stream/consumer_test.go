@@ -346,7 +346,7 @@ func TestWrongResults(t *testing.T) {
 	})
 }
 
-// TestStop stops a consumer in the middle of a batch: it finishes the batch, or what it has of it when grace is over.
+// TestStop stops a consumer in the middle of a batch: it finishes the batch, or what it has of it when grace ends.
 func TestStop(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -37,9 +37,8 @@ const (
 //   - outages in a row without an answer between them: refused connections, errors of the server, and timeouts;
 //   - throttles of several keys in a row that are not throttles of a single key.
 //
-// A failed condition, a rejection and the throttle of a key are answers. An answered probe half opens it: a few calls pass
-// together, and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before. So
-// does
+// A failed condition, a rejection and the throttle of a key are answers. An answered probe half opens it: a few calls pass together,
+// and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before. So does
 // silence: no trial is answered for as long as opened it.
 type Breaker struct {
 	options BreakerOptions

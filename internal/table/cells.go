@@ -18,7 +18,7 @@ const (
 	cellRows    = 256           // of cells, each of which is made with the first call of a key in it
 	rowCells    = 16            // in a row
 	cellPause   = time.Second   // between questions for silent keys, less up to a fifth
-	cellForgets = 5 * cellPause // calls that were not answered, where none came later
+	cellForgets = 5 * cellPause // calls that were not answered, if none came later
 )
 
 // A keyWatch knows which partition keys of the store are silent, and asks for these until one is answered. It is safe for concurrent use.
@@ -109,7 +109,7 @@ func (c cellKey) isKnown() bool {
 }
 
 // refuses reports whether a key is silent: several calls of it are not answered, or one while calls of other keys are not answered
-// either. Calls of long ago say nothing about now, and are forgotten.
+// either. Calls from long ago say nothing about now, and are forgotten.
 func (k *keyWatch) refuses(ctx context.Context, c cellKey, pk string) bool {
 	if !c.isKnown() {
 		return false
@@ -245,7 +245,7 @@ func (k *keyWatch) askNext() {
 	})
 }
 
-// nextSilent returns a silent key, another one each time, and has the next one asked for after a pause. It returns false where none is
+// nextSilent returns a silent key, another one each time, and has the next one asked for after a pause. It returns false if none is
 // silent any more.
 func (k *keyWatch) nextSilent() (pk string, any bool) {
 	k.mu.Lock()

@@ -48,7 +48,7 @@ type trials struct {
 	allowed  int           // concurrent trials
 	underWay int           // now
 	heardOf  time.Duration // when the last one was sent of those that were answered
-	unheard  time.Duration // since when none was answered while some were sent; 0 where none was sent since the last answer
+	unheard  time.Duration // since when none was answered while some were sent; 0 if none was sent since the last answer
 }
 
 // begin counts a trial. It reports whether that is the first one since the last answer.

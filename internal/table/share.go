@@ -13,8 +13,8 @@ import (
 // Callers of a process share calls, so that the store is called once for all of them. A reply that never comes is an everyday
 // fault of a network, and must not become the fault of all who share the call:
 //
-// - A late call counts as stuck: one of the waiting callers makes another. A call that the store throttles, and that is retried, is not
-// late.
+//   - A late call counts as stuck: one of the waiting callers makes another. A call that the store throttles, and that is retried, is not
+//     late.
 //   - An outage concerns its call alone. Callers who waited for the call each make their own, as if they shared nothing.
 //   - A throttle is reported to all who share, since it says something about the key and not about the call.
 //   - A caller waits for silent calls no longer than for a call of its own.

@@ -148,7 +148,7 @@ func (t *Table) inTurn(ctx context.Context, pk string, do func(context.Context) 
 	return err
 }
 
-// Read returns items as the store has them, in the order of the keys, nil where there is none: one consistent batch read.
+// Read returns items as the store has them, in the order of the keys, nil if there is none: one consistent batch read.
 func (t *Table) Read(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
 	return t.read(ctx, keys, true)
 }

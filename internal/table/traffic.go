@@ -56,7 +56,7 @@ func (t *traffic) isWatched() bool {
 	return since < 0 || since > 0 && t.now()-time.Duration(since) >= t.least/4
 }
 
-// isSilentFor reports whether enough calls are not answered for a time. Calls of long ago say nothing about now, and are forgotten.
+// isSilentFor reports whether enough calls are not answered for a time. Calls from long ago say nothing about now, and are forgotten.
 func (t *traffic) isSilentFor(d time.Duration) bool {
 	since := time.Duration(t.watch.Load())
 	if since > 0 && (t.begun.Load() < silentCalls || t.now()-time.Duration(t.last.Load()) > 2*t.timeout) {

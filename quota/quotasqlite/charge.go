@@ -17,7 +17,7 @@ type window struct {
 	quota    quota.ModelQuota
 	usage    quota.Usage
 	dayStart int64
-	oldest   int64 // the oldest row; MaxInt64 where there is none
+	oldest   int64 // the oldest row; MaxInt64 if there is none
 	latest   int64 // the latest row, or the beginning of the day
 }
 
@@ -38,7 +38,7 @@ type ticket struct {
 	tokens int64 // input and output, as reserved
 }
 
-// Check decides without the write lock where nothing has to be dropped first.
+// Check decides without the write lock if nothing has to be dropped first.
 func (d *db) Check(ctx context.Context, c quota.Charge) error {
 	decided := false
 	err := d.use(ctx, "check", func(ctx context.Context) error {

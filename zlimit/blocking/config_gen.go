@@ -28,8 +28,8 @@ type LimitService struct {
 	timeout callTimeout
 }
 
-// Get returns the stored config of a level, an empty one where there is none. A level that this version cannot limit by
-// is an [*zlimit.UnsupportedError].
+// Get returns the stored config of a level, an empty one if there is none. A level that this version cannot limit by is
+// an [*zlimit.UnsupportedError].
 func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -145,9 +145,9 @@ func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error)
 //     one owner.
 //
 // Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are
-// managed. Where nothing is to change it writes nothing, not even an audit event. A change costs what Set costs.
-// Processes may call it concurrently. When they declare different limits, such as two versions of an application, the
-// last one to start prevails. An error leaves the changes before it, and Apply returns them with it.
+// managed. If nothing is to change it writes nothing, not even an audit event. A change costs what Set costs. Processes
+// may call it concurrently. When they declare different limits, such as two versions of an application, the last one to
+// start prevails. An error leaves the changes before it, and Apply returns them with it.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -30,7 +30,7 @@ type EntityService struct {
 // more, in a call more. A parent costs in addition:
 //   - one write unit for an index more;
 //   - three for the item that lists the child under the parent's key;
-//   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
+//   - two per KB of the parent's record, which counts its children, and one for its index if it has a parent;
 //   - a consistent read of each entity of the chain.
 func (s *EntityService) Create(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
@@ -145,7 +145,7 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 // longer: its requests then fail with that error. It is safe for concurrent use.
 //
 // It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for
-// the list of the entity's children. Where there are some, each entity above the former parent is read as well. If the
+// the list of the entity's children. If there are some, each entity above the former parent is read as well. If the
 // entity comes to lie deeper, each entity below it costs such a list, too.
 //
 // The first move raises the version that the table asks of its programs to 0.17.0, see [LimitService]: clients before
@@ -170,7 +170,7 @@ func (s *EntityService) SetParent(entity, parent string) (zlimit.SwitchReport, e
 // caller reads it again and starts over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a
 // [*zlimit.ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an
 // audit event. The two cost two write units per KB each, and one for the index of the event. A record with a parent
-// costs one more per KB for its index. Where nothing is to change Update costs the read. The first change within
+// costs one more per KB for its index. If nothing is to change Update costs the read. The first change within
 // [zlimit.WithConfigTTL] reads two items more, in a call more.
 func (s *EntityService) Update(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()

@@ -88,10 +88,10 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists, with one exception. An older version record notes
-// the time from which the table counts charges of children to their parents. Several processes may call it
-// concurrently. Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after
-// the table. It returns a [*zlimit.VersionError] for a table that this client may not use.
+// namespace, if they are missing. It changes nothing that exists, with one exception. An older version record notes the
+// time from which the table counts charges of children to their parents. Several processes may call it concurrently. If
+// nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
+// returns a [*zlimit.VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -251,7 +251,7 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
 
 // Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
 // Callers of all processes wait in one queue per bucket, in the order in which the store receives their writes. None of
-// them asks again: a caller takes tokens that are not there yet, and sleeps until they have been refilled. Requests
+// them asks again: a caller takes tokens that are not available yet, and sleeps until they have been refilled. Requests
 // that do not wait see the debt and are rejected.
 //
 // A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a

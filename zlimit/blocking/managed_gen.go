@@ -39,8 +39,8 @@ func (s *ManagedService) Read(levels ...zlimit.Level) ([]zlimit.Stored, error) {
 	return s.core.Read(ctx, levels...)
 }
 
-// Set returns which levels are managed; the zero set where none ever was. It costs one consistent read of the record,
-// and one of each of its parts.
+// Set returns which levels are managed; the zero set if none ever was. It costs one consistent read of the record, and
+// one of each of its parts.
 func (s *ManagedService) Set() (zlimit.ManagedSet, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -11,13 +11,13 @@ type Leases struct {
 	timeout callTimeout
 }
 
-// Of returns the lease of a request by its index among the requests. It panics where there is none.
+// Of returns the lease of a request by its index among the requests. It panics if there is none.
 func (ls *Leases) Of(request int) *Lease {
 	return &Lease{ls.core.Of(request), ls.timeout}
 }
 
 // Commit is [Lease.Commit] for all leases that are still open, side by side. It costs what those cost. It returns
-// [zlimit.ErrLeaseClosed] where none is open. After another error, a Commit writes the rest as for a lease.
+// [zlimit.ErrLeaseClosed] if none is open. After another error, a Commit writes the rest as for a lease.
 func (ls *Leases) Commit() error {
 	ctx, cancel := ls.timeout.context()
 	defer cancel()

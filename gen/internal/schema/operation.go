@@ -452,8 +452,7 @@ func (l *loader) checkEffect(op *Operation, what string, asks, does bool) {
 }
 
 // checkStamp finds out whether an operation moves the stamp of its record. One that depends on a value of the stamp and does not change
-// it
-// sets nothing: another write may have depended on the same value.
+// it sets nothing: another write may have depended on the same value.
 func (l *loader) checkStamp(op *Operation, what string) {
 	if len(op.Records) != 1 || op.Records[0].Stamp == nil {
 		return

@@ -281,7 +281,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestLocked waits while another program applies, and says who does when the time is over.
+// TestLocked waits while another program applies, and says who does when the time ends.
 func TestLocked(t *testing.T) {
 	w := newTestbed(t)
 	l := w.limiter("default", zlimit.WithPrincipal("alice"))

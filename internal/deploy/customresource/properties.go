@@ -19,7 +19,7 @@ import (
 type properties struct {
 	namespace string
 	levels    []zlimit.Stored
-	create    bool // the namespace, where there is none
+	create    bool // the namespace, if there is none
 	take      bool // the levels of another manager
 }
 

@@ -168,7 +168,7 @@ func WithLease(ctx context.Context, lease *zlimit.Lease) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }
 
-// Lease returns the lease of a call from its context, nil where there is none.
+// Lease returns the lease of a call from its context, nil if there is none.
 func Lease(ctx context.Context) *zlimit.Lease {
 	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
 	return lease

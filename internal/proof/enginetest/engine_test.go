@@ -132,7 +132,7 @@ func TestFreshEndsItsProcess(t *testing.T) {
 
 func TestEngineEndsWithAKilledTestProcess(t *testing.T) {
 	ownProcess(t)
-	Start(t) // Skips where there is no engine.
+	Start(t) // Skips if there is no engine.
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envOrphan+"=1")
 	cmd.Stderr = os.Stderr
@@ -189,7 +189,7 @@ func awaitSilence(t *testing.T, endpoint string) {
 
 func TestTakenPortIsNoEngine(t *testing.T) {
 	ownProcess(t)
-	Start(t) // Skips where there is no engine.
+	Start(t) // Skips if there is no engine.
 	binary, err := locate()
 	if err != nil {
 		t.Fatal(err)

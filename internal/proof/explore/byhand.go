@@ -13,7 +13,7 @@ const (
 	TopUp   Kind = 'A' + iota // grants amounts
 	Reset                     // makes the bucket of an entity full
 	Disable                   // has requests of an entity refused: of the resource, or of all where it is Wide
-	Enable                    // has requests served again
+	Enable                    // serves requests again
 )
 
 // isByHand reports whether an operation is an operator's.

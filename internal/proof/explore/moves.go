@@ -18,9 +18,9 @@ const Move Kind = 'M'
 
 // A kin knows the parents of entities, as the table has had them one after another. Its rules:
 //
-//   - An admitted request is charged to the entity and to exactly one of its parents, or to none where none was a parent. The parent is one
+//   - An admitted request is charged to the entity and to exactly one of its parents, or to none if none was a parent. The parent is one
 //     that was in force since the request came, and so for the parents above.
-//   - A move binds requests that come when it is over: also in a process that has the former record in memory. It binds all others once the
+//   - A move binds requests that come when it ends: also in a process that has the former record in memory. It binds all others once the
 //     config TTL is past. A bucket that a process with the former record has made after the move is such another one.
 //   - A lease is settled with the parents that it was charged to.
 type kin struct {
@@ -36,7 +36,7 @@ type parentage struct {
 	generation int64 // which buckets carry; 0 for none
 	at         int64 // when the table had it, epoch milliseconds
 	moment     int   // so, among the moments of all operations
-	bound      int   // the number of operations that were over when the move was; 0 as long as it is not
+	bound      int   // the number of operations that had ended when the move was; 0 as long as it is not
 	by         *running
 }
 

@@ -18,7 +18,7 @@ import (
 //     long as the shard notes its beginning. In a period the
 //     shards of a bucket together have the capacity and the grants, less what leases of this period have taken and not
 //     given back. A shard that has not come to the period yet has its whole share. A reset begins a period.
-//   - No request leaves a balance below zero, and none takes of a period that was over when the request came.
+//   - No request leaves a balance below zero, and none takes of a period that had ended when the request came.
 //   - A grant, and a reset, is done once for each operation ID. The rest of a grant with an end moves along into the next
 //     period, and is cut off at that end.
 //   - A disabled bucket gives nothing. After an operation that disables it, requests that come later are rejected,
@@ -204,7 +204,7 @@ func (k *timekeeper) current(at account, shards []*bucket.State, mark int64) (be
 	return begins
 }
 
-// pass begins the period that goes on after a write, where it is another one than before. Grants that are over are cut off.
+// pass begins the period that goes on after a write, where it is another one than before. Grants that have ended are cut off.
 func (k *timekeeper) pass(p *period, before, after []*bucket.State) {
 	sum := func(begins int64) (total int64) {
 		for _, s := range before {
@@ -305,7 +305,7 @@ func (k *timekeeper) judgeTaking(r *running, c change, l *bucket.Limit, in part,
 		k.blame("period", "%s: %q takes while no session is open", k.name(r), r.Op)
 	case !k.strict:
 	case in.begins+length.Milliseconds() <= r.begun:
-		k.blame("period", "%s: %q takes of a period that was over when it came", k.name(r), r.Op)
+		k.blame("period", "%s: %q takes of a period that had ended when it came", k.name(r), r.Op)
 	}
 }
 

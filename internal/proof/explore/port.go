@@ -70,7 +70,7 @@ type running struct {
 	port     *port
 	cancel   context.CancelFunc
 	begun    int64 // epoch milliseconds
-	after    int   // operations that were over when it began
+	after    int   // operations that had ended when it began
 	at       int64 // when it ended
 	since    int   // the moment when it began, among the moments of all
 	over     int   // and when it ended

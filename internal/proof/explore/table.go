@@ -24,7 +24,7 @@ type table struct {
 
 // A row is an item with its former version. A row is never changed.
 type row struct {
-	item, was expr.Item // nil where there is none
+	item, was expr.Item // nil if there is none
 	digest    uint64
 }
 

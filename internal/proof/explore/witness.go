@@ -67,7 +67,7 @@ type witness struct {
 	last    []change             // the changes of the last write
 	wrong   *Violation
 	ignored []string    // rules that may be broken
-	done    int         // operations that are over
+	done    int         // operations that have ended
 	timed   *timekeeper // judges limits that reset at times; nil for other programs
 	crowd   *crowd      // judges slots; nil for programs without
 	kin     *kin        // knows parents

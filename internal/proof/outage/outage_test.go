@@ -231,7 +231,7 @@ var columns = []struct {
 	{"Calls in the first second", "%.1f", func(f *figures) float64 { return f.Burst }, true},
 }
 
-// text writes a figure, seconds where there is no format.
+// text writes a figure, seconds if there is no format.
 func text(format string, v float64) string {
 	switch d := time.Duration(v * float64(time.Second)); {
 	case format != "":

@@ -217,7 +217,7 @@ func percent(x float64) string {
 	return fmt.Sprintf("%.0f %%", 100*x)
 }
 
-// readFigures returns the figures of a file, none where there is no file.
+// readFigures returns the figures of a file, none if there is no file.
 func readFigures(file string) (*Figures, error) {
 	f := &Figures{Before: map[string]*Figure{}, Now: map[string]*Figure{}}
 	text, err := os.ReadFile(file)

@@ -244,7 +244,7 @@ type grid map[string]*Contest
 
 const gridHead = "case\toffered\tadmitted\tallowed\trefused\tp50\tp99\twrites\treads\tfailed\tleast\tmost\tlate\tover"
 
-// readGrid returns the grid of a file, an empty one where there is no file.
+// readGrid returns the grid of a file, an empty one if there is no file.
 func readGrid(file string) (grid, error) {
 	g := grid{}
 	text, err := os.ReadFile(file)

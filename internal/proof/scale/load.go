@@ -579,7 +579,7 @@ func (u Used) since(before Used) Used {
 	return u
 }
 
-// shards returns the number of shards of the bucket of an entity, 0 where there is none.
+// shards returns the number of shards of the bucket of an entity, 0 if there is none.
 func (f *fleet) shards(ctx context.Context, entity string) (shards int) {
 	if len(f.limiters) == 0 {
 		return 0

@@ -314,7 +314,7 @@ func fullHours() Scenario {
 			"Each snapshot that begins is a new entry in the index of its resource, which takes a thousand of them a second. Meanwhile come " +
 			"100 requests a second for known buckets, and as many for new ones. *Slow* are requests that took longer than 200 ms. Figures " +
 			"of usage are for each change: its write units, and the writes that were throttled. An index takes all of it in 250 seconds at " +
-			"the least, or in 1,000. With a million, the earlier code ran out of 10 GB of memory.",
+			"best, or in 1,000. With a million, the earlier code ran out of 10 GB of memory.",
 		Metrics: []Metric{
 			of("known", "known buckets failed", failed), of("known", "slow", slowPart), of("new", "new buckets failed", failed), of("new", "slow", slowPart),
 			counted, usageUnits, usageThrottled,

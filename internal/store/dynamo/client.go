@@ -41,7 +41,7 @@ const (
 // endpoint once. NewClient reads configuration files, and may
 // ask a metadata service for the region, but makes no call to DynamoDB.
 //
-// An engine on a loopback endpoint takes any credentials; where none are configured, dummy ones are used.
+// An engine on a loopback endpoint takes any credentials; if none are configured, dummy ones are used.
 func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
 	cfg, err := c.load(ctx)
 	if err != nil {

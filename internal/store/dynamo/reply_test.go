@@ -92,7 +92,7 @@ func storeOn(transport http.RoundTripper, credentials aws.CredentialsProvider) *
 // counted7 is the body of a reply to an UpdateItem of the key one.
 const counted7 = `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"7"}}}`
 
-// A servant is a transport that answers each call as DynamoDB does where it has nothing to tell.
+// A servant is a transport that answers each call as DynamoDB does if it has nothing to tell.
 type servant struct{}
 
 // RoundTrip implements [http.RoundTripper].

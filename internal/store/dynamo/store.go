@@ -42,7 +42,7 @@ type Store struct {
 	setup
 	stream
 	own      ownPath
-	identity func(context.Context) (string, error) // of the caller; nil where it is not known
+	identity func(context.Context) (string, error) // of the caller; nil if it is not known
 	sdkOnly  bool
 	timeout  time.Duration // of a call, where the caller does not say it; 0 for the default
 	release  func()        // of what Open opened
@@ -125,7 +125,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Redial implements [store.Redialer] for clients of [NewClient], and for others on an [http.Client]. The client that the SDK makes where none
+// Redial implements [store.Redialer] for clients of [NewClient], and for others on an [http.Client]. The client that the SDK makes if none
 // is given closes no connections.
 func (s *Store) Redial() {
 	if c, ok := s.client.(interface{ Options() dynamodb.Options }); ok {

@@ -54,7 +54,7 @@ func ReadInterval(d time.Duration) Option { return func(s *Store) { s.interval =
 // A stream reads the changes of a table.
 type stream struct {
 	*handle
-	streams  StreamsClient // nil where there is none
+	streams  StreamsClient // nil if there is none
 	interval time.Duration
 
 	mu     sync.Mutex

@@ -109,7 +109,7 @@ func (r *record) image() expr.Item {
 	return item
 }
 
-// fresh returns a version for a write to fill, with the memory of an earlier one where there is some.
+// fresh returns a version for a write to fill, with the memory of an earlier one if there is some.
 func (sh *shard) fresh() *version {
 	v := sh.spare
 	if v == nil {

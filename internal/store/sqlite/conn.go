@@ -136,7 +136,7 @@ func (c *conn) close() error {
 	return errors.Join(err, c.db.Close())
 }
 
-// load returns the item with a key and its rowid, nil and 0 where there is none, and whether changes are logged.
+// load returns the item with a key and its rowid, nil and 0 if there is none, and whether changes are logged.
 func (c *conn) load(ctx context.Context, k store.Key) (item expr.Item, rowid int64, logging bool, err error) {
 	err = c.find.rows(ctx, 3, func(row []driver.Value) (err error) {
 		logging = row[2] == int64(1)

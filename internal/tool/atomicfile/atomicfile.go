@@ -10,8 +10,8 @@ import (
 )
 
 // Write replaces a file by way of a temporary one beside it, which is synced
-// before it takes the name. The directory is made where it is missing, for the
-// owner alone. A symbolic link keeps pointing where it does, and a file keeps its
+// before it takes the name. The directory is made if it is missing, for the
+// owner alone. A symbolic link keeps pointing if it does, and a file keeps its
 // permissions; a new one is the owner's alone.
 //
 // A process that is killed while it writes leaves its temporary file behind. The

@@ -54,7 +54,7 @@ func Path(dir string) string { return filepath.Join(dir, Version, binary) }
 var ErrNone = errors.New("no pinned engine for " + runtime.GOOS + "/" + runtime.GOARCH)
 
 // Install makes sure that the engine is installed below a directory, and returns its path. It needs npm alone, does nothing
-// when the engine is there, and never leaves half of one behind. Where none is pinned it returns [ErrNone].
+// when the engine is there, and never leaves half of one behind. If none is pinned it returns [ErrNone].
 func Install(dir string) (path string, err error) {
 	path = Path(dir)
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {

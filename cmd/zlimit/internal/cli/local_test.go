@@ -19,7 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// enginePath returns the path of an engine, and skips the test where there is none.
+// enginePath returns the path of an engine, and skips the test if there is none.
 func enginePath(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("ZLIMIT_ENGINE")

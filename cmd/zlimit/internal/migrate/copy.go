@@ -118,7 +118,7 @@ func (cp *copier) copyPage(ctx context.Context, part layout.MigrationPartKey, it
 	return cp.bring(ctx, fresh.stale, counts)
 }
 
-// inserts are items that the target is to get where it has none.
+// inserts are items that the target is to get if it has none.
 type inserts struct {
 	items []Item
 	from  map[store.Key]store.Key // items of the source from which they follow, by their own keys
@@ -171,7 +171,7 @@ func (dv *derivation) derive(ctx context.Context, q store.Query, counts Counts) 
 	return r, nil
 }
 
-// insert writes items where there are none, in transactions that ask whether this run still has the part. A run that was
+// insert writes items if there are none, in transactions that ask whether this run still has the part. A run that was
 // taken over, and wakes, therefore writes nothing.
 func (cp *copier) insert(ctx context.Context, part layout.MigrationPartKey, fresh *inserts, counts Counts) error {
 	absent, err := layout.Insert()

@@ -221,7 +221,7 @@ type parts struct {
 	*Result
 
 	meta       *layout.Entity // of the entity
-	recordKey  store.Key      // of its record in the source; empty where there is none
+	recordKey  store.Key      // of its record in the source; empty if there is none
 	made       []made         // buckets with all limits
 	single     []layout.OldLimitBucket
 	stored     []config

@@ -381,7 +381,7 @@ func (cl *calls) sourceTime() time.Time {
 	return now
 }
 
-// versionNow returns the attributes of the version record, none where there is no record.
+// versionNow returns the attributes of the version record, none if there is no record.
 func (m *Migration) versionNow(ctx context.Context) (expr.Item, error) {
 	items, err := m.ledger.readOwn(ctx, layout.VersionKey{}.Key())
 	if err != nil || items[0] == nil {

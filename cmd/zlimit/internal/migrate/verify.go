@@ -38,7 +38,7 @@ const (
 	verifyTries      = 5
 )
 
-// Verify compares every item of the target with what follows from the source, attribute by attribute. Where they differ it
+// Verify compares every item of the target with what follows from the source, attribute by attribute. If they differ it
 // looks again, up to four times with pauses, since a change may be on its way. Items that have expired do not count. It
 // reads all of both tables, and writes nothing but the record of the run.
 func (m *Migration) Verify(ctx context.Context) (*Verification, error) { return m.verifier.verify(ctx) }

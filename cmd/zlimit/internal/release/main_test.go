@@ -88,7 +88,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestSign signs with the cosign on the PATH, and says where there is none.
+// TestSign signs with the cosign on the PATH, and says if there is none.
 func TestSign(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)

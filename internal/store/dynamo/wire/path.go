@@ -69,7 +69,7 @@ func New(client *dynamodb.Client, table string, logger *slog.Logger) *Path {
 	return p
 }
 
-// Refusal returns why the path leaves all calls to the SDK, "" where it does not. That may change once, with a first call.
+// Refusal returns why the path leaves all calls to the SDK, "" if it does not. That may change once, with a first call.
 func (p *Path) Refusal() string {
 	if reason := p.refusal.Load(); reason != nil {
 		return *reason

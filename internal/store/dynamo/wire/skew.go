@@ -32,7 +32,7 @@ func sightingOf(sent time.Time, reply Reply, header http.Header) sighting {
 	return sighting{reply.Date.Sub(sent.Add(trip / 2)), true}
 }
 
-// dateOf returns the time in the header of a reply, zero where it has none.
+// dateOf returns the time in the header of a reply, zero if it has none.
 func (p *Path) dateOf(header http.Header) time.Time {
 	text := header.Get("Date")
 	if text == "" {

@@ -168,7 +168,7 @@ disabled, with the level that says so, or as bypassed.`,
 	}
 }
 
-// disabledBy returns the level that has requests refused, "" where none says so any more.
+// disabledBy returns the level that rejects requests, "" if none says so any more.
 func disabledBy(ctx context.Context, l *zlimit.RateLimiter, entity, resource string) (zlimit.Source, error) {
 	resolved, err := l.Limits.Resolve(ctx, entity, resource)
 	if errors.Is(err, zlimit.ErrNoLimits) {

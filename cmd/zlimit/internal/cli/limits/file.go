@@ -31,7 +31,7 @@ const maxManager = 256
 // A limitsFile is the file of a command, and its declarations.
 type limitsFile struct {
 	path     string
-	manager  string // the path says which, where it is empty
+	manager  string // the path says which, if it is empty
 	take     bool   // the levels of another manager
 	declared *declaration.Declaration
 	levels   []zlimit.Stored

@@ -38,7 +38,7 @@ refused: an entity where its resource is disabled.`),
 disabled. Requests are counted, and taken from no balance. Slots are taken
 all the same. Parents that the requests are charged to follow their own levels.`),
 		switchCommand(sh, "leave-switch", zlimit.SwitchInherit, (*zlimit.LimitService).LeaveSwitch, "Leave it to wider levels whether requests are served", `Leave-switch takes back what disable, enable or bypass said of a level, so that
-the next wider level decides. Where none says it, requests are served.`),
+the next wider level decides. If none says it, requests are served.`),
 		switchesCommand(sh),
 	}
 }

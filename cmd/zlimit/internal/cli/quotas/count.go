@@ -112,7 +112,7 @@ func keyOf(sh *shell.Shell, p quota.Provider) (string, error) {
 	return "", shell.Usagef("quota count: no API key of %s: set %s", p, strings.Join(keyVariables[p], " or "))
 }
 
-// providerOf returns the provider of a name, or where that is empty the one whose models have names like this.
+// providerOf returns the provider of a name, or if that is empty the one whose models have names like this.
 func providerOf(model, name string) (quota.Provider, error) {
 	if name != "" {
 		p := quota.Provider(name)

@@ -101,7 +101,7 @@ type stateFile struct {
 	written time.Time // zero: the file is not there
 }
 
-// stateFileAt finds the state file, at a path or, where that is empty, at the default place.
+// stateFileAt finds the state file, at a path or, if that is empty, at the default place.
 func stateFileAt(sh *shell.Shell, path string) (stateFile, error) {
 	if path != "" {
 		return inspect(path)
@@ -206,7 +206,7 @@ func (f *stateFile) config(now time.Time) quota.Config {
 	}
 }
 
-// open opens the file, for changes. An SQLite file is created where it is missing; a YAML file is written by save.
+// open opens the file, for changes. An SQLite file is created if it is missing; a YAML file is written by save.
 func (f *stateFile) open(ctx context.Context, now time.Time) (*quota.Limiter, error) {
 	if err := f.refuseStranger(ctx); err != nil {
 		return nil, err

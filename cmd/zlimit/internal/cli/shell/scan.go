@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// ScanCost returns in words the cost of reading the whole table, "" where there is none.
+// ScanCost returns in words the cost of reading the whole table, "" if there is none.
 func (sh *Shell) ScanCost(ctx context.Context) string {
 	cost, err := Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.PurgeCost, error) {
 		return l.Namespaces.PurgeCost(ctx)

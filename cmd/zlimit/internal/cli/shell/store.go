@@ -63,7 +63,7 @@ func Rehearse[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zl
 	return nil
 }
 
-// Look does an operation that changes nothing, as Do does. It does not create a file where there is none.
+// Look does an operation that changes nothing, as Do does. It does not create a file if there is none.
 func Look[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) (none T, err error) {
 	dsn, err := Prepare(ctx, sh, do, opts...)
 	if err != nil {

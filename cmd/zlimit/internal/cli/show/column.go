@@ -19,7 +19,7 @@ type Column[T any] struct {
 // Title returns the name of the column for people.
 func (c Column[T]) Title() string { return strings.ReplaceAll(c.Name, "_", " ") }
 
-// Text is a column of names and the like.
+// Text is a column of names and similar.
 func Text[T any](name string, of func(T) string) Column[T] { return Column[T]{name, false, of, of} }
 
 // Instant is a column of times, in the form that is given for people.
@@ -58,7 +58,7 @@ func Limited[T any](name string, limit func(T) string, of func(T) zlimit.Quantit
 	}
 }
 
-// Where leaves cells empty where there is nothing to show.
+// Where leaves cells empty if there is nothing to show.
 func (c Column[T]) Where(there func(T) bool) Column[T] {
 	when := func(cell func(T) string) func(T) string {
 		return func(t T) string {

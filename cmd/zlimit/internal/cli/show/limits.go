@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Statuses writes where limits stand, in view of a request or as they are. Entities are named where there are several:
+// Statuses writes where limits stand, in view of a request or as they are. Entities are named if there are several:
 // a request is charged to parents too.
 func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	several := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Entity != statuses[0].Entity })

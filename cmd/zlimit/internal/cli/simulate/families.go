@@ -65,7 +65,7 @@ type families struct {
 	made     map[string]bool   // parents
 }
 
-// entity returns the entity of a row, which is made where it has a parent, and the parent too.
+// entity returns the entity of a row, which is made if it has a parent, and the parent too.
 func (s *simulation) entity(ctx context.Context, l *zlimit.RateLimiter, row *row) (string, error) {
 	if s.families == nil {
 		return s.request.Entity, nil

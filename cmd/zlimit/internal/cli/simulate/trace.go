@@ -212,7 +212,7 @@ func (t *traceReader) unreadable(err error) error {
 	}
 }
 
-// timeForms are the forms of times: with and without a zone, UTC where there is none. All take a fraction of seconds.
+// timeForms are the forms of times: with and without a zone, UTC if there is none. All take a fraction of seconds.
 var timeForms = []string{
 	time.DateTime,
 	time.RFC3339,

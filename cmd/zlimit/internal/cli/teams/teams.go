@@ -213,7 +213,7 @@ func (c *change) record(ctx context.Context, l *zlimit.RateLimiter) error {
 	return err
 }
 
-// member returns the record of a key, an empty one where there is none. It refuses a key of another team.
+// member returns the record of a key, an empty one if there is none. It refuses a key of another team.
 func (c *change) member(ctx context.Context, l *zlimit.RateLimiter, key string) (zlimit.Entity, error) {
 	e, err := l.Entities.Get(ctx, key)
 	switch {
@@ -227,7 +227,7 @@ func (c *change) member(ctx context.Context, l *zlimit.RateLimiter, key string) 
 	return e, nil
 }
 
-// join makes a key a member of the team. The record is that of the key, an empty one where it has none.
+// join makes a key a member of the team. The record is that of the key, an empty one if it has none.
 func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, record zlimit.Entity) (err error) {
 	switch {
 	case record.ID == "":
