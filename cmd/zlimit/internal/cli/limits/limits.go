@@ -39,7 +39,7 @@ duration such as 90s, 1h30m or 2d. Other kinds of limits are:
   tokens=2M/session:5h      a quota for five hours from its first use
   usd=25/month@UTC          a quota in dollars
   usd=5/never               a prepaid limit, which top-ups add to
-  workers=20 slots/30s      leases at once, each kept alive within the term
+  workers=20 slots/30s      concurrent leases, each renewed within the term
 
 Plan, apply, diff and import keep all limits of a namespace as a file. Disable
 and enable suspend an entity or a resource, whatever its limits.`,
