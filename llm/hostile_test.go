@@ -31,12 +31,12 @@ func TestOneKeyAgainstItsTeam(t *testing.T) {
 		least                    int64 // nano-dollars that the estimate takes; 0 for a request that is not sent
 		most                     int64 // nano-dollars that the call may cost in the end
 	}{
-		{"a bound in another notation", chatPath, `{"model":"small","max_tokens":1,"max_tokens":"3e4"}`, `{}`, 30_000_000, 30_001_000},
+		{"a bound in another notation", chatPath, `{"model":"small","max_tokens":"3e4","max_tokens":1}`, `{}`, 30_000_000, 30_001_000},
 		{"a bound with an exponent beyond all numbers", chatPath, `{"model":"small","max_tokens":1e999}`, `{"error":{"message":"no"}}`, 1_000_000_000, 0},
 		{"a bound in digits of another script", chatPath, `{"model":"small","max_tokens":"３００"}`, ``, 0, 0},
 		{"a bound in hexadecimal", chatPath, `{"model":"small","max_tokens":"0x7530"}`, ``, 0, 0},
 		{"a bound that is an object", chatPath, `{"model":"small","max_tokens":{"$numberLong":"30000"}}`, ``, 0, 0},
-		{"a bound behind an escape", chatPath, `{"model":"small","max_tokens":1,"max\u005ftokens":30000}`, `{}`, 30_000_000, 30_001_000},
+		{"a bound behind an escape", chatPath, `{"model":"small","max\u005ftokens":30000,"max_tokens":1}`, `{}`, 30_000_000, 30_001_000},
 		{"a bound of thinking", messages, `{"model":"small","max_tokens":1,"thinking":{"type":"enabled","budget_tokens":30000}}`, `{}`, 30_000_000, 30_001_000},
 		{"many choices", chatPath, `{"model":"small","max_tokens":1000,"n":"30"}`, `{}`, 30_000_000, 30_001_000},
 		{"a large model that stands in", chatPath, `{"model":"small","max_tokens":1000,"fallbacks":["large"]}`, `{}`, 100_000_000, 100_200_000},
