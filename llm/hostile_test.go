@@ -1,7 +1,6 @@
 package llm_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -85,9 +84,8 @@ func TestOneKeyAgainstItsTeam(t *testing.T) {
 func TestLeavingEarly(t *testing.T) {
 	const words = 40
 	var stream strings.Builder
-	for i := range words {
-		fmt.Fprintf(&stream, "data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"word\"},\"finish_reason\":null}]}\n\n")
-		_ = i
+	for range words {
+		stream.WriteString(`data: {"model":"m","choices":[{"delta":{"content":"word"},"finish_reason":null}]}` + "\n\n")
 	}
 	event := stream.Len() / words
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("tpm", 1_000_000))
