@@ -42,12 +42,18 @@ func TestOneKeyAgainstItsTeam(t *testing.T) {
 		{"a large model, within another member", chatPath, `{"model":"small","max_tokens":1000,"extra_body":{"models":["large"]}}`, `{}`, 100_000_000, 100_200_000},
 		{"a model in another case", chatPath, `{"model":"small","Model":"large","max_tokens":1000}`, ``, 0, 0},
 		{"a model without a price", chatPath, `{"model":"small","fallbacks":[{"model":"free"}],"max_tokens":1000}`, ``, 0, 0},
-		{"a blocked prompt with a large bound", "/v1beta/models/small:generateContent", `{"contents":[{"parts":[{"text":"12345678"}]}],"generationConfig":{"maxOutputTokens":65536}}`,
-			`{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":2,"totalTokenCount":2}}`, 65_536_000, 2000},
-		{"an error within status 200", "/v1/responses", `{"model":"small","max_output_tokens":50000,"stream":true}`,
-			"event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"no\"}}}\n\n", 50_000_000, 0},
-		{"an answer that says that it took nothing", chatPath, `{"model":"small","max_tokens":1000}`,
-			`{"choices":[{"message":{"content":"` + strings.Repeat("word", 500) + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`, 1_000_000, 501_000},
+		{
+			"a blocked prompt with a large bound", "/v1beta/models/small:generateContent", `{"contents":[{"parts":[{"text":"12345678"}]}],"generationConfig":{"maxOutputTokens":65536}}`,
+			`{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":2,"totalTokenCount":2}}`, 65_536_000, 2000,
+		},
+		{
+			"an error within status 200", "/v1/responses", `{"model":"small","max_output_tokens":50000,"stream":true}`,
+			"event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"no\"}}}\n\n", 50_000_000, 0,
+		},
+		{
+			"an answer that says that it took nothing", chatPath, `{"model":"small","max_tokens":1000}`,
+			`{"choices":[{"message":{"content":"` + strings.Repeat("word", 500) + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`, 1_000_000, 501_000,
+		},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 1000*int64(price.Dollar)))
 		of := func() int64 { return 1000*int64(price.Dollar) - left(t, limiter, "models")["usd"] }

@@ -107,7 +107,7 @@ models stay as they are. A command that was interrupted is run again.`,
 // empty text.
 func parseBudget(flag, text string) (*zlimit.Limit, error) {
 	if text == "" {
-		return nil, nil //nolint:nilnil // no budget is given
+		return nil, nil
 	}
 	rate, windows, windowed := strings.Cut(text, " ")
 	switch dollars, period, ok := strings.Cut(rate, "/"); {
