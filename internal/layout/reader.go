@@ -250,7 +250,7 @@ func (p *places) state(s *bucket.State, item expr.Item, key store.Key, space []b
 	return r.ok
 }
 
-// notesOf returns the notes of an item in these places: those of the image before if they are the same, and nil without any.
+// notesOf returns the notes of an item in these places: the notes of the image before if they are the same, and nil without any.
 func (k *sighting) notesOf(item expr.Item) (notes *bucket.Notes, ok bool) {
 	r := figureReader{item: item, ok: true}
 	next := bucket.Notes{

@@ -51,7 +51,7 @@ type shard struct {
 	bucket *Bucket
 	key    store.Key
 	reader layout.BucketReader
-	lives  atomic.Pointer[lives] // of the limits of an image of late; nil at first
+	lives  atomic.Pointer[lives] // of the limits of a recent image; nil at first
 	queue  queue[*payment]       // of settlements that share a write
 
 	image     atomic.Pointer[image]        // the item as last seen; nil when never

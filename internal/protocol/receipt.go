@@ -97,7 +97,7 @@ type shardAmounts struct {
 
 func (p *shardAmounts) lives() []bucket.Life { return p.known.list() }
 
-// lives are those of the limits of one item. Receipts share them.
+// lives has the life of each limit of one item. Receipts share them.
 type lives struct {
 	all   []bucket.Life
 	shape *bucket.Shape // of all images with these lives; nil if they do not follow from it
