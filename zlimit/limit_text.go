@@ -49,7 +49,10 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone, parsed.Windows, parsed.Floors, parsed.Term, parsed.Session, LimitMode(parsed.Mode)}
+	next := Limit{
+		Name: parsed.Name, Capacity: parsed.Capacity, RefillAmount: parsed.Refill, RefillPeriod: parsed.Period, Resets: parsed.Resets, Zone: parsed.Zone,
+		Windows: parsed.Windows, Floors: parsed.Floors, Term: parsed.Term, Session: parsed.Session, Mode: LimitMode(parsed.Mode),
+	}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
