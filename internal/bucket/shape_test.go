@@ -14,7 +14,7 @@ func TestPlainCase(t *testing.T) {
 		const now = int64(1_700_000_000_000)
 		c := drawConfig(t, []string{"rpm", "tpm", "rpd"}[:rapid.IntRange(1, 3).Draw(t, "limits")])
 		c.Freshness = rapid.SampledFrom([]int64{0, 100}).Draw(t, "freshness")
-		s := &State{RefilledAt: now - rapid.SampledFrom([]int64{0, 0, 50, 5000, -50}).Draw(t, "age"), Shards: rapid.IntRange(0, 2).Draw(t, "shards")}
+		s := &State{RefilledAt: now - rapid.SampledFrom([]int64{0, 0, 0, 50, 5000, -50}).Draw(t, "age"), Shards: rapid.IntRange(0, 2).Draw(t, "shards")}
 		var names []string
 		for _, p := range append(slices.Clone(c.Params), writeUnits) {
 			names = append(names, p.Name)
@@ -24,7 +24,7 @@ func TestPlainCase(t *testing.T) {
 			})
 		}
 		if c.Lifetime > 0 && !s.sharded() {
-			s.ExpiresAt = rapid.SampledFrom([]int64{1, now / 1000, now/1000 + 1, maxExpiry}).Draw(t, "expires")
+			s.ExpiresAt = rapid.SampledFrom([]int64{1, now / 1000, now/1000 + 1, maxExpiry, maxExpiry, maxExpiry}).Draw(t, "expires")
 		}
 		if rapid.IntRange(0, 9).Draw(t, "noted") == 0 {
 			s.Change(func(n *Notes) { n.Generation = 5 })
@@ -33,14 +33,15 @@ func TestPlainCase(t *testing.T) {
 			s.Limits[0].Capacity++
 		}
 		d := drawDemand(t, &c)
-		if rapid.Bool().Draw(t, "entity alone") {
+		if rapid.IntRange(0, 9).Draw(t, "of others") > 0 {
 			d.Amounts, d.Unchecked = nil, false
-			for _, p := range c.Params {
-				d.Amounts = append(d.Amounts, Amount{Limit: p.Name, Tokens: rapid.SampledFrom([]int64{0, 1, 20, p.Capacity, p.Capacity + 1}).Draw(t, "asks")})
+			for i, p := range c.Params {
+				has := max(s.Limits[i].Tokens, 0)
+				d.Amounts = append(d.Amounts, Amount{Limit: p.Name, Tokens: rapid.SampledFrom([]int64{0, has / 2, has, has, has + 1, p.Capacity + 1}).Draw(t, "asks")})
 			}
 		}
-		d.Wait = rapid.SampledFrom([]int64{0, 0, 0, 100}).Draw(t, "wait")
-		d.Settles = rapid.IntRange(0, 5).Draw(t, "settles") == 0
+		d.Wait = rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 100}).Draw(t, "wait")
+		d.Settles = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "settles")
 		image := *s
 		image.Shape = NewShape(names, true)
 		for range 2 { // the second time, the shape knows that it matches
