@@ -204,8 +204,8 @@ func counted(acts []act, limit string) func(*act) int64 {
 //	N(a, x) − rate·(x − a) > capacity − n
 //
 // Here N takes the most that is possible. Consumption counts when it may be in the interval. A return counts only when
-// its whole call is, and came before the image that the refusal may be decided from. That is the bound of overAdmitted
-// turned around, and found in the same way. It holds for a bucket of one item: a split one may have a full shard and
+// its whole call is, and came before the image that the refusal may be decided from. A process that rations a used-up bucket
+// may leave all refill since that image to others. That is the bound of overAdmitted turned around, and found in the same way. It holds for a bucket of one item: a split one may have a full shard and
 // an empty one. A refusal of one of several limits is enough.
 func (h *history) wronglyRefused(entity string, limits ...zlimit.Limit) error {
 	acts := h.of(entity)
@@ -219,7 +219,7 @@ func (h *history) wronglyRefused(entity string, limits ...zlimit.Limit) error {
 		for _, x := range refusals {
 			back[x] = returned.upTo(x.From-h.memory.Microseconds(), l.Name)
 		}
-		bound := s.token*l.Capacity - s.rate*(h.skew+clockTick).Microseconds() - s.token/zlimit.Millis
+		bound := s.token*l.Capacity - s.rate*(h.skew+clockTick+h.memory).Microseconds() - s.token/zlimit.Millis
 		for _, x := range tallyOf(acts, to, refused).acts {
 			most := s.token*(consumed.upTo(x.To, l.Name)-back[x]+x.Amounts[l.Name]) - s.rate*x.From + best(x.To)
 			right[x] = right[x] || x.Amounts[l.Name] > 0 && most > bound

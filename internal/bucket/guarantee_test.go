@@ -142,7 +142,7 @@ func TestLostPartsKeepTheirDebt(t *testing.T) {
 }
 
 // checkPassed gives tokens back to the part of a demand after a plan that takes of the rest was made. The write holds just where the part still
-// has too little: by its tokens alone for a spend, and with the refill for an advance.
+// has too little: by its tokens alone for a spend, and with the refill for an advance and for a spend on credit.
 func checkPassed(t *rapid.T, stored *item, plan *Plan, c *Config, asked *Demand, own, now int64) {
 	amount := asked.Amounts[0].Tokens
 	if plan.Kind == Create || own < 0 || own >= amount {
@@ -157,8 +157,12 @@ func checkPassed(t *rapid.T, stored *item, plan *Plan, c *Config, asked *Demand,
 		if has > most {
 			return
 		}
-		if applies := later.apply(plan); applies != (part.Tokens < amount) {
-			t.Fatalf("%d are taken of the rest: %v, with %d of the part; %+v", amount, applies, part.Tokens, plan.Steps)
+		asked := part.Tokens
+		if plan.OnCredit {
+			asked = has
+		}
+		if applies := later.apply(plan); applies != (asked < amount) {
+			t.Fatalf("%d are taken of the rest: %v, with %d of the part; %+v", amount, applies, asked, plan.Steps)
 		}
 	} else if has < most { // a full part fails by what an advance asks anyway
 		part.Tokens += back

@@ -257,7 +257,7 @@ const enoughRooms = 1
 // that the shards are exhausted. So it is where a request has found room that others took. A request may then be rejected though a
 // third shard has its tokens. So it must be small beside the capacity of a shard. Unless the bucket is strained, it must be a trickle, too.
 func (tk *taker) goesByShare(p *party) bool {
-	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isUsedUp() || p.rooms >= enoughRooms) && tk.isTrickle(p))
+	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.rooms >= enoughRooms) && tk.isTrickle(p))
 }
 
 // isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age

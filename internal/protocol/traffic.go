@@ -201,6 +201,9 @@ func (b *Bucket) isUsedUp() (usedUp bool) {
 	return usedUp
 }
 
+// isRaced reports whether this process and others compete for what flows into a bucket: it is used up, and others write it.
+func (b *Bucket) isRaced() bool { return b.isUsedUp() && b.told().writes >= minSamples }
+
 // told estimates a bucket's writes from images. A process takes shards that it has not seen recently to be as busy as the others, each
 // by its share.
 func (b *Bucket) told() (sum told) {
