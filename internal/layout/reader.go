@@ -140,19 +140,20 @@ const (
 	refillPeriod
 	consumed
 	life
-	known
-	session
-	since
-	applied
-	rolled
-	granted
-	until
-	softUntil
-	shade
-	foreseen
-	perLimit
-	firstRare = known
+	firstRare
+	perLimit = firstRare + rareFigures
 )
+
+// rareFigures is the number of the figures that few limits have, which follow in a row.
+const rareFigures = 12
+
+// rareOf returns where the figures that few limits have are in their rare parts.
+func rareOf(r *bucket.Rare) [rareFigures]*int64 {
+	return [...]*int64{
+		&r.Known, &r.Session, &r.Since, &r.Applied, &r.Rolled, &r.Began, &r.Turned,
+		&r.Granted, &r.Until, &r.Soft, &r.Shade, &r.Refusals,
+	}
+}
 
 // The numbers of the figures of slots, from the first one on. They follow the figures of all limits.
 const (
@@ -188,8 +189,11 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
 			RefillPeriod: first + refillPeriod, Consumed: first + consumed,
-			Rare: &bucket.Rare{Known: first + known, Session: first + session, Since: first + since, Applied: first + applied, Rolled: first + rolled, Granted: first + granted, Until: first + until, Soft: first + softUntil, Shade: first + shade, Refusals: first + foreseen},
+			Rare: new(bucket.Rare),
 		})
+		for at, figure := range rareOf(numbered.Limits[i].Rare) {
+			*figure = first + firstRare + int64(at)
+		}
 		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
 	for i := range decoded.Slots {
@@ -281,10 +285,9 @@ func (r *BucketReader) shareRare(p *places, item expr.Item, limits []bucket.Limi
 	figures, changed := figureReader{item: item, ok: true}, len(before) != len(limits)
 	for i := range limits {
 		at, next := p.figures[firstLimit+perLimit*i:][:perLimit], p.rare[i]
-		next.Known, next.Session = figures.figure(at[known]), figures.figure(at[session])
-		next.Since, next.Applied, next.Rolled = figures.figure(at[since]), figures.figure(at[applied]), figures.figure(at[rolled])
-		next.Granted, next.Until = figures.figure(at[granted]), figures.figure(at[until])
-		next.Soft, next.Shade, next.Refusals = figures.figure(at[softUntil]), figures.figure(at[shade]), figures.figure(at[foreseen])
+		for n, figure := range rareOf(&next) {
+			*figure = figures.figure(at[firstRare+n])
+		}
 		switch {
 		case i < len(before) && before[i] != nil && *before[i] == next:
 			limits[i].Rare = before[i]

@@ -36,6 +36,15 @@ func TestBucketReader(t *testing.T) {
 						f.SetInt(int64(7 + i))
 					}
 				}
+				if rapid.Bool().Draw(t, "rare") {
+					l.Change(func(r *bucket.Rare) {
+						for i, figures := 0, reflect.ValueOf(r).Elem(); i < figures.NumField(); i++ {
+							if f, name := figures.Field(i), figures.Type().Field(i).Name; f.CanInt() && name != "FromNarrower" && name != "FromChildren" && (name != "Known" || mixed) {
+								f.SetInt(int64(47 + i))
+							}
+						}
+					})
+				}
 				if name == "tpm" && rapid.Bool().Draw(t, "quota") {
 					l.RefillAmount, b.Zone, b.ValidUntil = 0, "Europe/Berlin", 13
 					l.SetResetTimes("1m0h0")
