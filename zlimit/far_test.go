@@ -3,6 +3,7 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -45,10 +46,7 @@ func TestFarFromTheTable(t *testing.T) {
 			offered, ideal, level, at := 0, 0, float64(capacity), time.Now()
 			began := at
 			for i, l := range all {
-				senders.Go(func() {
-					time.Sleep(time.Duration(i) * test.each / limiters)
-					tick := time.NewTicker(test.each)
-					defer tick.Stop()
+				senders.Go(func() { // at random: of senders in step, the same one would always be the first after a token
 					for time.Since(began) < 3*time.Second {
 						mu.Lock()
 						now := time.Now()
@@ -68,7 +66,7 @@ func TestFarFromTheTable(t *testing.T) {
 								t.Errorf("Acquire() = %v", err)
 							}
 						})
-						<-tick.C
+						time.Sleep(test.each/2 + rand.N(test.each))
 					}
 				})
 			}

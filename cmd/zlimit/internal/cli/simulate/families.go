@@ -153,7 +153,7 @@ func (s *simulation) settleLater(lease *zlimit.Lease, at time.Time, used []int64
 func (s *simulation) settle(ctx context.Context, by time.Time, out *Outcome) error {
 	for len(s.open) > 0 && !s.open[0].at.After(by) {
 		next := heap.Pop(&s.open).(settlement) //nolint:forcetypeassert // nothing else is pushed
-		s.clock.Set(next.at)
+		s.advance(next.at)
 		change := zlimit.Amounts{}
 		for name, taken := range next.lease.Consumed() {
 			change[name] = next.used[name] - taken

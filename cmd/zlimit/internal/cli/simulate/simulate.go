@@ -147,6 +147,7 @@ type simulation struct {
 	families *families      // nil where all requests are of one key
 	open     settlements    // of estimates
 	clock    virtual.Clock
+	latest   time.Time // to which the clock was set
 	progress func(done, of int)
 }
 
@@ -236,7 +237,7 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 		if err := s.settle(ctx, at, out); err != nil {
 			return nil, err
 		}
-		s.clock.Set(at)
+		s.advance(at)
 		costs := s.trace.cost(n)
 		for i, limit := range r.Limits {
 			consume[limit.Name] = costs[i]
@@ -310,6 +311,14 @@ func (o *Outcome) table(p *show.Page, s *simulation) {
 		const form = "2006-01-02 15:04:05.000"
 		p.Linef("from %s to %s UTC, bucket %s/%s",
 			o.First.Format(form), o.Last.Format(form), s.request.Entity, s.request.Resource)
+	}
+}
+
+// advance sets the clock to a time of the trace, unless the trace goes back: the clock waits until it has caught up.
+func (s *simulation) advance(at time.Time) {
+	if at.After(s.latest) {
+		s.latest = at
+		s.clock.Set(at)
 	}
 }
 
