@@ -390,7 +390,7 @@ func (w *fleet) checkTaken(what, entity string, before map[string]zlimit.Amounts
 		after := w.counted(e)
 		for _, name := range slices.Sorted(maps.Keys(consume)) {
 			got, want := after[name]-before[e][name], int64(0)
-			if err == nil && (got != 0 || e == entity && !(consume[name] > 0 && w.mayLack(entity, name, settled))) {
+			if err == nil && (got != 0 || e == entity && (consume[name] <= 0 || !w.mayLack(entity, name, settled))) {
 				want = consume[name] * zlimit.Millis
 			}
 			counting[name] += got

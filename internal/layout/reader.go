@@ -42,7 +42,7 @@ func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State
 		}
 	}
 	if s.Notes != known.notes && len(known.slots) == 0 || !known.shows(s.Limits) {
-		known = known.places.sight(&s)
+		known = known.sight(&s)
 		r.known.Store(known)
 	}
 	s.Shape, s.Shard = known.shape, r.key.Shard

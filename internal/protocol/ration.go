@@ -147,6 +147,6 @@ func (t *traffic) less(i *image) *image {
 		return i
 	}
 	less := *i
-	less.State = i.State.Less(t.underway.amounts)
+	less.State = i.Less(t.underway.amounts)
 	return &less
 }
