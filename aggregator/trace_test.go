@@ -121,7 +121,7 @@ func counted(t *testing.T, l *zlimit.RateLimiter) tally {
 
 func newLimiter(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateLimiter {
 	t.Helper()
-	l, err := zlimit.New(t.Context(), s, append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0)}, opts...)...)
+	l, err := zlimit.New(t.Context(), s, append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithFreshness(0)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -219,7 +219,7 @@ func TestFullByLimitsOfBefore(t *testing.T) {
 }
 
 // TestInflowIsShared uses a limit of 1,000/s up, of which others have three quarters of all writes. A request then counts on the part of its
-// process in what has flowed in since the last image, as long as a rejection may be told from that, and is rejected without a call. It counts
+// process in what has flowed in since the last image, as long as a rejection may be based on that, and is rejected without a call. It counts
 // on all of it where no other process writes, where hardly any request falls short, where it is not small, and where it waits.
 func TestInflowIsShared(t *testing.T) {
 	for _, test := range []struct {

@@ -199,7 +199,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	c := &t.limits.Config
 	switch {
 	case t.plan.Kind == bucket.Advance:
-	case t.plan.Kind == bucket.Spend && t.plan.OnCredit && !t.rationed && t.s.traffic.isHopeless():
+	case t.plan.Kind == bucket.Spend && t.plan.OnCredit && t.s.traffic.isHopeless(t.rationed):
 	default:
 		return false, nil
 	}

@@ -166,19 +166,24 @@ func (t *traffic) isUsedUp() bool {
 const minShort = 1
 
 // isHopeless reports whether an item is used up so much that a look is cheaper than a write: at least three quarters of the requests of
-// this process fell short recently.
-func (t *traffic) isHopeless() bool {
+// this process fell short recently. A ration makes the write likely to succeed, unless this process is one of so many that the parts of all
+// of them are much more than the whole.
+func (t *traffic) isHopeless(rationed bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.short >= minShort && t.short >= 3*(t.mine+float64(t.own))
+	mine := t.mine + float64(t.own)
+	return t.short >= minShort && t.short >= 3*mine && (!rationed || t.others > max(mine*manyProcesses, minSamples))
 }
 
+// manyProcesses is the number of processes from which on they look before they write, also by their rations.
+const manyProcesses = 100
+
 // share returns the part of what flows into an item that is this process's: its part of all recent writes, and of its rejections. It is
-// 1 as long as this process knows of no others.
+// 1 as long as others write it seldom, such as an aggregator that refills it: a rejection of this process is then exact.
 func (t *traffic) share() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.guess || t.others <= 0 {
+	if t.guess || t.others < minSamples {
 		return 1
 	}
 	mine := t.mine + shortWeight*t.short
@@ -190,7 +195,7 @@ func (t *traffic) share() float64 {
 const crowdWritesPerSecond = 100
 
 // isCrowded reports whether other processes may cause the throttles of a bucket's key by frequent writes.
-func (b *Bucket) isCrowded() bool { return b.told().rate() >= crowdWritesPerSecond }
+func (b *Bucket) isCrowded() bool { return b.writesOfOthers().rate() >= crowdWritesPerSecond }
 
 // isUsedUp reports whether a bucket has not enough for the requests of this process: one of its shards is so.
 func (b *Bucket) isUsedUp() (usedUp bool) {
@@ -202,11 +207,11 @@ func (b *Bucket) isUsedUp() (usedUp bool) {
 }
 
 // isRaced reports whether this process and others compete for what flows into a bucket: it is used up, and others write it.
-func (b *Bucket) isRaced() bool { return b.isUsedUp() && b.told().writes >= minSamples }
+func (b *Bucket) isRaced() bool { return b.isUsedUp() && b.writesOfOthers().writes >= minSamples }
 
-// told estimates a bucket's writes from images. A process takes shards that it has not seen recently to be as busy as the others, each
-// by its share.
-func (b *Bucket) told() (sum told) {
+// writesOfOthers estimates the writes of a bucket by other processes from images. A process takes shards that it has not seen recently to
+// be as busy as the others, each by its share.
+func (b *Bucket) writesOfOthers() (sum otherWrites) {
 	if first := b.shard(0); !b.isSplit() {
 		sum.add(&first.traffic, 1) // no closure for the most frequent case
 		return sum
@@ -219,15 +224,15 @@ func (b *Bucket) told() (sum told) {
 	return sum
 }
 
-// told is what images of some shards of a bucket show of the writes of other processes, and of this one.
-type told struct {
-	writes    float64 // of others
+// otherWrites are the writes of other processes, as images of some shards of a bucket show them.
+type otherWrites struct {
+	writes    float64
 	perSecond float64
 	share     float64 // of those shards
 }
 
 // add adds what images of one shard of count show. A single image shows nothing.
-func (t *told) add(of *traffic, count int) {
+func (t *otherWrites) add(of *traffic, count int) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if of.known && !of.guess {
@@ -238,7 +243,7 @@ func (t *told) add(of *traffic, count int) {
 }
 
 // rate returns the writes of other processes of all shards in a second, 0 if too few were seen to know.
-func (t told) rate() float64 {
+func (t otherWrites) rate() float64 {
 	if t.writes < minSamples {
 		return 0
 	}

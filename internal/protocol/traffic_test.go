@@ -237,8 +237,15 @@ func TestUsedUpItems(t *testing.T) {
 			tr.see(seen(writes, at), at)
 		}
 		tr.see(seen(writes, at), at)
-		if usedUp, beyond := tr.isUsedUp(), tr.isHopeless(); usedUp != test.usedUp || beyond != test.beyond {
+		if usedUp, beyond := tr.isUsedUp(), tr.isHopeless(false); usedUp != test.usedUp || beyond != test.beyond {
 			t.Errorf("%s: isUsedUp() = %v, isHopeless() = %v", test.name, usedUp, beyond)
+		}
+		if tr.isHopeless(true) {
+			t.Errorf("%s: isHopeless() = true by the ration of the only process", test.name)
+		}
+		tr.others = minSamples + 1 + 2*manyProcesses*(tr.mine+float64(tr.own))
+		if beyond := tr.isHopeless(true); beyond != test.beyond {
+			t.Errorf("%s: isHopeless() = %v by the ration of one of very many processes", test.name, beyond)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -97,7 +98,7 @@ func (b *idealBucket) limit() string {
 }
 
 // replay returns what becomes of requests: rows of a time and the costs of each bucket. Requests that are not admitted,
-// or cost nothing, leave no trace. A time before the last noted one counts as the last noted one.
+// or cost nothing, leave no trace. A time before the latest one so far counts as the latest one.
 func replay(buckets []*idealBucket, rows [][]int64) (out simulate.Outcome) {
 	out.TokensAdmitted = map[string]int64{}
 	for i := range buckets {
@@ -105,12 +106,10 @@ func replay(buckets []*idealBucket, rows [][]int64) (out simulate.Outcome) {
 	}
 	var levels []*big.Int // millitokens; nil before the first admission
 	var last int64        // time of the last admission
+	now := int64(math.MinInt64)
 	for _, row := range rows {
 		impossible, short, free := false, false, true
-		now := row[0]
-		if levels != nil {
-			now = max(now, last)
-		}
+		now = max(now, row[0])
 		var after []*big.Int
 		for i, b := range buckets {
 			cost := big.NewInt(row[1+i] * 1000)
