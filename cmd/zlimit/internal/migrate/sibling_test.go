@@ -41,6 +41,14 @@ func (w *author) take(entity, resource string, consume map[string]int64) {
 	}
 }
 
+func (w *author) has(key store.Key) bool {
+	items, err := w.table.Read(w.Context(), []store.Key{key}, true)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return items[0] != nil
+}
+
 // A user takes from the table later: a limiter of this module, or zae-limiter again.
 type user struct {
 	*testing.T
@@ -454,6 +462,10 @@ var features = []feature{
 		}
 		for range 4 {
 			w.take("ss-2", "ss", amounts{"msgs": 1})
+		}
+		second := layout.BucketKey{NS: w.ns, Entity: "ss-2", Resource: "ss", Shard: 1}.Key()
+		for !w.has(second) { // zae-limiter makes a shard when it first draws it
+			w.by.Take(w.T, began, sibling.Take{Entity: "ss-2", Resource: "ss", Consume: amounts{"msgs": 1}, Back: amounts{"msgs": 1}})
 		}
 	}, func(u *user) {
 		u.drains("ss-1", "ss", "msgs", 6, 4)
