@@ -199,6 +199,11 @@ func TestCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	const token = 20 * time.Millisecond // in which one flows in
+	acquire(t, l, busy)
+	for range 5 { // so that the process knows of others
+		acquire(t, other, busy)
+		c.sleep(2 * token)
+	}
 	acquire(t, l, zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 10}})
 	l.Engine().Quiesce()
 	c.sleep(token)

@@ -172,18 +172,22 @@ func (t *traffic) isHopeless(rationed bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	mine := t.mine + float64(t.own)
-	return t.short >= minShort && t.short >= 3*mine && (!rationed || t.others > max(mine*manyProcesses, minSamples))
+	return t.short >= minShort && t.short >= 3*mine && (!rationed || t.others > max(mine*manyProcesses, fewWrites))
 }
 
 // manyProcesses is the number of processes from which on they look before they write, also by their rations.
 const manyProcesses = 100
+
+// fewWrites is the number of writes up to which others do not compete with this process for what flows in: about one within the usual age of
+// a rejection from memory.
+const fewWrites = 5
 
 // share returns the part of what flows into an item that is this process's: its part of all recent writes, and of its rejections. It is
 // 1 as long as others write it seldom, such as an aggregator that refills it: a rejection of this process is then exact.
 func (t *traffic) share() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.guess || t.others < minSamples {
+	if t.guess || t.others < fewWrites {
 		return 1
 	}
 	mine := t.mine + shortWeight*t.short

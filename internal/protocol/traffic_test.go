@@ -243,7 +243,7 @@ func TestUsedUpItems(t *testing.T) {
 		if tr.isHopeless(true) {
 			t.Errorf("%s: isHopeless() = true by the ration of the only process", test.name)
 		}
-		tr.others = minSamples + 1 + 2*manyProcesses*(tr.mine+float64(tr.own))
+		tr.others = 1 + fewWrites + 2*manyProcesses*(tr.mine+float64(tr.own))
 		if beyond := tr.isHopeless(true); beyond != test.beyond {
 			t.Errorf("%s: isHopeless() = %v by the ration of one of very many processes", test.name, beyond)
 		}
