@@ -166,8 +166,8 @@ func (t *traffic) isUsedUp() bool {
 const minShort = 1
 
 // isHopeless reports whether an item is used up so much that a look is cheaper than a write: at least three quarters of the requests of
-// this process fell short recently. A ration makes the write likely to succeed, unless this process is one of so many that the parts of all
-// of them are much more than the whole.
+// this process fell short recently. A ration makes the write likely to succeed, unless the parts of all processes together are much more
+// than the whole, see [manyProcesses].
 func (t *traffic) isHopeless(rationed bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
