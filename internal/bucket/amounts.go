@@ -163,6 +163,7 @@ type beside struct {
 	each   [][]Amount // slots of each of several requests of one caller, in their order; nil for one request
 	asked  []Amount   // of configured limits, where the amounts are of parts of them; nil where the caller asks for the amounts
 	passed []Amount   // parts of limits that have too little for the demand, with the most that is too little
+	kept   []Life     // of limits whose grant ends, see [Life.Kept]
 }
 
 // alone is the rest of a demand with amounts only.
@@ -269,19 +270,47 @@ func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 		}
 		return live
 	}
+	var kept []Life
+	for _, a := range amounts {
+		if was := lifeIn(lives, a.Limit); a.Tokens < 0 && was.Until != 0 && is(a) == live {
+			kept = append(kept, *was)
+		}
+	}
+	if kept != nil {
+		d.beside = &beside{kept: kept}
+	}
 	if !slices.ContainsFunc(amounts, func(a Amount) bool { return is(a) != live }) {
 		return
 	}
-	d.Amounts = slices.DeleteFunc(slices.Clone(amounts), func(a Amount) bool { return is(a) != live })
+	d.Amounts = slices.DeleteFunc(slices.Clone(amounts), func(a Amount) bool { return is(a) != live && is(a) != partly })
 	var counted []Amount
 	for _, a := range amounts {
 		if i := is(a); i == over || i == unowned && s.find(a.Limit) != nil {
 			counted = append(counted, a)
 		}
 	}
-	if len(counted) > 0 {
-		d.beside = &beside{counted: counted}
+	for i := range d.Amounts {
+		a := &d.Amounts[i]
+		if is(*a) != partly {
+			continue
+		}
+		kept := max(a.Tokens, -lifeIn(lives, a.Limit).Kept)
+		counted = append(counted, Amount{Limit: a.Limit, Tokens: a.Tokens - kept})
+		a.Tokens = kept
 	}
+	if len(counted) > 0 {
+		d.beside = &beside{counted: counted, kept: kept}
+	}
+}
+
+// afterGrant returns an amount of the demand for a limit as a write over the end of its grant has it: what comes back of the grant is gone.
+func (d *Demand) afterGrant(limit string, amount int64) int64 {
+	for _, was := range d.rest().kept {
+		if was.Limit == limit {
+			return max(amount, -was.Kept)
+		}
+	}
+	return amount
 }
 
 // CountOnly has a demand count its amounts, and give none of them back.
@@ -298,6 +327,7 @@ const (
 	over                    // the same after a manual reset, or a quota in a later period
 	another                 // started again
 	unowned                 // none: the amounts of the lease were taken of no balance
+	partly                  // the same after the end of a grant: a part of the amounts was of that
 )
 
 // isFormer returns the relation of a limit of the item to the one with that name in some lives.
@@ -313,6 +343,8 @@ func (s *State) isFormer(limit string, lives []Life) identity {
 		return another
 	case lives[at].Number != l.Life, !s.isDuring(l, &lives[at]):
 		return over
+	case lives[at].Until != 0 && lives[at].Until != l.Until():
+		return partly
 	default:
 		return live
 	}
@@ -344,7 +376,32 @@ type Life struct {
 	From   int64 // a time in that period that is not after the life was first seen, epoch milliseconds
 	Since  int64 // when the session of a session quota began, epoch milliseconds; 0 while none was open
 
+	Until int64 // when the grant ends that the limit had, epoch milliseconds; 0 for none
+	Kept  int64 // the most that is given back after that end, millitokens: what the lease took of the limit's own
+
 	Unowned bool // amounts of the lease were counted, and taken of no balance
+}
+
+// lifeIn returns the life of a limit, which is one of several.
+func lifeIn(lives []Life, limit string) *Life {
+	for i := range lives {
+		if lives[i].Limit == limit {
+			return &lives[i]
+		}
+	}
+	return new(Life)
+}
+
+// Behind returns the lives of the limits of an item as one of several takings has them that a write took together, given one behind it.
+func Behind(lives []Life, later []Amount) []Life {
+	if !slices.ContainsFunc(lives, func(l Life) bool { return l.Kept > 0 }) {
+		return lives
+	}
+	lives = slices.Clone(lives)
+	for i := range lives {
+		lives[i].Kept = max(0, sub(lives[i].Kept, max(0, Of(later, lives[i].Limit))))
+	}
+	return lives
 }
 
 // Lives returns the lives of the limits of an item: known itself, where that has the same.
@@ -367,6 +424,9 @@ func (s *State) Lives(known []Life) []Life {
 
 func (s *State) life(l *Limit) Life {
 	life := Life{Limit: l.Name, Number: l.Life}
+	if l.Rare != nil && l.Granted() > 0 && l.Until() > s.RefilledAt {
+		life.Until, life.Kept = l.Until(), max(0, sub(s.without(l, s.RefilledAt, s.RefilledAt), l.Tokens))
+	}
 	switch {
 	case l.Session() > 0:
 		life.Since = l.Since()

@@ -56,7 +56,7 @@ func (d *Demand) gift(limit string) uint64 {
 // It returns an [*EndError] for a gift that cannot end as it is to, and an [*OverflowError]. Without an error, it returns no parts where an
 // item would have too many limits.
 func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, err error) {
-	if c.HasSessions() {
+	if c.HasSessions() || slices.ContainsFunc(shards, (*State).hasGrants) { // sessions and grants end in all of them, or in none
 		now = together(shards, now, c.restamp)
 	}
 	v := view{c, shards, now}
@@ -73,6 +73,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		}
 		shares, rooms, sum, spare := make([]int64, len(shards)), make([]int64, len(shards)), standing{}, spareOf(shards, p)
 		most, room := int64(0), int64(0)
+		pots := make([]pot, len(shards))
 		for at, s := range shards {
 			stamp := c.restamp(s, now)
 			one := c.standing(s, p, latest, stamp, spare)
@@ -83,7 +84,9 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			case raised:
 				more := Share(gift, s.Shard, s.Shards)
 				shares[at], rooms[at] = add(shares[at], more), more
-				raises[at] = append(raises[at], raise{p.Name, more, by.Until})
+				raises[at] = append(raises[at], raise{limit: p.Name, tokens: more, until: by.Until})
+				pots[at] = c.potOf(s, p, one.level, stamp)
+				pots[at].granted = add(pots[at].granted, more)
 			}
 			sum, most, room = sum.plus(one), add(most, shares[at]), add(room, rooms[at])
 		}
@@ -97,6 +100,15 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		case gift > 0:
 			after = max(after, min(add(after, gift), most))
 		}
+		evenly := even && len(shards) > 1 && !full
+		if evenly {
+			shares = levelsOf(shares, pots, after, raised, sum.available())
+		}
+		for at := range shards {
+			if raised {
+				raises[at][len(raises[at])-1].lacks = pots[at].lacks()
+			}
+		}
 		if by.tells(p.Name) {
 			change := LevelChange{Limit: p.Name, Before: sum.available(), After: after}
 			if raised {
@@ -105,9 +117,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			changes = append(changes, change)
 		}
 		switch {
-		case full:
-		case even && len(shards) > 1:
-			shares = evenly(shares, after)
+		case full, evenly:
 		default:
 			for at, part := range intoRooms(rooms, 0, min(gift, room)) {
 				gifts[at] = append(gifts[at], Amount{Limit: p.Name, Tokens: part})
@@ -193,7 +203,7 @@ func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelCh
 			if err := (view{c, nil, now}).raises(p, gift, by.Until); err != nil {
 				return nil, nil, err
 			}
-			part.raises = append(part.raises, raise{p.Name, gift, by.Until})
+			part.raises = append(part.raises, raise{p.Name, gift, by.Until, max(0, sub(p.rule().capacityAt(now), full))})
 			change.After, change.Until = add(full, gift), by.Until
 		}
 		changes = append(changes, change)

@@ -206,7 +206,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		})
 		rare := Rare{
 			Times: params.Times, Windows: params.Windows, Session: params.Session, FromChildren: children, FromNarrower: narrower,
-			Granted: raise.tokens, Until: raise.until, Refusals: refusalsOf(d, params.Name),
+			Granted: raise.tokens, Until: raise.until, Lacking: raise.lacks, Refusals: refusalsOf(d, params.Name),
 		}
 		if params.Mode != Enforced {
 			rare.Soft = max(c.StampUntil, 1)
@@ -350,7 +350,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 			}
 		default:
 			room := sub(add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount), credit)
-			if l.Tokens > room || s.Shards == 0 {
+			if l.Tokens > room || s.Shards == 0 || Of(d.rest().counted, l.Name) != 0 {
 				return false
 			}
 			p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
@@ -448,7 +448,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
-			until := is.regrant(s.chainTo(l, params, from, now, 0).grant, d)
+			until := is.regrant(s.chainTo(l, params, from, now, 0).grant.under(s, l, params, now), d)
 			life.grants(until)
 			next.grants(until)
 		}
@@ -556,9 +556,12 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	amount = add(amount, owed)
 	changed := !l.has(params)
 	ch := s.chainTo(l, params, from, now, 0)
+	if ch.ended {
+		amount = d.afterGrant(l.Name, amount)
+	}
 	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.anew
 	refill := signed(inflow)
-	refilled := raised(l.Tokens, inflow)
+	refilled := raised(ch.from(l.Tokens), inflow)
 	most, passed := d.passes(l.Name, refilled)
 	moves := amount != 0 || changed || passed
 	level, given := d.level(l.Name)
@@ -575,6 +578,11 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 			break
 		}
 		p.renew(l, level, ch)
+	case ch.ended:
+		level = sub(min(refilled, capacity), amount)
+		p.Overflows = p.Overflows || level > capacity
+		level = min(level, capacity)
+		p.exactly(l, level)
 	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
 		level = sub(min(refilled, capacity), amount)
 		p.Overflows = p.Overflows || amount < 0 && level > capacity

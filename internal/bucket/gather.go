@@ -127,7 +127,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	}
 	for at, s := range shards {
 		one := Part{At: at, Amounts: taken[at]}
-		d, rest := Demand{Amounts: taken[at], Settles: true}, beside{}
+		d, rest := Demand{Amounts: taken[at], Settles: true}, beside{kept: due.rest().kept}
 		if at == home {
 			rest.counted = due.rest().counted
 		}

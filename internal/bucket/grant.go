@@ -1,8 +1,22 @@
 package bucket
 
+import (
+	"math"
+	"slices"
+)
+
 // An operator may grant tokens beyond the capacity, until a time. The balance rises by them, and so does what the limit can hold.
-// When the grant ends, what is above the capacity is gone, as where a window closes. The item notes that time among its edges. A
-// write that leaves the stamp alone therefore takes nothing of a past grant.
+// The item notes that time among its edges. A write that leaves the stamp alone therefore takes nothing of a past grant.
+//
+// When the grant ends, what is left of it is gone, whatever the limit had when it was made. What was used since then, less what came back, was
+// used of the grant first. The item notes what the limit lacked to its capacity when the grant was made, and as refill flows in, less of
+// that. The balance of such a limit without the grant is thus known at any time: [State.without]. What the limit has beyond is the rest of
+// the grant. This depends on the very balance, and so the one advance over the end asks for it.
+//
+// The note goes by the image, which was read for the grant. What others take between that and the write counts as used since the grant.
+//
+// What a lease gives back after the end may be of the grant. A lease notes the end of the grant, and how much of what it took was the
+// limit's own: [Life.Kept].
 //
 // When a quota resets, the rest of a grant is kept: what the quota still has, at most the grant, as its own tokens are used
 // first. From then on the grant is that rest. So a grant is handed out once, however many edges it sees, and crossing two edges together
@@ -12,6 +26,7 @@ package bucket
 type Grant struct {
 	Granted int64 // millitokens; 0 for none
 	Until   int64 // when it ends, epoch milliseconds; 0 for the end of the period of a quota
+	Lacking int64 // what the limit lacks to its capacity without it, if no more is used than what was granted, millitokens
 }
 
 // at returns what the grant adds to the capacity at a time of the period in which it was made, or was carried to.
@@ -30,13 +45,131 @@ func (g Grant) after(edge, balance int64) Grant {
 	if g.Granted = min(g.Granted, max(balance, 0)); g.Granted == 0 {
 		return Grant{}
 	}
+	g.Lacking = 0
 	return g
+}
+
+// rest returns what is left of the grant of a limit, which has a balance, and without the grant had another one at most.
+func (g Grant) rest(balance, without int64) int64 {
+	return max(0, min(sub(balance, without), g.Granted))
+}
+
+// ends reports whether a grant ends up to a time, and not with the period of a quota.
+func (g Grant) ends(at int64) bool { return g.Granted > 0 && g.Until != 0 && g.Until <= at }
+
+// without returns the most that a limit of the item has at a time when its grant ends, if it is not full anew before.
+func (s *State) without(l *Limit, from, at int64) int64 {
+	had := max(0, sub(s.share(l.Name, l.rule().capacityAt(s.RefilledAt)), l.Lacking()))
+	return s.lone(l, had).chain(from, at).of(had)
+}
+
+// A lone limit is one of an item as it would be without its grant.
+type lone struct {
+	*State
+	limit Limit
+}
+
+// lone returns a limit without its grant, with a balance.
+func (s *State) lone(l *Limit, balance int64) lone {
+	alone := *l
+	alone.Tokens = balance
+	alone.Change(func(r *Rare) { r.Granted, r.Until, r.Lacking = 0, 0, 0 })
+	return lone{s, alone}
+}
+
+// chain is [State.chain] of the limit, which is not full anew.
+func (l lone) chain(from, to int64) chain {
+	l.limit.Change(func(r *Rare) { r.Times, r.Session = nil, 0 })
+	return l.State.chain(&l.limit, from, to, 0)
+}
+
+// past returns a limit as the end of its grant leaves it, and that end, where it comes up to a time and the limit is not full anew by then.
+func (s *State) past(l *Limit, from, to int64) (_ *Limit, end int64, ended bool) {
+	if l.Rare == nil || !l.grant().ends(to) {
+		return l, from, false
+	}
+	end = max(from, l.Until())
+	left := s.lone(l, s.bereft(l, l.grant(), l.Tokens, s.without(l, from, end), from, end))
+	return &left.limit, end, true
+}
+
+// bereft returns what a limit with a balance at a time has at another one when its grant ends then. Without the grant it would have so much
+// then, at most.
+func (s *State) bereft(l *Limit, g Grant, balance, without, from, end int64) int64 {
+	lasting := *l
+	lasting.Change(func(r *Rare) {
+		r.Times, r.Session, r.Granted, r.Until, r.Lacking = nil, 0, g.Granted, math.MaxInt64, 0
+	})
+	balance = s.chain(&lasting, from, end, 0).of(balance)
+	return sub(balance, g.rest(balance, without))
+}
+
+// A pot tells the grant of a limit in a shard from what it has beside it.
+type pot struct {
+	own, capacity int64 // beside the grant
+	rest, granted int64 // what is left of it, and all of it
+}
+
+// lacks returns [Grant.Lacking].
+func (p *pot) lacks() int64 { return max(0, sub(p.capacity, max(p.own, 0))) }
+
+// potOf returns the pot of a limit in a shard with a balance at a time, when it is in line.
+func (c *Config) potOf(s *State, p *Params, balance, at int64) pot {
+	is := pot{own: balance, capacity: s.share(p.Name, p.rule().capacityAt(at))}
+	if l := s.find(p.Name); l != nil && l.Granted() != 0 {
+		g := s.chainTo(l, p, c.since(s, at), at, 0).grant.under(s, l, p, at)
+		is.granted, is.rest = g.Granted, g.rest(balance, sub(is.capacity, g.Lacking))
+		is.own = sub(balance, is.rest)
+	}
+	return is
+}
+
+// levelsOf returns the balances of shards that are left with the same part of a limit. With a raise, the shards also have the same part of the
+// grant, and of what they have beside it; before that they had a balance.
+func levelsOf(shares []int64, pots []pot, after int64, raised bool, before int64) []int64 {
+	for i := range pots {
+		before = sub(before, pots[i].rest)
+	}
+	own := max(before, 0)
+	if !raised || after < own {
+		for i := range pots {
+			pots[i].own = 0
+		}
+		return evenly(shares, after)
+	}
+	capacities, granted := make([]int64, len(pots)), make([]int64, len(pots))
+	for i := range pots {
+		capacities[i], granted[i] = pots[i].capacity, pots[i].granted
+	}
+	owns, rests := inProportion(capacities, own), inProportion(granted, sub(after, own))
+	levels := make([]int64, len(pots))
+	for i := range pots {
+		pots[i].own, levels[i] = owns[i], add(owns[i], rests[i])
+	}
+	return levels
+}
+
+// lacks returns what a limit of the item with so much at most without its grant lacks to its capacity at a time.
+func (s *State) lacks(name string, r rule, without, at int64) int64 {
+	return max(0, sub(s.share(name, r.capacityAt(at)), max(without, 0)))
 }
 
 // left returns the grant, or none where it is over at a time.
 func (g Grant) left(t int64) Grant {
 	if g.at(t) == 0 {
 		return Grant{}
+	}
+	return g
+}
+
+// under returns a grant that is left of a limit at a time, when the limit takes on parameters.
+func (g Grant) under(s *State, l *Limit, p *Params, at int64) Grant {
+	switch {
+	case g.Lacking == 0 && p.Capacity <= l.Capacity || l.has(p):
+	case s.renews(l, p, at):
+		g.Lacking = 0
+	default:
+		g.Lacking = s.lacks(l.Name, p.rule(), sub(s.share(l.Name, l.rule().capacityAt(at)), g.Lacking), at)
 	}
 	return g
 }
@@ -49,18 +182,26 @@ func (l *Limit) isGrantOf(theirs *Limit) bool {
 // halved returns the part of a grant that each of two shards has, the first one's first.
 func (g Grant) halved() (left, given Grant) {
 	half := g.Granted / 2
-	if left = (Grant{g.Granted - half, g.Until}); left.Granted == 0 {
+	if left = (Grant{g.Granted - half, g.Until, g.Lacking - g.Lacking/2}); left.Granted == 0 {
 		left = Grant{}
 	}
 	if half > 0 {
-		given = Grant{half, g.Until}
+		given = Grant{half, g.Until, g.Lacking / 2}
 	}
 	return left, given
 }
 
 // plus returns two grants together, which end at one time unless one of them is none.
 func (g Grant) plus(other Grant) Grant {
-	return Grant{add(g.Granted, other.Granted), max(g.Until, other.Until)}
+	return Grant{add(g.Granted, other.Granted), max(g.Until, other.Until), add(g.Lacking, other.Lacking)}
+}
+
+// beside returns the grant of one of two shards that are merged, where the other one has a grant: without one, the shard has its balance of its own.
+func (g Grant) beside(other Grant, s *State, l *Limit, balance, at int64) Grant {
+	if g.Granted == 0 && other.Granted != 0 {
+		g.Lacking = s.lacks(l.Name, l.rule(), balance, at)
+	}
+	return g
 }
 
 // grant returns what a limit may hold beyond its capacity. One without an end is of a quota.
@@ -69,7 +210,12 @@ func (l *Limit) grant() Grant {
 	if r.Granted == 0 || r.Until == 0 && !l.isQuota() {
 		return Grant{}
 	}
-	return Grant{r.Granted, r.Until}
+	return Grant{r.Granted, r.Until, r.Lacking}
+}
+
+// hasGrants reports whether one of the limits has a grant.
+func (s *State) hasGrants() bool {
+	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Rare != nil && l.Rare.Granted != 0 })
 }
 
 // grantAt returns what a limit of the item may hold beyond its share of the capacity at a time. It does not count a limit that
@@ -116,6 +262,7 @@ type raise struct {
 	limit  string
 	tokens int64 // millitokens
 	until  int64
+	lacks  int64 // [Grant.Lacking] from then on
 }
 
 // raise returns what an operator grants to a limit.
@@ -158,13 +305,16 @@ func (l *Limit) regrant(left Grant, d *Demand) (until int64) {
 		if left.Until != r.until { // it is over in another shard by now
 			left = Grant{}
 		}
-		left = Grant{add(left.Granted, r.tokens), r.until}
+		left = Grant{add(left.Granted, r.tokens), r.until, r.lacks}
 	}
 	if until = left.Until; left.Granted == 0 {
 		left = Grant{}
 	}
-	if left != (Grant{l.Granted(), l.Until()}) {
-		l.Change(func(r *Rare) { r.Granted, r.Until = left.Granted, left.Until })
+	if left.Until == 0 {
+		left.Lacking = 0
+	}
+	if left != (Grant{l.Granted(), l.Until(), l.Lacking()}) {
+		l.Change(func(r *Rare) { r.Granted, r.Until, r.Lacking = left.Granted, left.Until, left.Lacking })
 	}
 	return until
 }

@@ -18,7 +18,8 @@ type grantLedger struct {
 	level     *big.Rat
 	granted   int64
 	until     int64
-	since     int64 // of a session
+	lone      *big.Rat // the most that it has without what is granted
+	since     int64    // of a session
 	at        int64
 	stretches int64
 	ended     int64 // of grants: items of a divided bucket may lose as much, each of what is above its share
@@ -44,8 +45,12 @@ func (g *grantLedger) edge(after, to int64) int64 {
 }
 
 func (g *grantLedger) clamp() {
-	if most := rat(g.p.rule().capacityAt(g.at) + g.granted); g.level.Cmp(most) > 0 {
+	capacity := g.p.rule().capacityAt(g.at)
+	if most := rat(capacity + g.granted); g.level.Cmp(most) > 0 {
 		g.level = most
+	}
+	if g.granted > 0 && g.lone.Cmp(rat(capacity)) > 0 {
+		g.lone = rat(capacity)
 	}
 }
 
@@ -62,15 +67,19 @@ func (g *grantLedger) advance(to int64) {
 		now, _, _ := g.p.rule().at(g.at)
 		in := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(next-g.at), big.NewInt(now.refill)), big.NewInt(now.period))
 		g.level.Add(g.level, in)
+		if g.granted > 0 {
+			g.lone.Add(g.lone, in)
+		}
 		g.clamp()
 		anew := g.edge(g.at, to) == next
 		g.at = next
 		g.stretches++
+		g.clamp()
 		if g.until != 0 && g.until <= next {
 			g.ended += g.granted
+			g.level.Sub(g.level, g.rest())
 			g.granted, g.until = 0, 0
 		}
-		g.clamp()
 		if !anew {
 			continue
 		}
@@ -84,13 +93,28 @@ func (g *grantLedger) advance(to int64) {
 			g.edges++
 		}
 		g.since = 0
-		g.level = rat(g.p.rule().capacityAt(next) + left)
+		g.level, g.lone = rat(g.p.rule().capacityAt(next)+left), rat(g.p.rule().capacityAt(next))
 	}
+}
+
+// rest returns what is left of a grant: what the limit has beyond what it would have without.
+func (g *grantLedger) rest() *big.Rat {
+	rest := rat(0)
+	if g.granted > 0 && g.level.Cmp(g.lone) > 0 {
+		rest.Sub(g.level, g.lone)
+	}
+	if granted := rat(g.granted); rest.Cmp(granted) > 0 {
+		rest = granted
+	}
+	return rest
 }
 
 func (g *grantLedger) clone() *grantLedger {
 	other := *g
 	other.level = new(big.Rat).Set(g.level)
+	if g.lone != nil {
+		other.lone = new(big.Rat).Set(g.lone)
+	}
 	return &other
 }
 
@@ -254,6 +278,11 @@ func (p *granting) follow(step string) {
 			p.Fatalf("after a %s at %d the items have %v, and %d lost of a grant; the ledger has %v", step, p.now, has, lost, p.ledger.level)
 		}
 		p.ledger.level, p.ledger.granted = has, whole.Granted
+		p.ledger.lone = new(big.Rat).Set(has)
+		for _, s := range p.shards.images() {
+			one := p.config.standing(s, p.ledger.p, p.now, p.now, 0)
+			p.ledger.lone.Sub(p.ledger.lone, rat(p.config.potOf(s, p.ledger.p, one.level, p.now).rest))
+		}
 		if whole.Granted == 0 {
 			p.ledger.until = 0
 		}
@@ -275,6 +304,8 @@ func (p *granting) image(it *item) *State {
 }
 
 func (p *granting) took(it *item, amount int64, at int64) {
+	p.now = p.latest() // a write that opens a session may have the next stamp
+	p.ledger.advance(p.now)
 	p.ledger.level.Sub(p.ledger.level, rat(amount))
 	if p.ledger.p.Session > 0 && p.ledger.since == 0 {
 		p.ledger.since = at
@@ -292,7 +323,9 @@ func (p *granting) take() {
 	d.Unchecked = p.alone && rapid.IntRange(0, 9).Draw(p.T, "unchecked") == 0 // debts of a divided bucket are spread
 	var plan Plan
 	plan.Decide(image, &p.config, &d, p.now)
-	if p.alone && fresh && !d.Unchecked && p.ledger.p.isQuota() && (plan.Kind == Reject) != (p.ledger.level.Cmp(rat(amount)) < 0) {
+	next := p.ledger.clone()
+	next.advance(p.now + 1) // a write that opens a session may have the next stamp
+	if p.alone && fresh && !d.Unchecked && p.ledger.p.isQuota() && (plan.Kind == Reject) != (p.ledger.level.Cmp(rat(amount)) < 0) && (plan.Kind == Reject) != (next.level.Cmp(rat(amount)) < 0) {
 		p.Fatalf("a take of %d is a %v, and the ledger has %v", amount, plan.Kind, p.ledger.level)
 	}
 	if it.apply(&plan) {
@@ -340,7 +373,11 @@ func (p *granting) refund() {
 	if edge := p.ledger.edge(p.shards[i].state.Lives(nil)[0].Period-1, p.now); p.ledger.p.Times != nil && lease.lives[0].Period < edge {
 		return // the write crossed the edge, and only counts
 	}
-	p.ledger.level.Add(p.ledger.level, rat(lease.amount.Tokens))
+	back := lease.amount.Tokens
+	if life := lease.lives[0]; life.Until != 0 && (life.Until != p.ledger.until || p.ledger.granted == 0) {
+		back = min(back, life.Kept)
+	}
+	p.ledger.level.Add(p.ledger.level, rat(back))
 	p.ledger.clamp()
 	if plan.Kind == Advance && p.alone { // there is room up to what a window has left
 		if most := rat(image.chain(image.find("a"), image.RefilledAt, plan.Now, 0).ceiling); p.ledger.level.Cmp(most) > 0 {
@@ -407,7 +444,9 @@ func (p *granting) grant() {
 	}
 	images, stale := make([]*State, len(p.shards)), false
 	for i, it := range p.shards {
-		images[i] = p.image(it)
+		if images[i] = p.image(it); by.Until != 0 { // what others take meanwhile counts as taken after the grant
+			images[i] = it.image()
+		}
 		stale = stale || images[i].RefilledAt != it.state.RefilledAt || !slices.Equal(images[i].Limits, it.state.Limits)
 	}
 	raises := by.Until != 0 || p.ledger.p.isQuota()
@@ -432,6 +471,12 @@ func (p *granting) grant() {
 	}
 	p.now = p.latest()
 	p.ledger.advance(p.now)
+	if raises {
+		p.ledger.lone = new(big.Rat).Sub(p.ledger.level, p.ledger.rest())
+		if p.ledger.lone.Sign() < 0 {
+			p.ledger.lone = rat(0)
+		}
+	}
 	if p.ledger.level.Add(p.ledger.level, rat(added)); raises {
 		p.ledger.granted, p.ledger.until = p.ledger.granted+gift, by.Until
 	}

@@ -223,7 +223,7 @@ func (c *Config) owed(s *State, l *Limit, p *Params, from, now int64) (debt int6
 	}
 	for part := range c.lost(s, p.Name) {
 		if ch := s.chain(part, from, now, 0); !ch.anew {
-			debt = sub(debt, min(raised(part.Tokens, ch.inflow), 0))
+			debt = sub(debt, min(raised(ch.from(part.Tokens), ch.inflow), 0))
 		}
 	}
 	return debt

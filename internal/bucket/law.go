@@ -231,11 +231,21 @@ type chain struct {
 	anew    bool  // a quota was reset: the balance is the ceiling, at any former balance
 	spent   int64 // taken since of a session that another program began; the ceiling is lower by this
 	grant   Grant // what is left of a grant at the end
-	carries bool  // a quota was reset during a grant, so that the ceiling depends on the balance
+	carries bool  // a quota was reset during a grant, or the grant ended, so that the balance afterwards depends on the very one before
+	ended   bool  // a grant ended: the chain is that since then
+	start   int64 // the balance that the limit had then, in place of the one before
 }
 
 // of returns the balance after the chain, for a balance before it.
-func (c chain) of(balance int64) int64 { return min(raised(balance, c.inflow), c.ceiling) }
+func (c chain) of(balance int64) int64 { return min(raised(c.from(balance), c.inflow), c.ceiling) }
+
+// from returns the balance from which the chain goes on, for a balance before it.
+func (c chain) from(balance int64) int64 {
+	if c.ended {
+		return c.start
+	}
+	return balance
+}
 
 // behind puts a stretch before the chain.
 func (c chain) behind(inflow uint64, capacity int64) chain {
@@ -260,7 +270,7 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 // back from the later time, as far as that matters. Shards look as far as they may give each other spare. A limit that is to have
 // parameters then may reset by them.
 func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain {
-	c := chain{ceiling: math.MaxInt64}
+	c, without := chain{ceiling: math.MaxInt64}, int64(-1)
 	if l.Rare != nil {
 		c.grant = l.grant()
 	}
@@ -278,12 +288,16 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 				balance = s.chain(l, since, from, 0).of(balance)
 			}
 			c.grant = c.grant.after(from, balance)
+			without = s.share(l.Name, l.rule().capacityAt(from))
 		} else {
 			c.grant = Grant{}
 		}
 		if s.isRolled(l) && !l.isClosed(to) && (p == nil || p.Session > 0 && !l.isOver(p, to)) {
 			c.spent = max(0, l.Consumed-l.Rolled())
 		}
+	} else if c.grant.ends(to) {
+		l, from, c.ended = s.past(l, from, to)
+		c.start, c.carries, c.grant = l.Tokens, true, Grant{}
 	}
 	to = max(from, to)
 	r := l.rule()
@@ -301,10 +315,21 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		at, end = begin-1, begin
 	}
 	if c.anew {
+		if end := c.grant.Until; without >= 0 && c.grant.ends(to) && l.Windows() != nil {
+			left := s.bereft(l, c.grant, add(without, c.grant.Granted), s.lone(l, without).chain(from, end).of(without), from, end)
+			c.ceiling = s.lone(l, left).chain(end, to).of(left)
+		}
 		c.inflow = math.MaxUint64
 		c.ceiling = sub(c.ceiling, c.spent)
 	}
-	if c.grant = c.grant.left(to); p != nil && c.grant.Until == 0 && !p.isQuota() { // it was one for a period
+	switch c.grant = c.grant.left(to); {
+	case c.grant.Until == 0 || l.Windows() == nil && c.grant.Lacking == 0:
+	case without >= 0:
+		c.grant.Lacking = s.lacks(l.Name, r, s.lone(l, without).chain(from, to).of(without), to)
+	default:
+		c.grant.Lacking = s.lacks(l.Name, r, s.without(l, from, to), to)
+	}
+	if p != nil && c.grant.Until == 0 && !p.isQuota() { // it was one for a period
 		c.grant = Grant{}
 	}
 	return c

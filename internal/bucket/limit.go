@@ -53,6 +53,7 @@ type Rare struct {
 
 	Granted int64 // what operators have granted beyond the capacity, millitokens: the part of this shard
 	Until   int64 // when that ends, epoch milliseconds; 0 for the end of the period of a quota
+	Lacking int64 // what the limit lacks to its capacity then, if no more is used than what was granted, millitokens: the part of this shard
 
 	Soft     int64 // of a limit that refuses nothing: until when a request may take the word of the item for it, epoch milliseconds
 	Shade    int64 // 1 for a shadow limit, 0 for another one
@@ -116,6 +117,9 @@ func (l *Limit) FromNarrower() int64 { return l.rare().FromNarrower }
 // Granted returns [Rare.Granted].
 func (l *Limit) Granted() int64 { return l.rare().Granted }
 
+// Lacking returns [Rare.Lacking].
+func (l *Limit) Lacking() int64 { return l.rare().Lacking }
+
 // SoftUntil returns [Rare.Soft].
 func (l *Limit) SoftUntil() int64 { return l.rare().Soft }
 
@@ -142,6 +146,9 @@ func (l *Limit) SetGranted(tokens int64) { l.Change(func(r *Rare) { r.Granted = 
 
 // SetUntil sets [Rare.Until].
 func (l *Limit) SetUntil(at int64) { l.Change(func(r *Rare) { r.Until = at }) }
+
+// SetLacking sets [Rare.Lacking].
+func (l *Limit) SetLacking(tokens int64) { l.Change(func(r *Rare) { r.Lacking = tokens }) }
 
 // SetSession sets [Rare.Session], as an item holds it. So do the others for theirs.
 func (l *Limit) SetSession(seconds int64) { l.Change(func(r *Rare) { r.Session = seconds }) }

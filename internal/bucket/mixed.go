@@ -70,6 +70,10 @@ func (s *State) taken() bool {
 func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, from, now int64) (level int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	ch := s.chainTo(l, params, from, now, 0)
+	spent := amount
+	if ch.ended {
+		amount = d.afterGrant(l.Name, amount)
+	}
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
 	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
 	if !renewed { // others took before the quota reset
@@ -77,7 +81,7 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 	}
 	level, given := d.level(l.Name)
 	if !given {
-		level = min(raised(l.Tokens, inflow), ceiling)
+		level = min(raised(ch.from(l.Tokens), inflow), ceiling)
 		if checked && level < d.floor(params, s, now) {
 			return 0, false
 		}
@@ -87,7 +91,7 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 			p.Overflows = !renewed
 		}
 	}
-	counted := l.Consumed + amount + Of(d.rest().counted, l.Name)
+	counted := l.Consumed + spent + Of(d.rest().counted, l.Name)
 	switch difference := sub(level, l.Tokens); {
 	case add(l.Tokens, difference) != level: // out of a debt too deep for a difference
 		p.step(Fill, l.Name, l.Tokens, level)

@@ -23,6 +23,7 @@ const (
 	Turned
 	GrantedTokens
 	GrantedUntil
+	GrantedLacking
 	SoftUntil
 	Shade
 	Refusals
@@ -113,6 +114,7 @@ func (p *Plan) differ(was, is *Limit, apart bool) {
 	p.put(Turned, name, had.Turned, has.Turned)
 	p.put(GrantedTokens, name, had.Granted, has.Granted)
 	p.put(GrantedUntil, name, had.Until, has.Until)
+	p.put(GrantedLacking, name, had.Lacking, has.Lacking)
 	p.put(SoftUntil, name, had.Soft, has.Soft)
 	p.put(Shade, name, had.Shade, has.Shade)
 	p.put(Known, name, had.Known, has.Known)

@@ -33,9 +33,10 @@ func (l *Limit) IsLike(other *Limit) bool {
 	return is.Times == was.Times && is.Windows == was.Windows && is.Session == was.Session && l.Mode() == other.Mode()
 }
 
-// EvenShape returns the shape of an image whose limits all refill evenly, so that their lives follow from it; nil for another one.
+// EvenShape returns the shape of an image whose limits all refill evenly, without grants that end, so that their lives follow from it; nil for
+// another one.
 func (s *State) EvenShape() *Shape {
-	if s.Shape == nil || !s.Shape.plain {
+	if s.Shape == nil || !s.Shape.plain || s.ValidUntil != 0 {
 		return nil
 	}
 	return s.Shape

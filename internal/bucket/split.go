@@ -59,13 +59,18 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 	refill := signed(ch.inflow)
 	capacity, keeps := ch.ceiling, ch.ceiling-ch.ceiling/2
 	most := kept.capacity(l.Name, l.rule(), at)
-	refilled := add(l.Tokens, refill)
+	refilled := add(ch.from(l.Tokens), refill)
 	if l.Granted() != 0 || l.Until() != 0 {
 		left, given := ch.grant.halved()
 		until = is.regrant(left, &Demand{})
-		l.Change(func(r *Rare) { r.Granted, r.Until = given.Granted, given.Until })
+		l.Change(func(r *Rare) { r.Granted, r.Until, r.Lacking = given.Granted, given.Until, given.Lacking })
 		most = add(most, left.Granted)
 		keeps = max(keeps, sub(capacity, p.Item.capacity(l.Name, l.rule(), at)+given.Granted)) // both may have an odd millitoken
+	}
+	if ch.ended {
+		refilled = min(refilled, capacity)
+		p.exactly(l, sub(refilled, refilled/2))
+		return refilled / 2, until
 	}
 	if ch.carries {
 		p.exactly(l, keeps)
@@ -121,18 +126,25 @@ func (p *Plan) Merge(s, other *State) {
 			continue
 		}
 		ch := s.chain(l, s.RefilledAt, at, 0)
-		next.grants(is.regrant(ch.grant.plus(other.chain(theirs, other.RefilledAt, at, 0).grant), &d))
+		mine, its := ch.grant, other.chain(theirs, other.RefilledAt, at, 0)
+		asks := mine.Granted == 0 && its.grant.Granted != 0
+		mine, its.grant = mine.beside(its.grant, s, l, ch.of(l.Tokens), at), its.grant.beside(mine, other, theirs, its.of(theirs.Tokens), at)
+		next.grants(is.regrant(mine.plus(its.grant), &d))
 		p.differ(l, &is, false)
 		refill, most := signed(ch.inflow), ch.ceiling
-		held := min(other.chain(theirs, other.RefilledAt, latest, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), latest))
-		last := other.chain(theirs, latest, at, math.MaxUint64)
+		theirs, since, _ := other.past(theirs, other.RefilledAt, at)
+		then := max(latest, since)
+		held := min(other.chain(theirs, since, then, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), then))
+		last := other.chain(theirs, then, at, math.MaxUint64)
 		gets := raised(held, last.inflow)
 		full := add(most, gets)
 		if at > latest { // in that millisecond both have one capacity
 			full = add(most, min(last.ceiling, other.capacity(l.Name, l.rule(), at)))
 			most = sub(full, gets)
 		}
-		if add(l.Tokens, refill) >= most {
+		if ch.ended || asks {
+			p.exactly(l, min(add(ch.of(l.Tokens), gets), full))
+		} else if add(l.Tokens, refill) >= most {
 			p.step(Fill, l.Name, sub(most, refill), full)
 		} else {
 			p.step(Credit, l.Name, sub(most, refill), add(refill, gets))
@@ -149,13 +161,19 @@ func (p *Plan) Merge(s, other *State) {
 // the edges up to a time, so that they are in one period. It returns when the grants of both end, 0 for none.
 func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
+	level, left := s.crossed(l, at, mark)
+	asks := false
 	if of := other.find(l.Name); of != nil {
 		gets, theirs = other.crossed(of, at, mark)
+		asks = left.Granted == 0 && theirs.Granted != 0
+		left, theirs = left.beside(theirs, s, l, level, mark), theirs.beside(left, other, of, gets, mark)
 	}
-	level, left := s.crossed(l, at, mark)
-	most := s.chain(l, s.RefilledAt, at, 0).ceiling
+	ch := s.chain(l, s.RefilledAt, at, 0)
+	most := ch.ceiling
 	switch {
 	case s.renews(l, nil, mark) && l.grant().Until != 0: // what remains of it depends on the balance
+		p.exactly(l, add(level, gets))
+	case ch.ended || asks && !s.renews(l, nil, mark):
 		p.exactly(l, add(level, gets))
 	case s.renews(l, nil, mark):
 		p.step(Renew, l.Name, add(level, gets))

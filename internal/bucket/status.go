@@ -171,6 +171,9 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 		return standing{level: level, room: sub(s.idle(p, now), level)}
 	}
 	from, changed := c.since(s, now), !l.has(p)
+	if !s.renews(l, p, now) {
+		l, from, _ = s.past(l, from, now)
+	}
 	latest = min(latest, now)
 	last := s.chainTo(l, p, max(from, latest), now, spare)
 	capacity := s.ceiling(last, p, nobody, changed, now)

@@ -23,6 +23,7 @@ type timeline struct {
 	level   *big.Rat // millitokens
 	granted int64    // millitokens beyond the capacity
 	until   int64    // when that ends; 0 for the end of the period
+	lone    *big.Rat // what the limit has at most without what is granted
 	since   int64    // when the session began; 0 while none is open
 	period  int      // changes whenever what a lease took is of a former balance
 	life    int      // changes with a reset by hand
@@ -62,7 +63,28 @@ func (l *timeline) renew() {
 	if l.granted, l.period = l.goesAlong(), l.period+1; l.granted == 0 {
 		l.until, l.rounds = 0, 0
 	}
-	l.since, l.level = 0, rat(l.cap())
+	l.since, l.level, l.lone = 0, rat(l.cap()), rat(l.Capacity)
+}
+
+// beyond returns what is left of a grant: what the limit has beyond what it would have without.
+func (l *timeline) beyond(level *big.Rat) *big.Rat {
+	rest := new(big.Rat).Sub(level, l.lone)
+	if rest.Sign() < 0 {
+		return rat(0)
+	}
+	if granted := rat(l.granted); rest.Cmp(granted) > 0 {
+		return granted
+	}
+	return rest
+}
+
+// clone returns a copy.
+func (l *timeline) clone() *timeline {
+	other := *l
+	if other.level = new(big.Rat).Set(l.level); l.lone != nil {
+		other.lone = new(big.Rat).Set(l.lone)
+	}
+	return &other
 }
 
 // goesAlong returns what of a grant goes along into the next period: what is left of the balance, at most the grant.
@@ -93,12 +115,16 @@ func (l *timeline) walk(to int64) {
 			if l.level.Add(l.level, flow); l.level.Cmp(rat(l.cap())) > 0 {
 				l.level = rat(l.cap())
 			}
+			if l.granted > 0 {
+				if l.lone.Add(l.lone, flow); l.lone.Cmp(rat(l.Capacity)) > 0 {
+					l.lone = rat(l.Capacity)
+				}
+			}
 		}
 		l.at = next
 		if l.granted > 0 && l.until > 0 && l.until <= l.at {
-			if l.granted, l.until = 0, 0; l.level.Cmp(rat(l.cap())) > 0 {
-				l.level = rat(l.cap())
-			}
+			l.level.Sub(l.level, l.beyond(l.level))
+			l.granted, l.until, l.rounds = 0, 0, 2*l.rounds
 		}
 		if edges(l.Times, l.at-1, l.at) > 0 || l.since > 0 && l.since+l.Session*1000 <= l.at {
 			l.renew()
@@ -133,7 +159,7 @@ func (l *timeline) becomes(p Params, before int64) {
 	}
 	switch {
 	case whole: // nobody has taken of it since: the period begins with the new amount
-		l.level = rat(l.cap())
+		l.level, l.lone = rat(l.cap()), rat(l.Capacity)
 	case p.Session > 0 && (l.since == 0 || l.since+p.Session*1000 <= l.at), edges(p.Times, before, l.at) > 0 && !was.Times.Equal(p.Times):
 		l.renew()
 	case l.level.Cmp(rat(l.cap())) > 0:
@@ -142,6 +168,9 @@ func (l *timeline) becomes(p Params, before int64) {
 	if p.Session == 0 {
 		l.since = 0
 	}
+	if l.granted > 0 && l.lone.Cmp(rat(l.Capacity)) > 0 {
+		l.lone = rat(l.Capacity)
+	}
 }
 
 // A claim is what one request took of a limit.
@@ -149,6 +178,16 @@ type claim struct {
 	limit        *timeline
 	amount       int64
 	period, life int
+	until        int64    // when the grant ends that the limit had
+	own          *big.Rat // what was taken of what the limit would have without
+}
+
+// back returns what of an amount that comes back is not of a grant that has ended.
+func (c *claim) back(amount int64) *big.Rat {
+	if c.until == 0 || c.until == c.limit.until && c.limit.granted > 0 || rat(amount).Cmp(c.own) < 0 {
+		return rat(amount)
+	}
+	return c.own
 }
 
 // isLive reports whether what was taken is given back to the balance.
@@ -180,7 +219,7 @@ type timelineLease struct {
 
 // timelineCounts tells what programs have come to.
 type timelineCounts struct {
-	programs, writes, lost, rejected, renewed, changed, settled, granted, together, credit int
+	programs, writes, lost, rejected, renewed, changed, settled, granted, together, credit, late int
 }
 
 // TestTimelinePrograms runs programs of processes whose clocks are equal, behind or ahead, and whose images may be old. The bucket has up to
@@ -228,7 +267,7 @@ func TestTimelinePrograms(t *testing.T) {
 		counts.programs++
 	}
 	t.Logf("%+v", counts)
-	if counts.renewed == 0 || counts.changed == 0 || counts.settled == 0 || counts.granted == 0 || counts.lost == 0 || counts.together == 0 || counts.credit == 0 {
+	if counts.renewed == 0 || counts.changed == 0 || counts.settled == 0 || counts.granted == 0 || counts.lost == 0 || counts.together == 0 || counts.credit == 0 || counts.late == 0 {
 		t.Errorf("chance leaves something out: %+v", counts)
 	}
 }
@@ -308,8 +347,15 @@ func (p *timelineProgram) charge(l *timeline, amount int64) claim {
 	if l.Session > 0 && l.since == 0 {
 		l.since = l.at
 	}
+	c := claim{limit: l, amount: amount, period: l.period, life: l.life}
 	l.level.Sub(l.level, rat(amount))
-	return claim{limit: l, amount: amount, period: l.period, life: l.life}
+	if l.granted > 0 && l.until > 0 {
+		c.until, c.own = l.until, new(big.Rat).Sub(l.lone, l.level)
+		if c.own.Sign() < 0 {
+			c.own = rat(0)
+		}
+	}
+	return c
 }
 
 // settle corrects what a request took.
@@ -344,15 +390,19 @@ func (p *timelineProgram) settle() {
 				case l != c.limit && amount < 0, l == nil: // it was started anew
 				case amount > 0:
 					p.charge(l, amount)
-				case amount < 0 && Of(d.Amounts, l.Name) == 0:
-					if c.isLive() {
+				case amount < 0 && c.isLive():
+					back := c.back(-amount)
+					if back.Cmp(rat(l.rounds)) > 0 && Of(d.Amounts, l.Name) == 0 {
 						p.t.Errorf("%d of %s is not given back", amount, l.Name)
 					}
-				case amount < 0 && c.isLive():
-					if l.level.Sub(l.level, rat(amount)); l.level.Cmp(rat(l.cap())) > 0 {
+					if l.level.Add(l.level, back); l.level.Cmp(rat(l.cap())) > 0 {
 						l.level = rat(l.cap())
 					}
 					p.counts.settled++
+					if c.until != 0 && c.until != l.until {
+						p.counts.late++
+						l.rounds++
+					}
 				}
 			}
 		}) {
@@ -401,7 +451,14 @@ func (p *timelineProgram) byHand(by *Hand) {
 			l.since = l.at
 		}
 		if by.Until != 0 || l.isQuota() {
-			l.granted, l.until = l.granted+gift.Tokens, by.Until
+			own := l.level
+			if l.granted > 0 {
+				own = new(big.Rat).Sub(own, l.beyond(own))
+			}
+			if own.Sign() < 0 {
+				own = rat(0)
+			}
+			l.lone, l.granted, l.until = new(big.Rat).Set(own), l.granted+gift.Tokens, by.Until
 			l.level.Add(l.level, rat(gift.Tokens))
 			p.counts.granted++
 		} else if l.level.Add(l.level, rat(gift.Tokens)); l.level.Cmp(rat(l.cap())) > 0 {
@@ -484,8 +541,7 @@ func (p *timelineProgram) rejected(amounts []Amount, c *Config, now int64) {
 			}
 			continue
 		}
-		l := *had
-		l.level = new(big.Rat).Set(had.level)
+		l := had.clone()
 		before := l.at
 		if l.walk(now); !l.has(c.of(a.Limit)) {
 			l.becomes(*c.of(a.Limit), before)

@@ -153,7 +153,9 @@ func (v view) until(p *Params, available int64, needs func(capacity int64) int64
 			return Never
 		}
 		available = min(raised(available, v.inflow(p, end)), most)
-		v.now = end
+		if v.now = end; end == p.grant.Until {
+			available = min(available, v.balance(p)) // what is left of the grant is gone
+		}
 	}
 	if !r.mayReach(needs, min(available, r.capacityAt(v.now))) {
 		return Never

@@ -334,7 +334,7 @@ var notes = [bucket.Fields]expr.Path{
 	bucket.Times: expr.Of("b_", "_rsched"), bucket.Windows: expr.Of("b_", "_sched"), bucket.Session: expr.Of("b_", "_rsa"),
 	bucket.Since: expr.Of("b_", "_ws"), bucket.Applied: expr.Of("b_", "_wa"), bucket.Rolled: expr.Of("b_", "_wtc"),
 	bucket.Began: expr.Of("b_", "_pb"), bucket.Turned: expr.Of("b_", "_pt"),
-	bucket.GrantedTokens: expr.Of("b_", "_tu"), bucket.GrantedUntil: expr.Of("b_", "_tx"), bucket.SoftUntil: expr.Of("b_", "_soft"),
+	bucket.GrantedTokens: expr.Of("b_", "_tu"), bucket.GrantedUntil: expr.Of("b_", "_tx"), bucket.GrantedLacking: expr.Of("b_", "_tl"), bucket.SoftUntil: expr.Of("b_", "_soft"),
 	bucket.Shade: expr.Of("b_", "_sh"), bucket.Refusals: expr.Of("b_", "_sr"), bucket.Known: expr.Of("b_", "_kc"),
 	bucket.LifeNumber: expr.Of("i_", ""), bucket.ValidUntil: expr.Attr("vu"), bucket.Crossed: expr.Attr("xu"), bucket.Zone: expr.Attr("sched_tz"),
 	bucket.BypassUntil: expr.Attr("bypass"), bucket.ExpiresAt: expr.Attr("ttl"), bucket.Generation: expr.Attr("cg"),

@@ -42,6 +42,9 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	if m.Until() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "tx", Value: expr.N(m.Until())})
 	}
+	if m.Lacking() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "tl", Value: expr.N(m.Lacking())})
+	}
 	if m.Session() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session())})
 	}
@@ -103,6 +106,8 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).SetGranted(d.number(a))
 	case "tx":
 		bucketLimitNamed(members, name).SetUntil(d.number(a))
+	case "tl":
+		bucketLimitNamed(members, name).SetLacking(d.number(a))
 	case "rsa":
 		bucketLimitNamed(members, name).SetSession(d.number(a))
 	case "ws":

@@ -201,7 +201,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 23+19*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+	item := make(expr.Item, 0, 23+20*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		11*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},

@@ -215,7 +215,7 @@ func (i *image) follow(known *image) {
 // livesOf returns the lives of the limits of an image of the shard: one list for all images with the same.
 func (s *shard) livesOf(i *image) *lives {
 	known := s.lives.Load()
-	if known != nil && known.shape != nil && known.shape == i.Shape {
+	if known != nil && known.shape != nil && known.shape == i.EvenShape() {
 		return known
 	}
 	next := &lives{all: i.Lives(known.list()), shape: i.EvenShape()}

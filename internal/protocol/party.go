@@ -111,7 +111,11 @@ func (p *party) portion() {
 	defer p.book()
 	if len(p.to.parts) == 1 {
 		for i, w := range p.fit {
-			w.job.to.took(w.job.level, p.to.parts[0].shard, p.asks[i].Amounts, p.to.parts[0].known)
+			known := p.to.parts[0].known
+			for _, behind := range p.asks[i+1:] {
+				known = known.before(behind.Amounts)
+			}
+			w.job.to.took(w.job.level, p.to.parts[0].shard, p.asks[i].Amounts, known)
 		}
 		return
 	}

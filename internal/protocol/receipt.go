@@ -103,6 +103,16 @@ type lives struct {
 	shape *bucket.Shape // of all images with these lives; nil if they do not follow from it
 }
 
+// before returns the lives as one of several takings of a write has them, given one behind it.
+func (l *lives) before(behind []bucket.Amount) *lives {
+	all := l.list()
+	next := bucket.Behind(all, behind)
+	if len(all) == 0 || &next[0] == &all[0] {
+		return l
+	}
+	return &lives{all: next}
+}
+
 func (l *lives) list() []bucket.Life {
 	if l == nil {
 		return nil
