@@ -94,9 +94,9 @@ type TopUpRequest struct {
 // TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is
 // counted.
 //
-// With [TopUpRequest.Until] the limit can hold that much more until then: see [Status.Granted]. At that time everything
-// above the capacity is gone. If a quota resets before, the rest of the grant carries over: what the quota still has,
-// at most the grant. Without an end, the tokens of a calendar quota, and of an open session, end with its period. A
+// With [TopUpRequest.Until] the limit can hold that much more until then: see [Status.Granted]. At that time the rest of
+// the grant is gone, whatever the limit had when it was made. What was used since then was used of the grant first. If a
+// quota resets before, the rest of the grant carries over: what the quota still has, at most the grant. Without an end, the tokens of a calendar quota, and of an open session, end with its period. A
 // limit that refills is filled at most to its capacity. What does not fit is not added, and [LimitChange.Added] reports
 // what was.
 //

@@ -415,6 +415,9 @@ func (p *granting) merge() {
 	if !a.MergesWith(b) {
 		return
 	}
+	if l := a.find("a"); l.Until() != 0 && l.Until() <= p.now { // the whole may have more of a grant used than the items each, which the ledger has judged
+		return
+	}
 	var plan Plan
 	if plan.Merge(a, b); p.shards[lower].apply(&plan) {
 		p.shards = slices.Delete(p.shards, higher, higher+1)
