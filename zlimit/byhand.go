@@ -94,11 +94,11 @@ type TopUpRequest struct {
 // TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is
 // counted.
 //
-// With [TopUpRequest.Until] the limit can hold that much more until then: see [Status.Granted]. At that time the rest of
-// the grant is gone, whatever the limit had when it was made. What was used since then was used of the grant first. If a
-// quota resets before, the rest of the grant carries over: what the quota still has, at most the grant. Without an end, the tokens of a calendar quota, and of an open session, end with its period. A
-// limit that refills is filled at most to its capacity. What does not fit is not added, and [LimitChange.Added] reports
-// what was.
+// With [TopUpRequest.Until] the limit can hold that much more until then: see [Status.Granted]. At that time the
+// rest of the grant is gone, whatever the limit had when it was made. What was used since then was used of the grant
+// first. If a quota resets before, the rest of the grant carries over: what the quota still has, at most the grant.
+// Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that refills
+// is filled at most to its capacity. What does not fit is not added, and [LimitChange.Added] reports what was.
 //
 // All grants of a limit end together. A different end, or no end for a session quota without an open session, is a
 // [*ValidationError] that names the present end. A bucket that does not exist is created if more than its capacity is

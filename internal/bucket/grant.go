@@ -13,7 +13,7 @@ import (
 // that. The balance of such a limit without the grant is thus known at any time: [State.without]. What the limit has beyond is the rest of
 // the grant. This depends on the very balance, and so the one advance over the end asks for it.
 //
-// The note goes by the image, which was read for the grant. What others take between that and the write counts as used since the grant.
+// The note is computed from the image that was read for the grant. What others take between that and the write counts as used since the grant.
 //
 // What a lease gives back after the end may be of the grant. A lease notes the end of the grant, and how much of what it took was the
 // limit's own: [Life.Kept].
@@ -57,7 +57,7 @@ func (g Grant) rest(balance, without int64) int64 {
 // ends reports whether a grant ends up to a time, and not with the period of a quota.
 func (g Grant) ends(at int64) bool { return g.Granted > 0 && g.Until != 0 && g.Until <= at }
 
-// without returns the most that a limit of the item has at a time when its grant ends, if it is not full anew before.
+// without returns the most that a limit of the item has at a time when its grant ends, if it does not reset before.
 func (s *State) without(l *Limit, from, at int64) int64 {
 	had := max(0, sub(s.share(l.Name, l.rule().capacityAt(s.RefilledAt)), l.Lacking()))
 	return s.lone(l, had).chain(from, at).of(had)
@@ -77,13 +77,13 @@ func (s *State) lone(l *Limit, balance int64) lone {
 	return lone{s, alone}
 }
 
-// chain is [State.chain] of the limit, which is not full anew.
+// chain is [State.chain] of the limit, which does not reset.
 func (l lone) chain(from, to int64) chain {
 	l.limit.Change(func(r *Rare) { r.Times, r.Session = nil, 0 })
 	return l.State.chain(&l.limit, from, to, 0)
 }
 
-// past returns a limit as the end of its grant leaves it, and that end, where it comes up to a time and the limit is not full anew by then.
+// past returns a limit as the end of its grant leaves it, and that end, if it comes up to a time and the limit does not reset by then.
 func (s *State) past(l *Limit, from, to int64) (_ *Limit, end int64, ended bool) {
 	if l.Rare == nil || !l.grant().ends(to) {
 		return l, from, false
@@ -104,7 +104,7 @@ func (s *State) bereft(l *Limit, g Grant, balance, without, from, end int64) int
 	return sub(balance, g.rest(balance, without))
 }
 
-// A pot tells the grant of a limit in a shard from what it has beside it.
+// A pot separates the grant of a limit in a shard from what it has beside it.
 type pot struct {
 	own, capacity int64 // beside the grant
 	rest, granted int64 // what is left of it, and all of it
