@@ -39,9 +39,13 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 		Poll:   a.poll(),
 		Now:    a.options.clock,
 		Report: a.report,
+		Lose: func(ctx context.Context, partition string, from, to time.Time) error {
+			return a.noteGap(ctx, gapLost, partition, from, to)
+		},
+		Begin: a.noteBegin,
 	}
 	if a.options.skipping {
-		c.Skip = func(_ store.Change, failed error) bool { return isRefusal(failed) }
+		c.Skip = a.skips
 	}
 	return stream.New(c)
 }

@@ -187,13 +187,29 @@ func anchors(text string) (names []string) {
 	return names
 }
 
+// TestReleaseIsSigned asks that the workflow of releases runs after the checks, and signs and verifies before it publishes.
+func TestReleaseIsSigned(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "release.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, step := range []string{"uses: ./.github/workflows/check.yml", "needs: check", "id-token: write", "uses: sigstore/cosign-installer@", "make release", "cosign verify-blob", "gh release create"} {
+		next := strings.Index(string(text[at:]), step)
+		if next < 0 {
+			t.Fatalf("release.yml has no %q behind the steps before", step)
+		}
+		at += next
+	}
+}
+
 // TestActionsArePinned asks that workflows name actions by the hash of a commit, with the version in a comment.
 func TestActionsArePinned(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
 	if err != nil || len(files) < 3 {
 		t.Fatalf("workflows: %v, %v", files, err)
 	}
-	pinned := regexp.MustCompile(`uses: [a-z-]+/[a-z/-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
+	pinned := regexp.MustCompile(`uses: ([a-z-]+/[a-z/-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+|\./\.github/workflows/[a-z]+\.yml)$`)
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -67,6 +67,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 		if watcher := l.options.hooks.Leases; watcher != nil {
 			watcher.Opened(lease, r.Entity, r.Resource)
 		}
+		l.watchBudgets(lease)
 	} else {
 		lease, err = l.admitOrFail(ctx, op, &r, 1, err)
 	}
@@ -128,7 +129,7 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, re
 	err = publicError(op, err)
 	var exceeded *ExceededError
 	if errors.As(err, &exceeded) {
-		l.stats.rejected.Add(uint64(requests))
+		l.rejected(r.Entity, r.Resource, exceeded, requests)
 		return nil, err
 	}
 	var outage *UnavailableError

@@ -127,17 +127,21 @@ func ExampleSnapshot_Own() {
 	// Output: 10
 }
 
-// Usage is complete up to a time once an aggregator has counted all changes before it. Without an aggregator nothing is.
-func ExampleUsageService_CompleteTo() {
+// A bill is final when all usage of its range is counted. Without an aggregator nothing is.
+func ExampleUsageService_Completeness() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")
 	if err != nil {
 		panic(err)
 	}
 	defer limiter.Close()
-	complete, err := limiter.Usage.CompleteTo(ctx)
-	fmt.Println(complete.IsZero(), err)
-	// Output: true <nil>
+	complete, err := limiter.Usage.Completeness(ctx)
+	if err != nil {
+		panic(err)
+	}
+	march, april := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, time.April, 1, 0, 0, 0, 0, time.UTC)
+	fmt.Println(complete.Covers(march, april), len(complete.Within(march, april)))
+	// Output: false 0
 }
 
 // Every resource that was used, whether or not it has stored limits.
@@ -157,4 +161,78 @@ func ExampleUsageService_Resources() {
 	}
 	fmt.Println(n, "resources")
 	// Output: 0 resources
+}
+
+// Who is rejected most, as far as processes report it. Here two requests are rejected, which the limiter reports when it is closed.
+func ExampleUsageService_Rejected() {
+	ctx := context.Background()
+	s, err := zlimit.Memory()
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	reporting, err := zlimit.New(ctx, s, zlimit.WithRejectionReports(zlimit.RejectionReports{}))
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		_, _ = reporting.Acquire(ctx, zlimit.Request{
+			Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)},
+		})
+	}
+	fmt.Println(reporting.Rejected().Total, "to report")
+	if err := reporting.Close(); err != nil {
+		panic(err)
+	}
+	limiter, err := zlimit.New(ctx, s)
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	all, err := limiter.Usage.Rejected(ctx, zlimit.RejectedQuery{Resource: "gpt-4"})
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range all.Heaviest {
+		fmt.Println(r.Entity, r.Limit, r.Count)
+	}
+	minutes, err := limiter.Usage.RejectedByMinute(ctx, zlimit.RejectedQuery{Entity: "acme"})
+	fmt.Println(len(minutes), err)
+	// Output:
+	// 2 to report
+	// acme rpd 2
+	// 1 <nil>
+}
+
+// When a budget is used up, and which of its thresholds were crossed. Without usage of earlier days there is no forecast.
+func ExampleUsageService_Forecast() {
+	ctx := context.Background()
+	noon := time.Date(2026, time.March, 11, 0, 0, 0, 0, time.UTC)
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return noon }))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	limits := []zlimit.Limit{zlimit.Monthly("tokens", 1000, "UTC")}
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
+		panic(err)
+	}
+	lease, err := limiter.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 500}})
+	if err != nil {
+		panic(err)
+	}
+	tokens, _ := lease.Statuses().Limit("tokens")
+	at, ok := tokens.UsedUp(noon) // half of it in the first ten days
+	fmt.Println(at.Format(time.DateOnly), ok)
+	forecasts, err := limiter.Usage.Forecast(ctx, "acme", "gpt-4")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(forecasts[0].Available, forecasts[0].UsedUp.IsZero())
+	alerts, err := limiter.Usage.Alerts(ctx, "acme", "gpt-4")
+	fmt.Println(len(alerts), err)
+	// Output:
+	// 2026-03-21 true
+	// 500 true
+	// 0 <nil>
 }

@@ -132,8 +132,11 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 		}
 	}
 	err = publicError(OpConsume, err)
-	if errors.As(err, new(*ExceededError)) {
-		le.limiter.stats.rejected.Add(1)
+	if rejected := new(*ExceededError); errors.As(err, rejected) {
+		le.limiter.rejected(request.Entity, request.Resource, *rejected, 1)
+	}
+	if err == nil {
+		le.limiter.watchBudgets(le)
 	}
 	le.limiter.tellDecision(ctx, watch, OpConsume, &request, le, err)
 	return err
@@ -328,6 +331,9 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 	var outage *UnavailableError
 	if errors.As(err, &outage) && outage.Unknown {
 		le.limiter.stats.unsettled.Add(1)
+	}
+	if err == nil && op == OpCommit {
+		le.limiter.watchBudgets(le)
 	}
 	le.tellSettled(ctx, watch, op, err)
 	return err

@@ -13,6 +13,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -50,8 +51,10 @@ type RateLimiter struct {
 	closed   atomic.Bool // no new work
 	entry    entry
 
-	clock clock
-	stats stats
+	clock      clock
+	stats      stats
+	rejections *rejectionLog // nil unless it reports them
+	alerts     *alertLog     // nil unless it has to notice them
 }
 
 // common has the parts that a limiter shares with its limiters for other namespaces.
@@ -208,6 +211,12 @@ func start(
 		},
 		SlotsChanged: l.tellSlots,
 	})
+	if o.rejections.Top > 0 {
+		l.rejections = newRejectionLog(l)
+	}
+	if o.alerts != nil {
+		l.alerts = &alertLog{l: l, seen: map[layout.AlertKey]time.Time{}}
+	}
 	if away != nil {
 		l.entry.enterLater(ctx, embedded, away)
 	}
@@ -291,7 +300,8 @@ func (l *RateLimiter) Ping(ctx context.Context) error {
 	return publicError("ping", l.table.Call(table.Insist(ctx), l.store.Ping))
 }
 
-// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It closes the
+// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It writes a last report of
+// rejections, see [WithRejectionReports]. It closes the
 // store if [Open] opened it. Later calls of the limiter fail with [ErrClosed]. Settle leases before, since their
 // adjustments cannot be written any more. Closing again does nothing.
 func (l *RateLimiter) Close() error {
@@ -300,6 +310,12 @@ func (l *RateLimiter) Close() error {
 	}
 	l.entry.stop()
 	l.engine.Close()
+	if l.rejections != nil {
+		l.rejections.close()
+	}
+	if l.alerts != nil {
+		l.alerts.close()
+	}
 	if l.breaker.Leave() {
 		l.outage.close()
 	}

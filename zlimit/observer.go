@@ -76,11 +76,13 @@ const (
 	// and Resource identify the bucket, which may be a parent's. Each slot that is taken is released or lost later,
 	// once. A request that is rejected by another level takes slots as well, and releases them.
 	EventSlots
+	// EventAlert is a budget that has come to a threshold, once a period over the fleet, see [WithBudgetAlerts]. Amounts has what is used.
+	EventAlert
 )
 
 var eventKinds = [...]string{
 	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
-	EventOutage: "outage", EventByHand: "manual", EventSlots: "slots",
+	EventOutage: "outage", EventByHand: "manual", EventSlots: "slots", EventAlert: "alert",
 }
 
 // String returns the name of the kind, such as "decision".
@@ -185,7 +187,7 @@ func (e *Event) level() slog.Level {
 	if e.Kind == EventSlots && e.Operation == OpLoseSlots {
 		return slog.LevelWarn
 	}
-	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage || e.Kind == EventByHand {
+	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage || e.Kind == EventByHand || e.Kind == EventAlert {
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug

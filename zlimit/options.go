@@ -36,7 +36,9 @@ type options struct {
 	table          TableSettings // of a new table
 	principal      string
 	logger         *slog.Logger
-	observer       Observer // nil for none
+	observer       Observer         // nil for none
+	rejections     RejectionReports // the zero value for none
+	alerts         *budgetAlerts    // nil for none
 	hooks          hooks.Limiter
 }
 
@@ -93,6 +95,11 @@ func (o *options) validate() error {
 		{o.decision >= 0, "decision timeout", "must not be negative", o.decision.String()},
 		{t.MaxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(t.MaxInFlight)},
 		{t.CacheSize > 0, "cache size", "must be positive", strconv.Itoa(t.CacheSize)},
+		{o.rejections.Top >= 0 && o.rejections.Top <= maxTop, "rejection reports top", "must be from 1 to 100", strconv.Itoa(o.rejections.Top)},
+		{
+			o.rejections.Keep == 0 || o.rejections.Keep >= time.Hour && o.rejections.Keep <= maxKeep,
+			"rejection reports keep", "must be from an hour to 30 days", o.rejections.Keep.String(),
+		},
 	} {
 		if !check.ok {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
@@ -100,6 +107,9 @@ func (o *options) validate() error {
 	}
 	if field, value, rule, ok := store.CheckSettings(o.table); !ok {
 		return &ValidationError{Field: field, Value: value, Reason: rule}
+	}
+	if err := o.alerts.validate(); err != nil {
+		return err
 	}
 	if err := validateLimits("default limits", o.defaults, time.Millisecond); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -130,6 +131,9 @@ func (d *dsn) parseTable(text string) (reason string) {
 		return reason
 	}
 	d.table = table
+	if strings.HasPrefix(table, "arn:") { // of its own region, unless the query names an endpoint for another
+		d.client.Region = strings.Split(table, ":")[3]
+	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return "what follows the question mark must be a URL query"
@@ -188,8 +192,17 @@ func withoutSecrets(text string) string {
 	return text
 }
 
+// tableARN is the form of the ARN of a table, which may be of another account.
+var tableARN = regexp.MustCompile(`^arn:aws[a-z-]*:dynamodb:[a-z0-9-]+:[0-9]{12}:table/[^/]+$`)
+
 // checkTable returns the rule of DynamoDB that a table name breaks, "" when it is valid.
 func checkTable(name string) string {
+	if strings.HasPrefix(name, "arn:") {
+		if !tableARN.MatchString(name) {
+			return "an ARN of a table must be such as arn:aws:dynamodb:eu-central-1:123456789012:table/limits"
+		}
+		name = name[strings.LastIndexByte(name, '/')+1:]
+	}
 	if len(name) < 3 || len(name) > 255 {
 		return "a table name must have from 3 to 255 characters"
 	}

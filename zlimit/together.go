@@ -64,6 +64,9 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 		if watcher := l.options.hooks.Leases; watcher != nil && err == nil && !lease.degraded {
 			watcher.Opened(lease, parts[i].Entity, parts[i].Resource)
 		}
+		if err == nil {
+			l.watchBudgets(lease)
+		}
 		l.tellDecision(ctx, watch, OpAcquireAll, parts[i], lease, err)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -12,25 +13,111 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// CompleteTo returns the time up to which usage by hours is complete: the aggregators of [aggregator.Aggregator.Run] have counted every
-// change before it. It is the zero time if that is unknown: no aggregator has come to the end of its part of the changes yet, or the
-// aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record it every ten seconds, by their own clocks. On DynamoDB
-// days and months are complete some 80 minutes later than hours.
+// A GapKind says why changes were not counted.
+type GapKind string
+
+// Kinds of gaps.
+const (
+	GapUncounted GapKind = "uncounted" // the first aggregator began later
+	GapLost      GapKind = "lost"      // the change stream had forgotten changes before an aggregator read them
+	GapSkipped   GapKind = "skipped"   // a change could not be applied and was left out, see [aggregator.WithSkipping]
+)
+
+// A UsageGap is a time of which consumption may be missing permanently.
+type UsageGap struct {
+	Kind GapKind   `json:"kind"`
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
+// A Completeness says which usage is complete. It is never changed, so goroutines may share it.
+type Completeness struct {
+	// To is up to when aggregators have counted the changes. The zero time means that this is not known.
+	To   time.Time  `json:"to"`
+	Gaps []UsageGap `json:"gaps"` // in the order of their beginnings
+}
+
+// Covers reports whether all consumption of a range is counted: the range ends at To or earlier, and no gap is in it.
+func (c *Completeness) Covers(from, to time.Time) bool {
+	return !c.To.Before(to) && len(c.Within(from, to)) == 0
+}
+
+// Within returns the gaps of which a part is in a range.
+func (c *Completeness) Within(from, to time.Time) (gaps []UsageGap) {
+	for _, g := range c.Gaps {
+		if g.From.Before(to) && from.Before(g.To) {
+			gaps = append(gaps, g)
+		}
+	}
+	return gaps
+}
+
+// Completeness returns the time up to which the aggregators of [aggregator.Aggregator.Run] have counted every change, and the gaps
+// before it: changes that were lost or left out, or were made before the first aggregator began. To is the zero time if an aggregator has not come to
+// the end of its part of the changes yet, and if the aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record
+// it every ten seconds, by their own clocks. On DynamoDB days and months are complete some 80 minutes later than hours.
 //
-// It is one consistent query, a read unit for every twenty partitions of the change stream, finished ones included. It is safe for
-// concurrent use.
+// It makes two consistent queries and a read: a read unit for every twenty partitions of the change stream, finished ones included, and
+// one or two for gaps. It is safe for concurrent use.
 //
 // [aggregator.Aggregator.Run]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#Aggregator.Run
-func (s *UsageService) CompleteTo(ctx context.Context) (time.Time, error) {
+//
+// [aggregator.WithSkipping]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#WithSkipping
+func (s *UsageService) Completeness(ctx context.Context) (*Completeness, error) {
 	if err := s.l.check(nil); err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
+	const doing = "read how far usage is counted"
+	to, err := s.countedTo(ctx)
+	if err != nil {
+		return nil, publicError(doing, err)
+	}
+	c := &Completeness{To: to, Gaps: []UsageGap{}} // gaps are noted before an aggregator reads on
+	q := layout.QueryStreamGaps()
+	q.Consistent = true
+	for item, err := range s.l.table.Items(ctx, q) {
+		var gap layout.StreamGap
+		if err == nil {
+			gap, err = layout.DecodeStreamGap(item)
+		}
+		if err != nil {
+			return nil, publicError(doing, err)
+		}
+		c.Gaps = append(c.Gaps, UsageGap{GapKind(gap.Kind), time.UnixMilli(int64(gap.Key.Since)).UTC(), time.UnixMilli(gap.To).UTC()})
+	}
+	if len(c.Gaps) == 0 {
+		return c, nil
+	}
+	// Nothing was consumed before the namespace was registered.
+	items, err := s.l.table.Read(ctx, layout.NamespaceIDKey{ID: s.l.ns.id()}.Key())
+	if err != nil {
+		return nil, publicError(doing, err)
+	}
+	if items[0] != nil {
+		registered, err := layout.DecodeNamespaceID(items[0])
+		if err != nil {
+			return nil, publicError(doing, err)
+		}
+		created := layout.ParseTime(registered.CreatedAt)
+		c.Gaps = slices.DeleteFunc(c.Gaps, func(g UsageGap) bool { return !created.Before(g.To) })
+		for i := range c.Gaps {
+			if c.Gaps[i].From.Before(created) {
+				c.Gaps[i].From = created
+			}
+		}
+	}
+	slices.SortFunc(c.Gaps, func(a, b UsageGap) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	return c, nil
+}
+
+// countedTo returns up to when every change is counted or lost; the zero time while that is not known.
+func (s *UsageService) countedTo(ctx context.Context) (time.Time, error) {
 	q := layout.QueryStreamLeases()
 	q.Consistent = true
 	least := int64(0)
 	for item, err := range s.l.table.Items(ctx, q) {
 		if err != nil {
-			return time.Time{}, publicError("read how far usage is counted", err)
+			return time.Time{}, err
 		}
 		lease, err := layout.DecodeStreamLease(item)
 		switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestCompleteTo takes the least of the partitions that are to be read, and the zero time while one of them is unknown.
-func TestCompleteTo(t *testing.T) {
+// TestCompletenessTo takes the least of the partitions that are to be read, and the zero time while one of them is unknown.
+func TestCompletenessTo(t *testing.T) {
 	at := func(second int64) time.Time { return time.Unix(1_700_000_000+second, 0).UTC() }
 	lease := func(partition string, appliedTo time.Time, finished bool) layout.StreamLease {
 		l := layout.StreamLease{Key: layout.StreamLeaseKey{Partition: partition}, Owner: "a", Beats: 1, Finished: finished}
@@ -39,8 +39,8 @@ func TestCompleteTo(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got, err := l.Usage.CompleteTo(t.Context()); err != nil || !got.Equal(test.want) {
-				t.Errorf("CompleteTo() = %v, %v, want %v", got, err, test.want)
+			if got, err := l.Usage.Completeness(t.Context()); err != nil || !got.To.Equal(test.want) {
+				t.Errorf("Completeness() = %v, %v, want it to %v", got, err, test.want)
 			}
 		})
 	}

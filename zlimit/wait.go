@@ -268,8 +268,8 @@ func (r *Reservation) failure(ctx context.Context, err error) error {
 		return err
 	}
 	err = publicError(r.op, err)
-	if errors.As(err, new(*ExceededError)) {
-		r.lease.limiter.stats.rejected.Add(1)
+	if rejected := new(*ExceededError); errors.As(err, rejected) {
+		r.lease.limiter.rejected(r.lease.receipt.Entity(), r.lease.receipt.Resource(), *rejected, 1)
 	}
 	return err
 }

@@ -459,6 +459,132 @@ func DecodeOperation(item expr.Item) (Operation, error) {
 	return it, d.failure(key)
 }
 
+// Alert is an alert item. The one alert of a period in which a budget came to a threshold. It stands beside shard 0.
+// The process that writes it notifies.
+type Alert struct {
+	Key AlertKey
+
+	At        int64 // at: when a process saw that the threshold was crossed, epoch milliseconds
+	Used      int64 // used: tokens used by then
+	ExpiresAt int64 // ttl: time of expiry, epoch seconds: some time after the end of the period
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *Alert) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 5+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "at", Value: expr.N(it.At)},
+		expr.Attribute{Name: "used", Value: expr.N(it.Used)},
+		expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	return append(item, it.unknown...)
+}
+
+// DecodeAlert returns an alert item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeAlert(item expr.Item) (Alert, error) {
+	var key store.Key
+	var it Alert
+	d := decoder{record: "alert"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "at":
+			it.At = d.number(a)
+			d.found++
+		case "used":
+			it.Used = d.number(a)
+			d.found++
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+			d.found++
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 3 {
+		d.needs(item, "at", "used", "ttl")
+	}
+	var ok bool
+	if it.Key, ok = ParseAlertKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
+// RejectionReport is a rejection report item. The heaviest rejections of one process in a minute. Only processes that
+// were asked to report write them, and only in minutes with rejections.
+type RejectionReport struct {
+	Key RejectionReportKey
+
+	Total int64 // total: rejections of the process in that minute
+	// entries: the heaviest of them by entity, resource, level and limit, as JSON, with counts and their errors
+	Entries   string
+	ExpiresAt int64 // ttl: time of expiry, epoch seconds
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *RejectionReport) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 5+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "total", Value: expr.N(it.Total)},
+		expr.Attribute{Name: "entries", Value: expr.S(it.Entries)},
+		expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	return append(item, it.unknown...)
+}
+
+// DecodeRejectionReport returns a rejection report item, key included. Its errors name the attribute or the member that
+// is wrong.
+func DecodeRejectionReport(item expr.Item) (RejectionReport, error) {
+	var key store.Key
+	var it RejectionReport
+	d := decoder{record: "rejection report"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "total":
+			it.Total = d.number(a)
+			d.found++
+		case "entries":
+			it.Entries = d.text(a)
+			d.found++
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+			d.found++
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 3 {
+		d.needs(item, "total", "entries", "ttl")
+	}
+	var ok bool
+	if it.Key, ok = ParseRejectionReportKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
 // EntityConfig is an entity config item. Limits of one entity, for one resource or with _default_ for every resource.
 type EntityConfig struct {
 	Key EntityConfigKey

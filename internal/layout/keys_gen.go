@@ -182,6 +182,94 @@ func ParseOperationKey(key store.Key) (OperationKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
+// AlertKey addresses an alert item: the one alert of a period in which a budget came to a threshold. It stands beside
+// shard 0. The process that writes it notifies.
+//
+//	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
+//	SK = #ALERT#{limit}#{threshold}#{since}
+type AlertKey struct {
+	NS        string // namespace id, opaque; _ for the registry and the version record
+	Entity    string // entity id, or the audit id of a configuration level
+	Resource  string // resource
+	Shard     int    // shard number, from 0
+	Limit     string // limit name
+	Threshold int    // part of a budget, in percent
+	Since     int    // beginning of a gap or of a period, epoch milliseconds
+}
+
+// Key returns the primary key.
+func (k AlertKey) Key() store.Key {
+	return store.Key{
+		PK: k.NS + "/BUCKET#" + k.Entity + "#" + k.Resource + "#" + strconv.Itoa(k.Shard),
+		SK: "#ALERT#" + k.Limit + "#" + strconv.Itoa(k.Threshold) + "#" + strconv.Itoa(k.Since),
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = ALERT#{entity}#{resource}#{limit}#{threshold}#{since}
+func (k AlertKey) GSI4() (pk, sk string) {
+	return k.NS, "ALERT#" + k.Entity + "#" + k.Resource + "#" + k.Limit + "#" + strconv.Itoa(k.Threshold) + "#" + strconv.Itoa(k.Since)
+}
+
+// ParseAlertKey returns the fields of a key; false when it is not that of an alert item.
+func ParseAlertKey(key store.Key) (AlertKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#ALERT#")
+	k := AlertKey{
+		NS:        pk.text("/BUCKET#", '/'),
+		Entity:    pk.text("#"),
+		Resource:  pk.text("#"),
+		Shard:     pk.number(""),
+		Limit:     sk.text("#"),
+		Threshold: sk.number("#"),
+		Since:     sk.number(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
+// RejectionReportKey addresses a rejection report item: the heaviest rejections of one process in a minute. Only
+// processes that were asked to report write them, and only in minutes with rejections.
+//
+//	PK = {ns}/BUCKET#REJECTED#{window_key}
+//	SK = #REPORT#{number}#{process}
+type RejectionReportKey struct {
+	NS        string // namespace id, opaque; _ for the registry and the version record
+	WindowKey string // start of a usage window: 2006-01-02T15:00:00Z, 2006-01-02 or 2006-01
+	Number    int    // number of a part, or minute of an hour, from 0
+	Process   string // process that writes a report
+}
+
+// Key returns the primary key.
+func (k RejectionReportKey) Key() store.Key {
+	return store.Key{
+		PK: k.NS + "/BUCKET#REJECTED#" + k.WindowKey,
+		SK: "#REPORT#" + strconv.Itoa(k.Number) + "#" + k.Process,
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = REPORT#{window_key}#{number}#{process}
+func (k RejectionReportKey) GSI4() (pk, sk string) {
+	return k.NS, "REPORT#" + k.WindowKey + "#" + strconv.Itoa(k.Number) + "#" + k.Process
+}
+
+// ParseRejectionReportKey returns the fields of a key; false when it is not that of a rejection report item.
+func ParseRejectionReportKey(key store.Key) (RejectionReportKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#REPORT#")
+	k := RejectionReportKey{
+		NS:        pk.text("/BUCKET#REJECTED#", '/'),
+		WindowKey: pk.text(""),
+		Number:    sk.number("#"),
+		Process:   sk.text(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
 // EntityConfigKey addresses an entity config item: limits of one entity, for one resource or with _default_ for every
 // resource.
 //
@@ -471,7 +559,7 @@ func ParseProvisionerKey(key store.Key) (ProvisionerKey, bool) {
 type ProvisionerPartKey struct {
 	NS     string // namespace id, opaque; _ for the registry and the version record
 	Parts  int    // number of parts that a record has
-	Number int    // number of a part, from 0
+	Number int    // number of a part, or minute of an hour, from 0
 }
 
 // Key returns the primary key.
@@ -643,6 +731,42 @@ func (k StreamLeaseKey) GSI4() (pk, sk string) {
 func ParseStreamLeaseKey(key store.Key) (StreamLeaseKey, bool) {
 	sk := readKey(key.SK, "#STREAM#")
 	k := StreamLeaseKey{
+		Partition: sk.text(""),
+	}
+	return k, key.PK == "_/SYSTEM#" && sk.done()
+}
+
+// StreamGapKey addresses a stream gap item: a time of which changes of a partition were lost before they were counted,
+// or were left out.
+//
+//	PK = _/SYSTEM#
+//	SK = #GAP#{since}#{partition}
+type StreamGapKey struct {
+	Since     int    // beginning of a gap or of a period, epoch milliseconds
+	Partition string // partition of the change stream; after @, a consumer of it
+}
+
+// Key returns the primary key.
+func (k StreamGapKey) Key() store.Key {
+	return store.Key{
+		PK: "_/SYSTEM#",
+		SK: "#GAP#" + strconv.Itoa(k.Since) + "#" + k.Partition,
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = _
+//	GSI4SK = _/SYSTEM#
+func (k StreamGapKey) GSI4() (pk, sk string) {
+	return "_", "_/SYSTEM#"
+}
+
+// ParseStreamGapKey returns the fields of a key; false when it is not that of a stream gap item.
+func ParseStreamGapKey(key store.Key) (StreamGapKey, bool) {
+	sk := readKey(key.SK, "#GAP#")
+	k := StreamGapKey{
+		Since:     sk.number("#"),
 		Partition: sk.text(""),
 	}
 	return k, key.PK == "_/SYSTEM#" && sk.done()
@@ -908,6 +1032,39 @@ func QueryStreamLeases() store.Query {
 	return store.Query{
 		PK:     "_/SYSTEM#",
 		Prefix: "#STREAM#",
+	}
+}
+
+// QueryRejectionReports asks for the reports of rejections of an hour.
+//
+//	PK = {ns}/BUCKET#REJECTED#{window_key}
+//	SK = #REPORT#…
+func QueryRejectionReports(ns, windowKey string) store.Query {
+	return store.Query{
+		PK:     ns + "/BUCKET#REJECTED#" + windowKey,
+		Prefix: "#REPORT#",
+	}
+}
+
+// QueryAlerts asks for the alerts of a bucket.
+//
+//	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
+//	SK = #ALERT#…
+func QueryAlerts(ns, entity, resource string, shard int) store.Query {
+	return store.Query{
+		PK:     ns + "/BUCKET#" + entity + "#" + resource + "#" + strconv.Itoa(shard),
+		Prefix: "#ALERT#",
+	}
+}
+
+// QueryStreamGaps asks for the times of which changes were not counted.
+//
+//	PK = _/SYSTEM#
+//	SK = #GAP#…
+func QueryStreamGaps() store.Query {
+	return store.Query{
+		PK:     "_/SYSTEM#",
+		Prefix: "#GAP#",
 	}
 }
 

@@ -18,6 +18,8 @@ var keyKinds = []keyKind{
 	keysOf("child", ParseChildKey),
 	keysOf("bucket", ParseBucketKey),
 	keysOf("operation", ParseOperationKey),
+	keysOf("alert", ParseAlertKey),
+	keysOf("rejection report", ParseRejectionReportKey),
 	keysOf("entity config", ParseEntityConfigKey),
 	keysOf("resource config", ParseResourceConfigKey),
 	keysOf("system config", ParseSystemConfigKey),
@@ -32,6 +34,7 @@ var keyKinds = []keyKind{
 	keysOf("namespace", ParseNamespaceKey),
 	keysOf("namespace id", ParseNamespaceIDKey),
 	keysOf("stream lease", ParseStreamLeaseKey),
+	keysOf("stream gap", ParseStreamGapKey),
 	keysOf("due hour", ParseDueHourKey),
 	keysOf("migration", ParseMigrationKey),
 	keysOf("migration part", ParseMigrationPartKey),
@@ -48,6 +51,12 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("operation", DecodeOperation, func(it *Operation) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("alert", DecodeAlert, func(it *Alert) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("rejection report", DecodeRejectionReport, func(it *RejectionReport) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("entity config", DecodeEntityConfig, func(it *EntityConfig) store.Key {
@@ -90,6 +99,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("stream lease", DecodeStreamLease, func(it *StreamLease) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("stream gap", DecodeStreamGap, func(it *StreamGap) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("due hour", DecodeDueHour, func(it *DueHour) store.Key {

@@ -315,6 +315,63 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	return it, d.failure(key)
 }
 
+// StreamGap is a stream gap item. A time of which changes of a partition were lost before they were counted, or were
+// left out.
+type StreamGap struct {
+	Key StreamGapKey
+
+	To   int64  // to: end of the gap, epoch milliseconds
+	Kind string // kind: uncounted before the first consumer, lost by the stream, or skipped
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *StreamGap) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 4+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "to", Value: expr.N(it.To)},
+		expr.Attribute{Name: "kind", Value: expr.S(it.Kind)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	return append(item, it.unknown...)
+}
+
+// DecodeStreamGap returns a stream gap item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeStreamGap(item expr.Item) (StreamGap, error) {
+	var key store.Key
+	var it StreamGap
+	d := decoder{record: "stream gap"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "to":
+			it.To = d.number(a)
+			d.found++
+		case "kind":
+			it.Kind = d.text(a)
+			d.found++
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 2 {
+		d.needs(item, "to", "kind")
+	}
+	var ok bool
+	if it.Key, ok = ParseStreamGapKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
 // DueHour is a due hour item. An hour of usage of a resource that is to be added to days and months when it ends, and
 // the program that does it.
 type DueHour struct {

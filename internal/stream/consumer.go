@@ -60,6 +60,11 @@ type Config struct {
 	// Skip is asked about a stuck change each time that it fails, and leaves it out by returning true. By default no
 	// change is left out: the partition waits at the change, which is tried once a minute, and its position does not move.
 	Skip func(c store.Change, failed error) bool
+	// Lose notes durably that changes between two times were lost before they were read. It may be called again for the same changes.
+	// While it fails, the partition is not read on.
+	Lose func(ctx context.Context, partition string, from, to time.Time) error
+	// Begin notes durably that a stream is read for the first time. It may be called again.
+	Begin func(ctx context.Context, partitions []store.Partition) error
 	// Report is called with events, by several goroutines.
 	Report func(Event)
 	// Now is the clock for lag and the expiry of records; time.Now by default.
@@ -115,6 +120,12 @@ func New(c Config) *Consumer {
 	}
 	if c.Wants == nil {
 		c.Wants = func(*store.Change) bool { return true }
+	}
+	if c.Lose == nil {
+		c.Lose = func(context.Context, string, time.Time, time.Time) error { return nil }
+	}
+	if c.Begin == nil {
+		c.Begin = func(context.Context, []store.Partition) error { return nil }
 	}
 	if c.Now == nil {
 		c.Now = time.Now

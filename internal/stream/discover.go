@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -77,6 +78,11 @@ func (c *Consumer) discover(ctx context.Context, leases []Lease, now time.Time) 
 	partitions, err := c.list(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(leases, func(l Lease) bool { return !strings.HasPrefix(l.Partition, waitingMark) }) {
+		if err := c.Begin(ctx, partitions); err != nil {
+			return nil, err
+		}
 	}
 	for _, partition := range ready(leases, partitions) {
 		l, made, err := c.Leases.Save(ctx, Lease{Partition: partition, Beats: 1})

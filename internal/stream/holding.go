@@ -207,6 +207,9 @@ func (h *holding) gather(ctx context.Context, at store.Position) (batch []store.
 			return batch, to, err
 		}
 		if page.Gap {
+			if err := h.lose(ctx, &page, to.readAt); err != nil {
+				return batch, to, err
+			}
 			h.update(func(p *Progress) { p.Gaps++ })
 			h.c.Report(Event{Kind: Gap, Partition: h.partition})
 		}
@@ -220,6 +223,24 @@ func (h *holding) gather(ctx context.Context, at store.Position) (batch []store.
 		}
 	}
 	return batch, to, nil
+}
+
+// lose notes from when to when changes were lost: up to the first one of a page, or else up to when the page was read.
+func (h *holding) lose(ctx context.Context, page *store.ChangePage, readAt time.Time) error {
+	h.mu.Lock()
+	from := time.UnixMilli(h.lease.AppliedTo)
+	if known := h.progress.known(); h.hasRead {
+		from = known
+	}
+	h.mu.Unlock()
+	to := readAt
+	if len(page.Changes) > 0 && page.Changes[0].At.Before(to) {
+		to = page.Changes[0].At
+	}
+	if to.Before(from) { // by the clocks of the store and of an earlier consumer
+		from = to
+	}
+	return h.c.Lose(ctx, h.partition, from, to)
 }
 
 // reach notes that everything up to a place is applied.

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -79,6 +80,68 @@ func TestGap(t *testing.T) {
 		}
 		if l := w.lease(w.shards.Partition("a")); !l.Finished {
 			t.Errorf("lease of the forgotten shard = %+v, want it finished", l)
+		}
+		c.stop(t)
+	})
+}
+
+// TestGapIsNoted notes from when to when changes were lost, before the partition is read on. While that fails nothing is read.
+func TestGapIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		w.shards.Open("a", "")
+		w.put("a", "x")
+		var begun int
+		c := w.start("one", func(c *stream.Config) {
+			c.Begin = func(_ context.Context, partitions []store.Partition) error {
+				if begun++; begun == 1 {
+					return errors.New("not now")
+				}
+				if len(partitions) != 1 {
+					t.Errorf("Begin() with %d partitions, want 1", len(partitions))
+				}
+				return nil
+			}
+		})
+		time.Sleep(time.Minute)
+		read := time.Now()
+		c.stop(t)
+		expectTold(t, "before the gap", w, 1)
+		if begun != 2 {
+			t.Errorf("Begin() was called %d times, want again after a failure, and not once there are leases", begun)
+		}
+		time.Sleep(time.Hour)
+		for range 4 {
+			w.put("a", "x")
+		}
+		w.shards.Trim("a", 3)
+		time.Sleep(time.Hour)
+		type span struct{ from, to time.Time }
+		var lost []span
+		failing := true
+		c = w.start("two", func(c *stream.Config) {
+			c.Begin = func(context.Context, []store.Partition) error {
+				t.Error("Begin() of a stream that was read")
+				return nil
+			}
+			c.Lose = func(_ context.Context, partition string, from, to time.Time) error {
+				if partition != w.shards.Partition("a") {
+					t.Errorf("Lose() of %q", partition)
+				}
+				if failing {
+					return errors.New("not now")
+				}
+				lost = append(lost, span{from, to})
+				return nil
+			}
+		})
+		time.Sleep(time.Minute)
+		expectTold(t, "while the gap is not noted", w)
+		failing = false
+		time.Sleep(3 * time.Minute)
+		expectTold(t, "after the gap", w, 4, 5)
+		if len(lost) != 1 || lost[0].from.After(read) || lost[0].from.Before(read.Add(-time.Minute)) || lost[0].to.Before(read.Add(time.Hour-time.Second)) || lost[0].to.After(read.Add(time.Hour)) {
+			t.Errorf("lost = %v, want one gap, from the end of the first consumer at %v up to the first change after it", lost, read)
 		}
 		c.stop(t)
 	})

@@ -106,9 +106,10 @@ func (l *RateLimiter) Ping() error {
 	return l.core.Ping(ctx)
 }
 
-// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It closes the
-// store if [Open] opened it. Later calls of the limiter fail with [zlimit.ErrClosed]. Settle leases before, since their
-// adjustments cannot be written any more. Closing again does nothing.
+// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It writes a
+// last report of rejections, see [zlimit.WithRejectionReports]. It closes the store if [Open] opened it. Later calls of
+// the limiter fail with [zlimit.ErrClosed]. Settle leases before, since their adjustments cannot be written any more.
+// Closing again does nothing.
 func (l *RateLimiter) Close() error {
 	return l.core.Close()
 }
@@ -215,6 +216,12 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 		return nil, err
 	}
 	return newRateLimiter(core, l.timeout), nil
+}
+
+// Rejected returns the heaviest rejections of this limiter since its last report, at most a minute ago. It makes no
+// call. Without [zlimit.WithRejectionReports] there are none.
+func (l *RateLimiter) Rejected() zlimit.Rejections {
+	return l.core.Rejected()
 }
 
 // For returns a limiter of an entity and a resource. With limits, those hold for it in place of the stored ones.

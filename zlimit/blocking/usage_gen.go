@@ -5,7 +5,6 @@ package blocking
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,6 +48,15 @@ func (s *UsageService) SnapshotsSeq(q zlimit.UsageQuery) iter.Seq2[zlimit.Snapsh
 	})
 }
 
+// Alerts returns the alerts of the budgets of an entity for a resource, see [zlimit.WithBudgetAlerts], in no particular
+// order. They are kept for 35 days after their period, alerts of prepaid limits for 400 days. Capacity and Ends are not
+// kept. It makes one query, at half a read unit per 4 KB, about 20 alerts. It is safe for concurrent use.
+func (s *UsageService) Alerts(entity, resource string) ([]zlimit.BudgetAlert, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Alerts(ctx, entity, resource)
+}
+
 // Capacity adds up the buckets of a resource, as [UsageService.BucketsSeq] yields them, and reports which part of all
 // buckets these are. It reads them page by page, and keeps only the sums. It costs as much, and half a read unit more
 // per 4 KB of the index of usage in two hours, about 20 entries.
@@ -87,19 +95,52 @@ func (s *UsageService) Coverage(resource string) (zlimit.Coverage, error) {
 	return s.core.Coverage(ctx, resource)
 }
 
-// CompleteTo returns the time up to which usage by hours is complete: the aggregators of [aggregator.Aggregator.Run]
-// have counted every change before it. It is the zero time if that is unknown: no aggregator has come to the end of its
-// part of the changes yet, or the aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record it
-// every ten seconds, by their own clocks. On DynamoDB days and months are complete some 80 minutes later than hours.
+// Forecast returns when the budgets of an entity for a resource are used up, and the budgets of the parents that it
+// cascades to. The rate is that of the last seven days with usage. If the last four weeks fit better with a rate for
+// each weekday, it is that. It follows from usage, so an aggregator must run. docs/budgets.md has how wrong forecasts
+// are.
 //
-// It is one consistent query, a read unit for every twenty partitions of the change stream, finished ones included. It
-// is safe for concurrent use.
-//
-// [aggregator.Aggregator.Run]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#Aggregator.Run
-func (s *UsageService) CompleteTo() (time.Time, error) {
+// It costs what [RateLimiter.Available] costs, and for each entity the reads of 28 days and 49 hours: some 16 to 20
+// read units. It is safe for concurrent use.
+func (s *UsageService) Forecast(entity, resource string) ([]zlimit.Forecast, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.CompleteTo(ctx)
+	return s.core.Forecast(ctx, entity, resource)
+}
+
+// Rejected returns the heaviest rejections that the processes with [zlimit.WithRejectionReports] have reported of a
+// range, added up. Reports are up to a minute old. Rejections of other processes are not known. It makes one query for
+// each hour of the range, at half a read unit per 4 KB: two reports or so. It is safe for concurrent use.
+func (s *UsageService) Rejected(q zlimit.RejectedQuery) (zlimit.Rejections, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Rejected(ctx, q)
+}
+
+// RejectedByMinute is [UsageService.Rejected] for each minute of the range with reports, in the order of time. A report
+// has the rejections of up to a minute, and counts in the one in which its first rejection was.
+func (s *UsageService) RejectedByMinute(q zlimit.RejectedQuery) ([]zlimit.Rejections, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.RejectedByMinute(ctx, q)
+}
+
+// Completeness returns the time up to which the aggregators of [aggregator.Aggregator.Run] have counted every change,
+// and the gaps before it: changes that were lost or left out, or were made before the first aggregator began. To is the
+// zero time if an aggregator has not come to the end of its part of the changes yet, and if the aggregator is a
+// function of Lambda, whose lag CloudWatch has. Aggregators record it every ten seconds, by their own clocks. On
+// DynamoDB days and months are complete some 80 minutes later than hours.
+//
+// It makes two consistent queries and a read: a read unit for every twenty partitions of the change stream, finished
+// ones included, and one or two for gaps. It is safe for concurrent use.
+//
+// [aggregator.Aggregator.Run]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#Aggregator.Run
+//
+// [aggregator.WithSkipping]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#WithSkipping
+func (s *UsageService) Completeness() (*zlimit.Completeness, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Completeness(ctx)
 }
 
 // Resources returns the resources that have usage, in alphabetical order: from snapshots of months, and from all other

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -270,7 +271,7 @@ func (b *batch) Scan(body string) bool {
 		case "Responses":
 			return s.Object(func(table string) bool {
 				b.named = true
-				return table == b.table && s.Array(func() bool {
+				return b.names(table) && s.Array(func() bool {
 					item, ok := s.Item()
 					b.items = append(b.items, item)
 					return ok
@@ -279,7 +280,7 @@ func (b *batch) Scan(body string) bool {
 		case "UnprocessedKeys":
 			return s.Object(func(table string) bool {
 				b.named = true
-				return table == b.table && b.scanLeft(&s)
+				return b.names(table) && b.scanLeft(&s)
 			})
 		case "ConsumedCapacity":
 			return s.Array(func() bool {
@@ -291,6 +292,21 @@ func (b *batch) Scan(body string) bool {
 			return false
 		}
 	}) && s.End() && b.named
+}
+
+// names reports whether a reply is about the table. A reply to a call by an ARN may have the name.
+func (b *batch) names(table string) bool {
+	return table == b.table || strings.HasPrefix(b.table, "arn:") && strings.HasSuffix(b.table, "/"+table)
+}
+
+// tableIn returns how a reply names the table.
+func tableIn[T any](b *batch, replies map[string]T) string {
+	for table := range replies {
+		if b.names(table) {
+			return table
+		}
+	}
+	return b.table
 }
 
 // scanLeft reads the keys that were left.
@@ -325,8 +341,8 @@ func (b *batch) Deserialize(d smithy.ShapeDeserializer) error {
 // decode takes an output of the SDK.
 func (b *batch) decode(out *dynamodb.BatchGetItemOutput) {
 	*b = batch{table: b.table, units: unitsOf(out.ConsumedCapacity...)}
-	found, some := out.Responses[b.table]
-	left, more := out.UnprocessedKeys[b.table]
+	found, some := out.Responses[tableIn(b, out.Responses)]
+	left, more := out.UnprocessedKeys[tableIn(b, out.UnprocessedKeys)]
 	b.named = some || more
 	for _, m := range found {
 		item, err := decodeItem(m)

@@ -175,11 +175,11 @@ func (m *billedMonth) catchUp() {
 	m.t.Helper()
 	for try := range 50 {
 		m.aggregate(time.Duration(40+20*try)*time.Millisecond, false)
-		complete, err := m.limiter.Usage.CompleteTo(m.t.Context())
+		complete, err := m.limiter.Usage.Completeness(m.t.Context())
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		if complete.Equal(m.now) {
+		if complete.To.Equal(m.now) {
 			return
 		}
 	}

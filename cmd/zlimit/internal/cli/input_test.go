@@ -43,7 +43,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"no such command", []string{"setups"}, `no command "setups"; did you mean setup?`},
 		{"no such command at all", []string{"frobnicate"}, `no command "frobnicate"; see zlimit --help`},
-		{"no such command of limits", []string{"limits", "sett"}, `no command "sett"; did you mean get or set?`},
+		{"no such command of limits", []string{"limits", "sett"}, `no command "sett"; did you mean set?`},
 		{"no command of limits", []string{"limits"}, "limits: a command such as set, get or plan is missing; see zlimit limits --help"},
 		{"no such flag", []string{"version", "--verbose"}, "unknown flag: --verbose; see zlimit version --help"},
 		{"an output form that is none", []string{"version", "-o", "yaml"}, `invalid argument "yaml" for "-o, --output" flag: must be table or json`},
@@ -97,7 +97,7 @@ func TestBadInput(t *testing.T) {
 		{"a level to delete that is none", []string{"limits", "delete", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
 		{"a resource to list that is none", []string{"limits", "list", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
 
-		{"no command of usage", []string{"usage"}, "usage: list, summary, plot or bill is missing; see zlimit usage --help"},
+		{"no command of usage", []string{"usage"}, "usage: list, summary, plot, bill or forecast is missing; see zlimit usage --help"},
 		{"a bill in no zone", []string{"usage", "bill", "--store", store, "--zone", "Berlin"}, "usage bill: --zone Berlin: is not known to this machine"},
 		{"a bill of no month", []string{"usage", "bill", "--store", store, "--month", "10"}, `usage bill: --month "10": must be a month such as 2026-10`},
 		{"a bill of a month and a range", []string{"usage", "bill", "--store", store, "--month", "2026-10", "--from", "2026-10", "--to", "2026-11"}, "usage bill: --month excludes --from and --to"},
@@ -118,7 +118,7 @@ func TestBadInput(t *testing.T) {
 		{"capacity of a resource that is none", []string{"capacity", "--store", store, "4 o"}, `invalid resource "4 o"`},
 		{"buckets of a resource that is none", []string{"capacity", "--store", store, "4 o", "--entities"}, `invalid resource "4 o"`},
 
-		{"no trace", []string{"simulate", "--store", store, limit, cost}, "simulate: --trace FILE is missing"},
+		{"no trace", []string{"simulate", "--store", store, limit, cost}, "simulate: --trace FILE or --usage FILE is missing"},
 		{"no limit to replay against", simulate(cost), "simulate: --limit NAME=CAPACITY[:REFILL]/PERIOD is missing"},
 		{"a limit without a cost", simulate(limit), "simulate: limit a has no cost: give --cost a=EXPR"},
 		{"a cost without a limit", simulate(limit, cost, "--cost", "b=1"), `cost "b=1": no --limit is named "b"`},

@@ -96,7 +96,7 @@ func TestQuotaBadInput(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state.yaml")
 	for _, test := range []struct{ args, want string }{
 		{"quota", "quota: status, reset, set, migrate or count is missing"},
-		{"quota stat", `no command "stat"; did you mean set or status?`},
+		{"quota stat", `no command "stat"; did you mean status?`},
 		{"quota status --store memory:", "quota status: --store is for limits in a store"},
 		{"quota status --namespace n", "quota status: --namespace is for limits in a store"},
 		{"quota status a b", `quota status: one argument too many, "b"`},

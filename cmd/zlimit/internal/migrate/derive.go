@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -108,13 +109,60 @@ func (rules *Rules) One(item expr.Item) (r Result) {
 		rules.usage(&r, key, item)
 	case auditRecord:
 		rules.audit(&r, item)
-	case currentBucketRecord, currentRecord:
-		r.add(key, withoutKey(item))
+	case currentBucketRecord:
+		r.add(key, uncounted(withoutKey(item)))
+	case currentRecord:
+		attributes := withoutKey(item)
+		if _, ok := layout.ParseUsageKey(key); ok {
+			attributes = unsequenced(attributes)
+		}
+		r.add(key, attributes)
 	case registryRecord, versionRecord, ownRecord: // the target gets its own
 	default:
 		r.lose(lostUnknown, key)
 	}
 	return r
+}
+
+// uncounted lets the counts of a bucket begin at zero: an aggregator of the target counts the ones of a new item as consumption, and usage
+// has the consumption until then. Counts that are relative to others stay as far from them.
+func uncounted(item expr.Item) expr.Item {
+	counts := map[string]int64{}
+	for _, a := range item {
+		if limit, ok := strings.CutSuffix(a.Name, "_tc"); ok && strings.HasPrefix(limit, "b_") {
+			counts[limit], _ = a.Value.Int()
+		}
+	}
+	kept := make(expr.Item, 0, len(item))
+	for _, a := range item {
+		switch limit, field := cutLast(a.Name); {
+		case strings.HasPrefix(a.Name, "c_"), strings.HasPrefix(a.Name, "n_"): // the parts of children and of narrower resources
+			continue
+		case !strings.HasPrefix(a.Name, "b_"):
+		case field == "tc":
+			a.Value = expr.N(0)
+		case field == "kc", field == "wtc":
+			n, _ := a.Value.Int()
+			a.Value = expr.N(n - counts[limit]) // modulo 2^64, as they are
+		}
+		kept = append(kept, a)
+	}
+	return kept
+}
+
+// unsequenced takes from usage up to which change of the source's stream it counts. The stream of the target has other changes, whose
+// numbers may be lower.
+func unsequenced(item expr.Item) expr.Item {
+	return slices.DeleteFunc(item, func(a expr.Attribute) bool { return strings.HasPrefix(a.Name, "seq#") })
+}
+
+// cutLast returns what is before and behind the last underscore of a name.
+func cutLast(name string) (before, after string) {
+	at := strings.LastIndexByte(name, '_')
+	if at < 0 {
+		return name, ""
+	}
+	return name[:at], name[at+1:]
 }
 
 func withoutKey(item expr.Item) expr.Item {
@@ -373,7 +421,7 @@ func (g *parts) bucket(
 		ceiling := max(l.Capacity, l.Burst)
 		state.Limits = append(state.Limits, bucket.Limit{
 			Name: l.Name, Tokens: min(l.Tokens, ceiling), Capacity: ceiling,
-			RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Consumed: l.Consumed,
+			RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, // and counts begin at zero, see [uncounted]
 		})
 	}
 	g.made = append(g.made, made{key, source, recordOf(source) == namespacedBucketRecord, lineage, state})
@@ -441,7 +489,7 @@ func (g *parts) join(limits []layout.OldLimitBucket) made {
 		state := bucket.State{RefilledAt: l.RefilledAt}
 		limit := bucket.Limit{
 			Name: l.Key.Limit, Tokens: l.Tokens, Capacity: max(l.Capacity, l.Burst),
-			RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Consumed: l.Consumed,
+			RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, // and counts begin at zero, see [uncounted]
 		}
 		if limit.RefillAmount <= 0 || limit.RefillPeriod <= 0 {
 			limit.Tokens = min(limit.Tokens, limit.Capacity)

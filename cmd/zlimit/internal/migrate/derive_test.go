@@ -95,18 +95,18 @@ func TestBuckets(t *testing.T) {
 			tpm += 250_000
 		}
 		for _, want := range []struct {
-			name                             string
-			tokens, capacity, amount, counts int64
+			name                     string
+			tokens, capacity, amount int64
 		}{
-			{"rpm", 57_000, 60_000, 60_000, 3_000},
-			{"tpm", tpm, 15_000_000, 10_000_000, 16_500_000}, // the burst is the capacity
+			{"rpm", 57_000, 60_000, 60_000},
+			{"tpm", tpm, 15_000_000, 10_000_000}, // the burst is the capacity
 		} {
 			i := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == want.name })
 			if i < 0 {
 				t.Fatalf("%s: no limit %s", release, want.name)
 			}
 			got := it.Limits[i]
-			if got.Tokens != want.tokens || got.Capacity != want.capacity || got.RefillAmount != want.amount || got.Consumed != want.counts || got.RefillPeriod != 60_000 {
+			if got.Tokens != want.tokens || got.Capacity != want.capacity || got.RefillAmount != want.amount || got.Consumed != 0 || got.RefillPeriod != 60_000 {
 				t.Errorf("%s: %+v, want %+v", release, got, want)
 			}
 		}
@@ -116,6 +116,53 @@ func TestBuckets(t *testing.T) {
 		if wantParent := release != "0.4"; it.Cascade != wantParent || it.Parent != "acme" {
 			t.Errorf("%s: cascade %t to %q", release, it.Cascade, it.Parent)
 		}
+	}
+}
+
+// TestCountsBeginAtZero copies a bucket of this layout. What it has counted is in usage already, and would count once more there.
+func TestCountsBeginAtZero(t *testing.T) {
+	it := layout.Bucket{Key: layout.BucketKey{NS: "ns", Entity: "a", Resource: "gpt"}, RefilledAt: 1, ShardCount: 1, Limits: []bucket.Limit{
+		{Name: "my_limit", Tokens: 5, Capacity: 10, RefillAmount: 1, RefillPeriod: 1, Consumed: 700},
+		{Name: "tpm", Tokens: 5, Capacity: 10, RefillAmount: 1, RefillPeriod: 1, Consumed: 30},
+	}}
+	item := append(it.Encode(), expr.Attribute{Name: "b_my_limit_kc", Value: expr.N(690)}, expr.Attribute{Name: "c_tpm", Value: expr.N(20)}, expr.Attribute{Name: "n_tpm", Value: expr.N(10)})
+	rules := rulesOf()
+	r := rules.One(it.Key.Key().Join(item))
+	if len(r.Items) != 1 || len(r.Losses) > 0 {
+		t.Fatalf("One() = %+v", r)
+	}
+	got, err := layout.DecodeBucket(it.Key.Key().Join(r.Items[0].Attributes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range got.Limits {
+		want := it.Limits[i]
+		if l.Consumed != 0 || l.FromChildren != 0 || l.Tokens != want.Tokens || l.Capacity != want.Capacity {
+			t.Errorf("%s: %+v, want the balance without counts", l.Name, l)
+		}
+	}
+	if n, _ := r.Items[0].Attributes.Get("b_my_limit_kc").Int(); n != -10 {
+		t.Errorf("kc = %d, want it as far from tc as before, -10", n)
+	}
+	if r.Items[0].Attributes.Get("c_tpm").Kind() != expr.KindNone || r.Items[0].Attributes.Get("n_tpm").Kind() != expr.KindNone {
+		t.Error("counts of children or of narrower resources are copied")
+	}
+}
+
+// TestUsageHasNoSequences copies usage of this layout. The changes of the target count on from it, whatever their numbers.
+func TestUsageHasNoSequences(t *testing.T) {
+	it := layout.Usage{
+		Key: layout.UsageKey{NS: "ns", Entity: "a", Resource: "gpt", WindowKey: "2026-01-01"}, Window: "daily", WindowStart: "2026-01-01T00:00:00Z",
+		Limits: []layout.UsageCount{{Name: "tpm", Consumed: 5}}, Sources: []layout.UsageSource{{Name: "0", Last: "9"}},
+	}
+	rules := rulesOf()
+	r := rules.One(it.Key.Key().Join(it.Encode()))
+	if len(r.Items) != 1 {
+		t.Fatalf("One() = %+v", r)
+	}
+	got, err := layout.DecodeUsage(it.Key.Key().Join(r.Items[0].Attributes))
+	if err != nil || len(got.Sources) > 0 || len(got.Limits) != 1 || got.Limits[0].Consumed != 5 {
+		t.Errorf("One() = %+v, %v, want the figures without sequences", got, err)
 	}
 }
 

@@ -109,6 +109,8 @@ var forms = []struct {
 	{currentRecord, parses(layout.ParseProvisionerKey)},
 	{currentRecord, parses(layout.ParseProvisionerPartKey)},
 	{currentRecord, parses(layout.ParseOperationKey)},
+	{currentRecord, parses(layout.ParseAlertKey)},
+	{currentRecord, parses(layout.ParseRejectionReportKey)},
 	{currentRecord, isOwed},
 	{currentRecord, parses(layout.ParseDueHourKey)},
 	{currentRecord, parses(layout.ParseNamespaceKey)},
@@ -116,6 +118,7 @@ var forms = []struct {
 	{versionRecord, parses(layout.ParseVersionKey)},
 	{ownRecord, parses(layout.ParseProvisionerLockKey)},
 	{ownRecord, parses(layout.ParseStreamLeaseKey)},
+	{currentRecord, parses(layout.ParseStreamGapKey)},
 	{ownRecord, parses(layout.ParseMigrationKey)},
 	{ownRecord, parses(layout.ParseMigrationPartKey)},
 }

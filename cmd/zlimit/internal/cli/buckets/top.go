@@ -29,12 +29,17 @@ func TopCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Top shows the buckets of a resource, or of every resource with limits of its
 own, every two seconds: what is left of each limit, what was consumed since the
 last look, over how many items the bucket is spread. It shows how many slots are
-held, and how long queues are, where there are any. The first look has nothing
+held, and how long queues are, where there are any, and when a budget is used up
+at the rate since the last look. The first look has nothing
 before it, and shows - as consumed; a script asks for two with --count 2. Those
 that consume most come first, or with --sort left those with the least part
 left. What an entity was charged for requests of its children is not consumed by
 itself; --with-children shows it apart, and sorts by both. On a terminal it
 redraws one page, elsewhere it prints lines.
+
+With --rejected it shows who was rejected most in the last ten minutes, or in
+--within, by which limit, as processes with WithRejectionReports have reported
+it. Reports are up to a minute old. Processes without that option report none.
 
 On DynamoDB a bucket that was used once may not be listed. The page shows
 how many entities may be missing, a minute ago at most.
@@ -46,6 +51,7 @@ at the start. An interrupt ends it, with exit code 0. After --count looks the
 code is 1 if the last one failed.`,
 		Example: `  zlimit top gpt
   zlimit top --interval 10s --max 5
+  zlimit top --rejected --within 1h
   zlimit top gpt --count 2 --interval 5s -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -61,6 +67,10 @@ code is 1 if the last one failed.`,
 				return shell.Usagef("top: --max %d must be at least 1", t.max)
 			case t.sort != byConsumption && t.sort != byWhatIsLeft:
 				return shell.Usagef("top: --sort %q: must be %s or %s", t.sort, byConsumption, byWhatIsLeft)
+			case cmd.Flags().Changed("within") && !t.rejected:
+				return shell.Usagef("top: --within is for --rejected")
+			case t.within < time.Minute || t.within > 7*24*time.Hour:
+				return shell.Usagef("top: --within %v must be from 1m to 168h", t.within)
 			case t.count < 0:
 				return shell.Usagef("top: --count %d must not be negative", t.count)
 			}
@@ -73,7 +83,8 @@ code is 1 if the last one failed.`,
 			if err != nil {
 				return err
 			}
-			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort}
+			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort,
+				rejected: t.rejected, within: t.within}
 			_, err = shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				return struct{}{}, t.run(ctx, l)
 			}, zlimit.WithObserver(t.observe), zlimit.WithFailurePolicy(zlimit.PolicyAllow)) // which opens a store that is away
@@ -85,6 +96,8 @@ code is 1 if the last one failed.`,
 	}
 	cmd.Flags().StringVar(&t.sort, "sort", byConsumption, "`order`: "+byConsumption+" or "+byWhatIsLeft)
 	cmd.Flags().BoolVar(&t.children, "with-children", false, "show what parents were charged apart")
+	cmd.Flags().BoolVar(&t.rejected, "rejected", false, "show who is rejected")
+	cmd.Flags().DurationVar(&t.within, "within", 10*time.Minute, "`time` that --rejected looks back")
 	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "`time` between two looks")
 	cmd.Flags().IntVar(&t.max, "max", 20, "`number` of limits to show at most")
 	cmd.Flags().IntVar(&t.count, "count", 0, "`number` of looks; 0 for no end")
@@ -105,6 +118,8 @@ type top struct {
 	count     int
 	children  bool // what children were charged is shown
 	sort      string
+	rejected  bool          // rejections are shown, and no buckets
+	within    time.Duration // of which they are
 
 	before map[topKey]taken // at the last look; nil before the first
 	at     time.Time        // of the last look
@@ -140,7 +155,10 @@ type topRow struct {
 	Shards       int             `json:"shards"`
 	Held         int64           `json:"held,omitzero"`          // slots
 	Queue        float64         `json:"queue_seconds,omitzero"` // in which what flows in pays the debt
-	slots        bool
+	// UsedUp is when a budget is used up at the rate since the last look; the zero time if its period ends before.
+	UsedUp time.Time `json:"used_up,omitzero"`
+	slots  bool
+	status zlimit.Status
 }
 
 // A TopLook is one look at all buckets.
@@ -150,6 +168,8 @@ type TopLook struct {
 	Rows      []topRow  `json:"limits"` // those that consume most first
 	Calls     int       `json:"calls"`
 	ReadUnits float64   `json:"read_units"`
+	// Rejected are the rejections, in place of buckets.
+	Rejected *zlimit.Rejections `json:"rejected,omitzero"`
 	// Coverage is the coverage of each resource, at most a minute old.
 	Coverage map[string]zlimit.Coverage `json:"coverage"`
 	// FailedAt is when a later look failed, by Error, so that the figures are old. Both are left out otherwise.
@@ -172,6 +192,9 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 	t.turn.Lock()
 	t.calls, t.units = 0, 0
 	t.turn.Unlock()
+	if t.rejected {
+		return t.lookRejected(ctx, l)
+	}
 	resources := t.resources
 	if len(resources) == 0 {
 		var err error
@@ -198,8 +221,9 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 				after[key] = taken{own[s.Limit.Name], b.FromChildren[s.Limit.Name]}
 				row := topRow{Entity: b.Entity, Resource: b.Resource, Limit: s.Limit.Name, Available: s.Available, Capacity: s.Now().Capacity, Shards: b.Shards}
 				row.Held, row.Queue, row.slots = s.Held(), s.Queue.Seconds(), s.Limit.Term > 0
+				row.status = s
 				if t.before != nil {
-					row.since(after[key], t.before[key], max(now.Sub(t.at).Seconds(), 0.001))
+					row.since(after[key], t.before[key], now, max(now.Sub(t.at).Seconds(), 0.001))
 				}
 				look.Rows = append(look.Rows, row)
 			}
@@ -214,12 +238,18 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 }
 
 // since notes the consumption between two looks, some seconds apart.
-func (r *topRow) since(now, before taken, seconds float64) {
+func (r *topRow) since(now, before taken, looked time.Time, seconds float64) {
 	consumed := max(now.own-before.own, 0)
 	rate := float64(consumed) / 1000 / seconds
 	r.Consumed, r.PerSecond = &consumed, &rate
 	r.FromChildren = max(now.children-before.children, 0)
 	r.ChildrenRate = float64(r.FromChildren) / 1000 / seconds
+	if s := &r.status; rate+r.ChildrenRate > 0 && (s.Limit.Resets != "" || s.Limit.Session > 0) {
+		left := time.Duration(min(float64(max(r.Available, 0))/(rate+r.ChildrenRate), maxLeft.Seconds()) * float64(time.Second))
+		if at := looked.Add(left); left < maxLeft && (s.ResetsAt.IsZero() || at.Before(s.ResetsAt)) {
+			r.UsedUp = at.UTC().Truncate(time.Second)
+		}
+	}
 }
 
 // held returns how many slots are held, "" for a limit of tokens.
@@ -228,6 +258,20 @@ func (r *topRow) held() string {
 		return ""
 	}
 	return show.Grouped(r.Held)
+}
+
+// maxLeft bounds how far ahead top says when a budget is used up.
+const maxLeft = 400 * 24 * time.Hour
+
+// usedUp returns when the budget is used up, "" for none.
+func (r *topRow) usedUp(now time.Time) string {
+	if r.UsedUp.IsZero() {
+		return ""
+	}
+	if r.UsedUp.Sub(now) < 24*time.Hour {
+		return r.UsedUp.Format("15:04")
+	}
+	return r.UsedUp.Format(time.DateOnly)
 }
 
 // left returns the part of the capacity that is left, from 0 to 1.
@@ -295,6 +339,9 @@ func (t *top) run(ctx context.Context, l *zlimit.RateLimiter) error {
 
 // print shows a look: as a page that is redrawn, as lines, or as a line of JSON.
 func (t *top) print(look *TopLook) error {
+	if r := look.Rejected; r != nil {
+		t.limitRejected(r)
+	}
 	dropped := max(len(look.Rows)-t.max, 0)
 	look.Rows = look.Rows[:len(look.Rows)-dropped]
 	if t.app.Output.JSON {
@@ -310,9 +357,16 @@ func (t *top) print(look *TopLook) error {
 			return t.redraw(p)
 		}
 	}
+	if look.Rejected != nil {
+		t.printRejected(p, look)
+		if !t.app.Live {
+			return t.app.Write(p)
+		}
+		return t.redraw(p)
+	}
 	about := fmt.Sprintf("%s  %s, %s;", look.Time.Format(time.DateTime), show.Counted(look.Buckets, "bucket"), t.about())
 	cost := fmt.Sprintf("this look: %s, %s read units", show.Counted(look.Calls, "call"), show.Decimal(look.ReadUnits))
-	if t.app.Live && len(about)+1+len(cost) > t.width() {
+	if t.app.Live && len(about)+1+len(cost) > t.app.Width() {
 		p.Linef("%s", about)
 		p.Linef("%s", cost)
 	} else {
@@ -327,6 +381,10 @@ func (t *top) print(look *TopLook) error {
 	if held {
 		header = append(header, "held>")
 	}
+	used := slices.ContainsFunc(look.Rows, func(r topRow) bool { return !r.UsedUp.IsZero() })
+	if used {
+		header = append(header, "used up")
+	}
 	if queue {
 		header = append(header, "queue>")
 	}
@@ -336,6 +394,9 @@ func (t *top) print(look *TopLook) error {
 		rows[i] = t.cells(r)
 		if held {
 			rows[i] = append(rows[i], r.held())
+		}
+		if used {
+			rows[i] = append(rows[i], r.usedUp(look.Time))
 		}
 		if queue {
 			rows[i] = append(rows[i], show.Queue(time.Duration(r.Queue*float64(time.Second))))
@@ -388,14 +449,6 @@ func (t *top) about() string {
 	return "resource " + t.resources[0]
 }
 
-// width returns the columns of the terminal as the shell reports them; 80 if it does not.
-func (t *top) width() int {
-	if n, err := strconv.Atoi(t.app.Env("COLUMNS")); err == nil && n > 0 {
-		return n
-	}
-	return 80
-}
-
 // redraw writes a page over the last one. Lines are cut at the width of the terminal: one that wraps would be two to go back over.
 func (t *top) redraw(p *show.Page) error {
 	lines := strings.Split(strings.TrimSuffix(p.String(), "\n"), "\n")
@@ -406,8 +459,8 @@ func (t *top) redraw(p *show.Page) error {
 		screen.WriteString("\x1b[" + strconv.Itoa(t.height) + "A")
 	}
 	for _, line := range lines {
-		if cut := []rune(line); len(cut) > t.width() {
-			line = string(cut[:t.width()-1]) + "…"
+		if cut := []rune(line); len(cut) > t.app.Width() {
+			line = string(cut[:t.app.Width()-1]) + "…"
 		}
 		screen.Linef("%s%s", line, show.Raw(show.ClearLine))
 	}

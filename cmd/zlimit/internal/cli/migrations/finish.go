@@ -15,6 +15,7 @@ import (
 )
 
 func statusCommand(sh *shell.Shell) *cobra.Command {
+	o := migration{}
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the progress of a migration",
@@ -22,49 +23,52 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 its parts have come. It costs a few read units.`,
 		Example: `  zlimit migrate status --store dynamodb:limits`,
 		Args:    shell.Takes(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			dsn, err := migrationTarget(sh)
-			if err != nil {
-				return err
-			}
-			target, err := openTable(cmd.Context(), "--store", dsn)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, target.Close()) }()
-			found, counts, err := migrate.Find(cmd.Context(), migrate.Config{Target: store.Of(target)})
-			if err != nil {
-				return adviseMigration(err)
-			}
-			value := struct {
-				From      string         `json:"from"`
-				Phase     string         `json:"phase"`
-				StartedAt string         `json:"started_at"`
-				Running   bool           `json:"running"`
-				Counts    migrate.Counts `json:"counts"`
-			}{found.Source, found.Phase, found.StartedAt, found.Owner != "", counts}
-			return sh.Print(value, func(p *show.Page) {
-				p.Linef("%s from %s, since %s", found.Phase, found.Source, found.StartedAt)
-				if found.Owner != "" {
-					p.Linef("a run works on it, or ended without a word")
-				}
-				showCounts(p, counts)
-			})
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.status(cmd, sh) },
 	}
+}
+
+// status shows how far the work has come.
+func (o *migration) status(cmd *cobra.Command, sh *shell.Shell) (err error) {
+	dsn, err := o.target(sh)
+	if err != nil {
+		return err
+	}
+	target, err := o.openTable(cmd.Context(), "--store", dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	found, counts, err := migrate.Find(cmd.Context(), migrate.Config{Target: store.Of(target)})
+	if err != nil {
+		return o.advise(err)
+	}
+	value := struct {
+		From      string         `json:"from"`
+		Phase     string         `json:"phase"`
+		StartedAt string         `json:"started_at"`
+		Running   bool           `json:"running"`
+		Counts    migrate.Counts `json:"counts"`
+	}{found.Source, found.Phase, found.StartedAt, found.Owner != "", counts}
+	return sh.Print(value, func(p *show.Page) {
+		p.Linef("%s from %s, since %s", found.Phase, found.Source, found.StartedAt)
+		if found.Owner != "" {
+			p.Linef("a run works on it, or ended without a word")
+		}
+		showCounts(p, counts)
+	})
 }
 
 func endMigration(
 	ctx context.Context, sh *shell.Shell, o *migration, ask func(source, target string, inPlace bool) (question string), do func(m *migrate.Migration, source, dsn string) error,
 ) (err error) {
-	dsn, err := migrationTarget(sh)
+	dsn, err := o.target(sh)
 	if err == nil {
 		err = o.check()
 	}
 	if err != nil {
 		return err
 	}
-	target, err := openTable(ctx, "--store", dsn)
+	target, err := o.openTable(ctx, "--store", dsn)
 	if err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func endMigration(
 	found, _, err := migrate.Find(ctx, migrate.Config{Target: store.Of(target)})
 	switch {
 	case err != nil:
-		return adviseMigration(err)
+		return o.advise(err)
 	case found.Phase == migrate.Finished:
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
@@ -82,13 +86,13 @@ func endMigration(
 		}
 	}
 	o.from, o.inPlace = found.Source, found.InPlace
-	source, err := openTable(ctx, "--from", o.from)
+	source, err := o.openTable(ctx, "--from", o.from)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	c := migrationConfig(sh, o, store.Of(source), store.Of(target))
-	return working(ctx, sh, c, migrate.Resume, func(m *migrate.Migration) error { return do(m, o.from, dsn) })
+	return working(ctx, sh, o, c, migrate.Resume, func(m *migrate.Migration) error { return do(m, o.from, dsn) })
 }
 
 func verifyCommand(sh *shell.Shell) *cobra.Command {
@@ -104,29 +108,34 @@ that they differ.`,
 		Example: `  zlimit migrate verify --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return endMigration(cmd.Context(), sh, &o, nil, func(m *migrate.Migration, from, dsn string) error {
-				switch m.Phase() {
-				case migrate.Copying:
-					return errors.New("the copy is not complete; zlimit migrate run goes on with it")
-				case migrate.Deleting:
-					return migrate.ErrDeleting
-				}
-				if err := m.CatchUp(cmd.Context()); err != nil {
-					return err
-				}
-				v, err := m.Verify(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if err := printVerification(sh, v, func(p *show.Page) { showVerification(p, v, from, dsn) }); err != nil || v.Exact() {
-					return err
-				}
-				return shell.ErrDiffers
-			})
+			return o.verify(cmd, sh)
 		},
 	}
 	o.rateFlag(cmd)
 	return cmd
+}
+
+// verify compares the two stores.
+func (o *migration) verify(cmd *cobra.Command, sh *shell.Shell) error {
+	return endMigration(cmd.Context(), sh, o, nil, func(m *migrate.Migration, from, dsn string) error {
+		switch m.Phase() {
+		case migrate.Copying:
+			return fmt.Errorf("the copy is not complete; zlimit %s run goes on with it", o.name())
+		case migrate.Deleting:
+			return migrate.ErrDeleting
+		}
+		if err := m.CatchUp(cmd.Context()); err != nil {
+			return err
+		}
+		v, err := m.Verify(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if err := printVerification(sh, v, func(p *show.Page) { showVerification(p, v, from, dsn) }); err != nil || v.Exact() {
+			return err
+		}
+		return shell.ErrDiffers
+	})
 }
 
 func printVerification(sh *shell.Shell, v *migrate.Verification, text func(*show.Page)) error {
@@ -164,40 +173,45 @@ undone; when it is interrupted, the same command goes on with it.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ask := func(source, target string, inPlace bool) string {
-				if inPlace {
-					return "Open " + target + ", and permanently delete its old items?"
-				}
-				return "Open " + target + " in place of " + source + "?"
-			}
-			return endMigration(cmd.Context(), sh, &o, ask, func(m *migrate.Migration, from, dsn string) error {
-				v, err := m.Finish(cmd.Context())
-				if v == nil && err == nil {
-					return sh.Print(m.Counts(), func(p *show.Page) { showDeleted(p, dsn) })
-				}
-				if v == nil || err != nil && !errors.Is(err, migrate.ErrDiffers) {
-					return err
-				}
-				printed := printVerification(sh, v, func(p *show.Page) {
-					showVerification(p, v, from, dsn)
-					if err == nil {
-						if o.inPlace {
-							showDeleted(p, dsn)
-						}
-						p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, v.Clients)
-					}
-				})
-				if err != nil {
-					err = shell.ErrDiffers
-				}
-				return errors.Join(printed, err)
-			})
+			return o.finish(cmd, sh)
 		},
 	}
 	o.rateFlag(cmd)
 	cmd.Flags().DurationVar(&o.quiet, "quiet", 10*time.Second, "`time` for which the old table must be quiet")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd
+}
+
+// finish opens the target.
+func (o *migration) finish(cmd *cobra.Command, sh *shell.Shell) error {
+	ask := func(source, target string, inPlace bool) string {
+		if inPlace {
+			return "Open " + target + ", and permanently delete its old items?"
+		}
+		return "Open " + target + " in place of " + source + "?"
+	}
+	return endMigration(cmd.Context(), sh, o, ask, func(m *migrate.Migration, from, dsn string) error {
+		v, err := m.Finish(cmd.Context())
+		if v == nil && err == nil {
+			return sh.Print(m.Counts(), func(p *show.Page) { showDeleted(p, dsn) })
+		}
+		if v == nil || err != nil && !errors.Is(err, migrate.ErrDiffers) {
+			return err
+		}
+		printed := printVerification(sh, v, func(p *show.Page) {
+			showVerification(p, v, from, dsn)
+			if err == nil {
+				if o.inPlace {
+					showDeleted(p, dsn)
+				}
+				p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, v.Clients)
+			}
+		})
+		if err != nil {
+			err = shell.ErrDiffers
+		}
+		return errors.Join(printed, err)
+	})
 }
 
 func showDeleted(p *show.Page, dsn string) {
@@ -216,24 +230,29 @@ except indexes. A finished migration cannot be aborted.`,
 		Example: `  zlimit migrate abort --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ask := func(source, target string, inPlace bool) string {
-				if inPlace {
-					return "Delete what the migration has added to " + target + "?"
-				}
-				return "Delete what " + target + " has of " + source + "?"
-			}
-			return endMigration(cmd.Context(), sh, &o, ask, func(m *migrate.Migration, _, dsn string) error {
-				deleted, err := m.Abort(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return sh.Print(map[string]any{"deleted": deleted}, func(p *show.Page) {
-					p.Linef("the migration is given up: %s deleted from %s", show.Counted(int(deleted), "item"), dsn)
-				})
-			})
+			return o.abort(cmd, sh)
 		},
 	}
 	o.rateFlag(cmd)
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd
+}
+
+// abort deletes what was copied.
+func (o *migration) abort(cmd *cobra.Command, sh *shell.Shell) error {
+	ask := func(source, target string, inPlace bool) string {
+		if inPlace {
+			return "Delete what the migration has added to " + target + "?"
+		}
+		return "Delete what " + target + " has of " + source + "?"
+	}
+	return endMigration(cmd.Context(), sh, o, ask, func(m *migrate.Migration, _, dsn string) error {
+		deleted, err := m.Abort(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return sh.Print(map[string]any{"deleted": deleted}, func(p *show.Page) {
+			p.Linef("the migration is given up: %s deleted from %s", show.Counted(int(deleted), "item"), dsn)
+		})
+	})
 }

@@ -46,6 +46,9 @@ Each command may be interrupted and run again, and goes on where it was.`,
 	)
 }
 
+// defaultSample is the number of items that a plan reads.
+const defaultSample = 2000
+
 // A migration holds the flags of the migrate commands.
 type migration struct {
 	from    string
@@ -58,6 +61,24 @@ type migration struct {
 	yes     bool
 	follow  bool
 	quiet   time.Duration
+
+	copies bool // a table of zlimit, or a store in a file or in memory
+}
+
+// name returns how the command is called.
+func (o *migration) name() string {
+	if o.copies {
+		return "copy"
+	}
+	return "migrate"
+}
+
+// next returns a command that goes on with the work.
+func (o *migration) next(command, dsn string) string {
+	if o.copies {
+		return fmt.Sprintf("zlimit copy %s '%s'", command, dsn)
+	}
+	return fmt.Sprintf("zlimit migrate %s --store '%s'", command, dsn)
 }
 
 func (o *migration) sourceFlags(cmd *cobra.Command) {
@@ -66,7 +87,7 @@ func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "usage windows it has, a `list`")
 	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, where the release keeps no such flag")
 	flags.BoolVar(&o.inPlace, "in-place", false, "add the new items to the old table, that of --store")
-	flags.Int64Var(&o.sample, "sample", 2000, "`number` of items that the plan reads")
+	flags.Int64Var(&o.sample, "sample", defaultSample, "`number` of items that the plan reads")
 }
 
 func (o *migration) rateFlag(cmd *cobra.Command) {
@@ -97,7 +118,7 @@ func migrationSource(sh *shell.Shell, o *migration) (string, error) {
 		if o.from != "" {
 			return "", shell.Usagef("--from: must not be given with --in-place, where the old table is that of --store")
 		}
-		dsn, err := migrationTarget(sh)
+		dsn, err := o.target(sh)
 		if err != nil {
 			return "", err
 		}
@@ -109,17 +130,17 @@ func migrationSource(sh *shell.Shell, o *migration) (string, error) {
 	return o.from, o.check()
 }
 
-// openTable opens a DynamoDB table below the API.
-func openTable(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
-	if !strings.HasPrefix(dsn, "dynamodb:") {
+// openTable opens a DynamoDB table below the API, or any store to copy.
+func (o *migration) openTable(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
+	if !o.copies && !strings.HasPrefix(dsn, "dynamodb:") {
 		return zlimit.Store{}, shell.Usagef("%s: %q: must be a DynamoDB table, dynamodb:TABLE", flag, dsn)
 	}
 	return zlimit.OpenStore(ctx, dsn)
 }
 
-func migrationTarget(sh *shell.Shell) (string, error) {
+func (o *migration) target(sh *shell.Shell) (string, error) {
 	dsn, err := sh.DSN()
-	if err == nil && !strings.HasPrefix(dsn, "dynamodb:") {
+	if err == nil && !o.copies && !strings.HasPrefix(dsn, "dynamodb:") {
 		err = shell.Usagef("--store: %q: must be a DynamoDB table, dynamodb:TABLE", dsn)
 	}
 	return dsn, err
@@ -135,19 +156,19 @@ func migrationConfig(sh *shell.Shell, o *migration, source, target store.Store) 
 	}
 }
 
-// adviseMigration adds to the error of a migration what to do about it.
-func adviseMigration(err error) error {
+// advise adds to the error of a migration what to do about it.
+func (o *migration) advise(err error) error {
 	switch {
 	case errors.Is(err, store.ErrTableNotFound):
-		return errors.New("the table does not exist: check --from and --store; zlimit migrate run creates the new one")
+		return fmt.Errorf("the table does not exist: check both names; zlimit %s run creates the new one", o.name())
 	case errors.Is(err, migrate.ErrNone):
-		return fmt.Errorf("%w; zlimit migrate run starts one", err)
+		return fmt.Errorf("%w; zlimit %s run starts one", err, o.name())
 	case errors.Is(err, migrate.ErrStream):
 		return fmt.Errorf("%w; turn it on, or stop all programs that write the table and give --offline", err)
 	case errors.Is(err, migrate.ErrDeleting):
-		return fmt.Errorf("%w; zlimit migrate finish goes on with it", err)
+		return fmt.Errorf("%w; zlimit %s finish goes on with it", err, o.name())
 	case errors.Is(err, migrate.ErrAborting):
-		return fmt.Errorf("%w; zlimit migrate abort goes on with it", err)
+		return fmt.Errorf("%w; zlimit %s abort goes on with it", err, o.name())
 	case errors.Is(err, store.ErrNoScan):
 		return shell.Usagef("%v", err)
 	default:
@@ -179,7 +200,7 @@ what cannot be changed there.`,
 			if err != nil {
 				return err
 			}
-			return sh.Print(planResult{from, p.Current(), p}, func(page *show.Page) { showPlan(page, from, p) })
+			return sh.Print(planResult{from, p.Current(), p}, func(page *show.Page) { o.showPlan(page, from, p) })
 		},
 	}
 	o.sourceFlags(cmd)
@@ -190,13 +211,13 @@ func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (from str
 	if from, err = migrationSource(sh, o); err != nil {
 		return "", nil, err
 	}
-	source, err := openTable(ctx, "--from", from)
+	source, err := o.openTable(ctx, "--from", from)
 	if err != nil {
 		return "", nil, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	plan, err = migrate.MakePlan(ctx, migrationConfig(sh, o, store.Of(source), nil), o.sample)
-	return from, plan, adviseMigration(err)
+	return from, plan, o.advise(err)
 }
 
 // A planResult is a plan, as JSON.
@@ -206,12 +227,14 @@ type planResult struct {
 	*migrate.Plan
 }
 
-func showPlan(page *show.Page, from string, p *migrate.Plan) {
+func (o *migration) showPlan(page *show.Page, from string, p *migrate.Plan) {
 	about := ""
 	if !p.Exact {
 		about = fmt.Sprintf(", estimated from %s of them", show.Grouped(p.Sampled))
 	}
 	switch {
+	case o.copies && p.Current():
+		page.Linef("%s: %s items%s", from, show.Grouped(p.Items), about)
 	case p.Current():
 		page.Linef("%s has the layout of zlimit already: programs may open it as it is, and a new table gets other indexes alone", from)
 	case p.Foreign():
@@ -308,7 +331,7 @@ one takes over when it was silent for two minutes.`,
 }
 
 func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) {
-	dsn, err := migrationTarget(sh)
+	dsn, err := o.target(sh)
 	if err != nil {
 		return err
 	}
@@ -319,7 +342,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	if dsn == from && !o.inPlace {
 		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
 	}
-	target, err := openTable(ctx, "--store", dsn)
+	target, err := o.openTable(ctx, "--store", dsn)
 	if err != nil {
 		return err
 	}
@@ -328,7 +351,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	begins := errors.Is(err, migrate.ErrNone) || errors.Is(err, store.ErrTableNotFound)
 	switch {
 	case err != nil && !begins:
-		return adviseMigration(err)
+		return o.advise(err)
 	case begins:
 		if err := confirmPlan(ctx, sh, o, from, dsn); err != nil {
 			return err
@@ -337,7 +360,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
 	o.from = from
-	source, err := openTable(ctx, "--from", from)
+	source, err := o.openTable(ctx, "--from", from)
 	if err != nil {
 		return err
 	}
@@ -358,7 +381,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 			return err
 		}
 	}
-	return working(ctx, sh, c, migrate.Start, func(m *migrate.Migration) error {
+	return working(ctx, sh, o, c, migrate.Start, func(m *migrate.Migration) error {
 		err := m.Copy(ctx)
 		if err == nil {
 			err = m.CatchUp(ctx)
@@ -376,7 +399,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 				p.Linef("%s is copied, and in step with %s", dsn, o.from)
 			}
 			showCounts(p, m.Counts())
-			p.Linef("stop what writes %s, then: zlimit migrate finish --store '%s'", o.from, dsn)
+			p.Linef("stop what writes %s, then: %s", o.from, o.next("finish", dsn))
 		})
 	})
 }
@@ -388,11 +411,14 @@ func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn s
 		return err
 	}
 	shown := &show.Page{}
-	showPlan(shown, from, p)
+	o.showPlan(shown, from, p)
 	if err := sh.ToPeople(shown); err != nil {
 		return err
 	}
 	switch {
+	case o.copies && !p.Current():
+		return fmt.Errorf("%s is of zae-limiter %s: zlimit migrate brings it to this layout", from, p.Releases)
+	case o.copies:
 	case p.Current() && o.inPlace || p.Foreign():
 		return errors.New("there is nothing to migrate")
 	case p.Refused != nil:
@@ -404,6 +430,9 @@ func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn s
 		return err
 	}
 	question := "Migrate to " + dsn + "?"
+	if o.copies {
+		question = "Copy to " + dsn + "?"
+	}
 	if o.inPlace {
 		question = "Migrate " + dsn + " in place?"
 	}
@@ -412,7 +441,7 @@ func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn s
 
 // checkMixed returns an error where the old table has items without a namespace, and others of the one that they would go to.
 func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string) (err error) {
-	source, err := openTable(ctx, "--from", from)
+	source, err := o.openTable(ctx, "--from", from)
 	if err != nil {
 		return err
 	}
@@ -423,7 +452,7 @@ func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string)
 		c.Rules.NS = id
 		err = migrate.CheckMixed(ctx, c)
 	}
-	return adviseMigration(err)
+	return o.advise(err)
 }
 
 // prepareTarget creates the table, and returns the id of the namespace for items without one. A source with namespaces
@@ -444,7 +473,7 @@ func prepareTarget(ctx context.Context, sh *shell.Shell, c migrate.Config) (stri
 
 // working does the work of a run, shows how far it comes, and lets the next run begin immediately.
 func working(
-	ctx context.Context, sh *shell.Shell, c migrate.Config, start func(context.Context, migrate.Config) (*migrate.Migration, error), do func(*migrate.Migration) error,
+	ctx context.Context, sh *shell.Shell, o *migration, c migrate.Config, start func(context.Context, migrate.Config) (*migrate.Migration, error), do func(*migrate.Migration) error,
 ) error {
 	progress := sh.ProgressLine()
 	defer progress.End()
@@ -463,7 +492,7 @@ func working(
 	}
 	m, err := start(ctx, c)
 	if err != nil {
-		return adviseMigration(err)
+		return o.advise(err)
 	}
 	err = do(m)
 	for errors.Is(err, migrate.ErrGap) {
@@ -477,7 +506,7 @@ func working(
 			err = released
 		}
 	}
-	return adviseMigration(err)
+	return o.advise(err)
 }
 
 func showCounts(p *show.Page, c migrate.Counts) {

@@ -22,7 +22,7 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := "see " + cmd.CommandPath() + " --help"
-	cmd.SuggestionsMinimumDistance = 2
+	cmd.SuggestionsMinimumDistance = max(1, min(len(args[0])/3, 2)) // letters that may differ: one in three, and two at most
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -98,3 +99,13 @@ func (sh *Shell) ToPeople(p *show.Page) error {
 	_, err := to.Write(p.Bytes())
 	return err
 }
+
+// Width returns the columns of the terminal, as the environment says; 80 by default.
+func (sh *Shell) Width() int {
+	if n, err := strconv.Atoi(sh.Env("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	return defaultWidth
+}
+
+const defaultWidth = 80

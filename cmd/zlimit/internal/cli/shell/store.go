@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -142,6 +143,9 @@ func (a *anonymous) WithAttrs([]slog.Attr) slog.Handler { return a }
 // WithGroup implements [slog.Handler].
 func (a *anonymous) WithGroup(string) slog.Handler { return a }
 
+// ofSDK is what the AWS SDK says of a call that has no reply, beside the cause.
+var ofSDK = regexp.MustCompile(`operation error [A-Za-z]+( [A-Za-z]+)?: [A-Za-z]+, |https response error StatusCode: 0, RequestID: , |request send failed, `)
+
 // Explain returns the text of an error. The AWS SDK's error about missing credentials mentions unrelated services. It is replaced by one
 // with the remedy.
 func Explain(err error) string {
@@ -149,6 +153,9 @@ func Explain(err error) string {
 	if what, _, missing := strings.Cut(text, "get identity: get credentials: "); missing && strings.Contains(text, "no EC2 IMDS role found") {
 		return what + "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, sign in with aws sso login, " +
 			"or name a profile by --profile, or by ?profile= in the store"
+	}
+	if errors.As(err, new(*zlimit.UnavailableError)) {
+		text = ofSDK.ReplaceAllString(text, "")
 	}
 	return text
 }
@@ -160,6 +167,8 @@ func (sh *Shell) Advise(err error, dsn string) error {
 		return fmt.Errorf("%w; create the table with: zlimit setup --store '%s'", err, dsn)
 	case errors.Is(err, zlimit.ErrNamespaceNotFound):
 		return fmt.Errorf("%w; register it with: zlimit setup --store '%s' --namespace '%s'", err, dsn, sh.Namespace)
+	case errors.As(err, new(*zlimit.UnavailableError)) && strings.HasPrefix(dsn, "dynamodb:"):
+		return fmt.Errorf("%w; the store is %s: check its region, its endpoint and the network", err, dsn)
 	case errors.Is(err, zlimit.ErrNoLimits) && !errors.As(err, new(*zlimit.ValidationError)):
 		return fmt.Errorf("%w; zlimit limits set --help shows how to configure some", err)
 	default:

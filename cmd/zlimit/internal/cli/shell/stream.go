@@ -22,10 +22,11 @@ import (
 type Stream[T any] struct {
 	Head    any                                    // the fields before the list in JSON, a struct
 	Key     string                                 // the field of the list
-	Columns func(limits []string) []show.Column[T] // given the limits that the rows have
+	Columns func(limits []string) []show.Column[T] // given the limits that the rows have; a table leaves out the columns of files
 	Limits  func(row T) iter.Seq[string]           // of a row; nil where the columns do not depend on them
 	Title   string                                 // a line above the table; "" for none
 	None    string                                 // what stands in place of a table without rows
+	Below   string                                 // the column that goes below its row on a terminal that is too narrow; "" for none
 }
 
 // Fixed are the columns of a list that do not depend on its rows.
@@ -71,7 +72,7 @@ func (s *Stream[T]) Print(sh *Shell, rows iter.Seq2[T, error]) error {
 		err = s.printCSV(sh, p, s.Columns(nil), rows)
 	default:
 		var m measured[T]
-		if m, err = s.measure(rows); err != nil {
+		if m, err = s.measure(sh.Output.CSV, rows); err != nil {
 			return err
 		}
 		if m.count <= heldRows {
@@ -168,9 +169,18 @@ type measured[T any] struct {
 	rows    []T // the first of them, held at most
 }
 
-func (s *Stream[T]) measure(rows iter.Seq2[T, error]) (m measured[T], err error) {
+// shown returns the columns of CSV or of a table.
+func (s *Stream[T]) shown(csv bool, limits []string) []show.Column[T] {
+	columns := s.Columns(limits)
+	if csv {
+		return columns
+	}
+	return slices.DeleteFunc(slices.Clone(columns), func(c show.Column[T]) bool { return c.File })
+}
+
+func (s *Stream[T]) measure(csv bool, rows iter.Seq2[T, error]) (m measured[T], err error) {
 	limits := map[string]bool{}
-	m.columns, m.widths = s.Columns(nil), map[string]int{}
+	m.columns, m.widths = s.shown(csv, nil), map[string]int{}
 	for row, err := range rows {
 		if err != nil {
 			return m, err
@@ -185,7 +195,7 @@ func (s *Stream[T]) measure(rows iter.Seq2[T, error]) (m measured[T], err error)
 			}
 		}
 		if len(limits) > before {
-			m.columns = s.Columns(slices.Sorted(maps.Keys(limits)))
+			m.columns = s.shown(csv, slices.Sorted(maps.Keys(limits)))
 		}
 		for _, c := range m.columns {
 			m.widths[c.Name] = max(m.widths[c.Name], utf8.RuneCountInString(show.Printable(c.Shown(row))))
@@ -212,11 +222,35 @@ func (s *Stream[T]) printTable(sh *Shell, p *show.Page, m *measured[T], rows ite
 		}
 		p.Row(cells)
 	}
+	below := s.takeBelow(sh, m)
 	line(show.Column[T].Title)
 	return s.each(sh, p, rows, func(row T) error {
 		line(func(c show.Column[T]) string { return c.Shown(row) })
+		if below != nil {
+			for _, text := range show.Fold(below.Shown(row), sh.Width()-len(belowIndent)) {
+				p.Linef("%s%s", belowIndent, text)
+			}
+		}
 		return nil
 	})
+}
+
+// belowIndent is how far the text of a column below its row is indented.
+const belowIndent = "    "
+
+// takeBelow takes the column out of a table that goes below its rows, since the table is wider than the terminal. It returns nil otherwise.
+func (s *Stream[T]) takeBelow(sh *Shell, m *measured[T]) *show.Column[T] {
+	width := 0
+	for _, c := range m.columns {
+		width += m.widths[c.Name] + len("  ")
+	}
+	at := slices.IndexFunc(m.columns, func(c show.Column[T]) bool { return c.Name == s.Below })
+	if !sh.Live || at < 0 || width-len("  ") <= sh.Width() {
+		return nil
+	}
+	below := m.columns[at]
+	m.columns = slices.Delete(slices.Clone(m.columns), at, at+1)
+	return &below
 }
 
 // Remembered yields rows that are in memory.

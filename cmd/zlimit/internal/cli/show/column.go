@@ -14,47 +14,57 @@ type Column[T any] struct {
 	Right bool           // it is aligned to the right
 	Plain func(T) string // for programs
 	Shown func(T) string // for people
+	File  bool           // it is in CSV alone
+}
+
+// Same is a column of CSV alone in which every row has the same text.
+func Same[T any](name, text string) Column[T] {
+	c := Text(name, func(T) string { return text })
+	c.File = true
+	return c
 }
 
 // Title returns the name of the column for people.
 func (c Column[T]) Title() string { return strings.ReplaceAll(c.Name, "_", " ") }
 
-// Text is a column of names and similar.
-func Text[T any](name string, of func(T) string) Column[T] { return Column[T]{name, false, of, of} }
+// Text is a column of names and similar texts.
+func Text[T any](name string, of func(T) string) Column[T] {
+	return Column[T]{Name: name, Plain: of, Shown: of}
+}
 
 // Instant is a column of times, in the form that is given for people.
 func Instant[T any](name string, form func(time.Time) string, of func(T) time.Time) Column[T] {
 	return Column[T]{
-		name, false,
-		func(t T) string { return of(t).UTC().Format(time.RFC3339) },
-		func(t T) string { return form(of(t)) },
+		Name:  name,
+		Plain: func(t T) string { return of(t).UTC().Format(time.RFC3339) },
+		Shown: func(t T) string { return form(of(t)) },
 	}
 }
 
 // Number is a column of whole numbers.
 func Number[T any](name string, of func(T) int64) Column[T] {
 	return Column[T]{
-		name, true,
-		func(t T) string { return strconv.FormatInt(of(t), 10) },
-		func(t T) string { return Grouped(of(t)) },
+		Name: name, Right: true,
+		Plain: func(t T) string { return strconv.FormatInt(of(t), 10) },
+		Shown: func(t T) string { return Grouped(of(t)) },
 	}
 }
 
 // Quantity is a column of tokens.
 func Quantity[T any](name string, of func(T) zlimit.Quantity) Column[T] {
 	return Column[T]{
-		name, true,
-		func(t T) string { return of(t).String() },
-		func(t T) string { return GroupedTokens(of(t)) },
+		Name: name, Right: true,
+		Plain: func(t T) string { return of(t).String() },
+		Shown: func(t T) string { return GroupedTokens(of(t)) },
 	}
 }
 
 // Limited is a column of what limits have: tokens, or dollars where a limit is in money, see [Exact] and [Quantified].
 func Limited[T any](name string, limit func(T) string, of func(T) zlimit.Quantity) Column[T] {
 	return Column[T]{
-		name, true,
-		func(t T) string { return Exact(limit(t), of(t)) },
-		func(t T) string { return Quantified(limit(t), of(t)) },
+		Name: name, Right: true,
+		Plain: func(t T) string { return Exact(limit(t), of(t)) },
+		Shown: func(t T) string { return Quantified(limit(t), of(t)) },
 	}
 }
 

@@ -23,6 +23,29 @@ func Bar(part float64, width int, full, empty string) string {
 	return strings.Repeat(full, n) + strings.Repeat(empty, width-n)
 }
 
+// Fold splits a text into lines of a width, between words where it can.
+func Fold(text string, width int) (lines []string) {
+	width = max(width, 1)
+	line := []rune{}
+	for word := range strings.FieldsSeq(text) {
+		runes := []rune(word)
+		if len(line) > 0 && len(line)+1+len(runes) > width {
+			lines, line = append(lines, string(line)), nil
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		line = append(line, runes...)
+		for len(line) > width {
+			lines, line = append(lines, string(line[:width])), line[width:]
+		}
+	}
+	if len(line) > 0 {
+		lines = append(lines, string(line))
+	}
+	return lines
+}
+
 // IsTerminal reports whether a reader or a writer is a terminal.
 func IsTerminal(stream any) bool {
 	file, ok := stream.(*os.File)

@@ -19,12 +19,13 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/virtual"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // Command returns the command simulate.
 func Command(sh *shell.Shell) *cobra.Command {
-	var file, entity, resource string
+	var file, usage, entity, resource string
 	var limits, parentLimits, costs, actual []string
 	var more columns
 	var freshness time.Duration
@@ -45,6 +46,18 @@ A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
 A request that costs more than a limit holds is impossible, which is not counted
 as rejected.
 
+Quotas, sessions, prepaid limits, windows and shadow limits are replayed in
+memory alone, since they are stored for the run. Slots are not replayed. A month
+of requests against a budget is:
+--limit "usd=100/month@Europe/Berlin" --cost usd=Dollars.
+
+--usage takes usage in place of a trace, as zlimit usage list --resource R
+--window hourly --with-children -o csv prints it. Each entity has a bucket of
+its own. What it consumed in a window is replayed as requests that are spread
+evenly over the window, 60 at most; the cost of a limit is its column. So the
+result is right for budgets and for limits that last longer than a window.
+Bursts within a window are not in usage: limits of minutes admit too much.
+
 With --key each value of a column has a bucket of its own, as a user or an API
 key has. With --parent another column names the parent of the key, such as its
 team, which is charged too and has the --parent-limit. With --actual a request
@@ -57,6 +70,7 @@ With --entity a run carries on with the bucket of an earlier one. The store is
 memory: unless --store names another; ZLIMIT_STORE does not count here, so that
 a trace is never written to a table by accident.`,
 		Example: `  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1
+  zlimit simulate --usage october.csv --limit tpm=2M/month@UTC
   zlimit simulate --trace trace.csv \
     --limit rpm=300/min --limit tpm=400000:200000/30s --freshness 0 \
     --cost rpm=1 --cost tpm=ContextTokens+GeneratedTokens
@@ -87,14 +101,38 @@ a trace is never written to a table by accident.`,
 				}
 				opts = append(opts, zlimit.WithFreshness(freshness))
 			}
+			if usage != "" {
+				switch {
+				case file != "":
+					return shell.Usagef("simulate: --trace excludes --usage")
+				case len(costs) > 0 || len(actual) > 0 || len(parentLimits) > 0 || more != (columns{}):
+					return shell.Usagef("simulate: --usage excludes --cost, --actual, --latency, --key, --parent and --parent-limit")
+				}
+				costs, more.key = ownColumns(limits), "entity"
+			}
 			if err := s.parse(limits, costs); err != nil {
 				return err
+			}
+			for _, l := range s.request.Limits {
+				if l.Term != 0 {
+					return shell.Usagef("simulate: %s: slots are not replayed", l.String())
+				}
+			}
+			s.stored = slices.ContainsFunc(s.request.Limits, mustBeStored)
+			if s.stored && cmp.Or(sh.Store, shell.MemoryDSN) != shell.MemoryDSN {
+				return shell.Usagef("simulate: %s is for the store memory: alone, since it makes stored limits",
+					s.request.Limits[slices.IndexFunc(s.request.Limits, mustBeStored)].String())
 			}
 			if err := s.parseMore(sh, parentLimits, actual, more); err != nil {
 				return err
 			}
 			var err error
-			if s.trace, err = openTrace(sh, file, slices.Concat(s.costs, s.actual), more); err != nil {
+			if usage != "" {
+				s.trace, err = openFile(sh, usage, "--usage", func(name string, r io.Reader) (*trace, error) { return readUsage(name, r, s.request.Limits) })
+			} else {
+				s.trace, err = openTrace(sh, file, slices.Concat(s.costs, s.actual), more)
+			}
+			if err != nil {
 				return err
 			}
 			if err := shell.Rehearse(cmd.Context(), sh, s.check, opts...); err != nil {
@@ -110,6 +148,7 @@ a trace is never written to a table by accident.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "trace", "", "CSV `FILE` to replay, - for the standard input")
+	flags.StringVar(&usage, "usage", "", "CSV `FILE` of usage to replay, - for stdin")
 	flags.StringArrayVar(&limits, "limit", nil, "`LIMIT` to replay against; repeatable")
 	flags.StringArrayVar(&costs, "cost", nil, "`NAME=EXPR`, the cost of a request; one per limit")
 	flags.StringVar(&more.key, "key", "", "`column` of keys, each with a bucket of its own")
@@ -124,24 +163,44 @@ a trace is never written to a table by accident.`,
 }
 
 func openTrace(sh *shell.Shell, file string, costs []cost, more columns) (*trace, error) {
-	switch file {
-	case "":
-		return nil, shell.Usagef("simulate: --trace FILE is missing; see zlimit simulate --help")
-	case "-":
-		return readTrace("standard input", sh.Stdin, costs, more)
+	if file == "" {
+		return nil, shell.Usagef("simulate: --trace FILE or --usage FILE is missing; see zlimit simulate --help")
+	}
+	return openFile(sh, file, "--trace", func(name string, r io.Reader) (*trace, error) { return readTrace(name, r, costs, more) })
+}
+
+// openFile reads a file, or the standard input.
+func openFile(sh *shell.Shell, file, flag string, read func(name string, r io.Reader) (*trace, error)) (*trace, error) {
+	if file == "-" {
+		return read("standard input", sh.Stdin)
 	}
 	opened, err := os.Open(file)
 	if err != nil {
-		return nil, shell.Usagef("simulate: --trace: %v", err)
+		return nil, shell.Usagef("simulate: %s: %v", flag, err)
 	}
 	defer func(c io.ReadCloser) { _ = c.Close() }(opened)
-	return readTrace(file, opened, costs, more)
+	return read(file, opened)
+}
+
+// ownColumns returns costs by which each limit has a column of its name.
+func ownColumns(limits []string) (costs []string) {
+	for _, text := range limits {
+		name, _, _ := strings.Cut(text, "=")
+		costs = append(costs, name+"="+name)
+	}
+	return costs
+}
+
+// mustBeStored reports whether a limit cannot be given with a request.
+func mustBeStored(l zlimit.Limit) bool {
+	return l.Resets != "" || l.Session != 0 || l.Windows != "" || l.Mode != zlimit.ModeEnforced || l.Floors != ""
 }
 
 type simulation struct {
 	trace    *trace
 	request  zlimit.Request // of every row, except its amounts
 	costs    []cost         // of the limits, in their order
+	stored   bool           // the limits are stored for the run
 	actual   []cost         // the real costs to settle; nil where costs are no estimates
 	parents  []zlimit.Limit // of each parent
 	families *families      // nil where all requests are of one key
@@ -202,8 +261,21 @@ type Outcome struct {
 // check finds out whether the limiter takes such requests at all.
 func (s *simulation) check(ctx context.Context, l *zlimit.RateLimiter) (time.Duration, error) {
 	r := s.request
+	if s.stored { // as the run does in its own store; a rehearsal has one in memory, too
+		if err := s.store(ctx, l); err != nil {
+			return 0, err
+		}
+		r.Limits = nil
+		r.Consume = zlimit.Amounts{s.request.Limits[0].Name: 0}
+		return l.TimeUntil(ctx, r)
+	}
 	r.Consume = zlimit.Amounts{r.Limits[0].Name: 0}
 	return l.TimeUntil(ctx, r)
+}
+
+// store stores the limits for the requests of all entities.
+func (s *simulation) store(ctx context.Context, l *zlimit.RateLimiter) error {
+	return l.Limits.Set(ctx, zlimit.Level{Resource: s.request.Resource}, zlimit.Config{Limits: s.request.Limits})
 }
 
 func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, error) {
@@ -218,10 +290,19 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 		out.TokensUsed = map[string]int64{}
 	}
 	r := s.request
+	if s.stored {
+		if len(s.trace.rows) > 0 {
+			s.clock.Set(time.UnixMilli(s.trace.rows[0].at).UTC())
+		}
+		if err := s.store(ctx, l); err != nil {
+			return nil, err
+		}
+		r.Limits = nil
+	}
 	r.OnUnavailable = zlimit.PolicyBlock // an uncounted admission would falsify the result
 	consume := zlimit.Amounts{}
 	r.Consume = consume
-	for i, limit := range r.Limits {
+	for i, limit := range s.request.Limits {
 		consume[limit.Name] = 0
 		out.TokensRequested[limit.Name] = s.trace.total[i]
 		out.TokensAdmitted[limit.Name] = 0
@@ -239,7 +320,7 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 		}
 		s.advance(at)
 		costs := s.trace.cost(n)
-		for i, limit := range r.Limits {
+		for i, limit := range s.request.Limits {
 			consume[limit.Name] = costs[i]
 		}
 		lease, err := s.acquire(ctx, l, r, &row, out)
@@ -269,7 +350,7 @@ func (o *Outcome) count(entity string, lease *zlimit.Lease, err error) error {
 		return nil
 	case !errors.As(err, &exceeded):
 		return err
-	case !exceeded.Possible():
+	case !exceeded.Possible() && !slices.ContainsFunc(exceeded.Violations(), isSpent):
 		o.Impossible++
 	default:
 		o.Rejected++
@@ -282,6 +363,11 @@ func (o *Outcome) count(entity string, lease *zlimit.Lease, err error) error {
 		}
 	}
 	return nil
+}
+
+// isSpent reports whether a status is of a prepaid limit that is used up. It would admit the request after a top-up.
+func isSpent(s zlimit.Status) bool {
+	return s.Limit.Session == grammar.MaxSession && s.Requested <= s.Limit.Capacity+s.Granted
 }
 
 func (o *Outcome) table(p *show.Page, s *simulation) {

@@ -113,7 +113,7 @@ func auditEvents(several bool) *shell.Stream[zlimit.AuditEvent] {
 	if several {
 		columns = slices.Insert(columns, 1, show.Text("subject", func(e zlimit.AuditEvent) string { return e.Entity }))
 	}
-	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: shell.Fixed(columns...), None: "no changes"}
+	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: shell.Fixed(columns...), None: "no changes", Below: "details"}
 }
 
 // disabledSetting is the name of a level's switch in details.

@@ -25,9 +25,11 @@ type Bill struct {
 	// CompleteTo is the time up to which the bill has all consumption; null if unknown.
 	CompleteTo *time.Time `json:"complete_to"`
 	Complete   bool       `json:"complete"` // all consumption of the range is in the bill
-	Notes      []string   `json:"notes"`
-	Lines      []BillLine `json:"lines"`
-	Totals     []BillLine `json:"totals"` // of all lines of a resource and a limit, where each request counts once
+	// Gaps are times of the range of which consumption may be missing permanently.
+	Gaps   []zlimit.UsageGap `json:"gaps"`
+	Notes  []string          `json:"notes"`
+	Lines  []BillLine        `json:"lines"`
+	Totals []BillLine        `json:"totals"` // of all lines of a resource and a limit, where each request counts once
 }
 
 // A BillLine is what one entity consumed of one limit of a resource. Total is Own and FromChildren.
@@ -193,6 +195,8 @@ func (b *Bill) mark() string {
 		return "complete"
 	case b.CompleteTo == nil:
 		return "how far it is complete is not known"
+	case len(b.Gaps) > 0:
+		return "not complete: some of it was never counted"
 	case b.CompleteTo.Before(b.From):
 		return "nothing of it is complete, but usage to " + b.CompleteTo.Format(time.RFC3339)
 	default:

@@ -63,12 +63,16 @@ func (q *billQuery) edges() (days []time.Time) {
 // read makes the bill.
 func (q *billQuery) read(ctx context.Context, l *zlimit.RateLimiter) (*Bill, error) {
 	b := &Bill{Month: q.month, Zone: q.zone, From: q.from, To: q.to, Notes: append([]string{}, q.notes...), Lines: []BillLine{}, Totals: []BillLine{}}
-	complete, err := l.Usage.CompleteTo(ctx) // before the figures, which are at least as complete
+	complete, err := l.Usage.Completeness(ctx) // before the figures, which are at least as complete
 	if err != nil {
 		return nil, err
 	}
-	if !complete.IsZero() {
-		b.CompleteTo, b.Complete = &complete, !complete.Before(q.to)
+	if !complete.To.IsZero() {
+		b.CompleteTo, b.Complete = &complete.To, complete.Covers(q.from, q.to)
+	}
+	b.Gaps = append([]zlimit.UsageGap{}, complete.Within(q.from, minTime(q.to, q.now))...)
+	for _, gap := range b.Gaps {
+		b.Notes = append(b.Notes, gapNote(gap))
 	}
 	subjects, parents, err := q.subjects(ctx, l)
 	if err != nil {
@@ -99,6 +103,16 @@ func (q *billQuery) read(ctx context.Context, l *zlimit.RateLimiter) (*Bill, err
 	b.order(q.tree)
 	b.sum()
 	return b, nil
+}
+
+// gapNote says what is missing in a bill.
+func gapNote(g zlimit.UsageGap) string {
+	why := map[zlimit.GapKind]string{
+		zlimit.GapUncounted: "the first aggregator began at its end",
+		zlimit.GapLost:      "the change stream had forgotten changes before they were counted",
+		zlimit.GapSkipped:   "a change could not be counted, and was left out",
+	}[g.Kind]
+	return fmt.Sprintf("consumption from %s to %s may be missing: %s", g.From.Format(time.RFC3339), g.To.Format(time.RFC3339), cmp.Or(why, string(g.Kind)))
 }
 
 // addTo adds a snapshot to the lines of its entity and resource.

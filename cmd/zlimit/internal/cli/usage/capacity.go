@@ -3,7 +3,9 @@ package usage
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +22,8 @@ func CapacityCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Show what is left of a resource, over all entities",
 		Long: `Capacity adds up the buckets of all entities that use a resource: how much they
 hold, how much is available now, and how much entities owe. With --entities it
-lists the buckets. An entity without a bucket has not used the resource, or not
+lists the buckets, with the time at which a budget is used up if its period goes
+on as it began. An entity without a bucket has not used the resource, or not
 for so long that its limits are full. A request is charged to the parents of its
 entity, too. Parents without requests of their own are left out, so that a
 request counts once; --with-children adds a line for them. On DynamoDB a bucket
@@ -146,6 +149,12 @@ func printBuckets(sh *shell.Shell, resource string, buckets []zlimit.Bucket, cov
 			show.Limited("capacity", name, func(s zlimit.Status) zlimit.Quantity { return zlimit.Quantity(s.Now().Capacity) * zlimit.Token }),
 			show.Text("refill", func(s zlimit.Status) string { return show.Refill(s.Limit) }),
 		},
+	}
+	now := sh.Now()
+	usedUp := func(s zlimit.Status) time.Time { at, _ := s.UsedUp(now); return at }
+	if slices.ContainsFunc(rows, func(s zlimit.Status) bool { return !usedUp(s).IsZero() }) {
+		column := show.Instant("used_up", func(t time.Time) string { return t.Format("2006-01-02 15:04") }, usedUp)
+		l.Columns = append(l.Columns, column.Where(func(s zlimit.Status) bool { return !usedUp(s).IsZero() }))
 	}
 	return l.Print(sh)
 }

@@ -19,9 +19,9 @@ import (
 
 // Command returns the command usage.
 func Command(sh *shell.Shell) *cobra.Command {
-	return shell.Group("list, summary, plot or bill", &cobra.Command{
+	return shell.Group("list, summary, plot, bill or forecast", &cobra.Command{
 		Use:   "usage",
-		Short: "Show what was consumed: list, summary, plot, bill",
+		Short: "Show what was consumed: list, summary, plot, bill, forecast",
 		Long: `Usage shows the past consumption of entities and resources, hour by hour, day by
 day or month by month. An aggregator has summed it up; without one there is
 nothing to show. --entity, --resource or both choose whose usage.
@@ -38,7 +38,7 @@ follow one another count nothing twice. A TIME within a window is refused, with
 those on both sides; only --to now may be one. Without a range it is the last 24
 hours, 30 days or 12 months. zlimit usage bill adds hours up to months of any
 time zone.`,
-	}, listCommand(sh), summaryCommand(sh), plotCommand(sh), billCommand(sh))
+	}, listCommand(sh), summaryCommand(sh), plotCommand(sh), billCommand(sh), forecastCommand(sh))
 }
 
 type usageFlags struct {
@@ -196,6 +196,13 @@ and what range it is, zlimit usage --help explains.`,
 	return cmd
 }
 
+// rangeColumns are those that distinguish files of several ranges.
+func rangeColumns[T any](q zlimit.UsageQuery) []show.Column[T] {
+	return []show.Column[T]{
+		show.Same[T]("from", q.From.Format(time.RFC3339)), show.Same[T]("to", q.To.Format(time.RFC3339)), show.Same[T]("window", string(q.Window)),
+	}
+}
+
 // SnapshotsOf returns how a list of snapshots is printed, with the sum of children or without it.
 func SnapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapshot] {
 	type head struct {
@@ -209,6 +216,7 @@ func SnapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapsh
 			show.Text("entity", func(s zlimit.Snapshot) string { return s.Entity }),
 			show.Text("resource", func(s zlimit.Snapshot) string { return s.Resource }),
 		}
+		columns = append(rangeColumns[zlimit.Snapshot](q), columns...)
 		for _, name := range limits {
 			limit := func(zlimit.Snapshot) string { return name }
 			there := func(s zlimit.Snapshot) bool { _, ok := s.Consumed[name]; return ok }
@@ -258,6 +266,8 @@ explains.`,
 				Title: fmt.Sprintf("%s: windows with consumption %s, from %s to %s; events %s", describeUsage(q),
 					show.Grouped(int64(sum.Windows)), shell.FormatMoment(sum.From), shell.FormatMoment(sum.To), show.Grouped(sum.Events)),
 				Columns: []show.Column[zlimit.LimitUsage]{
+					show.Same[zlimit.LimitUsage]("entity", q.Entity),
+					show.Same[zlimit.LimitUsage]("resource", q.Resource),
 					show.Text("limit", name),
 					show.Limited("total", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.Total }),
 					show.Limited("average", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.Average }),
@@ -265,6 +275,7 @@ explains.`,
 					show.Instant("peak_at", formatWindow(q.Window), func(u zlimit.LimitUsage) time.Time { return u.PeakAt }),
 				},
 			}
+			l.Columns = append(rangeColumns[zlimit.LimitUsage](q), l.Columns...)
 			if f.children {
 				l.Columns = append(l.Columns, show.Limited("from_children", name, func(u zlimit.LimitUsage) zlimit.Quantity { return u.FromChildren }))
 			}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestCopy copies a file to another one while a program writes it. Balances, limits, parents and usage come along. An aggregator of the copy
+// counts nothing of it again.
+func TestCopy(t *testing.T) {
+	from, to := "sqlite:"+filepath.Join(t.TempDir(), "from.db"), "sqlite:"+filepath.Join(t.TempDir(), "to.db")
+	count := func(dsn string) {
+		t.Helper()
+		s, err := zlimit.OpenStore(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		a, err := aggregator.New(s, aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer stop()
+		if err := a.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(dsn string) *zlimit.RateLimiter {
+		t.Helper()
+		l, err := zlimit.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	use := func(l *zlimit.RateLimiter, n int64) {
+		t.Helper()
+		lease, err := l.Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"tpd": n}})
+		if err == nil {
+			err = lease.Commit(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(l *zlimit.RateLimiter) (available, counted int64) {
+		t.Helper()
+		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key", Resource: "gpt"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{
+			Entity: "key", Resource: "gpt", Window: zlimit.WindowHourly, From: now.Add(-48 * time.Hour), To: now.Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range sum.Limits {
+			counted += limit.Total.Tokens()
+		}
+		status, _ := statuses.Limit("tpd")
+		return status.Available, counted
+	}
+	run := func(code int, want string, args ...string) {
+		t.Helper()
+		got := command(t, "", args...)
+		if got.code != code || !strings.Contains(got.stdout+got.stderr, want) {
+			t.Fatalf("%v: code %d, %s%s, want %q", args, got.code, got.stdout, got.stderr, want)
+		}
+	}
+	first := open(from)
+	if _, err := first.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
+		t.Fatal(err)
+	}
+	day := zlimit.Daily("tpd", 1_000_000, "UTC")
+	if err := first.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{day}}); err != nil {
+		t.Fatal(err)
+	}
+	count(from) // turns the log of changes on
+	use(first, 700)
+	count(from)
+	run(shell.ExitUsage, "nothing was changed", "copy", "run", from, to)
+	run(shell.ExitOK, "is copied, and in step with", "copy", "run", from, to, "--yes")
+	use(first, 30) // after the copy
+	run(shell.ExitOK, "is exactly what follows from", "copy", "verify", to)
+	run(shell.ExitOK, "following from "+from, "copy", "status", to)
+	run(shell.ExitFailure, "closed by a migration", "available", "key", "gpt", "--store", to)
+	count(from) // the last changes
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	run(shell.ExitOK, "programs may open", "copy", "finish", to, "--yes", "--quiet", "50ms")
+	second := open(to)
+	defer second.Close()
+	count(to)
+	if available, counted := left(second); available != 1_000_000-730 || counted != 730 {
+		t.Errorf("the copy has %d available and %d counted, want %d and 730", available, counted, 1_000_000-730)
+	}
+	use(second, 5)
+	count(to)
+	if available, counted := left(second); available != 1_000_000-735 || counted != 735 {
+		t.Errorf("after a request the copy has %d available and %d counted, want %d and 735", available, counted, 1_000_000-735)
+	}
+	if e, err := second.Entities.Get(t.Context(), "key"); err != nil || e.ParentID != "team" {
+		t.Errorf("the entity of the copy is %+v, %v", e, err)
+	}
+	run(shell.ExitFailure, "is finished", "copy", "abort", to, "--yes")
+	run(shell.ExitUsage, "FROM is missing", "copy", "plan")
+}

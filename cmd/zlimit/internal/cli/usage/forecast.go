@@ -1,0 +1,80 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func forecastCommand(sh *shell.Shell) *cobra.Command {
+	var entity, resource string
+	cmd := &cobra.Command{
+		Use:   "forecast --entity E --resource R",
+		Short: "Show when budgets are used up",
+		Long: `Forecast shows when the budgets of an entity and of its parents are used up:
+quotas, session quotas and prepaid limits. The rate is that of the last seven
+days, with a part of its own for each weekday if that fits the last weeks
+better. Earliest and latest are the same with the consumption of the last 24
+hours. A budget that lasts until its reset shows -. It follows from usage, so an
+aggregator must run.`,
+		Example: `  zlimit usage forecast --entity acme --resource gpt`,
+		Args:    shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for flag, value := range map[string]string{"entity": entity, "resource": resource} {
+				if value == "" {
+					return shell.Usagef("usage forecast: --%s is missing; see zlimit usage forecast --help", flag)
+				}
+			}
+			forecasts, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Forecast, error) {
+				return l.Usage.Forecast(ctx, entity, resource)
+			})
+			if err != nil {
+				return err
+			}
+			return printForecasts(sh, entity, resource, forecasts)
+		},
+	}
+	cmd.Flags().StringVar(&entity, "entity", "", "budgets of an `entity`")
+	cmd.Flags().StringVar(&resource, "resource", "", "budgets for a `resource`")
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit.Forecast) error {
+	limit := func(f zlimit.Forecast) string { return f.Limit }
+	tokens := func(of func(zlimit.Forecast) float64) func(zlimit.Forecast) zlimit.Quantity {
+		return func(f zlimit.Forecast) zlimit.Quantity { return zlimit.Quantity(of(f)) * zlimit.Token }
+	}
+	moment := func(name string, of func(zlimit.Forecast) time.Time) show.Column[zlimit.Forecast] {
+		return show.Instant(name, func(t time.Time) string {
+			if t.IsZero() {
+				return "-"
+			}
+			return t.Format("2006-01-02 15:04")
+		}, of).Where(func(f zlimit.Forecast) bool { return !sh.Output.CSV || !of(f).IsZero() })
+	}
+	l := shell.Listing[zlimit.Forecast]{
+		Value: map[string]any{"forecasts": forecasts}, Rows: forecasts,
+		None: fmt.Sprintf("%s has no budget for resource %s", entity, resource),
+		Columns: []show.Column[zlimit.Forecast]{
+			show.Text("entity", func(f zlimit.Forecast) string { return f.Entity }),
+			show.Text("resource", func(f zlimit.Forecast) string { return f.Resource }),
+			show.Text("limit", limit),
+			show.Limited("available", limit, func(f zlimit.Forecast) zlimit.Quantity { return zlimit.Quantity(f.Available) * zlimit.Token }),
+			show.Limited("capacity", limit, func(f zlimit.Forecast) zlimit.Quantity { return zlimit.Quantity(f.Capacity) * zlimit.Token }),
+			show.Limited("per_day", limit, tokens(func(f zlimit.Forecast) float64 { return f.PerDay })),
+			show.Limited("last_24_hours", limit, tokens(func(f zlimit.Forecast) float64 { return f.Today })),
+			moment("used_up", func(f zlimit.Forecast) time.Time { return f.UsedUp }),
+			moment("earliest", func(f zlimit.Forecast) time.Time { return f.Earliest }),
+			moment("latest", func(f zlimit.Forecast) time.Time { return f.Latest }),
+			moment("resets", func(f zlimit.Forecast) time.Time { return f.ResetsAt }),
+		},
+	}
+	return l.Print(sh)
+}

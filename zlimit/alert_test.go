@@ -1,0 +1,219 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// notices collects alerts.
+type notices struct {
+	mu  sync.Mutex
+	all []zlimit.BudgetAlert
+}
+
+func (n *notices) add(_ context.Context, a zlimit.BudgetAlert) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, a)
+	return nil
+}
+
+// take returns who has come to which threshold, and forgets it.
+func (n *notices) take() map[string]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	got := map[string]int{}
+	for _, a := range n.all {
+		got[a.ID]++
+	}
+	n.all = nil
+	return got
+}
+
+// TestBudgetAlerts has three processes use up budgets of a day, of a session and of a prepaid credit, of an entity and of its parent. Each
+// threshold notifies once a period over all of them.
+func TestBudgetAlerts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory(t)
+		var n notices
+		var events int
+		var limiters []*zlimit.RateLimiter
+		for range 3 {
+			l, err := zlimit.New(t.Context(), s, zlimit.WithBudgetAlerts(n.add, 50, 90), zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
+				if e.Kind == zlimit.EventAlert {
+					n.mu.Lock()
+					events++
+					n.mu.Unlock()
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			limiters = append(limiters, l)
+		}
+		l := limiters[0]
+		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
+			t.Fatal(err)
+		}
+		set := func(entity string, limits ...zlimit.Limit) {
+			t.Helper()
+			if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		day, session, credit := zlimit.Daily("day", 100, "UTC"), zlimit.Session("session", 100, time.Hour), zlimit.Prepaid("credit", 100)
+		rate := zlimit.PerMinute("rate", 100) // no budget
+		set("key", day, session, credit, rate)
+		set("team", zlimit.Daily("day", 1000, "UTC"))
+		use := func(who int, limit string, amount int64) *zlimit.Lease {
+			t.Helper()
+			lease, err := limiters[who].Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{limit: amount}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return lease
+		}
+		began := time.Now().UTC().Truncate(24 * time.Hour)
+		id := func(entity, limit string, since int64, threshold string) string {
+			return entity + "/gpt/" + limit + "/" + strconv.FormatInt(since, 10) + "/" + threshold
+		}
+		expect := func(what string, want ...string) {
+			t.Helper()
+			once := map[string]int{}
+			for _, id := range want {
+				once[id] = 1
+			}
+			if diff := cmp.Diff(once, n.take()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		use(0, "day", 49)
+		use(0, "rate", 100)
+		expect("below all thresholds")
+		use(0, "day", 1)
+		expect("half of the day", id("key", "day", began.UnixMilli(), "50"))
+		use(1, "day", 2)
+		use(2, "day", 2)
+		use(0, "day", 2)
+		expect("other processes come to it later")
+		lease := use(1, "day", 2)
+		if err := lease.Adjust(zlimit.Amounts{"day": 40}); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		expect("the settlement of a lease", id("key", "day", began.UnixMilli(), "90"))
+		for i := range 3 {
+			use(i, "credit", 30)
+		}
+		expect("a credit", id("key", "credit", 0, "50"), id("key", "credit", 0, "90"))
+		use(0, "session", 60)
+		if got := n.take(); len(got) != 1 {
+			t.Errorf("half of a session: %v", got)
+		}
+		time.Sleep(24 * time.Hour)
+		use(2, "day", 95)
+		next := began.AddDate(0, 0, 1).UnixMilli()
+		expect("both thresholds of the next day", id("key", "day", next, "50"), id("key", "day", next, "90"))
+		if events != 7 {
+			t.Errorf("%d events, want 7", events)
+		}
+		alerts, err := l.Usage.Alerts(t.Context(), "key", "gpt")
+		if err != nil || len(alerts) != 7 {
+			t.Errorf("Alerts() = %d, %v, want 7", len(alerts), err)
+		}
+	})
+}
+
+// noAlerts is a store that takes no alerts for a while.
+type noAlerts struct {
+	store.Store
+	refuses atomic.Bool
+	refused atomic.Int64
+}
+
+func (s *noAlerts) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if _, ok := layout.ParseAlertKey(w.Key); ok && s.refuses.Load() {
+		s.refused.Add(1)
+		return store.Result{}, &store.Error{Op: "write", Err: errors.New("not now")}
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// TestBudgetAlertIsTriedAgain notes a budget once the store takes it, and tries once a minute until then.
+func TestBudgetAlertIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &noAlerts{Store: store.Of(newMemory(t))}
+		s.refuses.Store(true)
+		var n notices
+		l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithBudgetAlerts(n.add, 50))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		limits := []zlimit.Limit{zlimit.Daily("day", 100, "UTC")}
+		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
+			t.Fatal(err)
+		}
+		use := func() {
+			t.Helper()
+			_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"day": 5}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for range 15 {
+			use()
+		}
+		refused := s.refused.Load()
+		time.Sleep(2 * time.Minute)
+		use()
+		if again := s.refused.Load(); refused == 0 || again != 2*refused || len(n.take()) > 0 {
+			t.Errorf("%d writes at first, and %d a minute later, want as many once more", refused, again-refused)
+		}
+		s.refuses.Store(false)
+		time.Sleep(2 * time.Minute)
+		use()
+		use()
+		if got := n.take(); len(got) != 1 {
+			t.Errorf("alerts = %v, want one", got)
+		}
+	})
+}
+
+func TestBudgetAlertsValidate(t *testing.T) {
+	var n notices
+	for name, o := range map[string]zlimit.Option{
+		"no function":    zlimit.WithBudgetAlerts(nil, 50),
+		"no threshold":   zlimit.WithBudgetAlerts(n.add),
+		"a wrong order":  zlimit.WithBudgetAlerts(n.add, 90, 50),
+		"more than all":  zlimit.WithBudgetAlerts(n.add, 101),
+		"none of it":     zlimit.WithBudgetAlerts(n.add, 0),
+		"one twice":      zlimit.WithBudgetAlerts(n.add, 50, 50),
+		"too many of it": zlimit.WithBudgetAlerts(n.add, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
+	} {
+		if _, err := zlimit.New(t.Context(), newMemory(t), o); !errors.As(err, new(*zlimit.ValidationError)) {
+			t.Errorf("%s: %v, want a ValidationError", name, err)
+		}
+	}
+}

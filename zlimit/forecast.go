@@ -1,0 +1,167 @@
+package zlimit
+
+import (
+	"context"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/forecast"
+)
+
+// began returns when the period of a quota began; false for a limit without a period, or without an open one.
+func (s *Status) began() (time.Time, bool) {
+	switch {
+	case s.ResetsAt.IsZero():
+		return time.Time{}, false
+	case s.Limit.Session > 0:
+		return s.ResetsAt.Add(-s.Limit.Session), true
+	}
+	times, err := calendar.Parse(s.Limit.Resets, s.Limit.Zone)
+	if err != nil {
+		return time.Time{}, false
+	}
+	at, ok := times.Last(s.ResetsAt.UnixMilli() - 1)
+	return time.UnixMilli(at).UTC(), ok
+}
+
+// isBudget reports whether the limit is an amount that is used up: a quota, a session quota or a prepaid limit.
+func (s *Status) isBudget() bool { return s.Limit.Resets != "" || s.Limit.Session > 0 }
+
+// UsedUp returns when a quota is used up if the rest of its period goes as the period so far: at the average rate since it began. It
+// returns false if that is not before the period ends, and for a limit without an open period. It makes no call. [UsageService.Forecast]
+// knows the consumption of earlier days, and prepaid limits as well.
+func (s Status) UsedUp(now time.Time) (at time.Time, ok bool) {
+	if began, open := s.began(); open && s.isBudget() {
+		used, elapsed := float64(s.Now().Capacity+s.Granted-s.Available), now.Sub(began).Hours()/24
+		if s.Available > 0 && (used <= 0 || elapsed <= 0) {
+			return time.Time{}, false
+		}
+		return forecast.Flat(used/max(elapsed, 1e-9)).UsedUp(now, float64(s.Available), s.ResetsAt)
+	}
+	return time.Time{}, false
+}
+
+// A Forecast is when a budget is used up: a quota, a session quota or a prepaid limit.
+type Forecast struct {
+	Entity    string    `json:"entity"`
+	Resource  string    `json:"resource"`
+	Limit     string    `json:"limit"`
+	Available int64     `json:"available"` // tokens
+	Capacity  int64     `json:"capacity"`  // with grants
+	ResetsAt  time.Time `json:"resets_at,omitzero"`
+	// PerDay is the consumption of a day, on average, in tokens; Today is that of the last 24 hours.
+	PerDay float64 `json:"per_day"`
+	Today  float64 `json:"last_24_hours"`
+	// UsedUp is when the budget is used up at PerDay; the zero time if it is not before ResetsAt, or within ten years.
+	UsedUp time.Time `json:"used_up,omitzero"`
+	// Earliest and Latest are the same at the higher and the lower one of PerDay and Today.
+	Earliest time.Time `json:"earliest,omitzero"`
+	Latest   time.Time `json:"latest,omitzero"`
+	// Weekdays reports that each weekday has a rate of its own, since that fits the last weeks better.
+	Weekdays bool `json:"weekdays,omitzero"`
+}
+
+// forecastDays is the number of days that a forecast follows from.
+const forecastDays = 28
+
+// Forecast returns when the budgets of an entity for a resource are used up, and the budgets of the parents that it cascades to. The rate is
+// that of the last seven days with usage. If the last four weeks fit better with a rate for each weekday, it is that. It follows from
+// usage, so an aggregator must run. docs/budgets.md has how wrong forecasts are.
+//
+// It costs what [RateLimiter.Available] costs, and for each entity the reads of 28 days and 49 hours: some 16 to 20 read units. It is
+// safe for concurrent use.
+func (s *UsageService) Forecast(ctx context.Context, entity, resource string) ([]Forecast, error) {
+	statuses, err := s.l.Available(ctx, AvailableQuery{Entity: entity, Resource: resource, Parents: true})
+	if err != nil {
+		return nil, err
+	}
+	type subject struct{ entity, resource string }
+	histories := map[subject]*history{}
+	forecasts := []Forecast{}
+	now := s.l.now().UTC()
+	for i := range statuses {
+		status := &statuses[i]
+		if !status.isBudget() {
+			continue
+		}
+		of := subject{status.Entity, status.Resource}
+		if histories[of] == nil {
+			if histories[of], err = s.history(ctx, of.entity, of.resource, now); err != nil {
+				return nil, err
+			}
+		}
+		forecasts = append(forecasts, histories[of].forecast(status, now))
+	}
+	return forecasts, nil
+}
+
+// A history is what an entity consumed of a resource, day by day, by limit.
+type history struct {
+	last  time.Weekday
+	days  map[string][]float64
+	today map[string]float64 // in the last 24 hours
+}
+
+func (s *UsageService) history(ctx context.Context, entity, resource string, now time.Time) (*history, error) {
+	midnight := WindowDaily.Start(now)
+	h := &history{last: midnight.AddDate(0, 0, -1).Weekday(), days: map[string][]float64{}, today: map[string]float64{}}
+	first := midnight.AddDate(0, 0, -forecastDays)
+	add := func(day time.Time, consumed map[string]Quantity) {
+		for limit, n := range consumed {
+			if h.days[limit] == nil {
+				h.days[limit] = make([]float64, forecastDays)
+			}
+			h.days[limit][int(day.Sub(first).Hours())/24] += n.Float64()
+		}
+	}
+	yesterday := midnight.AddDate(0, 0, -1) // whose last hours may not be in its day yet
+	q := UsageQuery{Entity: entity, Resource: resource, Window: WindowDaily, From: first, To: yesterday}
+	for snapshot, err := range s.Snapshots(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		add(snapshot.Start, snapshot.Consumed)
+	}
+	q.Window, q.From, q.To = WindowHourly, yesterday, now
+	for snapshot, err := range s.Snapshots(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		if snapshot.Start.Before(midnight) {
+			add(yesterday, snapshot.Consumed)
+		}
+		if age := now.Sub(snapshot.Start); age <= 24*time.Hour {
+			for limit, n := range snapshot.Consumed {
+				h.today[limit] += n.Float64()
+			}
+		}
+	}
+	return h, nil
+}
+
+// forecast returns when the budget of a status is used up.
+func (h *history) forecast(s *Status, now time.Time) Forecast {
+	name := s.Limit.Name
+	rate := forecast.Fit(h.days[name], h.last)
+	f := Forecast{
+		Entity: s.Entity, Resource: s.Resource, Limit: name, Available: s.Available, Capacity: s.Now().Capacity + s.Granted, ResetsAt: s.ResetsAt,
+		PerDay: rate.PerDay(), Today: h.today[name], Weekdays: rate.Patterned(),
+	}
+	before := s.ResetsAt
+	if s.Limit.isPrepaid() {
+		f.ResetsAt, before = time.Time{}, time.Time{}
+	}
+	at := func(r forecast.Rate) time.Time {
+		end, ok := r.UsedUp(now, float64(s.Available), before)
+		if !ok {
+			return time.Time{}
+		}
+		return end
+	}
+	usual, today := at(rate), at(forecast.Flat(f.Today))
+	f.UsedUp, f.Earliest, f.Latest = usual, usual, today
+	if usual.IsZero() || !today.IsZero() && today.Before(usual) {
+		f.Earliest, f.Latest = today, usual
+	}
+	return f
+}
