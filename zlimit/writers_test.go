@@ -294,6 +294,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"unlock":            "the lock of managed limits; no bucket",
 		"changeNothing":     "changes by hand of no bucket",
 		"keep":              "slots of a bucket; its tokens and its stamp stay as they are",
+		"save":              "alerts of budgets; no bucket",
 		"stamp":             "generation and disabled of items; their tokens stay as they are",
 	}
 	found := map[string]string{}
