@@ -61,6 +61,15 @@ func partition(record string) string {
 	panic(fmt.Sprintf("spec/schema.yaml has no record %s", record))
 }
 
+// literal returns the beginning of a form of a partition key that has no names but a namespace. A policy allows all keys that begin so.
+func literal(form string) string {
+	if ns := "{ns}"; strings.HasPrefix(form, ns) {
+		before, _, _ := strings.Cut(form[len(ns):], "{")
+		return ns + before
+	}
+	return form
+}
+
 // partitionKey returns a partition key of a form in a namespace, in which names have the given text.
 func partitionKey(form, ns, name string) string {
 	key := strings.ReplaceAll(form, "{ns}", ns)

@@ -143,9 +143,26 @@ func (w *testbed) until(entity string, shards int, try func()) {
 }
 
 // acquires is a program that acquires: new and known buckets, parents, corrections, rejections, a bucket that splits and
-// merges.
+// merges. It reports its rejections and what budgets come to.
 func acquires(_ *testing.T, w *testbed) {
 	acquireWith(w, w.limiter(w.client))
+	reportWith(w, w.client)
+}
+
+// reportWith reports a rejection and an alert.
+func reportWith(w *testbed, client *dynamodb.Client) {
+	w.Helper()
+	ignore := func(context.Context, zlimit.BudgetAlert) error { return nil }
+	opts := []zlimit.Option{zlimit.WithClock(w.now), zlimit.WithBudgetAlerts(ignore, 50), zlimit.WithRejectionReports(zlimit.RejectionReports{})}
+	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
+	w.must(err)
+	r := zlimit.Request{Entity: "budget", Resource: "gpt-4", Consume: zlimit.Amounts{"month": 6}, Limits: []zlimit.Limit{zlimit.Monthly("month", 10, "UTC")}}
+	_, err = l.Acquire(w.Context(), r)
+	w.must(err)
+	if _, err = l.Acquire(w.Context(), r); !errors.As(err, new(*zlimit.ExceededError)) {
+		w.Fatalf("Acquire() of a budget that is used up = %v", err)
+	}
+	w.must(l.Close()) // which reports
 }
 
 func acquireWith(w *testbed, l *zlimit.RateLimiter) {
@@ -287,6 +304,7 @@ func doesAll(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	l := w.limiter(w.client)
 	acquireWith(w, l)
+	reportWith(w, w.client)
 	readWith(w, l)
 	operateWith(w, l)
 	w.must(l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))

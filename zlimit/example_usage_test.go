@@ -163,6 +163,31 @@ func ExampleUsageService_Resources() {
 	// Output: 0 resources
 }
 
+// Who is rejected most by this process since its last report.
+func ExampleRateLimiter_Rejected() {
+	ctx := context.Background()
+	s, err := zlimit.Memory()
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	limiter, err := zlimit.New(ctx, s, zlimit.WithRejectionReports(zlimit.RejectionReports{Top: 10}))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	for range 5 {
+		_, _ = limiter.Acquire(ctx, zlimit.Request{
+			Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 2)},
+		})
+	}
+	for _, r := range limiter.Rejected().Heaviest {
+		fmt.Println(r.Entity, r.Resource, r.Limit, r.Count)
+	}
+	// Output:
+	// acme gpt-4 rpd 3
+}
+
 // Who is rejected most, as far as processes report it. Here two requests are rejected, which the limiter reports when it is closed.
 func ExampleUsageService_Rejected() {
 	ctx := context.Background()

@@ -40,8 +40,8 @@ const (
 // WithRejectionReports makes this process report its heaviest rejections, for [UsageService.Rejected] and `zlimit top --rejected`. It
 // counts rejections in memory by entity, resource, and the strictest limit with its entity. In a minute with rejections it writes one
 // item, and in any other minute none. An item has a write unit per KB, about 12 entries of short names: a process that rejects
-// requests in every minute writes some 88,000 units a month with the default of 20 entries. On DynamoDB the identity of the process
-// needs a policy of this version. A report that cannot be written is logged, and is part of the next one.
+// requests in every minute writes some 88,000 units a month with the default of 20 entries. A report that cannot be written is logged,
+// and is part of the next one.
 func WithRejectionReports(r RejectionReports) Option {
 	return func(o *options) {
 		o.rejections = RejectionReports{cmp.Or(r.Top, defaultTop), cmp.Or(r.Keep, defaultKeep)}

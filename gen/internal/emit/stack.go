@@ -287,13 +287,22 @@ func (d *stackData) Grant(name string) (*grant, error) {
 	}
 	for _, keys := range []*[]string{&g.Keys, &g.Own} {
 		slices.Sort(*keys)
-		*keys = slices.Compact(*keys)
+		all := slices.Compact(*keys)
+		*keys = slices.DeleteFunc(slices.Clone(all), func(key string) bool {
+			return slices.ContainsFunc(all, func(other string) bool { return other != key && covers(other, key) })
+		})
 	}
 	for _, key := range d.registryKeys() {
 		_, rest, _ := strings.Cut(key, "/")
 		g.Apart = g.Apart || slices.Contains(g.Keys, "*/"+rest) && !slices.Contains(g.Keys, key)
 	}
 	return g, nil
+}
+
+// covers reports whether a pattern allows all keys that another one does.
+func covers(pattern, other string) bool {
+	beginning, open := strings.CutSuffix(pattern, "*")
+	return open && strings.HasPrefix(other, beginning)
 }
 
 // partitions returns the pattern of the partition keys of a form, in which id stands for the ID of the namespace.
