@@ -154,9 +154,11 @@ func reportWith(w *testbed, client *dynamodb.Client) {
 	w.Helper()
 	ignore := func(context.Context, zlimit.BudgetAlert) error { return nil }
 	opts := []zlimit.Option{zlimit.WithClock(w.now), zlimit.WithBudgetAlerts(ignore, 50), zlimit.WithRejectionReports(zlimit.RejectionReports{})}
+	month := zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("month", 10, "UTC")}}
+	w.must(w.admin.Limits.Set(w.Context(), zlimit.Level{Entity: "budget", Resource: "gpt-4"}, month))
 	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
 	w.must(err)
-	r := zlimit.Request{Entity: "budget", Resource: "gpt-4", Consume: zlimit.Amounts{"month": 6}, Limits: []zlimit.Limit{zlimit.Monthly("month", 10, "UTC")}}
+	r := zlimit.Request{Entity: "budget", Resource: "gpt-4", Consume: zlimit.Amounts{"month": 6}}
 	_, err = l.Acquire(w.Context(), r)
 	w.must(err)
 	if _, err = l.Acquire(w.Context(), r); !errors.As(err, new(*zlimit.ExceededError)) {

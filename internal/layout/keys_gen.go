@@ -210,7 +210,8 @@ func (k AlertKey) Key() store.Key {
 //	GSI4PK = {ns}
 //	GSI4SK = ALERT#{entity}#{resource}#{limit}#{threshold}#{since}
 func (k AlertKey) GSI4() (pk, sk string) {
-	return k.NS, "ALERT#" + k.Entity + "#" + k.Resource + "#" + k.Limit + "#" + strconv.Itoa(k.Threshold) + "#" + strconv.Itoa(k.Since)
+	return k.NS, "ALERT#" + k.Entity + "#" + k.Resource + "#" + k.Limit + "#" + strconv.Itoa(k.Threshold) +
+		"#" + strconv.Itoa(k.Since)
 }
 
 // ParseAlertKey returns the fields of a key; false when it is not that of an alert item.

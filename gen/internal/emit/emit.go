@@ -19,6 +19,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 	}{
 		{layoutPkg, "keys_gen.go", keys},
 		{layoutPkg, "items_gen.go", items},
+		{layoutPkg, "internal_items_gen.go", internalItems},
 		{layoutPkg, "table_items_gen.go", tableItems},
 		{layoutPkg, "families_gen.go", families},
 		{layoutPkg, "exprs_gen.go", exprs},

@@ -9,9 +9,14 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// items writes the records whose key begins with a field: what namespaces hold.
+// items writes the records whose key begins with a field, and that other programs read: what namespaces hold for users.
 func items(f *file, s *schema.Schema) {
-	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() == "" })
+	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() == "" && !r.Internal })
+}
+
+// internalItems writes the records of namespaces that only this module reads.
+func internalItems(f *file, s *schema.Schema) {
+	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() == "" && r.Internal })
 }
 
 // tableItems writes the records whose key always begins with the same text: those that the table holds once.

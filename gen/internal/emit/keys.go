@@ -67,12 +67,15 @@ func ofKey(f *schema.Field) *Statement { return Id("k").Dot(schema.Exported(f.Na
 // param refers to a field that is a parameter.
 func param(f *schema.Field) *Statement { return Id(schema.Unexported(f.Name)) }
 
-// concat writes the expression of a key string.
+// concat writes the expression of a key string, with a line for every eight parts.
 func concat(t *schema.Template, ref func(*schema.Field) *Statement) *Statement {
 	expression := &Statement{}
 	for i, p := range t.Parts {
 		if i > 0 {
 			expression.Op("+")
+		}
+		if i > 0 && i%8 == 0 {
+			expression.Line()
 		}
 		expression.Add(part(p, ref))
 	}

@@ -57,12 +57,24 @@ func (c *Counter[K]) Add(key K, n int64) {
 	heap.Fix(&c.entries, 0)
 }
 
-// Merge adds the counts of another counter.
+// Merge adds the counts of another counter, which may have displaced keys that this one has: their counts and errors grow by the most
+// that the other one may have counted them.
 func (c *Counter[K]) Merge(other *Counter[K]) {
+	if len(other.entries) == other.capacity {
+		for _, e := range c.entries {
+			if other.known[e.key] == nil {
+				e.count += other.entries[0].count
+				e.error += other.entries[0].count
+			}
+		}
+		heap.Init(&c.entries)
+	}
+	total := c.total + other.total
 	for _, e := range other.entries {
 		c.Add(e.key, e.count)
 		c.known[e.key].error += e.error
 	}
+	c.total = total
 }
 
 // Total returns the sum of all counts.

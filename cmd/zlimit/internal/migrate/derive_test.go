@@ -137,7 +137,7 @@ func TestCountsBeginAtZero(t *testing.T) {
 	}
 	for i, l := range got.Limits {
 		want := it.Limits[i]
-		if l.Consumed != 0 || l.FromChildren != 0 || l.Tokens != want.Tokens || l.Capacity != want.Capacity {
+		if l.Consumed != 0 || l.FromChildren() != 0 || l.Tokens != want.Tokens || l.Capacity != want.Capacity {
 			t.Errorf("%s: %+v, want the balance without counts", l.Name, l)
 		}
 	}
