@@ -3,7 +3,7 @@
 //
 // The files that end in _gen.go are generated from spec/schema.yaml:
 //   - keys_gen.go builds keys, parses them and makes queries.
-//   - items_gen.go and internal_items_gen.go encode and decode items of namespaces, table_items_gen.go those of the table itself.
+//   - items_gen.go and internal_items_gen.go encode and decode items of namespaces, table_items_gen.go items of the table itself.
 //   - exprs_gen.go has conditional writes as data, and calls_gen.go binds them.
 //   - table_gen.go describes the table to stores.
 //
