@@ -152,8 +152,8 @@ func TestFacadeErrors(t *testing.T) {
 	})
 }
 
-// TestFacadeFunctions looks for the functions of package zlimit that take a context in package blocking. A test there does
-// the same for methods.
+// TestFacadeFunctions looks for the functions of package zlimit that take a context in package blocking, except those that
+// make another one. A test there does the same for methods.
 func TestFacadeFunctions(t *testing.T) {
 	core := loadCore(t)
 	blocking, err := source.Load(filepath.Join(coreDir, "blocking"))
@@ -170,6 +170,9 @@ func TestFacadeFunctions(t *testing.T) {
 			continue
 		}
 		mirrored++
+		if results := f.Signature().Results(); results.Len() > 0 && results.At(0).Type().String() == "context.Context" {
+			continue
+		}
 		if _, ok := blocking.Types.Scope().Lookup(name).(*types.Func); !ok {
 			t.Errorf("package blocking has no function %s", name)
 		}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -338,7 +337,11 @@ func (a author) with(c auditEntry, writes ...store.Write) ([]store.Write, error)
 // readToChange returns items as the store has them, and the author of the change that they are read for. The same call
 // reads the retention of the namespace if it is not in memory, and another one that of the table.
 func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (items []expr.Item, by author, err error) {
-	by = author{l: l, principal: l.principal(ctx)}
+	name, err := l.principal(ctx)
+	if err != nil {
+		return nil, by, err
+	}
+	by = author{l: l, principal: name}
 	known, now := l.retained.Load(), l.now()
 	stale := known == nil || now.Before(known.readAt) || now.Sub(known.readAt) >= l.options.configTTL
 	if stale {
@@ -473,64 +476,6 @@ func (e *eventIDs) next(now time.Time) string {
 		id = ulid.MustNew(e.last, e.entropy)
 	}
 	return id.String()
-}
-
-// A caller is the identity of the process at its store, once that is known. It is safe for concurrent use.
-type caller struct {
-	name    atomic.Pointer[string]
-	turn    sync.Mutex
-	retryAt time.Time // after a failure
-}
-
-// retryIdentity is the time after which the caller's identity is looked up again.
-const retryIdentity = time.Minute
-
-// principal returns who makes the changes of this limiter, "" when that is not known. It asks the store once. A failed
-// call does not stop the change.
-func (l *RateLimiter) principal(ctx context.Context) string {
-	if l.options.principal != "" {
-		return l.options.principal
-	}
-	c := &l.caller
-	if known := c.name.Load(); known != nil {
-		return *known
-	}
-	s, ok := l.store.(interface {
-		Identity(ctx context.Context) (string, error)
-	})
-	if !ok {
-		return ""
-	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	if known := c.name.Load(); known != nil {
-		return *known
-	}
-	now := l.now()
-	if now.Before(c.retryAt) {
-		return ""
-	}
-	bounded, cancel := context.WithTimeout(ctx, l.options.callTimeout)
-	defer cancel()
-	name, err := s.Identity(bounded)
-	if err != nil {
-		if ctx.Err() == nil {
-			c.retryAt = now.Add(retryIdentity)
-			l.options.logger.Warn("zlimit: the caller's identity is unknown, audit events go without", "error", err)
-		}
-		return ""
-	}
-	c.name.Store(&name)
-	return name
-}
-
-// validatePrincipal checks the name of a principal, "" for the default.
-func validatePrincipal(name string) error {
-	if len(name) > 256 || !printable(name) {
-		const reason = "must be at most 256 bytes of UTF-8 without control characters"
-		return &ValidationError{Field: "principal", Value: name, Reason: reason}
-	}
-	return nil
 }
 
 // printable reports whether a text is UTF-8 without control characters.

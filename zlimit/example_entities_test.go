@@ -195,3 +195,22 @@ func ExampleAuditService_Events() {
 	// ops limits_set gpt-4 1 <nil>
 	// ops limits_deleted gpt-4 1 <nil>
 }
+
+func ExampleContextWithPrincipal() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithPrincipal("portal"))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	// In a handler, after the user has signed in:
+	byUser := zlimit.ContextWithPrincipal(ctx, "olga@example.com")
+	_ = limiter.Limits.Set(byUser, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
+
+	for event, err := range limiter.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{}) {
+		fmt.Println(event.Principal, event.Action, err)
+	}
+	// Output:
+	// olga@example.com limits_set <nil>
+}

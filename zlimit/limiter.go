@@ -257,8 +257,9 @@ func inline(task func()) { task() }
 // If nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
-	if l.closed.Load() {
-		return ErrClosed
+	_, err := principalOf(ctx)
+	if err := l.check(err); err != nil {
+		return err
 	}
 	return l.setUp(ctx, l.options.namespace)
 }

@@ -141,8 +141,12 @@ func (s *ManagedService) lock(ctx context.Context, lease time.Duration) (managed
 	if err := s.check(lease); err != nil {
 		return managedLock{}, err
 	}
+	holder, err := s.l.principal(ctx)
+	if err != nil {
+		return managedLock{}, err
+	}
 	now := s.l.now().UTC()
-	lock := managedLock{ID: s.l.eventIDs.next(now), Holder: s.l.principal(ctx), Acquired: now.Truncate(time.Second)}
+	lock := managedLock{ID: s.l.eventIDs.next(now), Holder: holder, Acquired: now.Truncate(time.Second)}
 	free, err := layout.TakeProvisionerLock(now.Unix())
 	if err == nil {
 		err = s.writeLock(ctx, &lock, lease, free, func(item layout.ProvisionerLock) error {

@@ -319,7 +319,9 @@ type TableSettings = store.TableSettings
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
 // the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the
 // first change. For a database file or memory it is the user of the operating system. A store made by dynamo.New knows
-// none.
+// none. [ContextWithPrincipal] names another one for single calls.
+//
+// A name has at most 256 bytes of UTF-8 without control characters.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
 // WithObserver reports the limiter's actions to an observer: decisions, settlements, calls of the store, splits of

@@ -71,11 +71,15 @@ func (l *RateLimiter) mayRepeat(ctx context.Context, start time.Time) (bool, err
 // writeVersion writes the version record. Where the record exists, the table counts what requests of children are charged to their
 // parents from now on, if it did not before.
 func (l *RateLimiter) writeVersion(ctx context.Context) error {
+	name, err := l.principal(ctx)
+	if err != nil {
+		return err
+	}
 	record := layout.Version{
 		SchemaVersion:    SchemaVersion,
 		ClientMinVersion: ClientMinVersion,
 		UpdatedAt:        l.now().UTC().Format(layout.TimeFormat),
-		UpdatedBy:        l.principal(ctx),
+		UpdatedBy:        name,
 		ChildrenFrom:     always,
 	}
 	absent, err := layout.Insert()
@@ -146,7 +150,10 @@ func (l *RateLimiter) changeVersion(ctx context.Context, change func(*layout.Ver
 		if items[0] != nil && layout.SameVersions(&next, &seen) {
 			return true, nil
 		}
-		next.UpdatedAt, next.UpdatedBy = now, l.principal(ctx)
+		next.UpdatedAt = now
+		if next.UpdatedBy, err = l.principal(ctx); err != nil {
+			return false, err
+		}
 		result, err := l.table.Write(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: expected})
 		return err == nil && result.Applied, err
 	})

@@ -112,7 +112,7 @@ func (a *analysis) find() (found []types.Object) {
 				found = append(found, object)
 			}
 		case *types.Func:
-			if takesContext(object.Signature()) {
+			if takesContext(object.Signature()) && !returnsContext(object.Signature()) {
 				a.funcs[name] = true
 				found = append(found, object)
 			}
@@ -423,6 +423,11 @@ func taken(name, core string) bool {
 // takesContext reports whether a parameter is a context, under any name.
 func takesContext(s *types.Signature) bool {
 	return slices.ContainsFunc(slices.Collect(s.Params().Variables()), func(v *types.Var) bool { return isContext(types.Unalias(v.Type())) })
+}
+
+// returnsContext reports whether a function makes a context, which a caller without contexts has no use for.
+func returnsContext(s *types.Signature) bool {
+	return slices.ContainsFunc(slices.Collect(s.Results().Variables()), func(v *types.Var) bool { return isContext(types.Unalias(v.Type())) })
 }
 
 func isContext(t types.Type) bool { return isNamed(t, "context", "Context") }
