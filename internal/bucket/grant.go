@@ -179,14 +179,29 @@ func (l *Limit) isGrantOf(theirs *Limit) bool {
 	return theirs == nil || l.Granted() == 0 || theirs.Granted() == 0 || l.Until() == theirs.Until()
 }
 
-// halved returns the part of a grant that each of two shards has, the first one's first.
-func (g Grant) halved() (left, given Grant) {
+// halved returns the part of a grant that each of two shards has, the first one's first. They lack what they have less than their shares. What
+// remains at the end of the grant is the same in both together as without the split.
+func (g Grant) halved(firstLacks, secondLacks int64) (left, given Grant) {
 	half := g.Granted / 2
-	if left = (Grant{g.Granted - half, g.Until, g.Lacking - g.Lacking/2}); left.Granted == 0 {
-		left = Grant{}
+	if left = (Grant{g.Granted - half, g.Until, 0}); left.Granted == 0 {
+		return Grant{}, Grant{}
 	}
+	rest := sub(g.Lacking, add(firstLacks, secondLacks)) // of the grant; negative if more is used than what was granted
+	least, most := secondLacks, secondLacks              // that the second shard lacks without its part; it keeps what it has if it has none
+	switch {
+	case half == 0:
+	case rest <= 0:
+		least = sub(g.Lacking, firstLacks)
+	case rest >= g.Granted:
+		least, most = add(secondLacks, half), sub(g.Lacking, add(firstLacks, left.Granted))
+	default:
+		least = max(secondLacks, sub(g.Lacking, add(firstLacks, left.Granted)))
+		most = min(add(secondLacks, half), sub(g.Lacking, firstLacks))
+	}
+	lacks := min(max(g.Lacking/2, least), most)
+	left.Lacking = max(0, sub(g.Lacking, lacks))
 	if half > 0 {
-		given = Grant{half, g.Until, g.Lacking / 2}
+		given = Grant{half, g.Until, max(0, lacks)}
 	}
 	return left, given
 }

@@ -60,12 +60,17 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 	capacity, keeps := ch.ceiling, ch.ceiling-ch.ceiling/2
 	most := kept.capacity(l.Name, l.rule(), at)
 	refilled := add(ch.from(l.Tokens), refill)
-	if l.Granted() != 0 || l.Until() != 0 {
-		left, given := ch.grant.halved()
+	if gets = refilled / 2; l.Granted() != 0 || l.Until() != 0 {
+		share := p.Item.capacity(l.Name, l.rule(), at)
+		keeps = max(keeps, sub(capacity, share+ch.grant.Granted/2)) // both may have an odd millitoken
+		has := refilled
+		if ch.carries || refilled >= capacity {
+			has, gets = capacity, capacity-keeps
+		}
+		left, given := ch.grant.halved(sub(most, sub(has, gets)), sub(share, gets))
+		most = add(most, left.Granted)
 		until = is.regrant(left, &Demand{})
 		l.Change(func(r *Rare) { r.Granted, r.Until, r.Lacking = given.Granted, given.Until, given.Lacking })
-		most = add(most, left.Granted)
-		keeps = max(keeps, sub(capacity, p.Item.capacity(l.Name, l.rule(), at)+given.Granted)) // both may have an odd millitoken
 	}
 	if ch.ended {
 		refilled = min(refilled, capacity)
@@ -80,7 +85,7 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 		p.step(Fill, l.Name, sub(capacity, refill), keeps)
 		return capacity - keeps, until
 	}
-	gets = refilled / 2 // of a debt as well: a debt of one alone would not hold the other back
+	// The new shard gets half of a debt as well: a debt of one alone would not hold the other back.
 	room := min(sub(capacity, refill), add(sub(most, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
