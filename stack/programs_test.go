@@ -178,6 +178,7 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 		lease, err = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 		w.must(err)
 		w.must(lease.Rollback(ctx))
+		settleWith(w, l)
 		w.sleep(time.Hour)
 	}
 	_, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 20_000}})
@@ -202,6 +203,26 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 		w.sleep(10 * time.Minute)
 		ask()
 	})
+}
+
+// settleWith settles leases by their tokens: with less, with more, and one whose corrections are not written at first.
+func settleWith(w *testbed, l *zlimit.RateLimiter) {
+	w.Helper()
+	ctx := w.Context()
+	for _, actual := range []int64{50, 120, 60} {
+		lease, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 100}})
+		w.must(err)
+		token, err := lease.Token(time.Hour)
+		w.must(err)
+		if actual == 60 {
+			w.faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "UpdateItem"})
+			if err := l.Settle(ctx, token, zlimit.Amounts{"tpd": actual}); err == nil {
+				w.Fatal("Settle() of a bucket that refuses writes = nil")
+			}
+			w.faults.Clear()
+		}
+		w.must(l.Settle(ctx, token, zlimit.Amounts{"tpd": actual}))
+	}
 }
 
 // reads is a program that shows all there is.

@@ -237,6 +237,23 @@ func TestCosts(t *testing.T) {
 	measure("commit", l, func() error { return lease.Commit(ctx) })
 	lease = acquire(t, l, request)
 	measure("roll back", l, func() error { return lease.Rollback(ctx) })
+	for _, test := range []struct {
+		what   string
+		actual int64
+		opts   []zlimit.SettleOption
+	}{
+		{"`Settle` of a token with nothing to correct", 100, nil},
+		{"`Settle` of less", 50, nil},
+		{"`Settle` of more, or with `SettleExactly`", 150, nil},
+		{"`Settle` with `SettleTrusted`", 50, []zlimit.SettleOption{zlimit.SettleTrusted()}},
+	} {
+		token := tokenOf(t, acquire(t, l, zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"tpm": 100}}))
+		settle := func() error { return l.Settle(ctx, token, zlimit.Amounts{"tpm": test.actual}, test.opts...) }
+		measure(test.what, l, settle)
+		if test.actual == 50 && test.opts == nil {
+			measure("the same again", l, settle)
+		}
+	}
 	measure("`Available`, `TimeUntil`", l, func() error {
 		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 		return err

@@ -49,6 +49,14 @@ var operations = map[string]struct {
 	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *killedProcess) error {
 		return errors.Join(c.lease.Consume(ctx, zlimit.Amounts{"tpd": 80}), c.lease.Rollback(ctx))
 	}},
+	"settle a debit":  {leak: 30, run: func(ctx context.Context, c *killedProcess) error { return c.settleToken(ctx, 130) }},
+	"settle a refund": {back: 40, run: func(ctx context.Context, c *killedProcess) error { return c.settleToken(ctx, 60) }},
+	"settle a refund exactly": {back: 40, run: func(ctx context.Context, c *killedProcess) error {
+		return c.settleToken(ctx, 60, zlimit.SettleExactly())
+	}},
+	"settle a refund, of parts": {back: 40, shards: 4, run: func(ctx context.Context, c *killedProcess) error {
+		return c.settleToken(ctx, 60, zlimit.SettleExactly())
+	}},
 	"split": {run: func(ctx context.Context, c *killedProcess) error {
 		return resizeEach(ctx, c.limiter, c.limiter.Calls(), splitShard)
 	}},
@@ -67,6 +75,11 @@ func (c *killedProcess) acquire(ctx context.Context, tokens int64) error {
 
 func (c *killedProcess) settle(ctx context.Context, correction int64) error {
 	return errors.Join(c.lease.Adjust(zlimit.Amounts{"tpd": correction}), c.lease.Commit(ctx))
+}
+
+func (c *killedProcess) settleToken(ctx context.Context, actual int64, opts ...zlimit.SettleOption) error {
+	token, err := c.lease.Token(time.Hour)
+	return errors.Join(err, c.limiter.Settle(ctx, token, zlimit.Amounts{"tpd": actual}, opts...))
 }
 
 // discard deletes the bucket of an entity, and what the process knows of it.

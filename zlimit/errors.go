@@ -25,6 +25,10 @@ var (
 	ErrNoLimits = errors.New("zlimit: no limits configured")
 	// ErrLeaseClosed says that a lease was committed or rolled back before.
 	ErrLeaseClosed = errors.New("zlimit: lease closed")
+	// ErrSettled says that the token of a lease was settled before with other amounts. The error in its chain is a [*SettledError].
+	ErrSettled = errors.New("zlimit: lease settled with other amounts")
+	// ErrTokenExpired says that the lifetime of a lease's token is over, see [Lease.Token]. Nothing was written.
+	ErrTokenExpired = errors.New("zlimit: token of the lease expired")
 	// ErrTableNotFound says that the table does not exist. [WithSetup] creates it.
 	ErrTableNotFound = errors.New("zlimit: table not found")
 	// ErrNamespaceNotFound says that the namespace is not registered.
@@ -98,6 +102,7 @@ const (
 	OpConsume    = "consume"     // a lease asks for more; after a failure it keeps its tokens
 	OpCommit     = "commit"
 	OpRollback   = "rollback"
+	OpSettle     = "settle" // of a lease that was handed on as a token
 )
 
 // An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
@@ -285,7 +290,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
 		ErrNoLimits, ErrContended, ErrClock, ErrClosed, ErrLeaseClosed, ErrNamespaceNotFound, ErrNamespaceState,
-		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren, ErrDisabled,
+		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren, ErrDisabled, ErrSettled, ErrTokenExpired,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

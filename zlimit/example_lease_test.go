@@ -3,6 +3,7 @@ package zlimit_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -154,4 +155,38 @@ func ExampleLease_AppendStatuses() {
 	// Output:
 	// 59
 	// 58
+}
+
+func ExampleLease_Token() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	err = limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}})
+	if err != nil {
+		panic(err)
+	}
+
+	// One process admits the call, and hands the lease on.
+	lease, err := limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 500}})
+	if err != nil {
+		panic(err)
+	}
+	token, err := lease.Token(10 * time.Minute)
+	fmt.Println(err, lease.Commit(ctx))
+
+	// Another one learns what the call cost. It settles the token once, however often it is asked to.
+	for _, actual := range []int64{120, 120, 130} {
+		fmt.Println(limiter.Settle(ctx, token, zlimit.Amounts{"tokens": actual}))
+	}
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "gpt-4"})
+	fmt.Println(statuses, err)
+	// Output:
+	// <nil> zlimit: lease closed
+	// <nil>
+	// <nil>
+	// zlimit: lease settled with other amounts: entity "alice", resource "gpt-4", tokens 120
+	// alice/gpt-4 tokens 880 of 1000 <nil>
 }

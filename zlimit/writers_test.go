@@ -268,6 +268,9 @@ func TestEveryWriterIsKnown(t *testing.T) {
 	known := map[string]string{
 		"send":              "every write of one shard: take, settle, create, refill, change of limits",
 		"writeParts":        "taking from several shards, and settling on them",
+		"settleTogether":    "settling of a token, with its record",
+		"settleToken":       "records of settlements; no bucket",
+		"withdraw":          "records of settlements; no bucket",
 		"createLevels":      "creation of a whole chain",
 		"enterIndex":        "keys of indexes; nothing that a bucket counts",
 		"split":             "split",

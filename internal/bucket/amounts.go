@@ -313,6 +313,28 @@ func (d *Demand) afterGrant(limit string, amount int64) int64 {
 	return amount
 }
 
+// Join adds the amounts of another demand of the same item to a demand, counted ones to counted ones. It returns false, and changes
+// nothing, where a limit would be both changed and only counted, or more than can be counted.
+func (d *Demand) Join(other *Demand) bool {
+	amounts, err := Sum(d.Amounts, other.Amounts)
+	if err != nil {
+		return false
+	}
+	counted, err := Sum(d.rest().counted, other.rest().counted)
+	both := func(a Amount) bool {
+		return slices.ContainsFunc(amounts, func(b Amount) bool { return a.Limit == b.Limit })
+	}
+	if err != nil || slices.ContainsFunc(counted, both) {
+		return false
+	}
+	if d.Amounts = amounts; len(counted) > 0 {
+		next := *d.rest()
+		next.counted = counted
+		d.beside = &next
+	}
+	return true
+}
+
 // CountOnly has a demand count its amounts, and give none of them back.
 func (d *Demand) CountOnly() {
 	next := beside{counted: slices.Concat(d.rest().counted, d.Amounts)}

@@ -711,6 +711,12 @@ func HoldProvisionerLock(lock string) (expr.Bound, error) {
 	return holdProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
+// WithdrawSettlement removes the record of a settlement whose corrections were not written.
+//   - writer: the call that wrote the record
+func WithdrawSettlement(writer string) (expr.Bound, error) {
+	return withdrawSettlementOperation.Call(expr.S(writer)).Bind()
+}
+
 // ReleaseProvisionerLock releases a lock.
 //   - lock: id of the run
 func ReleaseProvisionerLock(lock string) (expr.Bound, error) {

@@ -784,6 +784,12 @@ var holdProvisionerLockOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
 }
 
+var withdrawSettlementOperation = expr.Operation{
+	Name:  "withdraw_settlement",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("writer"), 0)},
+}
+
 var releaseProvisionerLockOperation = expr.Operation{
 	Name:  "release_provisioner_lock",
 	Slots: 1,

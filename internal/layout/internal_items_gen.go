@@ -221,6 +221,70 @@ func DecodeRejectionReport(item expr.Item) (RejectionReport, error) {
 	return it, d.failure(key)
 }
 
+// Settlement is a settlement item. The settlement of a lease that was handed on as data. It is stored beside shard 0. A
+// repeated settlement finds it, and corrects nothing.
+type Settlement struct {
+	Key SettlementKey
+
+	Amounts   expr.Item // amounts: consumption of each limit, tokens
+	Writer    string    // writer: the call that wrote it, 24 hexadecimal digits
+	ExpiresAt int64     // ttl: time of expiry, epoch seconds
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *Settlement) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 7+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
+		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
+		expr.Attribute{Name: "amounts", Value: expr.Map(it.Amounts)},
+		expr.Attribute{Name: "writer", Value: expr.S(it.Writer)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if it.ExpiresAt != 0 {
+		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeSettlement returns a settlement item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeSettlement(item expr.Item) (Settlement, error) {
+	var key store.Key
+	var it Settlement
+	d := decoder{record: "settlement"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "amounts":
+			it.Amounts = d.fields(a)
+		case "writer":
+			it.Writer = d.text(a)
+			d.found++
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+		case "entity_id", "resource", "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 1 {
+		d.needs(item, "writer")
+	}
+	var ok bool
+	if it.Key, ok = ParseSettlementKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
 // ProvisionerPart is a provisioner part item. A part of the levels that a declarative provisioner manages. The hash of
 // a level selects its part.
 type ProvisionerPart struct {

@@ -271,6 +271,49 @@ func ParseRejectionReportKey(key store.Key) (RejectionReportKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
+// SettlementKey addresses a settlement item: the settlement of a lease that was handed on as data. It is stored beside
+// shard 0. A repeated settlement finds it, and corrects nothing.
+//
+//	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
+//	SK = #LEASE#{lease}
+type SettlementKey struct {
+	NS       string // namespace id, opaque; _ for the registry and the version record
+	Entity   string // entity id, or the audit id of a configuration level
+	Resource string // resource
+	Shard    int    // shard number, from 0
+	Lease    string // id of a lease that was handed on as data, 32 hexadecimal digits
+}
+
+// Key returns the primary key.
+func (k SettlementKey) Key() store.Key {
+	return store.Key{
+		PK: k.NS + "/BUCKET#" + k.Entity + "#" + k.Resource + "#" + strconv.Itoa(k.Shard),
+		SK: "#LEASE#" + k.Lease,
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = LEASE#{entity}#{resource}#{lease}
+func (k SettlementKey) GSI4() (pk, sk string) {
+	return k.NS, "LEASE#" + k.Entity + "#" + k.Resource + "#" + k.Lease
+}
+
+// ParseSettlementKey returns the fields of a key; false when it is not that of a settlement item.
+func ParseSettlementKey(key store.Key) (SettlementKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#LEASE#")
+	k := SettlementKey{
+		NS:       pk.text("/BUCKET#", '/'),
+		Entity:   pk.text("#"),
+		Resource: pk.text("#"),
+		Shard:    pk.number(""),
+		Lease:    sk.text(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
 // EntityConfigKey addresses an entity config item: limits of one entity, for one resource or with _default_ for every
 // resource.
 //

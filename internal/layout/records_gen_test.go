@@ -20,6 +20,7 @@ var keyKinds = []keyKind{
 	keysOf("operation", ParseOperationKey),
 	keysOf("alert", ParseAlertKey),
 	keysOf("rejection report", ParseRejectionReportKey),
+	keysOf("settlement", ParseSettlementKey),
 	keysOf("entity config", ParseEntityConfigKey),
 	keysOf("resource config", ParseResourceConfigKey),
 	keysOf("system config", ParseSystemConfigKey),
@@ -57,6 +58,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("rejection report", DecodeRejectionReport, func(it *RejectionReport) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("settlement", DecodeSettlement, func(it *Settlement) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("entity config", DecodeEntityConfig, func(it *EntityConfig) store.Key {
@@ -536,6 +540,9 @@ var calls = []operationCall{
 	}},
 	{"HoldProvisionerLock", func() (expr.Bound, error) {
 		return HoldProvisionerLock("x")
+	}},
+	{"WithdrawSettlement", func() (expr.Bound, error) {
+		return WithdrawSettlement("x")
 	}},
 	{"ReleaseProvisionerLock", func() (expr.Bound, error) {
 		return ReleaseProvisionerLock("x")

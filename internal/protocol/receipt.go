@@ -298,6 +298,9 @@ type correction struct {
 // Done reports whether nothing is due any more.
 func (s *Settlement) Done() bool { return len(s.due) == 0 && len(s.holds) == 0 }
 
+// Due returns the number of corrections that are still to be written.
+func (s *Settlement) Due() int { return len(s.due) }
+
 // Return returns the settlement that gives everything back.
 func (r *Receipt) Return() Settlement {
 	var s Settlement

@@ -376,6 +376,10 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			}
 			image = next
 			continue
+		default:
+			if d.Amounts = c.limits.configured(amounts); d.Empty() {
+				return false, nil
+			}
 		}
 		now := st.items.judgedAt(config, image, began)
 		plan.Decide(image.state(), config, &d, now)

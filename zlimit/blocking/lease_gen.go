@@ -2,7 +2,11 @@
 
 package blocking
 
-import "github.com/zlimit/zlimit-go/zlimit"
+import (
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
 
 // A Lease holds the tokens and slots of an admitted request. The tokens were taken when the request was admitted. The
 // lease corrects them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
@@ -103,4 +107,21 @@ func (le *Lease) Rollback() error {
 // and one that is [Lease.Degraded].
 func (le *Lease) String() string {
 	return le.core.String()
+}
+
+// Token returns the lease as data, and closes it in this process: afterwards every method that would change something
+// returns [zlimit.ErrLeaseClosed]. Any process settles the token once, within the lifetime, by [RateLimiter.Settle]. A
+// lease whose token is never settled keeps its tokens taken, like a dropped lease.
+//
+// A token has letters, digits, dots, dashes and underscores, and at most [zlimit.MaxTokenSize] bytes; about 300 for two
+// limits of one bucket. It has the buckets, shards, amounts and periods of quotas that the lease was taken from, and
+// the corrections that [Lease.Adjust] has recorded. It is neither signed nor encrypted: who can change a token can give
+// tokens back to any bucket of the namespace. A service that hands tokens to its clients signs them, and checks the
+// signature before it settles.
+//
+// The lifetime is from [zlimit.MinTokenTime] to [zlimit.MaxTokenTime]; another one is a [*zlimit.ValidationError]. So
+// is a lease that holds slots, since slots end with their process, and one whose token would be too long. The lease
+// stays open then. Token does no I/O, and costs nothing.
+func (le *Lease) Token(lifetime time.Duration) (string, error) {
+	return le.core.Token(lifetime)
 }

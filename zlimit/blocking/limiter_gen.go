@@ -229,6 +229,34 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 	return &Scoped{l.core.For(entity, resource, limits...), l.timeout}
 }
 
+// Settle settles a lease that another process, or this one, has handed on by [Lease.Token]. The actual amounts are what
+// was consumed in all, in tokens. A limit that they leave out keeps what the lease has, and 0 gives everything back.
+// The corrections are the same as by [Lease.Adjust] and [Lease.Commit], on every bucket that was charged: unchecked, so
+// that a limit may be left in debt.
+//
+// A token is settled once, by whichever process comes first. A second settlement with the same amounts returns nil, and
+// changes nothing. With other amounts it is a [*zlimit.SettledError]. After the end of the token's lifetime it is an
+// [zlimit.ErrTokenExpired], and the lease keeps what it has taken.
+//
+// Settle writes a record, which is kept for a day longer than the token. Then it corrects the buckets. A process that
+// is killed in between leaves the tokens taken that it would have given back; nothing is given back twice. More
+// consumption than the lease has taken is written in one transaction with the record, so that it is not lost.
+// [zlimit.SettleExactly] does so for every settlement, and [zlimit.SettleTrusted] writes no record.
+//
+// A [*zlimit.ValidationError] is for a token of another form or namespace, and for an actual amount of a limit that the
+// lease does not have. An [*zlimit.UnavailableError] whose Unknown is false, an [*zlimit.ItemError] or
+// [zlimit.ErrContended] means that at least one of the writes did not happen. If none did, the token stays open for
+// another call. Settle takes up to 5 seconds, at any timeout.
+//
+// It costs a write for the record, of two units with its index, and one for each bucket with a correction. The
+// transaction costs two units for each of them, and one for the index. A process that does not know a bucket reads it
+// first, as [RateLimiter.Acquire] does. It is safe for concurrent use.
+func (l *RateLimiter) Settle(token string, actual zlimit.Consumption, opts ...zlimit.SettleOption) error {
+	ctx, cancel := l.timeout.context()
+	defer cancel()
+	return l.core.Settle(ctx, token, actual, opts...)
+}
+
 // AcquireAll consumes the amounts of several requests, of all of them or of none. It is for work that names several
 // resources itself, such as a step of an agent that asks two models and a tool, of one entity or of several. It returns
 // a lease for each request, in their order.

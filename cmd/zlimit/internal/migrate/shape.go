@@ -111,6 +111,7 @@ var forms = []struct {
 	{currentRecord, parses(layout.ParseOperationKey)},
 	{currentRecord, parses(layout.ParseAlertKey)},
 	{currentRecord, parses(layout.ParseRejectionReportKey)},
+	{currentRecord, parses(layout.ParseSettlementKey)},
 	{currentRecord, isOwed},
 	{currentRecord, parses(layout.ParseDueHourKey)},
 	{currentRecord, parses(layout.ParseNamespaceKey)},

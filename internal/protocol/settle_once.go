@@ -1,0 +1,136 @@
+package protocol
+
+import (
+	"context"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// SettleOnce writes the corrections of a receipt that was read from data in one transaction, together with a record that exists once. All
+// of it is done, or nothing. Before each try but the first, already says whether the record is there. Of two calls with records of one key, one
+// is done: the condition of the record decides.
+func (e *Engine) SettleOnce(ctx context.Context, s *Settlement, record store.Write, already func(context.Context) (bool, error)) error {
+	st := &e.settler
+	return st.withinLimit(ctx, func(ctx context.Context) error {
+		if err := st.findLimits(ctx, s); err != nil {
+			return err
+		}
+		first := true
+		return st.table.Optimistic(ctx, func() (done bool, err error) {
+			if !first {
+				if done, err := already(ctx); done || err != nil {
+					return done, err
+				}
+			}
+			first = false
+			return st.settleTogether(ctx, s, record)
+		})
+	})
+}
+
+// A planned is the plan of a shard in a transaction.
+type planned struct {
+	shard  *shard
+	plan   *bucket.Plan
+	limits *Limits
+}
+
+// settleTogether makes one try of [Engine.SettleOnce]. It returns false when others came first. Amounts that are only counted, beside
+// others of the same limit, are left to a write of their own afterwards.
+func (st *settler) settleTogether(ctx context.Context, s *Settlement, record store.Write) (done bool, err error) {
+	writes, plans, rest := []store.Write{record}, []planned(nil), Settlement{}
+	var known []*Bucket
+	for i := range s.due {
+		if b := s.due[i].bucket; !slices.ContainsFunc(known, b.is) {
+			known = append(known, b)
+			more, ok, err := st.plan(ctx, s.of(b), &rest)
+			if !ok || err != nil {
+				return false, err
+			}
+			plans = append(plans, more...)
+		}
+	}
+	for _, p := range plans {
+		w, err := p.shard.Write(p.plan, p.limits.Lineage)
+		if err != nil {
+			return false, err
+		}
+		writes = append(writes, w)
+	}
+	if len(writes) > store.MaxTransaction {
+		return false, &BucketsError{len(writes) - 1}
+	}
+	done, err = st.table.PatientTransact(ctx, writes)
+	for _, p := range plans {
+		if done || IsUnknown(err) {
+			st.aligner.noteStamp(p.shard, p.plan)
+		}
+		p.shard.image.Store(nil) // a transaction returns no images
+	}
+	if done {
+		err = st.settleAll(ctx, &rest)
+	}
+	return done, err
+}
+
+// of returns the corrections of a bucket.
+func (s *Settlement) of(b *Bucket) (all []correction) {
+	for i := range s.due {
+		if s.due[i].bucket.is(b) {
+			all = append(all, s.due[i])
+		}
+	}
+	return all
+}
+
+// plan plans the corrections of one bucket, as its items are now: what [settler.settleAnywhere] would write for them. It returns false if the
+// items changed while they were read. Corrections that the writes have no room for are added to a rest.
+func (st *settler) plan(ctx context.Context, all []correction, rest *Settlement) (plans []planned, ok bool, err error) {
+	b, limits, epoch := st.memory.current(all[0].bucket), all[0].limits, st.NextEpoch()
+	seen := st.looks.seenSince(epoch)
+	if err := st.looks.readStale(ctx, []level{{bucket: b, limits: limits, began: epoch}}, seen); err != nil {
+		return nil, false, err
+	}
+	v, now := st.looks.view(b, seen), st.now()
+	if len(v.stale) > 0 {
+		return nil, false, nil
+	}
+	home := 0
+	if len(v.states) > 0 && all[0].shard != nil {
+		home = max(slices.IndexFunc(v.shards, func(s *shard) bool { return s.Shard == all[0].shard.Shard }), 0)
+	}
+	var due bucket.Demand
+	for _, counts := range []bool{false, true} { // those that change a balance come first
+		for i := range all {
+			one := bucket.Demand{Amounts: limits.configured(all[i].amounts)}
+			if len(v.states) > 0 {
+				one.GiveBack(all[i].amounts, all[i].lives, v.states[home])
+			}
+			if counts == (len(one.Amounts) == 0) && !due.Join(&one) {
+				rest.due = append(rest.due, all[i])
+			}
+		}
+	}
+	switch {
+	case due.Empty(), len(v.states) == 0 && due.Returns(): // what is given back to a missing bucket is part of the next one
+		return nil, true, nil
+	case v.isWhole():
+		due.Unchecked, due.Settles, due.Life = true, true, st.life(epoch)
+		config, state, s := &limits.Config, (*bucket.State)(nil), b.shard(0)
+		if len(v.states) > 0 {
+			state, s = v.states[0], v.shards[0]
+			config = st.items.keep(state)
+		}
+		p := planned{shard: s, plan: new(bucket.Plan), limits: limits}
+		p.plan.Decide(state, config, &due, now)
+		return []planned{p}, p.plan.Writes(), nil
+	default:
+		parts, ok := bucket.Spread(st.items.keep, v.states, home, &due, now)
+		for i := range parts {
+			plans = append(plans, planned{shard: v.shards[parts[i].At], plan: &parts[i].Plan, limits: limits})
+		}
+		return plans, ok, nil
+	}
+}
