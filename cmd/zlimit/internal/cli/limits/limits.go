@@ -41,10 +41,11 @@ duration such as 90s, 1h30m or 2d. Other kinds of limits are:
   usd=5/never               a prepaid limit, which top-ups add to
   workers=20 slots/30s      concurrent leases, each renewed within the term
 
-Plan, apply, diff and import keep all limits of a namespace as a file. Disable
-and enable suspend an entity or a resource, whatever its limits.`,
+Plan, apply, diff and import keep all limits of a namespace as a file. Scale
+multiplies all of them. Disable and enable suspend an entity or a resource,
+whatever its limits.`,
 	}, setCommand(sh), patchCommand(sh), inheritCommand(sh), excludeCommand(sh), getCommand(sh), deleteCommand(sh), listCommand(sh), resolveCommand(sh),
-		planCommand(sh), applyCommand(sh), diffCommand(sh), importCommand(sh), schemaCommand(sh))
+		planCommand(sh), applyCommand(sh), diffCommand(sh), importCommand(sh), schemaCommand(sh), scaleCommand(sh))
 	cmd.AddCommand(switchCommands(sh)...)
 	return cmd
 }

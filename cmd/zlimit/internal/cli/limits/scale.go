@@ -1,0 +1,253 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// maxFactor bounds by what limits are scaled.
+const maxFactor = 1000
+
+// A scaling is the change of one limit.
+type scaling struct {
+	Level    zlimit.Source `json:"level"`
+	Resource string        `json:"resource,omitempty"`
+	Entity   string        `json:"entity,omitempty"`
+	Before   zlimit.Limit  `json:"before"`
+	After    zlimit.Limit  `json:"after"`
+
+	at zlimit.Level
+}
+
+func scaleCommand(sh *shell.Shell) *cobra.Command {
+	var file limitsFile
+	var yes, budgets bool
+	cmd := &cobra.Command{
+		Use:   "scale FACTOR -f FILE [--yes]",
+		Short: "Multiply all limits by a factor, and restore them",
+		Long: `Scale multiplies the stored limits of a namespace: their capacity, refill and
+slots, and what they are in windows. It is for a region that is down: of three
+regions with a third of each limit, the other two take 3/2.
+
+FILE has the limits of factor 1. If it does not exist, scale writes it first.
+The factor is always that of FILE: running the command again completes it, and
+changes nothing else. A factor of 1 restores the limits of FILE.
+
+Amounts are rounded down, to at least 1. Quotas, session quotas and prepaid
+limits keep their amounts without --budgets, since the region that is down has
+used a part of them. Levels and limits that FILE lacks stay as they are.`,
+		Example: `  zlimit limits scale 3/2 -f limits-before.yaml
+  zlimit limits scale 1 -f limits-before.yaml --yes`,
+		Args: shell.Takes("FACTOR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			factor, err := parseFactor(args[0])
+			if err != nil {
+				return err
+			}
+			if file.path == "" || file.path == "-" {
+				return shell.Usagef("limits scale: --file is missing: it keeps the limits of factor 1")
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			if err := sh.CheckFile(dsn); err != nil {
+				return err
+			}
+			save, err := file.loadOrImport(sh, cmd, dsn, factor)
+			if err != nil {
+				return err
+			}
+			changes, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]scaling, error) {
+				return scalings(ctx, l, file.levels, factor, budgets)
+			})
+			if err != nil {
+				return err
+			}
+			if len(changes) > 0 {
+				p := &show.Page{}
+				for i := range changes {
+					c := &changes[i]
+					p.Linef("%v: %v is %v", c.at, c.Before, strings.TrimPrefix(c.After.String(), c.After.Name+"="))
+				}
+				if err := sh.ToPeople(p); err != nil {
+					return err
+				}
+				if err := sh.Confirm("Change "+show.Counted(len(changes), "limit")+"?", yes); err != nil {
+					return err
+				}
+			}
+			if save != nil {
+				if err := atomicfile.Write(file.path, save); err != nil {
+					return err
+				}
+			}
+			progress := sh.ProgressLine()
+			done := 0
+			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				for done < len(changes) {
+					n := 1
+					for done+n < len(changes) && changes[done+n].at == changes[done].at {
+						n++
+					}
+					if err := scaleLevel(ctx, l, changes[done:done+n]); err != nil {
+						return struct{}{}, err
+					}
+					done += n
+					progress.Show(fmt.Sprintf("%s of %s limits", show.Grouped(int64(done)), show.Grouped(int64(len(changes)))))
+				}
+				return struct{}{}, nil
+			})
+			progress.End()
+			if err != nil {
+				if done > 0 {
+					sh.Note(fmt.Sprintf("%d of %d limits are changed; run the command again to finish", done, len(changes)))
+				}
+				return err
+			}
+			body := struct {
+				Factor  string    `json:"factor"`
+				File    string    `json:"file"`
+				Changes []scaling `json:"changes"`
+			}{factor.RatString(), file.path, append([]scaling{}, changes...)}
+			return sh.Print(body, func(p *show.Page) {
+				p.Linef("%s changed; %s has the limits of factor 1", show.Counted(done, "limit"), file.path)
+			})
+		},
+	}
+	file.flag(cmd)
+	cmd.Flags().BoolVar(&budgets, "budgets", false, "scale quotas and prepaid limits too")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// parseFactor parses a factor such as 3/2 or 1.5.
+func parseFactor(text string) (*big.Rat, error) {
+	if len(text) <= 20 && !strings.ContainsAny(text, "eEpPxXbBoO_") {
+		if f, ok := new(big.Rat).SetString(text); ok && f.Sign() > 0 && f.Cmp(big.NewRat(maxFactor, 1)) <= 0 && f.Cmp(big.NewRat(1, maxFactor)) >= 0 {
+			return f, nil
+		}
+	}
+	return nil, shell.Usagef("limits scale: factor %q must be from 1/%d to %d, such as 3/2 or 1.5", text, maxFactor, maxFactor)
+}
+
+// loadOrImport reads the file. If it does not exist, it takes the stored limits, and returns the text to save.
+func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn string, factor *big.Rat) (save []byte, err error) {
+	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		return nil, f.load(sh, cmd)
+	}
+	if factor.Cmp(big.NewRat(1, 1)) == 0 {
+		return nil, shell.Usagef("limits scale: %s does not exist, so there is nothing to restore", f.path)
+	}
+	var unsupported []zlimit.Stored
+	d, err := shell.Perform(cmd.Context(), sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (d *declaration.Declaration, err error) {
+		d, unsupported, err = p.Import(ctx)
+		return d, err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	for i := range unsupported {
+		sh.Note("left as it is: " + unsupported[i].Level.String() + ": " + shell.Features(unsupported[i].Unsupported))
+	}
+	if f.levels = provision.Declared(d); len(f.levels) == 0 {
+		return nil, fmt.Errorf("no limits are stored in namespace %s", sh.Namespace)
+	}
+	return declaration.Format(d)
+}
+
+// scalings returns the stored limits that differ from the levels of factor 1, multiplied.
+func scalings(ctx context.Context, l *zlimit.RateLimiter, levels []zlimit.Stored, factor *big.Rat, budgets bool) (changes []scaling, err error) {
+	first := map[zlimit.Level][]zlimit.Limit{}
+	for i := range levels {
+		first[levels[i].Level] = levels[i].Config.Limits
+	}
+	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
+		if err != nil {
+			return nil, err
+		}
+		for _, before := range stored.Config.Limits {
+			i := slices.IndexFunc(first[stored.Level], func(l zlimit.Limit) bool { return l.Name == before.Name })
+			if i < 0 {
+				continue
+			}
+			after := first[stored.Level][i]
+			if budgets || after.Resets == "" && after.Session == 0 {
+				if after, err = scaledLimit(after, factor); err != nil {
+					return nil, fmt.Errorf("%v: %w", stored.Level, err)
+				}
+			}
+			if after.String() != before.String() {
+				changes = append(changes, scaling{stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, stored.Level})
+			}
+		}
+	}
+	return changes, nil
+}
+
+// scaleLevel changes limits of one level, unless someone else has changed them since they were read.
+func scaleLevel(ctx context.Context, l *zlimit.RateLimiter, changes []scaling) error {
+	return l.Limits.Update(ctx, changes[0].at, func(config *zlimit.Config) error {
+		for i := range changes {
+			c := &changes[i]
+			at := slices.IndexFunc(config.Limits, func(l zlimit.Limit) bool { return l.Name == c.Before.Name })
+			if at < 0 || config.Limits[at].String() != c.Before.String() {
+				return fmt.Errorf("%v: limit %s has changed since it was shown; run the command again", c.at, c.Before.Name)
+			}
+			config.Limits[at] = c.After
+		}
+		return nil
+	})
+}
+
+// scaledLimit returns a limit with all amounts multiplied. Floors and shares are parts of them.
+func scaledLimit(l zlimit.Limit, factor *big.Rat) (zlimit.Limit, error) {
+	var err error
+	of := func(n int64) int64 {
+		if n == 0 {
+			return 0
+		}
+		product := new(big.Rat).Mul(new(big.Rat).SetInt64(n), factor)
+		whole := new(big.Int).Quo(product.Num(), product.Denom())
+		if !whole.IsInt64() {
+			err = fmt.Errorf("limit %s: %d times %s is too large", l.Name, n, factor.RatString())
+			return n
+		}
+		return max(1, whole.Int64())
+	}
+	l.Capacity, l.RefillAmount = of(l.Capacity), of(l.RefillAmount)
+	if l.Windows == "" || err != nil {
+		return l, err
+	}
+	windows := strings.Split(l.Windows, ";")
+	for i, w := range windows {
+		pattern, change, ok := strings.Cut(w, "to ")
+		if !ok {
+			continue // a multiple of the limit
+		}
+		c, err := calendar.ParseChange("to " + strings.TrimSpace(change))
+		if err != nil {
+			return l, err
+		}
+		c.Capacity, c.Refill = of(c.Capacity), of(c.Refill)
+		windows[i] = pattern + c.String()
+	}
+	l.Windows = strings.Join(windows, ";")
+	return l, err
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestScale multiplies limits for a region that is down, again after an interruption, and restores them exactly.
+func TestScale(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	set := func(at zlimit.Level, limits ...zlimit.Limit) {
+		t.Helper()
+		if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := func() string {
+		t.Helper()
+		var lines []string
+		for s, err := range l.Limits.List(t.Context(), zlimit.LevelQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, limit := range s.Config.Limits {
+				lines = append(lines, s.Level.String()+" "+limit.String()+" "+s.Config.OnUnavailable.String())
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	set(zlimit.Level{}, zlimit.PerMinute("rpm", 7).When("* 9-17 * * 1-5", "to 21:15/30s").When("* 0-5 * * *", "x0.5"), zlimit.Slots("jobs", 1, zlimit.Term(time.Minute)))
+	set(zlimit.Level{Resource: "gpt"}, zlimit.PerMinute("rpm", 100).Floor("batch", 10), zlimit.Monthly("tokens", 1000, "UTC"))
+	set(zlimit.Level{Entity: "acme", Resource: "gpt"}, zlimit.Prepaid("usd", 5_000_000_000))
+	before := stored()
+
+	scale := func(args ...string) string {
+		t.Helper()
+		r := command(t, "", append(append([]string{"limits", "scale"}, args...), "-f", file, "--yes", "--store", dsn)...)
+		if r.code != 0 {
+			t.Fatalf("limits scale %v = %+v", args, r)
+		}
+		return r.stdout
+	}
+	scale("3/2")
+	scaled := stored()
+	for _, want := range []string{"rpm=10/min", "to 31:22/30s", "x0.5", "jobs=1 slots/min", "rpm=150/min", "tokens=1000/", "usd=5/never"} {
+		if !strings.Contains(scaled, want) {
+			t.Errorf("limits of factor 3/2 lack %s:\n%s", want, scaled)
+		}
+	}
+	// One level is as it was, as after an interruption, and one has changed without the file.
+	set(zlimit.Level{Resource: "gpt"}, zlimit.PerMinute("rpm", 100).Floor("batch", 10), zlimit.Monthly("tokens", 1000, "UTC"))
+	set(zlimit.Level{Resource: "new"}, zlimit.PerMinute("rpm", 9))
+	scale("1.5")
+	if !strings.Contains(stored(), "resource new rpm=9/min") {
+		t.Errorf("limits after a second run:\n%s\nwant what the file lacks as it was", stored())
+	}
+	if err := l.Limits.Delete(t.Context(), zlimit.Level{Resource: "new"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(); got != scaled {
+		t.Errorf("limits after a second run:\n%s\nwant\n%s", got, scaled)
+	}
+	scale("2", "--budgets")
+	if got := stored(); !strings.Contains(got, "tokens=2000/") || !strings.Contains(got, "usd=10/never") || !strings.Contains(got, "rpm=200/min") {
+		t.Errorf("limits of factor 2 with budgets:\n%s", got)
+	}
+	if out := scale("1", "--budgets"); !strings.Contains(out, "has the limits of factor 1") {
+		t.Errorf("limits scale 1 = %q", out)
+	}
+	if got := stored(); got != before {
+		t.Errorf("restored limits:\n%s\nwant\n%s", got, before)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "rpm") {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+// TestScaleArguments refuses factors and files before it changes anything.
+func TestScaleArguments(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
+	if r := command(t, "", "limits", "set", "--system", "--limit", "rpm=10/min", "--store", dsn); r.code != 0 {
+		t.Fatalf("limits set = %+v", r)
+	}
+	refused := func(reason string, args ...string) {
+		t.Helper()
+		r := command(t, "", append([]string{"limits", "scale", "--yes", "--store", dsn}, args...)...)
+		if r.code != 2 || !strings.Contains(r.stderr, reason) {
+			t.Errorf("limits scale %q = %+v, want exit code 2 and %q", args, r, reason)
+		}
+	}
+	for _, factor := range []string{"0", "-1", "x", "1e3", "1001", "1/1001", "", "0x10", "1/0"} {
+		refused("must be from 1/1000 to 1000", "-f", file, "--", factor)
+	}
+	refused("nothing to restore", "1", "-f", file)
+	refused("--file is missing", "2")
+}
