@@ -74,6 +74,10 @@ acme    gpt       rpd          900     1,000  █████████░    
 			t.Errorf("a line on a terminal of 80 columns is %q", line)
 		}
 	}
+	if got := run(true, "gpt", "--count", "9"); !strings.Contains(got, "trend    shards"+show.ClearLine) || !strings.Contains(got, "  ▁▁▁▁▁▁▁       1"+show.ClearLine) ||
+		!strings.Contains(got, "  ███████       1"+show.ClearLine) || strings.Contains(got, "…") {
+		t.Errorf("top on a terminal shows no trend: %q", got)
+	}
 	if lines := strings.Split(run(false, "gpt", "--count", "1", "--sort", "left"), "\n"); !strings.HasPrefix(lines[2], "bolt") {
 		t.Errorf("top --sort left prints %q", lines)
 	}

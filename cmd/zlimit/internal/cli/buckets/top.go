@@ -30,12 +30,13 @@ func TopCommand(sh *shell.Shell) *cobra.Command {
 own, every two seconds: what is left of each limit, what was consumed since the
 last look, over how many items the bucket is spread. It shows how many slots are
 held, and how long queues are, where there are any, and when a budget is used up
-at the rate since the last look. The first look has nothing
-before it, and shows - as consumed; a script asks for two with --count 2. Those
-that consume most come first, or with --sort left those with the least part
-left. What an entity was charged for requests of its children is not consumed by
-itself; --with-children shows it apart, and sorts by both. On a terminal it
-redraws one page, elsewhere it prints lines.
+at the rate since the last look. On a terminal it shows the trend of the rate
+over the last seven looks. The first look has nothing before it, and shows - as
+consumed; a script asks for two with --count 2. Those that consume most come
+first, or with --sort left those with the least part left. What an entity was
+charged for requests of its children is not consumed by itself; --with-children
+shows it apart, and sorts by both. On a terminal it redraws one page, elsewhere
+it prints lines.
 
 With --rejected it shows who was rejected most in the last ten minutes, or in
 --within, by which limit, as processes with WithRejectionReports have reported
@@ -121,10 +122,11 @@ type top struct {
 	rejected  bool          // rejections are shown, and no buckets
 	within    time.Duration // of which they are
 
-	before map[topKey]taken // at the last look; nil before the first
-	at     time.Time        // of the last look
-	height int              // lines of the last page
-	shown  *TopLook         // the last look that did not fail; nil for none
+	before map[topKey]taken     // at the last look; nil before the first
+	rates  map[topKey][]float64 // of the looks before, the latest last
+	at     time.Time            // of the last look
+	height int                  // lines of the last page
+	shown  *TopLook             // the last look that did not fail; nil for none
 
 	covered   map[string]zlimit.Coverage // of each resource
 	coveredAt time.Time                  // when that was read; the zero time for never
@@ -159,7 +161,11 @@ type topRow struct {
 	UsedUp time.Time `json:"used_up,omitzero"`
 	slots  bool
 	status zlimit.Status
+	trend  []float64 // rates of the last looks
 }
+
+// trendLooks is how many looks the trend of a row shows.
+const trendLooks = 7
 
 // A TopLook is one look at all buckets.
 type TopLook struct {
@@ -204,7 +210,7 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 	}
 	now := t.app.Now()
 	look := TopLook{Time: now.UTC(), Rows: []topRow{}}
-	after := map[topKey]taken{}
+	after, rates := map[topKey]taken{}, map[topKey][]float64{}
 	if err := t.cover(ctx, l, resources, now); err != nil {
 		return look, err
 	}
@@ -224,12 +230,15 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 				row.status = s
 				if t.before != nil {
 					row.since(after[key], t.before[key], now, max(now.Sub(t.at).Seconds(), 0.001))
+					kept := t.rates[key]
+					row.trend = append(slices.Clone(kept[max(len(kept)-trendLooks+1, 0):]), *row.PerSecond)
+					rates[key] = row.trend
 				}
 				look.Rows = append(look.Rows, row)
 			}
 		}
 	}
-	t.before, t.at = after, now
+	t.before, t.rates, t.at = after, rates, now
 	slices.SortStableFunc(look.Rows, t.order)
 	t.turn.Lock()
 	defer t.turn.Unlock()
@@ -376,6 +385,10 @@ func (t *top) print(look *TopLook) error {
 	if t.children {
 		header = slices.Insert(header, len(header)-1, "children/s>")
 	}
+	trend := t.app.Live && slices.ContainsFunc(look.Rows, func(r topRow) bool { return len(r.trend) > 1 })
+	if trend {
+		header = slices.Insert(header, len(header)-1, "trend")
+	}
 	held := slices.ContainsFunc(look.Rows, func(r topRow) bool { return r.slots })
 	queue := slices.ContainsFunc(look.Rows, func(r topRow) bool { return r.Queue > 0 })
 	if held {
@@ -391,7 +404,7 @@ func (t *top) print(look *TopLook) error {
 	rows := make([][]string, len(look.Rows))
 	for i := range look.Rows {
 		r := &look.Rows[i]
-		rows[i] = t.cells(r)
+		rows[i] = t.cells(r, trend)
 		if held {
 			rows[i] = append(rows[i], r.held())
 		}
@@ -428,16 +441,24 @@ func (t *top) warn(p *show.Page, look *TopLook) {
 	p.Linef("%s  this look failed, and %s: %s", look.FailedAt.Format(time.DateTime), age, look.Error)
 }
 
-func (t *top) cells(r *topRow) []string {
+// cells returns the cells of a row. With a trend, what is left is narrower, so that both fit 80 columns.
+func (t *top) cells(r *topRow, trend bool) []string {
+	bar := 10
+	if trend {
+		bar = 5
+	}
 	own, children := "-", "-"
 	if r.PerSecond != nil {
 		own, children = show.Rate(r.Limit, *r.PerSecond), show.Rate(r.Limit, r.ChildrenRate)
 	}
 	cells := []string{
-		r.Entity, r.Resource, r.Limit, show.Amount(r.Limit, r.Available), show.Amount(r.Limit, r.Capacity), show.Bar(r.left(), 10, "█", "░"), own,
+		r.Entity, r.Resource, r.Limit, show.Amount(r.Limit, r.Available), show.Amount(r.Limit, r.Capacity), show.Bar(r.left(), bar, "█", "░"), own,
 	}
 	if t.children {
 		cells = append(cells, children)
+	}
+	if trend {
+		cells = append(cells, show.Spark(r.trend, trendLooks))
 	}
 	return append(cells, strconv.Itoa(r.Shards))
 }

@@ -23,6 +23,25 @@ func Bar(part float64, width int, full, empty string) string {
 	return strings.Repeat(full, n) + strings.Repeat(empty, width-n)
 }
 
+// Spark returns a column for each value, as high as its part of the highest one, the last ones of a width.
+func Spark(values []float64, width int) string {
+	values = values[max(len(values)-width, 0):]
+	highest := 0.0
+	for _, v := range values {
+		highest = max(highest, v)
+	}
+	levels := []rune("▁▂▃▄▅▆▇█")
+	var line strings.Builder
+	for _, v := range values {
+		n := 0
+		if highest > 0 {
+			n = min(len(levels)-1, max(0, int(v/highest*float64(len(levels)))))
+		}
+		line.WriteRune(levels[n])
+	}
+	return line.String()
+}
+
 // Fold splits a text into lines of a width, between words where it can.
 func Fold(text string, width int) (lines []string) {
 	width = max(width, 1)

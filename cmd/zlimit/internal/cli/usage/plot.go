@@ -20,9 +20,11 @@ func plotCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plot --entity E --resource R",
 		Short: "Plot consumption over time",
-		Long: `Plot draws a curve of what was consumed of each limit, window after window,
-those without consumption included. Several entities or resources are added up.
-Where there are more windows than columns, a column is the highest of several.
+		Long: `Plot draws what was consumed of each limit, window after window, those without
+consumption included. Up to 31 windows are bars, in which the heaviest entities
+have colors of their own, or patterns if NO_COLOR is set or the output is no
+terminal. More windows are a curve of the sum. If there are more windows than
+columns, a column is the highest of several.
 Whose usage and what range it is, zlimit usage --help explains.`,
 		Example: `  zlimit usage plot --entity acme --resource gpt
   zlimit usage plot --resource gpt --window hourly --since 7d --limit tpm`,
@@ -42,6 +44,7 @@ Whose usage and what range it is, zlimit usage --help explains.`,
 				return err
 			}
 			plotted.choose(limits)
+			plotted.colored = sh.Live && sh.Env("NO_COLOR") == ""
 			return sh.Print(plotted, plotted.write)
 		},
 	}
@@ -61,8 +64,9 @@ type plot struct {
 	Starts []time.Time   `json:"starts"` // of all windows
 	Curves []curve       `json:"limits"` // in the order of their names
 
-	query  zlimit.UsageQuery
-	limits []string // that are drawn alone; none for all
+	query   zlimit.UsageQuery
+	limits  []string // that are drawn alone; none for all
+	colored bool
 }
 
 // A curve is the consumption of one limit, in each window.
@@ -70,6 +74,8 @@ type curve struct {
 	Name     string            `json:"name"`
 	Consumed []zlimit.Quantity `json:"consumed"`
 	Children bool              `json:"from_children,omitzero"` // by requests of children, as charged to their parents
+
+	entities map[string][]zlimit.Quantity // which add up to Consumed
 }
 
 func (c *curve) title() string {
@@ -85,21 +91,31 @@ func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, ch
 	for start := q.From; start.Before(q.To); start = q.Window.End(start) {
 		p.Starts = append(p.Starts, start)
 	}
-	curves, ofChildren := map[string][]zlimit.Quantity{}, map[string][]zlimit.Quantity{}
+	curves, ofChildren, entities := map[string][]zlimit.Quantity{}, map[string][]zlimit.Quantity{}, map[string]map[string][]zlimit.Quantity{}
 	for s, err := range l.Usage.Snapshots(ctx, q) {
 		if err != nil {
 			return plot{}, err
 		}
 		at, _ := slices.BinarySearchFunc(p.Starts, s.Start, time.Time.Compare)
 		p.add(curves, at, s.Counted(q))
+		if entities[s.Entity] == nil {
+			entities[s.Entity] = map[string][]zlimit.Quantity{}
+		}
+		p.add(entities[s.Entity], at, s.Counted(q))
 		if children {
 			p.add(ofChildren, at, s.FromChildren)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(curves)) {
-		p.Curves = append(p.Curves, curve{name, curves[name], false})
+		whole := curve{Name: name, Consumed: curves[name], entities: map[string][]zlimit.Quantity{}}
+		for entity, of := range entities {
+			if of[name] != nil {
+				whole.entities[entity] = of[name]
+			}
+		}
+		p.Curves = append(p.Curves, whole)
 		if ofChildren[name] != nil {
-			p.Curves = append(p.Curves, curve{name, ofChildren[name], true})
+			p.Curves = append(p.Curves, curve{Name: name, Consumed: ofChildren[name], Children: true})
 		}
 	}
 	return p, nil
@@ -134,6 +150,7 @@ func (p *plot) write(to *show.Page) {
 		return
 	}
 	to.Linef("%s", describeUsage(p.query))
+	bars := len(p.Starts) <= maxBars
 	windows, width := 1, 1 // to a column, and columns to a window
 	if n := len(p.Starts); n > plotWidth {
 		windows = (n + plotWidth - 1) / plotWidth
@@ -150,6 +167,10 @@ func (p *plot) write(to *show.Page) {
 		peak := formatWindow(p.Window)(p.Starts[slices.Index(c.Consumed, highest)])
 		to.Linef("")
 		to.Linef("%s: %s, at most %s in a window, that of %s", c.title(), show.Quantified(c.Name, total), show.Quantified(c.Name, highest), peak)
+		if bars && slices.Min(c.Consumed) >= 0 {
+			p.bars(to, &c)
+			continue
+		}
 		to.Linef("%s", show.Raw(c.draw(windows, width, p.label())))
 	}
 }
