@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func (a *Aggregator) noteBegin(ctx context.Context, partitions []store.Partition
 	for _, p := range partitions {
 		since := now
 		label, _, _ := strings.Cut(p.ID, "/")
-		if made, err := time.Parse("2006-01-02T15:04:05.000", label); err == nil {
+		if made, ok := madeAt(label); ok {
 			since = made
 			if oldest := now.Add(-streamKept); made.Before(oldest) {
 				since = oldest
@@ -55,6 +56,15 @@ func (a *Aggregator) noteBegin(ctx context.Context, partitions []store.Partition
 		begin = now
 	}
 	return a.noteGap(ctx, gapUncounted, beginning, time.UnixMilli(0), begin)
+}
+
+// madeAt returns when a stream was made by its label: a time, or seconds since the epoch on engines for tests.
+func madeAt(label string) (time.Time, bool) {
+	if made, err := time.Parse("2006-01-02T15:04:05.000", label); err == nil {
+		return made, true
+	}
+	seconds, err := strconv.ParseFloat(label, 64)
+	return time.UnixMilli(int64(seconds * 1000)).UTC(), err == nil && seconds > 1e9 && seconds < 1e11
 }
 
 // skips reports whether a change that fails is left out. It is left out once that is noted.

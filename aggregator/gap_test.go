@@ -85,3 +85,21 @@ func TestGapsAreInCompleteness(t *testing.T) {
 		}
 	}
 }
+
+// TestMadeAt reads when a stream was made from its label, in the form of DynamoDB and in that of an engine for tests.
+func TestMadeAt(t *testing.T) {
+	for label, want := range map[string]time.Time{
+		"2026-03-01T12:00:00.250": time.Date(2026, 3, 1, 12, 0, 0, 250e6, time.UTC),
+		"1772366400.250":          time.Date(2026, 3, 1, 12, 0, 0, 250e6, time.UTC),
+		"0":                       {},
+		"shardId-1":               {},
+		"":                        {},
+		"NaN":                     {},
+		"1e300":                   {},
+	} {
+		got, ok := madeAt(label)
+		if ok == want.IsZero() || ok && !got.Equal(want) {
+			t.Errorf("madeAt(%q) = %v, %v, want %v", label, got, ok, want)
+		}
+	}
+}

@@ -66,7 +66,7 @@ func post(ctx context.Context, client *http.Client, address, id string, body []b
 	if err != nil {
 		return true, fmt.Errorf("httplimit: webhook: %w", err)
 	}
-	defer reply.Body.Close() //nolint:errcheck // it was read
+	defer reply.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(reply.Body, webhookBody))
 	if reply.StatusCode/100 == 2 {
 		return false, nil

@@ -67,7 +67,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 		if watcher := l.options.hooks.Leases; watcher != nil {
 			watcher.Opened(lease, r.Entity, r.Resource)
 		}
-		l.watchBudgets(lease)
+		l.watchBudgets(ctx, lease)
 	} else {
 		lease, err = l.admitOrFail(ctx, op, &r, 1, err)
 	}

@@ -82,7 +82,7 @@ type alertLog struct {
 }
 
 // watchBudgets looks at where the limits of a lease stand.
-func (l *RateLimiter) watchBudgets(lease *Lease) {
+func (l *RateLimiter) watchBudgets(ctx context.Context, lease *Lease) {
 	if l.alerts == nil {
 		return
 	}
@@ -98,14 +98,14 @@ func (l *RateLimiter) watchBudgets(lease *Lease) {
 		used := float64(capacity - s.Available)
 		for _, threshold := range l.options.alerts.thresholds {
 			if capacity > 0 && used*100 >= float64(threshold)*float64(capacity) {
-				l.alerts.cross(s, threshold, capacity, now)
+				l.alerts.cross(ctx, s, threshold, capacity, now)
 			}
 		}
 	}
 }
 
 // cross notes that a budget has come to a threshold, unless this process knows.
-func (a *alertLog) cross(s *Status, threshold int, capacity int64, now time.Time) {
+func (a *alertLog) cross(ctx context.Context, s *Status, threshold int, capacity int64, now time.Time) {
 	key := layout.AlertKey{Entity: s.Entity, Resource: s.Resource, Limit: s.Limit.Name, Threshold: threshold}
 	alert := BudgetAlert{
 		Entity: s.Entity, Resource: s.Resource, Limit: s.Limit.Name, Threshold: threshold, Used: capacity - s.Available, Capacity: capacity, Time: now.UTC(),
@@ -130,12 +130,13 @@ func (a *alertLog) cross(s *Status, threshold int, capacity int64, now time.Time
 		clear(a.seen)
 	}
 	a.seen[key] = time.Time{}
-	a.work.Go(func() { a.note(key, alert, kept) })
+	background := context.WithoutCancel(ctx)
+	a.work.Go(func() { a.note(background, key, alert, kept) })
 }
 
 // note writes the item of an alert, and notifies if no other process has.
-func (a *alertLog) note(key layout.AlertKey, alert BudgetAlert, kept time.Time) {
-	ctx, cancel := context.WithTimeout(context.Background(), alertTimeout)
+func (a *alertLog) note(background context.Context, key layout.AlertKey, alert BudgetAlert, kept time.Time) {
+	ctx, cancel := context.WithTimeout(background, alertTimeout)
 	defer cancel()
 	first, err := a.save(ctx, key, &alert, kept)
 	if err != nil {
@@ -152,7 +153,7 @@ func (a *alertLog) note(key layout.AlertKey, alert BudgetAlert, kept time.Time) 
 		Kind: EventAlert, Operation: "budget", Entity: alert.Entity, Resource: alert.Resource, Limit: alert.Limit, LimitEntity: alert.Entity,
 		Amounts: []Amount{{alert.Limit, alert.Used}},
 	})
-	notifying, cancel := context.WithTimeout(context.Background(), notifyTimeout)
+	notifying, cancel := context.WithTimeout(background, notifyTimeout)
 	defer cancel()
 	if err := a.l.options.alerts.notify(notifying, alert); err != nil {
 		a.l.options.logger.Log(ctx, slog.LevelError, "zlimit: an alert of a budget could not be sent", "alert", alert.ID, "error", err)

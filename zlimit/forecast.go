@@ -65,7 +65,7 @@ type Forecast struct {
 const forecastDays = 28
 
 // Forecast returns when the budgets of an entity for a resource are used up, and the budgets of the parents that it cascades to. The rate is
-// that of the last seven days with usage. If the last four weeks fit better with a rate for each weekday, it is that. It follows from
+// that of the last seven days with usage, and of the last 24 hours if there was none before. If the last four weeks fit better with a rate for each weekday, it is that. It follows from
 // usage, so an aggregator must run. docs/budgets.md has how wrong forecasts are.
 //
 // It costs what [RateLimiter.Available] costs, and for each entity the reads of 28 days and 49 hours: some 16 to 20 read units. It is
@@ -143,6 +143,9 @@ func (s *UsageService) history(ctx context.Context, entity, resource string, now
 func (h *history) forecast(s *Status, now time.Time) Forecast {
 	name := s.Limit.Name
 	rate := forecast.Fit(h.days[name], h.last)
+	if rate.PerDay() == 0 { // it is the first day
+		rate = forecast.Flat(h.today[name])
+	}
 	f := Forecast{
 		Entity: s.Entity, Resource: s.Resource, Limit: name, Available: s.Available, Capacity: s.Now().Capacity + s.Granted, ResetsAt: s.ResetsAt,
 		PerDay: rate.PerDay(), Today: h.today[name], Weekdays: rate.Patterned(),

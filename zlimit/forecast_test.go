@@ -92,3 +92,35 @@ func TestForecast(t *testing.T) {
 		t.Errorf("from %v to %v, want from %v", f.Earliest, f.Latest, want)
 	}
 }
+
+// TestForecastOnFirstDay has usage of today alone: the rate is that of the last 24 hours.
+func TestForecastOnFirstDay(t *testing.T) {
+	now := time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC)
+	s := newMemory(t)
+	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return now }))
+	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := layout.UsageDelta{
+		NS: ns.ID, Entity: "acme", Resource: "gpt", Window: "hourly", Start: now.Add(-time.Hour), Events: 1,
+		Consumed: []bucket.Amount{{Limit: "tpm", Tokens: 100_000}},
+	}
+	w, err := u.Write()
+	if err == nil {
+		_, err = store.Of(s).Write(t.Context(), w)
+	}
+	if err == nil {
+		err = l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("tpm", 1000, "UTC")}})
+	}
+	if err == nil {
+		_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"tpm": 100}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.Usage.Forecast(t.Context(), "acme", "gpt")
+	if want := now.AddDate(0, 0, 9); err != nil || len(got) != 1 || got[0].PerDay < 99 || got[0].PerDay > 101 || !got[0].UsedUp.Round(time.Hour).Equal(want) {
+		t.Errorf("Forecast() = %+v, %v, want 100 a day, and used up at %v", got, err, want)
+	}
+}

@@ -136,7 +136,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 		le.limiter.rejected(request.Entity, request.Resource, *rejected, 1)
 	}
 	if err == nil {
-		le.limiter.watchBudgets(le)
+		le.limiter.watchBudgets(ctx, le)
 	}
 	le.limiter.tellDecision(ctx, watch, OpConsume, &request, le, err)
 	return err
@@ -333,7 +333,7 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 		le.limiter.stats.unsettled.Add(1)
 	}
 	if err == nil && op == OpCommit {
-		le.limiter.watchBudgets(le)
+		le.limiter.watchBudgets(ctx, le)
 	}
 	le.tellSettled(ctx, watch, op, err)
 	return err

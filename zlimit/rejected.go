@@ -85,6 +85,7 @@ type rejectionKey struct{ entity, resource, limitEntity, limit string }
 type rejectionLog struct {
 	l       *RateLimiter
 	process string
+	open    context.Context // of the writes, which outlive requests
 
 	mu      sync.Mutex
 	counter *heavy.Counter[rejectionKey]
@@ -95,7 +96,7 @@ type rejectionLog struct {
 }
 
 func newRejectionLog(l *RateLimiter) *rejectionLog {
-	r := &rejectionLog{l: l, process: rand.Text()[:12]}
+	r := &rejectionLog{l: l, process: rand.Text()[:12], open: context.Background()}
 	r.counter = r.fresh()
 	return r
 }
@@ -150,7 +151,7 @@ func (r *rejectionLog) write() {
 	if counted.Total() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	ctx, cancel := context.WithTimeout(r.open, reportTimeout)
 	defer cancel()
 	err := r.save(ctx, counted, since)
 	if err == nil {

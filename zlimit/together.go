@@ -65,7 +65,7 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 			watcher.Opened(lease, parts[i].Entity, parts[i].Resource)
 		}
 		if err == nil {
-			l.watchBudgets(lease)
+			l.watchBudgets(ctx, lease)
 		}
 		l.tellDecision(ctx, watch, OpAcquireAll, parts[i], lease, err)
 	}

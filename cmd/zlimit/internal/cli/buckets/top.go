@@ -84,8 +84,10 @@ code is 1 if the last one failed.`,
 			if err != nil {
 				return err
 			}
-			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort,
-				rejected: t.rejected, within: t.within}
+			*t = top{
+				app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort,
+				rejected: t.rejected, within: t.within,
+			}
 			_, err = shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				return struct{}{}, t.run(ctx, l)
 			}, zlimit.WithObserver(t.observe), zlimit.WithFailurePolicy(zlimit.PolicyAllow)) // which opens a store that is away
@@ -381,7 +383,27 @@ func (t *top) print(look *TopLook) error {
 	} else {
 		p.Linef("%s %s", about, cost)
 	}
-	header := []string{"entity", "resource", "limit", "available>", "capacity>", "left", "consumed/s>", "shards>"}
+	header, rows := t.table(look)
+	if len(rows) > 0 {
+		p.Table(header, rows)
+	}
+	if dropped > 0 {
+		p.Linef("and %s more limits", show.Grouped(int64(dropped)))
+	}
+	for _, resource := range slices.Sorted(maps.Keys(look.Coverage)) {
+		if c := look.Coverage[resource]; !c.Complete && (c.Unlisted > 0 || !c.Known()) {
+			p.Linef("%s: %s", resource, c)
+		}
+	}
+	if !t.app.Live {
+		return t.app.Write(p)
+	}
+	return t.redraw(p)
+}
+
+// table returns the rows of a look below their header. Columns that all rows would leave empty are left out.
+func (t *top) table(look *TopLook) (header []string, rows [][]string) {
+	header = []string{"entity", "resource", "limit", "available>", "capacity>", "left", "consumed/s>", "shards>"}
 	if t.children {
 		header = slices.Insert(header, len(header)-1, "children/s>")
 	}
@@ -401,7 +423,7 @@ func (t *top) print(look *TopLook) error {
 	if queue {
 		header = append(header, "queue>")
 	}
-	rows := make([][]string, len(look.Rows))
+	rows = make([][]string, len(look.Rows))
 	for i := range look.Rows {
 		r := &look.Rows[i]
 		rows[i] = t.cells(r, trend)
@@ -415,21 +437,7 @@ func (t *top) print(look *TopLook) error {
 			rows[i] = append(rows[i], show.Queue(time.Duration(r.Queue*float64(time.Second))))
 		}
 	}
-	if len(rows) > 0 {
-		p.Table(header, rows)
-	}
-	if dropped > 0 {
-		p.Linef("and %s more limits", show.Grouped(int64(dropped)))
-	}
-	for _, resource := range slices.Sorted(maps.Keys(look.Coverage)) {
-		if c := look.Coverage[resource]; !c.Complete && (c.Unlisted > 0 || !c.Known()) {
-			p.Linef("%s: %s", resource, c)
-		}
-	}
-	if !t.app.Live {
-		return t.app.Write(p)
-	}
-	return t.redraw(p)
+	return header, rows
 }
 
 // warn says that a look failed, and how old the figures are.
