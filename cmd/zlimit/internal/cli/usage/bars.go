@@ -16,7 +16,7 @@ const (
 	barsWidth = 79 // columns of a line with a bar
 )
 
-// patterns and colors are those of the heaviest entities, the heaviest first. The last one is of all others.
+// patterns and colors belong to the heaviest entities, the heaviest first. The last one is of all others.
 var (
 	patterns = [...]string{"█", "▓", "▒", "░"}
 	colors   = [...]string{"36", "33", "35", show.Faint}
@@ -56,7 +56,7 @@ func (c *curve) parts() (parts []series) {
 	return append(parts[:named:named], others)
 }
 
-// bars writes a bar for each window, as wide as its part of the highest one. The parts of a bar are those of entities.
+// bars writes a bar for each window, as wide as its part of the highest one. A bar has a part for each of the heaviest entities.
 func (p *plot) bars(to *show.Page, c *curve) {
 	parts, label := c.parts(), p.label()
 	if len(parts) > 1 {
