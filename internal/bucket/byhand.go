@@ -56,7 +56,7 @@ func (d *Demand) gift(limit string) uint64 {
 // It returns an [*EndError] for a gift that cannot end as it is to, and an [*OverflowError]. Without an error, it returns no parts where an
 // item would have too many limits.
 func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, err error) {
-	if c.HasSessions() || slices.ContainsFunc(shards, (*State).hasGrants) { // sessions and grants end in all of them, or in none
+	if c.HasSessions() || anyGrants(shards) { // sessions and grants end in all of them, or in none
 		now = together(shards, now, c.restamp)
 	}
 	v := view{c, shards, now}
@@ -104,16 +104,12 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		if evenly {
 			shares = levelsOf(shares, pots, after, raised, sum.available())
 		}
-		for at := range shards {
-			if raised {
-				raises[at][len(raises[at])-1].lacks = pots[at].lacks()
-			}
+		change := LevelChange{Limit: p.Name, Before: sum.available(), After: after}
+		if raised {
+			change.Until = by.Until
+			lack(raises, pots)
 		}
 		if by.tells(p.Name) {
-			change := LevelChange{Limit: p.Name, Before: sum.available(), After: after}
-			if raised {
-				change.Until = by.Until
-			}
 			changes = append(changes, change)
 		}
 		switch {

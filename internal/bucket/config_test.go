@@ -195,6 +195,55 @@ func TestDebtsCommute(t *testing.T) {
 	}
 }
 
+// TestExpiryOfStaleImages has a process write by an image from before others took of the item. The item outlasts what they owe together.
+func TestExpiryOfStaleImages(t *testing.T) {
+	settles := func(tokens int64) Demand {
+		return Demand{Amounts: []Amount{{Limit: "a", Tokens: tokens}}, Unchecked: true, Settles: true}
+	}
+	nothing, slower := Demand{}, paramsOf("a", 5000)
+	slower.RefillPeriod *= 10
+	for _, test := range []struct {
+		name           string
+		tokens, expiry int64 // of the image
+		others, own    Demand
+		at             int64
+		next           Params
+	}{
+		{"a spend", 3000, 66, settles(3000), settles(3000), 60_500, paramsOf("a", 5000)},
+		{"a refill", 2000, 67, settles(2000), settles(6000), 62_500, paramsOf("a", 5000)},
+		{"a refill that shortens the life", 1000, 90, settles(8000), nothing, 62_500, paramsOf("a", 5000)},
+		{"a refill that another limit is taken of", 1000, 90, settles(8000), Demand{Amounts: []Amount{{Limit: "b", Tokens: 1000}}}, 62_500, paramsOf("a", 5000)},
+		{"a slower refill", 1000, 90, settles(8000), nothing, 60_500, slower},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := Config{Params: []Params{paramsOf("a", 5000), paramsOf("b", 5000)}, Lifetime: 1, Freshness: 1000}
+			it := &item{&State{
+				Limits:     []Limit{limitOf("a", 5000, test.tokens, 0), limitOf("b", 5000, 5000, 0), wcu(0, 0)},
+				RefilledAt: 60_000, ExpiresAt: test.expiry, Shards: 1,
+			}}
+			image := it.image()
+			var plan Plan
+			if plan.Decide(it.image(), &c, &test.others, 60_200); plan.Kind != Spend || !it.apply(&plan) {
+				t.Fatalf("the others plan a %v that is not written", plan.Kind)
+			}
+			c.Params[0] = test.next
+			for try := range 3 {
+				if plan.Decide(image, &c, &test.own, test.at); it.apply(&plan) {
+					break
+				}
+				if image = it.image(); try == 2 {
+					t.Fatal("no plan is written")
+				}
+			}
+			for _, l := range it.state.Limits[:2] {
+				if full := it.state.chain(&l, it.state.RefilledAt, it.state.ExpiresAt*1000, 0).of(l.Tokens); full < l.Capacity {
+					t.Errorf("%s has %d of %d when the item expires at %d", l.Name, full, l.Capacity, it.state.ExpiresAt)
+				}
+			}
+		})
+	}
+}
+
 // TestConfigChangesAmongStaleClients lets clients with old images and old configs write to one item. No balance is ever
 // above the capacity that the item has. Every balance is that of an ideal bucket that sees the same changes.
 func TestConfigChangesAmongStaleClients(t *testing.T) {

@@ -94,6 +94,9 @@ type Plan struct {
 	Overflows  bool   // Advance: tokens that are given back find no room in the item
 	OnCredit   bool   // Spend: it relies on the refill since the exact stamp of the image
 
+	expires    bool    // Advance: the item expires
+	doubt      int64   // Advance: the debt that a limit may be left with if the image is old
+	vague      bool    // Advance: so far, a limit may have less than the image shows
 	changes    *Config // Advance: the config whose parameters limits of the item take on; nil where they have them
 	limitSpace [4]Limit
 	stepSpace  [12]Step
@@ -349,11 +352,9 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 				return false
 			}
 		default:
-			room := sub(add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount), credit)
-			if l.Tokens > room || s.Shards == 0 || Of(d.rest().counted, l.Name) != 0 {
+			if Of(d.rest().counted, l.Name) != 0 || !p.refund(s, l, amount, credit, now) {
 				return false
 			}
-			p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
 			period = p.same(s, l, period)
 			if (l.Windows() != nil || l.Granted() != 0) && !unmoved { // others may have the same capacity now
 				p.step(Unmoved, "", s.RefilledAt)
@@ -363,6 +364,13 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		p.ascribe(l.Name, d)
 	}
 	return s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now)
+}
+
+// refund gives back an amount, and returns false if a limit together with credit has no room for it.
+func (p *Plan) refund(s *State, l *Limit, amount, credit, now int64) bool {
+	room := sub(add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount), credit)
+	p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
+	return l.Tokens <= room && s.Shards != 0
 }
 
 // same asks that a limit has the life and the period of the image, and reports whether the write asks for the period. An
@@ -378,22 +386,38 @@ func (p *Plan) same(s *State, l *Limit, period bool) bool {
 	return period
 }
 
-// owe takes an amount that need not be there; it returns false where the stamp has to move, too. An item that expires has to outlast
-// the debt. Others may meanwhile make that up to twice as deep.
+// owe takes an amount that need not be there; it returns false where the stamp has to move, too. An item that expires has to outlast the
+// debt, and others may have taken from the item since the image. So the write asks for a balance that leaves no deeper debt than the item
+// outlasts: twice the debt of the image or, if the image shows none, the amount. An item that does not last so long must have all of the
+// amount. The debt of a quota ends with its period.
 func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) bool {
 	level := sub(add(l.Tokens, credit), amount)
-	switch deepest := add(level, level); {
+	switch {
 	case s.Shards == 0: // the write asks for the number of shards, which old items do not have
 		return false
 	case level == math.MinInt64: // the deepest debt saturates
 		return false
-	case c.Lifetime > 0 && level < 0 && !s.sharded():
-		p.step(Borrow, l.Name, amount, sub(add(deepest, amount), credit), int64(s.Shards))
-		p.outlast(l.rule(), sub(0, deepest), now)
+	case c.Lifetime > 0 && !s.sharded() && !l.isQuota():
+		deepest := doubtful(level, amount)
+		if level >= 0 && s.ExpiresAt <= seconds(l.rule().paid(deepest, now)) {
+			deepest = 0
+		}
+		p.step(Borrow, l.Name, amount, sub(sub(amount, deepest), credit), int64(s.Shards))
+		if deepest > 0 || p.OnCredit {
+			p.outlast(l.rule(), deepest, now)
+		}
 	default:
 		p.step(Owe, l.Name, amount, int64(s.Shards))
 	}
 	return true
+}
+
+// doubtful returns how deep a debt an amount that need not be there may leave, if the image of an item shows another balance than the item has.
+func doubtful(level, amount int64) int64 {
+	if level < 0 {
+		return sub(0, add(level, level))
+	}
+	return max(amount, 0)
 }
 
 // advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond
@@ -407,6 +431,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	from := c.since(s, now)
 	life, next := lifetime{config: c, now: now}, s.edgeAfter(now)
 	kept, dropped := 0, 0
+	p.expires = c.Lifetime > 0 && !s.sharded()
+	var space [6]Amount
+	vague := space[:0] // the least balance that each limit may have instead of the image's, so that the item outlasts its debt
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		params := c.of(l.Name)
@@ -427,6 +454,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			balance = p.settled
 		}
 		is := *l
+		p.doubt, p.vague = 0, false
 		level, ok := balance(s, l, &is, params, d, c.owed(s, l, params, from, now), from, now)
 		if !ok {
 			p.reset(Reject, s, s.RefilledAt, now)
@@ -445,7 +473,10 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		p.mode(&is, params, c)
 		amount, checked := d.asks(l.Name, params.Mode)
 		since := p.session(s, l, &is, params, d)
-		life.cover(params, level, depth(amount, d.floor(params, s, now), checked), since)
+		if p.vague && p.expires && blocks(l.Name, params) {
+			vague = append(vague, Amount{Limit: l.Name, Tokens: sub(l.Tokens, max(level, 0))})
+		}
+		life.cover(params, level, max(depth(amount, d.floor(params, s, now), checked), p.doubt), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
 			until := is.regrant(s.chainTo(l, params, from, now, 0).grant.under(s, l, params, now), d)
@@ -472,6 +503,11 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	expiry := life.end(now)
 	if s.sharded() {
 		expiry = 0
+	}
+	if expiry > 0 && (expiry < s.ExpiresAt || !c.Matches(s)) { // so far it outlasted also the debts that others left since the image
+		for _, v := range vague {
+			p.step(Cover, v.Limit, v.Tokens)
+		}
 	}
 	switch {
 	case expiry == s.ExpiresAt:
@@ -599,11 +635,17 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 		level = sub(refilled, amount)
 		room := min(add(sub(capacity, refill), min(amount, 0)), sub(most, refill))
 		p.step(Credit, l.Name, room, sub(level, l.Tokens)) // the deepest debt saturates
-		if checked {
+		switch {
+		case checked:
 			p.step(Cover, l.Name, sub(floor, refill))
+		case amount > 0 && p.expires && blocks(l.Name, params):
+			p.doubt = doubtful(level, amount)
+			p.step(Cover, l.Name, sub(sub(amount, p.doubt), refill))
+		default:
+			p.vague = true
 		}
 	default:
-		level = l.Tokens
+		level, p.vague = l.Tokens, true
 	}
 	p.count(l.Name, d)
 	return level, true

@@ -113,6 +113,13 @@ type pot struct {
 // lacks returns [Grant.Lacking].
 func (p *pot) lacks() int64 { return max(0, sub(p.capacity, max(p.own, 0))) }
 
+// lack notes what a limit lacks in its pots with the latest raise of each shard.
+func lack(raises [][]raise, pots []pot) {
+	for at := range pots {
+		raises[at][len(raises[at])-1].lacks = pots[at].lacks()
+	}
+}
+
 // potOf returns the pot of a limit in a shard with a balance at a time, when it is in line.
 func (c *Config) potOf(s *State, p *Params, balance, at int64) pot {
 	is := pot{own: balance, capacity: s.share(p.Name, p.rule().capacityAt(at))}
@@ -232,6 +239,9 @@ func (l *Limit) grant() Grant {
 func (s *State) hasGrants() bool {
 	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Rare != nil && l.Rare.Granted != 0 })
 }
+
+// anyGrants reports whether one of several shards has a grant.
+func anyGrants(shards []*State) bool { return slices.ContainsFunc(shards, (*State).hasGrants) }
 
 // grantAt returns what a limit of the item may hold beyond its share of the capacity at a time. It does not count a limit that
 // resets by then.

@@ -275,26 +275,7 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		c.grant = l.grant()
 	}
 	if (l.Rare != nil || p != nil && p.isQuota()) && s.renews(l, p, to) {
-		c.anew = true
-		since := from
-		from = to
-		if l.Windows() != nil || c.grant.Granted != 0 {
-			from = s.anew(l, to)
-		}
-		c.carries = c.grant.Until != 0 && c.grant.at(from) > 0
-		if c.carries {
-			balance := l.Tokens
-			if !l.isQuota() {
-				balance = s.chain(l, since, from, 0).of(balance)
-			}
-			c.grant = c.grant.after(from, balance)
-			without = s.share(l.Name, l.rule().capacityAt(from))
-		} else {
-			c.grant = Grant{}
-		}
-		if s.isRolled(l) && !l.isClosed(to) && (p == nil || p.Session > 0 && !l.isOver(p, to)) {
-			c.spent = max(0, l.Consumed-l.Rolled())
-		}
+		from, without = c.reset(s, l, p, from, to)
 	} else if c.grant.ends(to) {
 		l, from, c.ended = s.past(l, from, to)
 		c.start, c.carries, c.grant = l.Tokens, true, Grant{}
@@ -322,17 +303,43 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		c.inflow = math.MaxUint64
 		c.ceiling = sub(c.ceiling, c.spent)
 	}
-	switch c.grant = c.grant.left(to); {
-	case c.grant.Until == 0 || l.Windows() == nil && c.grant.Lacking == 0:
-	case without >= 0:
-		c.grant.Lacking = s.lacks(l.Name, r, s.lone(l, without).chain(from, to).of(without), to)
-	default:
-		c.grant.Lacking = s.lacks(l.Name, r, s.without(l, from, to), to)
+	if c.grant = c.grant.left(to); c.grant.Until != 0 && (l.Windows() != nil || c.grant.Lacking != 0) {
+		var has int64
+		if without >= 0 {
+			has = s.lone(l, without).chain(from, to).of(without)
+		} else {
+			has = s.without(l, from, to)
+		}
+		c.grant.Lacking = s.lacks(l.Name, r, has, to)
 	}
 	if p != nil && c.grant.Until == 0 && !p.isQuota() { // it was one for a period
 		c.grant = Grant{}
 	}
 	return c
+}
+
+// reset begins the chain with the latest reset of a quota up to a time. It returns when the chain begins, and the balance without the grant that the
+// quota then has, -1 if no grant carries over.
+func (c *chain) reset(s *State, l *Limit, p *Params, from, to int64) (begins, without int64) {
+	c.anew, begins, without = true, to, -1
+	if l.Windows() != nil || c.grant.Granted != 0 {
+		begins = s.anew(l, to)
+	}
+	c.carries = c.grant.Until != 0 && c.grant.at(begins) > 0
+	if c.carries {
+		balance := l.Tokens
+		if !l.isQuota() {
+			balance = s.chain(l, from, begins, 0).of(balance)
+		}
+		c.grant = c.grant.after(begins, balance)
+		without = s.share(l.Name, l.rule().capacityAt(begins))
+	} else {
+		c.grant = Grant{}
+	}
+	if s.isRolled(l) && !l.isClosed(to) && (p == nil || p.Session > 0 && !l.isOver(p, to)) {
+		c.spent = max(0, l.Consumed-l.Rolled())
+	}
+	return begins, without
 }
 
 // starts returns the balance with which a limit begins that an item does not have yet. It is full, except for a part of a limit that the item

@@ -147,11 +147,12 @@ func (p *Plan) Merge(s, other *State) {
 			full = add(most, min(last.ceiling, other.capacity(l.Name, l.rule(), at)))
 			most = sub(full, gets)
 		}
-		if ch.ended || asks {
+		switch {
+		case ch.ended || asks:
 			p.exactly(l, min(add(ch.of(l.Tokens), gets), full))
-		} else if add(l.Tokens, refill) >= most {
+		case add(l.Tokens, refill) >= most:
 			p.step(Fill, l.Name, sub(most, refill), full)
-		} else {
+		default:
 			p.step(Credit, l.Name, sub(most, refill), add(refill, gets))
 		}
 	}

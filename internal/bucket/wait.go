@@ -120,7 +120,15 @@ func (d *Demand) needs(p *Params, capacity int64) int64 {
 
 // outlast has a spend ask for an item that does not expire before a limit has paid a debt and is full.
 func (p *Plan) outlast(r rule, debt, now int64) {
-	p.Now = max(p.Now, add(now, r.slowest(add(r.most(), debt))))
+	p.Now = max(p.Now, r.paid(debt, now))
+}
+
+// paid returns a time by which a limit with a debt now has paid it and is full.
+func (r rule) paid(debt, now int64) int64 { return add(now, r.slowest(add(r.most(), debt))) }
+
+// blocks reports whether a debt of a limit rejects requests until it is paid by refill, so that the item has to outlast it.
+func blocks(limit string, p *Params) bool {
+	return limit != WriteUnits && p.Mode != Soft && !p.isQuota()
 }
 
 // depth returns how deep a debt a demand may leave, from its amount and [Demand.floor].
