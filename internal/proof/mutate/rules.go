@@ -34,7 +34,7 @@ var rules = []rule{
 	},
 	{
 		"wait 2: a write that moves the stamp asks for no balance", "internal/bucket/decide.go",
-		"		if checked {\n			p.step(Cover, l.Name, sub(floor, refill))", "		if checked && !«broken» {\n			p.step(Cover, l.Name, sub(floor, refill))",
+		"		case checked:\n			p.step(Cover, l.Name, sub(floor, refill))", "		case checked && «broken»:\n		case checked:\n			p.step(Cover, l.Name, sub(floor, refill))",
 		"./zlimit TestAdvanceAsksForTheBalance",
 	},
 	{
@@ -84,8 +84,18 @@ var rules = []rule{
 	},
 	{
 		"wait 10: an item with a debt expires as if there were none", "internal/bucket/wait.go",
-		"	p.Now = max(p.Now, add(now, r.slowest(", "	p.Now = max(p.Now, either[int64](«broken», 0, 1)*add(now, r.slowest(",
+		"	p.Now = max(p.Now, r.paid(", "	p.Now = max(p.Now, either[int64](«broken», 0, 1)*r.paid(",
 		"./internal/bucket TestDebtsKeepTheirItem",
+	},
+	{
+		"expiry: a settlement asks for no balance if the image shows no debt", "internal/bucket/decide.go",
+		"case c.Lifetime > 0 && !s.sharded() && !l.isQuota():", "case c.Lifetime > 0 && !s.sharded() && !l.isQuota() && !(«broken» && level >= 0):",
+		"./internal/bucket TestExpiryOfStaleImages",
+	},
+	{
+		"expiry: a refill that shortens the life asks for no balance", "internal/bucket/decide.go",
+		"if expiry > 0 && (expiry < s.ExpiresAt ||", "if !«broken» && expiry > 0 && (expiry < s.ExpiresAt ||",
+		"./internal/bucket TestExpiryOfStaleImages",
 	},
 	{
 		"wait 11: looks ask for the whole amount", "internal/bucket/status.go",
