@@ -194,6 +194,9 @@ func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progre
 			progress(report)
 		}
 	})
+	if !disables {
+		s.l.engine.Enabled()
+	}
 	return report, publicError("stamp buckets", err)
 }
 

@@ -350,6 +350,45 @@ func (s late) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 	return page, err
 }
 
+// TestEndOfASwitchHoldsAtOnce ends a switch by a process that knows the bucket only from requests that were rejected. Its clock stands still. Its next
+// request is served.
+func TestEndOfASwitchHoldsAtOnce(t *testing.T) {
+	pair := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+	for _, at := range []zlimit.Level{pair, {Entity: pair.Entity}, {Resource: pair.Resource}} {
+		for name, end := range map[string]func(context.Context, *zlimit.RateLimiter) error{
+			"enable": func(ctx context.Context, l *zlimit.RateLimiter) error {
+				_, err := l.Limits.Enable(ctx, at, nil)
+				return err
+			},
+			"bypass": func(ctx context.Context, l *zlimit.RateLimiter) error {
+				_, err := l.Limits.Bypass(ctx, at, nil)
+				return err
+			},
+		} {
+			t.Run(name+" "+at.String(), func(t *testing.T) {
+				forEachStore(t, func(t *testing.T, s zlimit.Store) {
+					ctx, c := t.Context(), newClock()
+					l := newLimiter(t, s, zlimit.WithClock(c.now))
+					setSystem(t, l, zlimit.PerMinute("rpm", 100))
+					acquire(t, newLimiter(t, s, zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpm": 1}))
+					if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
+						t.Fatal(err)
+					}
+					for range 2 {
+						if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrDisabled) {
+							t.Fatalf("Acquire() of what is disabled = %v", err)
+						}
+					}
+					if err := end(ctx, l); err != nil {
+						t.Fatal(err)
+					}
+					acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+				})
+			})
+		}
+	}
+}
+
 // TestDisabledAgain disables a resource, serves it again, and disables it at once, when a scan may still show the buckets as they were at
 // first. None is left open.
 func TestDisabledAgain(t *testing.T) {

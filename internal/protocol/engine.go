@@ -128,6 +128,7 @@ type core struct {
 	writes     *table.Sharing
 	ahead      atomic.Pointer[lead]
 	fixes      fixes
+	enabled    atomic.Int64 // epoch of the latest end of a switch that this process has made
 }
 
 // New returns an engine.
@@ -181,6 +182,9 @@ func New(o Options) *Engine {
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	return e.admitter.takeRequest(ctx, r, to)
 }
+
+// Enabled says that this process has ended a switch that had requests refused. Images from before then prove no more that they are.
+func (e *Engine) Enabled() { e.core.enabled.Store(e.core.NextEpoch()) }
 
 // NextEpoch returns a number greater than all that were drawn before. Epochs order the knowledge of a process. The
 // result of a call is as new as the epoch that was drawn before the call.

@@ -87,8 +87,8 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 	return limits, err
 }
 
-// disabledFor is the age up to which an image proves that requests are refused. After it the next request looks, so an
-// enabled bucket is found with one read a second and process.
+// disabledFor is the age up to which an image proves that requests are refused, unless this process has ended a switch since. After it the
+// next request looks, so an enabled bucket is found with one read a second and process.
 const disabledFor = time.Second
 
 // unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where
@@ -97,7 +97,8 @@ func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began i
 	if i == nil || !i.exists || !i.Disabled {
 		return i, nil
 	}
-	if age := lk.now() - i.askedAt; !i.since(began) && (i.asked == 0 || age < 0 || age >= disabledFor.Milliseconds()) {
+	age, enabled := lk.now()-i.askedAt, !i.since(lk.enabled.Load())
+	if !i.since(began) && (i.asked == 0 || enabled || age < 0 || age >= disabledFor.Milliseconds()) {
 		next, err := lk.lookSince(ctx, s, began)
 		switch {
 		case err != nil && !isOutage(err):
