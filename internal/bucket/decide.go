@@ -640,7 +640,11 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 			p.step(Cover, l.Name, sub(floor, refill))
 		case amount > 0 && p.expires && blocks(l.Name, params):
 			p.doubt = doubtful(level, amount)
-			p.step(Cover, l.Name, sub(sub(amount, p.doubt), refill))
+			least := sub(0, refill)
+			if level < 0 { // twice the debt, which may be the deepest one
+				least = add(l.Tokens, level)
+			}
+			p.step(Cover, l.Name, least)
 		default:
 			p.vague = true
 		}
