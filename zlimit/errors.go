@@ -333,6 +333,7 @@ func decisionError(op string, err error) error {
 	var unknown *protocol.UnknownLimitError
 	var crowded *protocol.CrowdedError
 	var many *protocol.BucketsError
+	var differ *protocol.OwnLimitsError
 	var disabled *protocol.DisabledError
 	var clock *protocol.ClockError
 	var overflow *bucket.OverflowError
@@ -355,6 +356,8 @@ func decisionError(op string, err error) error {
 		return unknownLimit("consume", unknown.Limit, unknown.Known, unknown.Asked...)
 	case errors.As(err, &many):
 		return &ValidationError{Field: "requests", Value: strconv.Itoa(many.Buckets) + " buckets", Reason: many.Rule()}
+	case errors.As(err, &differ):
+		return &ValidationError{Field: "limits", Value: differ.Entity + "/" + differ.Resource, Reason: differ.Rule()}
 	case errors.As(err, &crowded):
 		reason := fmt.Sprintf("the bucket has too many limits in use that other requests brought; at most %d", bucket.MaxLimits)
 		return &ValidationError{Field: "limits", Value: crowded.Entity + "/" + crowded.Resource, Reason: reason}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +21,8 @@ import (
 // the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
 //
 // At most 16 requests are admitted together, of at most 64 buckets. All of them have the same [Request.Priority]. They
-// use stored limits, so [Request.Limits] is a [*ValidationError]. So is a list without requests. Soft limits, shadow
+// may bring limits of their own, see [Request.Limits]. Requests of one bucket must bring the same ones, or be without;
+// others are a [*ValidationError]. So is a list without requests. Soft limits, shadow
 // limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll does not wait for tokens. In an outage the
 // requests are admitted uncounted where the failure policy of each of them allows it.
 //
@@ -45,6 +47,11 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 		}
 		if err != nil {
 			return nil, ofRequest(i, err)
+		}
+		for j := range i {
+			if err := r.validateLimitsBeside(parts[j], requests[j].Limits); err != nil {
+				return nil, ofRequest(i, err)
+			}
 		}
 		part := l.request(&r)
 		part.Amounts = lease.amounts
@@ -77,14 +84,22 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 
 // validateBeside checks what a request may have beside another one.
 func (r *Request) validateBeside(first *Request) error {
-	switch {
-	case len(r.Limits) > 0:
-		return &ValidationError{Field: "limits", Value: r.Limits[0].String(), Reason: "must be stored: requests together use stored limits"}
-	case r.Priority != first.Priority:
+	if r.Priority != first.Priority {
 		return &ValidationError{Field: "priority", Value: r.Priority, Reason: "must be that of the first request, " + strconv.Quote(first.Priority)}
-	default:
+	}
+	return nil
+}
+
+// validateLimitsBeside checks the limits of a request beside those that an earlier one brings.
+func (r *Request) validateLimitsBeside(earlier *protocol.Request, limits []Limit) error {
+	if r.Entity != earlier.Entity || r.Resource != earlier.Resource || len(r.Limits)+len(limits) == 0 {
 		return nil
 	}
+	if slices.Equal(inOrder(r.Limits), inOrder(limits)) {
+		return nil
+	}
+	differ := &protocol.OwnLimitsError{Entity: r.Entity, Resource: r.Resource}
+	return &ValidationError{Field: "limits", Value: differ.Entity + "/" + differ.Resource, Reason: differ.Rule()}
 }
 
 // ofRequest has an error about input name the request.

@@ -78,12 +78,14 @@ func TestAcquireAllInput(t *testing.T) {
 	}
 	calls := faults.Calls("")
 	for want, requests := range map[string][]zlimit.Request{
-		`number of requests "0": must be from 1 to 16`:             nil,
-		`number of requests "17": must be from 1 to 16`:            make([]zlimit.Request, 17),
-		`requests[1] entity "": must not be empty`:                 with(func(r *zlimit.Request) { r.Entity = "" }),
-		`requests[1] consume "": must name at least one limit`:     with(func(r *zlimit.Request) { r.Consume = nil }),
-		`requests[1] priority "batch": must be that of the first`:  with(func(r *zlimit.Request) { r.Priority = "batch" }),
-		`requests[1] limits "tpd=9/min": must be stored: requests`: with(func(r *zlimit.Request) { r.Limits = []zlimit.Limit{zlimit.PerMinute("tpd", 9)} }),
+		`number of requests "0": must be from 1 to 16`:            nil,
+		`number of requests "17": must be from 1 to 16`:           make([]zlimit.Request, 17),
+		`requests[1] entity "": must not be empty`:                with(func(r *zlimit.Request) { r.Entity = "" }),
+		`requests[1] consume "": must name at least one limit`:    with(func(r *zlimit.Request) { r.Consume = nil }),
+		`requests[1] priority "batch": must be that of the first`: with(func(r *zlimit.Request) { r.Priority = "batch" }),
+		`requests[1] limits "key-1/gpt-4": must be the same for all`: with(func(r *zlimit.Request) {
+			r.Entity, r.Resource, r.Limits = "key-1", "gpt-4", []zlimit.Limit{zlimit.PerMinute("tpd", 9)}
+		}),
 	} {
 		_, err := l.AcquireAll(context.Background(), requests)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -112,6 +114,53 @@ func TestAcquireAllInput(t *testing.T) {
 		t.Errorf("AcquireAll() of 160 buckets = %v", err)
 	}
 	checkStands(t, l, "key-1 gpt-4 tpd: none", "e-0-4 gpt-4 tpd: none")
+}
+
+// TestAcquireAllWithLimits admits requests with limits of their own, all or none of them.
+func TestAcquireAllWithLimits(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("tpd", 100))
+		putEntity(t, l, "team", "")
+		putEntity(t, l, "key-1", "team")
+		own := func(entity, resource string, limit, tokens int64) zlimit.Request {
+			r := zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"tpd": tokens}}
+			if limit > 0 {
+				r.Limits = []zlimit.Limit{zlimit.PerDay("tpd", limit)}
+			}
+			return r
+		}
+		left := func(entity, resource string, limit, want int64) {
+			t.Helper()
+			statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: resource, Limits: own("", "", limit, 0).Limits})
+			if err != nil || len(statuses) != 1 || statuses[0].Available != want {
+				t.Errorf("%s/%s has %v, %v; want %d", entity, resource, statuses, err, want)
+			}
+		}
+		leases, err := l.AcquireAll(ctx, []zlimit.Request{own("ip", "login", 10, 4), own("user", "login", 5, 2), own("user", "login", 5, 1), own("user", "stored", 0, 7)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left("ip", "login", 10, 6)
+		left("user", "login", 5, 2)
+		left("user", "stored", 0, 93)
+		var exceeded *zlimit.ExceededError
+		if _, err := l.AcquireAll(ctx, []zlimit.Request{own("ip", "login", 10, 4), own("user", "login", 5, 3)}); !errors.As(err, &exceeded) {
+			t.Errorf("AcquireAll() = %v, want it rejected by the limit of the user", err)
+		}
+		left("ip", "login", 10, 6)
+		if err := errors.Join(leases.Of(0).Adjust(zlimit.Amounts{"tpd": -3}), leases.Of(1).Rollback(ctx), leases.Commit(ctx)); err != nil {
+			t.Error(err)
+		}
+		left("ip", "login", 10, 9)
+		left("user", "login", 5, 4)
+		_, err = l.AcquireAll(ctx, []zlimit.Request{own("key-1", "login", 0, 1), own("team", "login", 5, 1)})
+		var invalid *zlimit.ValidationError
+		if !errors.As(err, &invalid) || invalid.Field != "requests[1] limits" || invalid.Value != "team/login" {
+			t.Errorf("AcquireAll() of a parent by other limits = %v, want a ValidationError of requests[1]", err)
+		}
+	})
 }
 
 // TestAcquireAllSlots divides the slots of a bucket among the leases of its requests: each gives back its own.

@@ -25,7 +25,8 @@ type together struct {
 	levels   [][]level // of each request, as they were made last
 }
 
-// Together returns the request for all of several ones. They have one priority, use stored limits, and none of them waits.
+// Together returns the request for all of several ones. They have one priority, and none of them waits. Requests of one bucket use the same
+// limits.
 func Together(requests []*Request) Request {
 	first := requests[0]
 	all := &together{requests, make([][]level, len(requests))}
@@ -55,6 +56,17 @@ func (*BucketsError) Rule() string {
 	return fmt.Sprintf("must be at most %d together, with buckets of parents and wider resources", MaxBuckets)
 }
 
+// An OwnLimitsError says that requests would be charged to one bucket by different limits, of which some came with a request.
+type OwnLimitsError struct{ Entity, Resource string }
+
+// Error names the bucket.
+func (e *OwnLimitsError) Error() string { return e.Entity + "/" + e.Resource + ": " + e.Rule() }
+
+// Rule is what the requests break.
+func (*OwnLimitsError) Rule() string {
+	return "must be the same for all requests that are charged to the bucket together"
+}
+
 // levelsTogether returns the levels of requests that are admitted together, each bucket once: in the order of the requests, and of the
 // levels of each.
 func (fs *families) levelsTogether(ctx context.Context, t *together, began int64) (all []level, err error) {
@@ -69,6 +81,8 @@ func (fs *families) levelsTogether(ctx context.Context, t *together, began int64
 			switch {
 			case at < 0:
 				all, demands = append(all, *l), append(demands, []*bucket.Demand{&l.demand})
+			case !all[at].limits.sameAs(l.limits) && (all[at].limits.Own || l.limits.Own):
+				return nil, &PartError{i, &OwnLimitsError{l.bucket.Entity, l.bucket.Resource}}
 			case !all[at].limits.sameAs(l.limits): // they were read again in between
 				return nil, errOutdated
 			default:

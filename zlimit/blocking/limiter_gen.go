@@ -266,10 +266,10 @@ func (l *RateLimiter) Settle(token string, actual zlimit.Consumption, opts ...zl
 // with the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
 //
 // At most 16 requests are admitted together, of at most 64 buckets. All of them have the same
-// [zlimit.Request.Priority]. They use stored limits, so [zlimit.Request.Limits] is a [*zlimit.ValidationError]. So is a
-// list without requests. Soft limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll
-// does not wait for tokens. In an outage the requests are admitted uncounted where the failure policy of each of them
-// allows it.
+// [zlimit.Request.Priority]. They may bring limits of their own, see [zlimit.Request.Limits]. Requests of one bucket
+// must bring the same ones, or be without; others are a [*zlimit.ValidationError]. So is a list without requests. Soft
+// limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll does not wait for tokens. In
+// an outage the requests are admitted uncounted where the failure policy of each of them allows it.
 //
 // Other errors are the same as for [RateLimiter.Acquire]; a [*zlimit.ValidationError] names the request by its index.
 // It costs what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
