@@ -85,7 +85,6 @@ type rejectionKey struct{ entity, resource, limitEntity, limit string }
 type rejectionLog struct {
 	l       *RateLimiter
 	process string
-	open    context.Context // of the writes, which outlive requests
 
 	mu      sync.Mutex
 	counter *heavy.Counter[rejectionKey]
@@ -96,7 +95,7 @@ type rejectionLog struct {
 }
 
 func newRejectionLog(l *RateLimiter) *rejectionLog {
-	r := &rejectionLog{l: l, process: rand.Text()[:12], open: context.Background()}
+	r := &rejectionLog{l: l, process: rand.Text()[:12]}
 	r.counter = r.fresh()
 	return r
 }
@@ -151,7 +150,7 @@ func (r *rejectionLog) write() {
 	if counted.Total() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.open, reportTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
 	err := r.save(ctx, counted, since)
 	if err == nil {
