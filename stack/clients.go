@@ -123,7 +123,7 @@ func ClientsOf(cfg aws.Config) Clients {
 			if auditRetention > 0 {
 				err = l.SetAuditRetention(ctx, auditRetention)
 			}
-			return errors.Join(err, l.Close()) //nolint:contextcheck // an interrupt does not end a last report of rejections
+			return errors.Join(err, l.Close())
 		},
 		Oldest: func(ctx context.Context, table string) (string, error) {
 			key := zlimit.VersionKey()

@@ -141,7 +141,9 @@ func (r *rejectionLog) arm() {
 	})
 }
 
-// write writes a report, if there is something to report.
+// write writes a report, if there is something to report. It has the time that a report has, whatever the context of a caller.
+//
+//nolint:contextcheck,nolintlint // as said above; what is reported are its callers
 func (r *rejectionLog) write() {
 	r.mu.Lock()
 	counted, since := r.counter, r.since

@@ -115,7 +115,7 @@ func Perform[T any](
 	if err != nil {
 		return result, sh.Advise(err, dsn)
 	}
-	defer func() { err = errors.Join(err, l.Close()) }() //nolint:contextcheck // an interrupt does not end a last report of rejections
+	defer func() { err = errors.Join(err, l.Close()) }()
 	if result, err = do(ctx, l); errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		return result, err // another one than that of the command
 	}
