@@ -54,6 +54,22 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 	return credit, true
 }
 
+// place plans how a spend on credit takes an amount that is checked of a limit that has been full since the stamp: the refill that did not fit is
+// lost, as if the stamp had moved. It asks for a limit that was full by now, so that of two such plans only the later reading finds that again.
+// It returns false for a limit that the stamp has to move for.
+//
+// So a full limit does not have the stamp move beside one that is used up. Where all limits of a demand have been full, the stamp moves: it is
+// fresh then, and the next writes need to know nothing of it.
+func (p *Plan) place(s *State, l *Limit, d *Demand, amount, now int64) bool {
+	if !p.OnCredit || l.Rare != nil || d.isFloored() || amount > l.Capacity || s.sharded() || sub(now, s.RefilledAt) > maxCredit {
+		return false
+	}
+	ch := s.chain(l, s.RefilledAt, now, 0)
+	brink := sub(ch.ceiling, signed(ch.inflow))
+	p.step(Place, l.Name, brink, sub(brink, amount), amount)
+	return true
+}
+
 // take plans how a spend takes an amount that is checked, from a balance together with credit. It returns the least balance that will do. A
 // caller that waits borrows missing tokens. The item then has to last until the deepest debt that the caller may leave is paid and the limit
 // is full.

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,7 +22,7 @@ func TestCreditIsExact(t *testing.T) {
 		by     *client
 		image  *State
 	}
-	onCredit, late := 0, 0
+	onCredit, late, placed := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		var c Config
 		for _, name := range []string{"rpm", "tpm", "rpd"}[:rapid.IntRange(1, 3).Draw(t, "limits")] {
@@ -54,6 +55,9 @@ func TestCreditIsExact(t *testing.T) {
 			if h.plan.OnCredit {
 				if onCredit++; !reflect.DeepEqual(h.image, before) {
 					late++
+				}
+				if slices.ContainsFunc(h.plan.Steps, func(s Step) bool { return s.Kind == Place }) {
+					placed++
 				}
 			}
 			for _, p := range c.Params {
@@ -100,7 +104,7 @@ func TestCreditIsExact(t *testing.T) {
 			arrive(h)
 		}
 	})
-	if onCredit == 0 || late == 0 {
-		t.Errorf("%d writes on credit were done, %d of them from an old image", onCredit, late)
+	if onCredit == 0 || late == 0 || placed == 0 {
+		t.Errorf("%d writes on credit were done, %d of them from an old image, and %d took from a limit that was full", onCredit, late, placed)
 	}
 }

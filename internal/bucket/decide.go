@@ -32,6 +32,7 @@ const (
 	Take                      // amount
 	Borrow                    // amount, floor, shards: a take that asks for another balance than the amount
 	Below                     // ceiling
+	Place                     // brink, level, amount
 	Unmoved                   // refill stamp
 	Charge                    // amount
 	Owe                       // amount, shards
@@ -321,13 +322,19 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		p.RefilledAt, p.OnCredit = s.RefilledAt, true
 		p.step(Unmoved, "", s.RefilledAt)
 	}
-	period, unmoved := false, onCredit // they are required
+	requires := required{unmoved: onCredit}
+	placed, short := false, false // limits that were full since the stamp, and that were not
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.asks(l.Name, l.Mode())
 		credit, fits := p.credit(s, l, amount, now)
 		if !fits {
-			return false
+			if !checked || !p.place(s, l, d, amount, now) {
+				return false
+			}
+			p.ascribe(l.Name, d)
+			placed = true
+			continue
 		}
 		switch {
 		case amount == 0:
@@ -336,34 +343,26 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 			if l.Tokens < p.take(s, l, c, d, amount, credit, now) {
 				return false
 			}
+			short = true
 			if d.rest().part != nil { // a transaction returns no image that would show what it took from
-				period = p.same(s, l, period)
+				requires.period = p.same(s, l, requires.period)
 			}
 		case amount > 0:
 			if l.Name == WriteUnits {
 				p.step(Charge, l.Name, amount)
 				continue
 			}
-			if l.Mode() == Soft && sub(l.Tokens, amount) != math.MinInt64 {
-				p.step(Meter, l.Name, amount, now)
-				break
-			}
-			if !p.owe(s, c, l, amount, credit, now) {
+			if !p.bear(s, c, l, amount, credit, now) {
 				return false
 			}
 		default:
-			if Of(d.rest().counted, l.Name) != 0 || !p.refund(s, l, amount, credit, now) {
+			if !p.giveBack(s, l, d, amount, credit, now, &requires) {
 				return false
-			}
-			period = p.same(s, l, period)
-			if (l.Windows() != nil || l.Granted() != 0) && !unmoved { // others may have the same capacity now
-				p.step(Unmoved, "", s.RefilledAt)
-				unmoved = true
 			}
 		}
 		p.ascribe(l.Name, d)
 	}
-	return s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now)
+	return (!placed || short) && (s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now))
 }
 
 // refund gives back an amount, and returns false if a limit together with credit has no room for it.
@@ -371,6 +370,31 @@ func (p *Plan) refund(s *State, l *Limit, amount, credit, now int64) bool {
 	room := sub(add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount), credit)
 	p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
 	return l.Tokens <= room && s.Shards != 0
+}
+
+// required is what a spend requires once, whatever limits it is for.
+type required struct{ period, unmoved bool }
+
+// bear plans how a spend takes an amount that is not checked.
+func (p *Plan) bear(s *State, c *Config, l *Limit, amount, credit, now int64) bool {
+	if l.Mode() == Soft && sub(l.Tokens, amount) != math.MinInt64 {
+		p.step(Meter, l.Name, amount, now)
+		return true
+	}
+	return p.owe(s, c, l, amount, credit, now)
+}
+
+// giveBack plans how a spend gives a negative amount back. It returns false if the stamp has to move for it.
+func (p *Plan) giveBack(s *State, l *Limit, d *Demand, amount, credit, now int64, r *required) bool {
+	if Of(d.rest().counted, l.Name) != 0 || !p.refund(s, l, amount, credit, now) {
+		return false
+	}
+	r.period = p.same(s, l, r.period)
+	if (l.Windows() != nil || l.Granted() != 0) && !r.unmoved { // others may have the same capacity now
+		p.step(Unmoved, "", s.RefilledAt)
+		r.unmoved = true
+	}
+	return true
 }
 
 // same asks that a limit has the life and the period of the image, and reports whether the write asks for the period. An

@@ -106,6 +106,9 @@ func (it *item) apply(p *Plan) bool {
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Below:
 			holds = before.Tokens <= v[0]
+		case Place:
+			holds = before.Tokens >= v[0]
+			l.Tokens, l.Consumed = v[1], l.Consumed+v[2]
 		case Charge:
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Owe:

@@ -236,7 +236,7 @@ func bind(clauses map[bucket.StepKind]int) (b binding) {
 
 // spendSteps are the clauses of [Spend], except the clauses of slots.
 var spendSteps = bind(map[bucket.StepKind]int{
-	bucket.Admit: spendAdmit, bucket.Take: spendTake, bucket.Borrow: spendBorrow, bucket.Below: spendBelow, bucket.Unmoved: spendUnmoved,
+	bucket.Admit: spendAdmit, bucket.Take: spendTake, bucket.Borrow: spendBorrow, bucket.Below: spendBelow, bucket.Place: spendPlace, bucket.Unmoved: spendUnmoved,
 	bucket.Charge: spendCharge, bucket.Owe: spendOwe, bucket.Refund: spendRefund, bucket.Same: spendSame, bucket.Period: spendPeriod,
 	bucket.Ascribe: spendAscribe, bucket.Contain: spendContain, bucket.Regard: spendRegard, bucket.Meter: spendMeter,
 	bucket.Foresee: spendForesee, bucket.Pass: spendPass,

@@ -54,6 +54,14 @@ func (c SpendCall) Below(limit string, ceiling int64) {
 	c.Pick(spendBelow, limit, expr.N(ceiling))
 }
 
+// Place takes tokens of a limit that has been full since an old stamp. The refill that did not fit is lost.
+//   - brink: lowest balance that fills up, millitokens
+//   - level: balance afterwards, millitokens
+//   - amount: millitokens, positive
+func (c SpendCall) Place(limit string, brink, level, amount int64) {
+	c.Pick(spendPlace, limit, expr.N(brink), expr.N(level), expr.N(amount))
+}
+
 // Unmoved requires the stamp as it was seen, and so the limits.
 //   - refilledAt: refill stamp, epoch milliseconds
 func (c SpendCall) Unmoved(refilledAt int64) {

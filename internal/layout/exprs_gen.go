@@ -15,6 +15,7 @@ const (
 	spendTake
 	spendBorrow
 	spendBelow
+	spendPlace
 	spendUnmoved
 	spendCharge
 	spendOwe
@@ -63,6 +64,12 @@ var spendOperation = expr.Operation{
 			Name:  "below",
 			Slots: 1,
 			Where: []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 0)},
+		},
+		spendPlace: {
+			Name:   "place",
+			Slots:  3,
+			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 1), expr.Add(expr.Of("b_", "_tc"), 2)},
 		},
 		spendUnmoved: {
 			Name:  "unmoved",

@@ -145,6 +145,11 @@ var calls = []operationCall{
 		c.Below("m", 1)
 		return c.Bind()
 	}},
+	{"Spend Place", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1, 1)
+		c.Place("m", 1, 1, 1)
+		return c.Bind()
+	}},
 	{"Spend Unmoved", func() (expr.Bound, error) {
 		c := Spend(1, 1, 1, 1)
 		c.Unmoved(1)
