@@ -118,8 +118,8 @@ func ExampleLease_Statuses() {
 	defer limiter.Close()
 
 	lease, err := limiter.Acquire(ctx, zlimit.Request{
-		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
-		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)},
+		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1, "tpd": 500},
+		Limits: []zlimit.Limit{zlimit.PerDay("rpd", 60), zlimit.PerDay("tpd", 10_000)},
 	})
 	if err != nil {
 		panic(err)
@@ -128,8 +128,8 @@ func ExampleLease_Statuses() {
 		fmt.Printf("%s: %d of %d remain\n", s.Limit.Name, s.Available, s.Limit.Capacity)
 	}
 	// Output:
-	// rpm: 59 of 60 remain
-	// tpm: 9500 of 10000 remain
+	// rpd: 59 of 60 remain
+	// tpd: 9500 of 10000 remain
 }
 
 func ExampleLease_AppendStatuses() {

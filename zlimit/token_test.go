@@ -33,6 +33,7 @@ type tokenCase struct {
 	request   zlimit.Request
 	limits    []zlimit.Limit // in place of the usual ones
 	shards    int
+	before    func(ctx context.Context, l *zlimit.RateLimiter, c *clock) error
 	meanwhile func(ctx context.Context, l *zlimit.RateLimiter, c *clock, lease *zlimit.Lease) error
 	actual    zlimit.Amounts
 }
@@ -79,6 +80,19 @@ func tokenCases(t *testing.T) []tokenCase {
 			_, err := l.Entities.SetParent(ctx, "key-1", "")
 			return err
 		}},
+		{
+			name: "after a grant", request: ask(zlimit.Amounts{"tpd": 300}), limits: limits, actual: zlimit.Amounts{"tpd": 0},
+			before: func(ctx context.Context, l *zlimit.RateLimiter, c *clock) error {
+				r := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"tpd": 200}, Until: c.now().Add(time.Hour)}
+				_, err := l.Limits.TopUp(ctx, r)
+				return err
+			},
+			meanwhile: func(_ context.Context, l *zlimit.RateLimiter, c *clock, _ *zlimit.Lease) error {
+				acquire(t, l, ask(zlimit.Amounts{"tpd": 90}))
+				c.sleep(2 * time.Hour)
+				return nil
+			},
+		},
 		{name: "of a shadow limit", request: usual, limits: []zlimit.Limit{shadow, zlimit.PerDay("rpd", 50)}, actual: zlimit.Amounts{"tpd": 40}},
 		{
 			name: "with limits of the request", actual: zlimit.Amounts{"own": 2},
@@ -113,6 +127,11 @@ func TestTokensSettleLikeLeases(t *testing.T) {
 					acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
 					for n := 1; n < test.shards; n *= 2 {
 						split(t, l)
+					}
+				}
+				if test.before != nil {
+					if err := test.before(ctx, l, c); err != nil {
+						t.Fatal(err)
 					}
 				}
 				lease := acquire(t, l, test.request)

@@ -314,7 +314,8 @@ func (d *Demand) afterGrant(limit string, amount int64) int64 {
 }
 
 // Join adds the amounts of another demand of the same item to a demand, counted ones to counted ones. It returns false, and changes
-// nothing, where a limit would be both changed and only counted, or more than can be counted.
+// nothing, if a limit would be both changed and only counted, if more is counted than can be, or if a grant's end bounds what one of the two
+// gives back of a limit, and not the other.
 func (d *Demand) Join(other *Demand) bool {
 	amounts, err := Sum(d.Amounts, other.Amounts)
 	if err != nil {
@@ -324,15 +325,34 @@ func (d *Demand) Join(other *Demand) bool {
 	both := func(a Amount) bool {
 		return slices.ContainsFunc(amounts, func(b Amount) bool { return a.Limit == b.Limit })
 	}
-	if err != nil || slices.ContainsFunc(counted, both) {
+	kept, ok := d.keptWith(other)
+	if err != nil || !ok || slices.ContainsFunc(counted, both) {
 		return false
 	}
-	if d.Amounts = amounts; len(counted) > 0 {
+	if d.Amounts = amounts; len(counted)+len(kept) > 0 {
 		next := *d.rest()
-		next.counted = counted
+		next.counted, next.kept = counted, kept
 		d.beside = &next
 	}
 	return true
+}
+
+// keptWith returns the most that two demands together give back after the end of a grant. It returns false if one of them alone bounds what
+// it changes of a limit.
+func (d *Demand) keptWith(other *Demand) (kept []Life, ok bool) {
+	for _, pair := range [2][2]*Demand{{d, other}, {other, d}} {
+		for _, life := range pair[0].rest().kept {
+			its := lifeIn(pair[1].rest().kept, life.Limit)
+			switch {
+			case its.Until == 0 && Of(pair[1].Amounts, life.Limit) != 0:
+				return nil, false
+			case lifeIn(kept, life.Limit).Until == 0:
+				life.Kept = add(life.Kept, its.Kept)
+				kept = append(kept, life)
+			}
+		}
+	}
+	return kept, true
 }
 
 // CountOnly has a demand count its amounts, and give none of them back.

@@ -54,12 +54,12 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 	return credit, true
 }
 
-// place plans how a spend on credit takes an amount that is checked of a limit that has been full since the stamp: the refill that did not fit is
-// lost, as if the stamp had moved. It asks for a limit that was full by now, so that of two such plans only the later reading finds that again.
-// It returns false for a limit that the stamp has to move for.
+// place plans how a spend on credit takes a checked amount of a limit that has been full since the stamp. The refill that did not fit is lost, as
+// if the stamp had moved. The write asks for a limit that has been full by its reading. A second one by the same reading, or an earlier one, does
+// not find that, since the first one lowered the balance. It returns false for a limit whose overflow has to move the stamp.
 //
-// So a full limit does not have the stamp move beside one that is used up. Where all limits of a demand have been full, the stamp moves: it is
-// fresh then, and the next writes need to know nothing of it.
+// So a full limit does not move the stamp beside one that is used up. If all limits of a demand have been full, the stamp moves: it is then
+// fresh, and the next writes need no guess.
 func (p *Plan) place(s *State, l *Limit, d *Demand, amount, now int64) bool {
 	if !p.OnCredit || l.Rare != nil || d.isFloored() || amount > l.Capacity || s.sharded() || sub(now, s.RefilledAt) > maxCredit {
 		return false

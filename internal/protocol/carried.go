@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -68,6 +69,9 @@ func (p *shardAmounts) write(w *wire.Writer) {
 			w.Int(l.Period - l.From)
 		}
 		w.Int(l.Since)
+		if w.Int(l.Until); l.Until != 0 {
+			w.Int(l.Kept)
+		}
 	}
 }
 
@@ -126,6 +130,9 @@ func readPart(data *wire.Reader, b *Bucket) (p shardAmounts) {
 				l.From = l.Period - data.Int()
 			}
 			l.Since = data.Int()
+			if l.Until = data.Int(); l.Until != 0 {
+				l.Kept = data.Within(0, math.MaxInt64)
+			}
 		}
 		known.all = append(known.all, l)
 	}

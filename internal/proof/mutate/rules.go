@@ -88,7 +88,7 @@ var rules = []rule{
 		"./internal/bucket TestDebtsKeepTheirItem",
 	},
 	{
-		"expiry: a settlement asks for no balance if the image shows no debt", "internal/bucket/decide.go",
+		"expiry: a settlement asks for no balance if the image shows no debt", "internal/bucket/spend.go",
 		"case c.Lifetime > 0 && !s.sharded() && !l.isQuota():", "case c.Lifetime > 0 && !s.sharded() && !l.isQuota() && !(«broken» && level >= 0):",
 		"./internal/bucket TestExpiryOfStaleImages",
 	},

@@ -1,11 +1,12 @@
 package usage
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,8 +92,11 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	subjects := []string{t.Entity}
 	for parent := t.Entity; len(subjects) < 9; {
 		entity, err := l.Entities.Get(ctx, parent)
+		if err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
+			return nil, err
+		}
 		if err != nil || entity.ParentID == "" || slices.Contains(subjects, entity.ParentID) {
-			break // an entity without a record has none
+			break // an entity without a record has no parent
 		}
 		parent = entity.ParentID
 		subjects = append(subjects, parent)
@@ -113,16 +117,14 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 
 // changes adds the changes of the range, and the last one before it of each subject.
 func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, subjects []string) error {
-	oldest := time.Time{}
+	known := false
 	for _, subject := range append(slices.Clone(subjects), zlimit.AuditResource(t.Resource), zlimit.AuditSystem) {
 		var last []Moment // before the range, of each resource and kind
 		for event, err := range l.Audit.Events(ctx, subject, zlimit.AuditQuery{To: t.To}) {
 			if err != nil {
 				return err
 			}
-			if oldest.IsZero() || event.Time.Before(oldest) {
-				oldest = event.Time
-			}
+			known = true
 			if event.Resource != "" && event.Resource != t.Resource && event.Resource != zlimit.DefaultResource {
 				continue
 			}
@@ -140,7 +142,7 @@ func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *Time
 		}
 		t.Moments = append(t.Moments, last...)
 	}
-	if oldest.IsZero() {
+	if !known {
 		t.Notes = append(t.Notes, "no changes of limits are kept")
 	}
 	return nil
@@ -194,11 +196,11 @@ func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *
 				return err
 			}
 			known = true
-			text := ""
+			var parts []string
 			for _, limit := range slices.Sorted(maps.Keys(s.Consumed)) {
-				text += fmt.Sprintf("%s%s=%s", cmp.Or(map[bool]string{true: ", "}[text != ""], ""), limit, show.Quantified(limit, s.Consumed[limit]))
+				parts = append(parts, limit+"="+show.Quantified(limit, s.Consumed[limit]))
 			}
-			t.Moments = append(t.Moments, Moment{Time: s.Start, Kind: "consumed", Subject: subject, Text: "in the hour from here: " + text})
+			t.Moments = append(t.Moments, Moment{Time: s.Start, Kind: "consumed", Subject: subject, Text: "in the hour from here: " + strings.Join(parts, ", ")})
 		}
 	}
 	if !known {
