@@ -14,14 +14,21 @@ import (
 )
 
 // TestClocksShareWhatFlowsIn has four processes ask for one bucket all the time, some without a wait and some in a
-// full queue. Their clocks differ by up to half a second. Once they have met, each gets 18 to 34 %. All of
-// them together get no more than flows in by the clock that is furthest ahead. They follow that clock, and do not
-// drive each other further. No caller is passed by a later one. No admission is earlier than in one right bucket,
-// beyond the lead of that clock.
+// full queue. Their clocks differ by up to half a second. Once they have met, each gets 18 to 34 %, or 10 to 45 % of a
+// queue, in which a lead is learned slowly. All of them together get no more than flows in by the clock that is furthest
+// ahead. They follow that clock, and do not drive each other further. No caller is passed by a later one, beyond what
+// is not learned yet of the lead. No admission is earlier than in one right bucket, beyond the lead of that clock.
 func TestClocksShareWhatFlowsIn(t *testing.T) {
 	leads := []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}
-	const most = 500 * time.Millisecond
-	for _, wait := range []time.Duration{0, 500 * time.Millisecond} {
+	const (
+		most      = 500 * time.Millisecond
+		unlearned = 100 * time.Millisecond // of the lead, at first
+	)
+	for _, test := range []struct {
+		wait        time.Duration
+		least, most int64 // percent
+	}{{0, 18, 34}, {500 * time.Millisecond, 10, 45}} {
+		wait := test.wait
 		synctest.Test(t, func(t *testing.T) {
 			s := newMemory(t)
 			began := time.Now()
@@ -56,7 +63,7 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 				sum += admitted[i].Load()
 			}
 			for i := range admitted {
-				if got := admitted[i].Load(); got < sum*18/100 || got > sum*34/100 {
+				if got := admitted[i].Load(); got < sum*test.least/100 || got > sum*test.most/100 {
 					t.Errorf("wait %v: the process that is %v ahead gets %d of %d", wait, leads[i], got, sum)
 				}
 			}
@@ -66,8 +73,11 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 				}
 			}
 			slices.SortStableFunc(all, func(a, b stayed) int { return int(a.came - b.came) })
-			if !slices.IsSortedFunc(all, func(a, b stayed) int { return int(a.admitted - b.admitted) }) {
-				t.Errorf("wait %v: a caller is passed by another one that came later", wait)
+			latest := time.Duration(0)
+			for _, v := range all {
+				if latest = max(latest, v.admitted); v.admitted < latest-unlearned {
+					t.Errorf("wait %v: a caller that is admitted at %v is passed by %v", wait, latest, latest-v.admitted)
+				}
 			}
 			stamp := storedShards(t, newLimiter(t, s), "acme")
 			if ahead := time.Until(time.UnixMilli(stamp[0].RefilledAt)); ahead > most {

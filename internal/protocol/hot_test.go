@@ -256,7 +256,7 @@ func TestInflowIsShared(t *testing.T) {
 			s.traffic.tally = tally{known: true, count: 1, at: g.now.Load(), writes: s.image.Load().Writes() / millis, others: test.others, mine: test.mine, short: test.short, span: 1000}
 			g.now.Add(test.rest.Milliseconds())
 			if last := s.image.Load(); test.asks <= 0 { // a token flows in in a millisecond
-				part := s.traffic.rationedAt(last, g.now.Load()) - last.askedAt
+				part := s.traffic.rationedAt(last, g.now.Load(), false) - last.askedAt
 				if part == 0 || part == test.rest.Milliseconds() {
 					t.Fatalf("the part is %d of %v", part, test.rest)
 				}

@@ -13,23 +13,24 @@ import (
 //   - what requests of the process leave that came before it, and are not decided yet.
 //
 // Others have taken the rest, or it shows once the image is too old. What is rationed is a trickle: no more than flows in within the age of a
-// rejection from memory. Demands that are large beside the bucket, and callers that wait, are not rationed.
+// rejection from memory. Demands that are large beside the bucket are not rationed, unless they wait. For callers that wait, what flows in is
+// room in the queue of tokens. The process whose clock is ahead by a few milliseconds would otherwise get all of it.
 
 // isRationed reports whether a process rations what an image of a shard shows.
 func (tk *taker) isRationed(l *level, s *shard, i *image, now int64) bool {
-	return (s.traffic.isUsedUp() || tk.isStrained(l.bucket)) && !l.demand.Waits() && tk.items.isRecent(s, i, now)
+	return (s.traffic.isUsedUp() || tk.isStrained(l.bucket)) && tk.items.isRecent(s, i, now) && l.limits.Config.InLine(&i.State, now)
 }
 
 // isRationed reports whether callers share what has flowed in since an image with other processes.
 func (t *take) isRationed(i *image) bool {
-	return t.tk.isRationed(t.level, t.s, i, t.at) && t.areSmall(i, t.at)
+	return t.tk.isRationed(t.level, t.s, i, t.at) && (t.demand.Waits() || t.areSmall(i, t.at))
 }
 
 // ration makes the plan again from this process's part of what has flowed in since an image, see [traffic.share]. Others have taken the
 // rest, or it shows once the image is too old. What is rationed is a trickle.
 func (t *take) ration(i *image) {
 	t.rationed = true
-	t.asOf = t.s.traffic.rationedAt(i, t.at)
+	t.asOf = t.s.traffic.rationedAt(i, t.at, t.demand.Waits())
 	if t.planAsOf(i); t.plan.Kind != bucket.Reject || t.tk.isTrickleOf(t.level, i, t.asOf) {
 		return
 	}
@@ -46,10 +47,10 @@ func (tk *taker) outOfRation(l *level) error {
 		return nil
 	}
 	now, p := tk.items.judgedAt(&l.limits.Config, i, l.at), party{level: l}
-	if !tk.isRationed(l, s, i, now) || !p.areSmall(i, now) {
+	if !tk.isRationed(l, s, i, now) || !l.demand.Waits() && !p.areSmall(i, now) {
 		return nil
 	}
-	asOf, left := s.traffic.rationedAt(i, now), s.traffic.less(i)
+	asOf, left := s.traffic.rationedAt(i, now, l.demand.Waits()), s.traffic.less(i)
 	if l.limits.Config.Covers([]*bucket.State{&left.State}, &l.demand, asOf) || !tk.isTrickleOf(l, left, asOf) {
 		return nil
 	}
@@ -91,14 +92,26 @@ func (tk *taker) isTrickleOf(l *level, i *image, asOf int64) bool {
 // rationedAt returns the time at which an image is judged by a process that counts on its part of what has flowed in since. Processes
 // whose parts differ a little would otherwise fall into step, and the first one would get all. So the time until the part has flowed
 // in is random for each image, between none and twice its length.
-func (t *traffic) rationedAt(i *image, now int64) int64 {
-	share, elapsed := t.share(), float64(now-i.askedAt)
+//
+// A caller that does not wait takes its tokens as soon as they have flowed in, if that time is over by then: the bucket may be full soon, and
+// refuse what flows in. A queue of tokens refuses nothing. So a caller that waits comes later by that time, and by more the more its process
+// has taken, see [tookWeight]. Clocks that differ a little do not matter then.
+func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
+	share, took := t.share()
 	if share == 1 {
 		return now
 	}
-	draw := uint64(i.askedAt^i.Writes()) * 0x9e3779b97f4a7c15 >> 40 // of 2^24
-	return i.askedAt + int64(min(elapsed, elapsed*share*(1<<23)/float64(draw+1)))
+	elapsed := float64(now - i.askedAt)
+	draw := float64(uint64(i.askedAt^i.Writes())*0x9e3779b97f4a7c15>>40+1) / (1 << 23) // above 0, up to 2
+	if waits {
+		return i.askedAt + int64(elapsed/(1+draw*(1/share+tookWeight*took)))
+	}
+	return i.askedAt + int64(min(elapsed, elapsed*share/draw))
 }
+
+// tookWeight is how much later callers that wait come, for the part of the writes that their process made: for all of them, by as many times
+// the time until tokens flow in. A process that is always late gets its part by that.
+const tookWeight = 8
 
 // An underway has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
 // have taken them, or there were none. So a request that comes later counts on what they leave.
