@@ -20,8 +20,8 @@ type Option func(*middleware)
 // limit with the smallest part left. They are off by default.
 func WithLegacyHeaders() Option { return func(m *middleware) { m.legacy = true } }
 
-// WithoutHeaders omits the fields that say where the limits stand; Retry-After remains. It is for servers that do not publish their
-// limits.
+// WithoutHeaders omits the fields that say where the limits stand, and the limits in the body of a rejection. Retry-After and the names of
+// exceeded limits remain. It is for servers that do not publish their limits.
 func WithoutHeaders() Option { return func(m *middleware) { m.silent = true } }
 
 // WithPartitionKey adds the parameter pk to the fields, by which a client distinguishes the limits of several entities.

@@ -59,7 +59,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	got := get(t, h, "alice")
 	want := http.Header{
 		"Ratelimit-Policy": {`"rpd";q=100;w=86400, "rpm";q=2;w=60`}, "Ratelimit": {`"rpd";r=100, "rpm";r=0;t=30`},
-		"Retry-After": {"30"}, "Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Content-Length": {"139"},
+		"Retry-After": {"30"}, "Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Content-Length": {"345"},
 	}
 	if diff := cmp.Diff(want, got.Header); got.StatusCode != http.StatusTooManyRequests || diff != "" {
 		t.Errorf("response = %d (-want +got):\n%s", got.StatusCode, diff)
@@ -70,7 +70,11 @@ func TestRequestsAreLimited(t *testing.T) {
 	}
 	if diff := cmp.Diff(httplimit.Problem{
 		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429,
-		ViolatedPolicies: []string{"rpm"},
+		ViolatedPolicies: []string{"rpm"}, Outcome: httplimit.OutcomeNone,
+		Limits: []httplimit.ProblemLimit{
+			{Policy: "rpm", Capacity: 2, Requested: 1, Exceeded: true, RetryAfter: 30},
+			{Policy: "rpd", Capacity: 100, Available: 100},
+		},
 	}, problem); diff != "" {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
@@ -278,11 +282,11 @@ func TestErrors(t *testing.T) {
 		{"a key that cannot be an entity", httplimit.New(limiter, byKey)(ok), "a b", 400, `{"title":"Invalid request","status":400,"detail":"The entity must hold only ASCII letters, digits and _.-:@/+|=~%."}`},
 		{"an entity without limits", httplimit.New(limiter, byKey)(ok), "globex", 403, `{"title":"No quota","status":403}`},
 		{"a limit that no level has", httplimit.New(limiter, httplimit.Requests("api", "usd", httplimit.ByHeader("X-Api-Key")))(ok), "alice", 403, `{"title":"No quota","status":403}`},
-		{"a closed limiter", httplimit.New(closed, byKey)(ok), "alice", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
-		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
+		{"a closed limiter", httplimit.New(closed, byKey)(ok), "alice", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503,"outcome":"none"}`},
+		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503,"outcome":"none"}`},
 		{"any other error", httplimit.New(limiter, failing(errors.New("secret")))(ok), "", 500, `{"title":"Internal error","status":500}`},
-		{"a deadline of the server", httplimit.New(limiter, failing(context.DeadlineExceeded))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Not decided in time","status":503}`},
-		{"a client that has gone", httplimit.New(limiter, failing(context.Canceled))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Canceled","status":503}`},
+		{"a deadline of the server", httplimit.New(limiter, failing(context.DeadlineExceeded))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Not decided in time","status":503,"outcome":"unknown"}`},
+		{"a client that has gone", httplimit.New(limiter, failing(context.Canceled))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Canceled","status":503,"outcome":"unknown"}`},
 		{"a handler of one's own", httplimit.New(limiter, byKey, httplimit.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusTeapot)
 		}))(ok), "", 418, "httplimit: the key in the header X-Api-Key is missing\n"},
@@ -305,6 +309,19 @@ func TestOptions(t *testing.T) {
 	}
 	if got := get(t, httplimit.New(limiter, byKey, httplimit.WithoutHeaders())(ok), "alice").Header; len(got) != 0 {
 		t.Errorf("the header without fields is %v", got)
+	}
+	tooMuch := func(*http.Request) (zlimit.Request, error) {
+		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 11}}, nil
+	}
+	for name, test := range map[string]struct {
+		opts []httplimit.Option
+		want int
+	}{"fields": {nil, 2}, "no fields": {[]httplimit.Option{httplimit.WithoutHeaders()}, 0}} {
+		var problem httplimit.Problem
+		rejected := get(t, httplimit.New(limiter, tooMuch, test.opts...)(ok), "")
+		if err := json.NewDecoder(rejected.Body).Decode(&problem); err != nil || problem.Status != 429 || len(problem.Limits) != test.want {
+			t.Errorf("the body of a rejection with %s is %+v, %v, want %d limits", name, problem, err, test.want)
+		}
 	}
 	partition := httplimit.WithPartitionKey([]byte("0123456789abcdef"))
 	got = get(t, httplimit.New(limiter, byKey, partition)(ok), "alice").Header

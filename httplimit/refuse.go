@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -27,6 +28,41 @@ type Problem struct {
 	// ViolatedPolicies are the policies that were exceeded, the strictest first, by the names of the fields: names of a parent's limits
 	// begin with "parent:".
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+	// Limits are all limits of a request that was rejected, the strictest first.
+	Limits []ProblemLimit `json:"limits,omitempty"`
+	// Outcome says what a request with status 429 or 503 has consumed: [OutcomeNone], or [OutcomeUnknown]. It is "" with other statuses.
+	Outcome string `json:"outcome,omitempty"`
+}
+
+// The values of [Problem.Outcome].
+const (
+	OutcomeNone    = "none"    // nothing was consumed
+	OutcomeUnknown = "unknown" // the amounts may have been consumed: a retry may be charged twice
+)
+
+// A ProblemLimit is a limit of a request that was rejected. It names no entity.
+type ProblemLimit struct {
+	Policy    string `json:"policy"`    // the name of the limit in the fields
+	Capacity  int64  `json:"capacity"`  // in tokens of the limit
+	Available int64  `json:"available"` // in tokens, rounded down; negative in debt
+	Requested int64  `json:"requested"` // in tokens
+	Exceeded  bool   `json:"exceeded"`
+	// RetryAfter is the number of seconds after which the amount is there if nothing else happens, rounded up. It is 0 if it is there now, and
+	// if waiting does not help.
+	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
+	// ResetsAt is when a quota resets; the zero time for other limits.
+	ResetsAt time.Time `json:"resets_at,omitzero"`
+}
+
+// problemLimit returns a limit as the body of a rejection has it.
+func problemLimit(s zlimit.Status) ProblemLimit {
+	l := ProblemLimit{
+		Policy: fields.Policy(s), Capacity: s.Now().Capacity, Available: s.Available, Requested: s.Requested, Exceeded: s.Exceeded, ResetsAt: s.ResetsAt,
+	}
+	if s.RetryAfter != zlimit.Never {
+		l.RetryAfter = int64((s.RetryAfter + time.Second - 1) / time.Second)
+	}
+	return l
 }
 
 // ProblemOf returns the answer to a request that failed with an error of a request function or of the limiter:
@@ -44,7 +80,8 @@ type Problem struct {
 // client's leaving, or by a server's shutdown. The first reads no answer. In the second case the client reads the
 // answer.
 //
-// The answer hides entities and causes from the client.
+// The answer hides entities and causes from the client. It has the limits of a rejection, and says whether a request that
+// was not admitted may have consumed something.
 func ProblemOf(err error) Problem {
 	var exceeded *zlimit.ExceededError
 	var key *KeyError
@@ -52,7 +89,10 @@ func ProblemOf(err error) Problem {
 	var unavailable *zlimit.UnavailableError
 	switch {
 	case errors.As(err, &exceeded):
-		p := Problem{Type: typeQuotaExceeded, Status: http.StatusTooManyRequests, Title: "Quota exceeded"}
+		p := Problem{Type: typeQuotaExceeded, Status: http.StatusTooManyRequests, Title: "Quota exceeded", Outcome: OutcomeNone}
+		for _, s := range exceeded.Statuses {
+			p.Limits = append(p.Limits, problemLimit(s))
+		}
 		for _, s := range exceeded.Violations() {
 			p.ViolatedPolicies = append(p.ViolatedPolicies, fields.Policy(s))
 		}
@@ -72,14 +112,20 @@ func ProblemOf(err error) Problem {
 		return Problem{Status: http.StatusBadRequest, Title: "Invalid request", Detail: "The " + invalid.Field + " " + invalid.Reason + "."}
 	case errors.Is(err, zlimit.ErrDisabled):
 		return Problem{Status: http.StatusForbidden, Title: "Disabled"}
-	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
-		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable"}
+	case errors.As(err, &unavailable):
+		outcome := OutcomeNone
+		if unavailable.Unknown {
+			outcome = OutcomeUnknown
+		}
+		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable", Outcome: outcome}
+	case errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
+		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable", Outcome: OutcomeNone}
 	case errors.Is(err, ErrBodyTimeout):
 		return Problem{Status: http.StatusRequestTimeout, Title: "Body not sent in time"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Not decided in time"}
+		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Not decided in time", Outcome: OutcomeUnknown}
 	case errors.Is(err, context.Canceled):
-		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Canceled"}
+		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Canceled", Outcome: OutcomeUnknown}
 	default:
 		return Problem{Status: http.StatusInternalServerError, Title: "Internal error"}
 	}
@@ -90,7 +136,11 @@ func ProblemOf(err error) Problem {
 // instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
 // wrong.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
-	p := ProblemOf(err)
+	refuse(w, err, ProblemOf(err))
+}
+
+// refuse is Refuse with the body of the answer.
+func refuse(w http.ResponseWriter, err error, p Problem) {
 	body, encoding := json.Marshal(p)
 	if encoding != nil {
 		http.Error(w, p.Title, p.Status)
@@ -136,10 +186,14 @@ func (m *middleware) reject(w http.ResponseWriter, r *http.Request, err error) {
 		m.refuse(w, r, err)
 		return
 	}
-	if ProblemOf(err).Status == http.StatusInternalServerError {
+	p := ProblemOf(err)
+	if p.Status == http.StatusInternalServerError {
 		m.faulty.Error(r.Context(), m.logger, "httplimit: a request could not be limited", err)
 	}
-	Refuse(w, r, err)
+	if m.silent {
+		p.Limits = nil
+	}
+	refuse(w, err, p)
 }
 
 func isClosed(err error) bool { return errors.Is(err, zlimit.ErrLeaseClosed) }
