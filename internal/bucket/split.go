@@ -59,7 +59,7 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 	refill := signed(ch.inflow)
 	capacity, keeps := ch.ceiling, ch.ceiling-ch.ceiling/2
 	most := kept.capacity(l.Name, l.rule(), at)
-	refilled := add(ch.from(l.Tokens), refill)
+	had, refilled := l.Tokens, add(ch.from(l.Tokens), refill)
 	if gets = refilled / 2; l.Granted() != 0 || l.Until() != 0 {
 		share := p.Item.capacity(l.Name, l.rule(), at)
 		keeps = max(keeps, sub(capacity, share+ch.grant.Granted/2)) // both may have an odd millitoken
@@ -87,6 +87,9 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 	}
 	// The new shard gets half of a debt as well: a debt of one alone would not hold the other back.
 	room := min(sub(capacity, refill), add(sub(most, refill), gets))
+	if ch.grant.Granted != 0 { // what came back since the image would be kept at the end of the grant
+		room = min(room, had)
+	}
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
 		p.step(Cover, l.Name, sub(gets, refill)) // the new shard's half comes from the item, and leaves no debt

@@ -171,12 +171,17 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 		return standing{level: level, room: sub(s.idle(p, now), level)}
 	}
 	from, changed := c.since(s, now), !l.has(p)
-	if !s.renews(l, p, now) {
-		l, from, _ = s.past(l, from, now)
-	}
 	latest = min(latest, now)
+	most := int64(math.MaxInt64) // where a grant has ended: a window before that may have cut off what all shards have
+	if !s.renews(l, p, now) {
+		past, end, ended := s.past(l, from, now)
+		if ended {
+			most = s.lone(l, 0).chain(max(from, latest), now).ceiling
+		}
+		l, from = past, end
+	}
 	last := s.chainTo(l, p, max(from, latest), now, spare)
-	capacity := s.ceiling(last, p, nobody, changed, now)
+	capacity := min(s.ceiling(last, p, nobody, changed, now), most)
 	if last.anew {
 		return standing{level: capacity}
 	}
