@@ -41,10 +41,11 @@ func inTurn(n int) func(*rand.Rand, time.Duration) string {
 func midnights() Scenario {
 	s := Scenario{
 		Name: "midnight", Title: "Midnight for a million budgets",
-		Text: "Each bucket has a budget of a day and one of a month, in one time zone. 1,000 processes get 20,000 requests a second, for one " +
-			"bucket after another, and 800 for the single bucket. At that rate a million buckets come into the new periods within 50 " +
-			"seconds. Buckets do not know of each other, so the first tenth of them shows what each of those seconds costs. The second " +
-			"before the end of the month is beside the one after it. *Crossed* are items that a single write has brought into both periods.",
+		Text: "Each bucket has a daily and a monthly budget, in one time zone. 1,000 processes receive 20,000 requests a second, each for " +
+			"the next bucket, or 800 a second in the case of a single bucket. At that rate a million buckets enter the new periods " +
+			"within 50 seconds. Buckets are independent, so the first tenth of them shows what each of those seconds costs. The table " +
+			"compares the second before the end of the month with the second after it. *Crossed* are items that a single write has " +
+			"brought into both new periods.",
 		Metrics: []Metric{
 			inSpan(0, "writes, second before", writesIn), inSpan(1, "first second after", writesIn),
 			inSpan(0, "failed conditions, before", lostIn), inSpan(1, "after", lostIn), inSpan(1, "throttled calls", throttledIn),
@@ -88,10 +89,11 @@ func midnightCase(label string, buckets, processes int, rate float64, d time.Dur
 func herds() Scenario {
 	s := Scenario{
 		Name: "herd", Title: "Callers come back at the reported time",
-		Text: "A daily budget is used up, and in the last minute before midnight all callers are rejected. They retry at the reported time. " +
-			"Either each has its own bucket, or all share one. The rows with many buckets have a fifth of 200,000 callers, on a fifth of a " +
-			"warm table and of the quota of an account; with all 200,000, the same share failed. Writes and throttles are counted in the " +
-			"first second. `RetryAfter` reports midnight, and callers may add a random time. `SpreadRetryAfter` adds up to a minute.",
+		Text: "A daily budget is used up, and all callers are rejected in the last minute before midnight. They retry at the reported " +
+			"time. Either each caller has its own bucket, or all share one. The rows with many buckets have a fifth of 200,000 callers, " +
+			"on a fifth of a warm table and of the quota of an account. With all 200,000, the same share failed. The table counts " +
+			"writes and throttles of the first second. `RetryAfter` reports midnight, and callers may add a random time. " +
+			"`SpreadRetryAfter` adds up to a minute.",
 		Metrics: []Metric{
 			inSpan(0, "offered in the first second", offeredIn), inSpan(0, "writes", writesIn), inSpan(0, "throttled calls", throttledIn),
 			inSpan(1, "failed", failedIn), inSpan(1, "failed conditions", lostIn), inSpan(1, "99th percentile, ms", p99In), over,
@@ -143,13 +145,14 @@ func switches() Scenario {
 	}
 	s := Scenario{
 		Name: "switch", Title: "A kill switch for a resource of a million entities",
-		Text: "100 processes get 500 requests a second for 100,000 buckets. A walk of a million was run once: it took 686 seconds, 1.02 write " +
-			"units and 5.75 read units a bucket, left none open, and the last request was admitted after 38.7 seconds. After ten seconds an " +
-			"operator disables their resource. Processes that read the limits again reject within a minute, `WithConfigTTL`. The walk makes " +
-			"them reject sooner, bucket by bucket, and informs other programs. It scans the table in 16 segments. In the second row the " +
-			"walk ends halfway, and a second one goes on: it reads all, and stamps what is left. Units include the requests. With 64 " +
-			"concurrent stamps, their reads of the level exceed what its key can take, so there are 16. *Left open* are buckets that serve " +
-			"requests in the end.",
+		Text: "100 processes receive 500 requests a second for 100,000 buckets. After ten seconds an operator disables their resource. " +
+			"Processes that read the limits again start to reject within a minute (`WithConfigTTL`). A walk over the buckets makes them " +
+			"reject sooner, bucket by bucket, and informs other programs. It scans the table in 16 segments. In the second row the walk " +
+			"stops halfway, and a second walk continues: it reads all buckets, and stamps those that have no stamp yet. Units include " +
+			"the units of the requests. 64 concurrent stamps would read the level more often than its key can serve, so there are 16. " +
+			"*Left open* are buckets that still serve requests at the end. A walk of a million buckets was run once. It took 686 " +
+			"seconds, 1.02 write units and 5.75 read units per bucket, and left none open. The last request was admitted after 38.7 " +
+			"seconds.",
 		Metrics: []Metric{
 			{"last admitted after, s", of(func(w *Walk) string { return fmt.Sprintf("%.1f", w.Last) })},
 			{"walk, s", of(func(w *Walk) string { return whole(w.Seconds) })},
@@ -192,12 +195,12 @@ func queues() Scenario {
 	}
 	return Scenario{
 		Name: "queue", Title: "30,000 waiters a second on one key",
-		Text: "30,000 callers a second come to 1,000 processes for ten seconds, and wait for a limit of one entity for up to a minute. The " +
-			"ideal bucket serves them in the order in which they come. The key takes 1,000 writes a second, so the callers of a process " +
-			"share writes, and the bucket is split until its shards have queues of a second. Till then the key is throttled: a caller of " +
-			"the first three seconds waits up to two seconds for the write of its process. The later ones have a column of their own. Each " +
-			"shard has its own queue, and callers take the better of two by what their process saw last, so the queues are nearly of one " +
-			"length. *Passed by* is how much sooner one was served that came later. These times are 99th percentiles.",
+		Text: "30,000 callers a second call 1,000 processes for ten seconds, and wait up to a minute for a limit of one entity. The ideal " +
+			"bucket serves them in the order of their arrival. The key sustains 1,000 writes a second, so the callers of a process " +
+			"share writes, and the bucket splits until its shards have queues of a second. Until then the key is throttled: callers of " +
+			"the first three seconds wait up to two seconds for the write of their process. Later callers have a separate column. Each " +
+			"shard has its own queue, and callers take the better of two shards by the last images of their process, so the queues have " +
+			"nearly the same length. *Passed by* is how much sooner a later caller was served. These times are 99th percentiles.",
 		Metrics: []Metric{
 			admitted, unavailable, writesPerRequest, shards,
 			{"wait, s", of(func(q *Queue) float64 { return q.Wait })},

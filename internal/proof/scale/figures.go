@@ -240,16 +240,17 @@ func (f *Figures) write(file string) error {
 
 const pageHead = `# A fleet at scale
 
-What a fleet of limiters does to one table, measured by ` + "`make scale`" + ` on a model of DynamoDB: hundreds to thousands of real
-limiters in virtual time, against a table whose partitions, quotas, indexes, conflicts and latencies are those that AWS
+This page shows how a fleet of limiters uses one table. ` + "`make scale`" + ` measures it on a model of DynamoDB: hundreds to thousands
+of real limiters run in virtual time, against a table with the partitions, quotas, indexes, conflicts and latencies that AWS
 documents. ` + "`internal/proof/scale/params.go`" + ` has the figures of the model, and says which of them are judgement. Random numbers come
-from a seed, and the order of goroutines does not. Units a request, and what is admitted within a limit, differ by a percent or two
-from run to run. What fails, is degraded or waits in an overload depends on a few lost races, and may differ by several times.
+from a seed, but the order of goroutines varies. Units per request, and the amounts admitted within a limit, differ by a percent or
+two from run to run. Failed, degraded and waiting requests in an overload depend on a few lost races, and may differ by a factor
+of several.
 
-*Before* is the code without [what it does for fleets](design/fleet.md#a-fleet): it advanced on stamps that other processes had
-moved, and split buckets by throttles and debts alone. A write unit costs 0.625 USD a million and a read unit 0.125 (us-east-1, on demand). *Failed* are
-requests that got an error which is no rejection; *over-admitted* are tokens beyond the ideal bucket, which takes each when its
-request is answered, and beyond the refill of the freshness.
+*Before* is the code without [its rules for fleets](design/fleet.md#a-fleet): it advanced on stamps that other processes had moved,
+and split buckets only after throttles and debts. A write unit costs 0.625 USD per million and a read unit 0.125 (us-east-1, on
+demand). *Failed* are requests that got an error other than a rejection. *Over-admitted* are tokens beyond an ideal bucket, which takes
+them when the request is answered, and beyond the refill of the freshness.
 
 `
 

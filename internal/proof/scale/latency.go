@@ -151,12 +151,13 @@ const longestWait = 500 * time.Millisecond
 func contests() Scenario {
 	s := Scenario{
 		Name: "latency", Title: "A limit that several processes use up, by the time of a round trip",
-		Text: "1 to 50 processes ask for a limit of 50 a second with a capacity of 10, at half of that rate up to ten times as often, and replies " +
-			"take 1 to 100 ms. The limit is alone, or beside one that is always full, or that of a parent of 20 children, or of 100 a second in a " +
-			"bucket of two shards. Callers ask once, or wait up to half a second. Each cell is the median of the 30 combinations of processes and " +
-			"round trips, and the worst of them. Times are in round trips. For callers that wait they are beyond the wait in an ideal bucket, " +
-			"which sees all requests when they come. *Least* is the process with the fewest admissions, as a part of the mean. *Used* are the " +
-			"admissions, as a part of the ideal bucket's. *Refused* are the requests that are rejected more than there, as a part of all.",
+		Text: "1 to 50 processes request a limit of 50 a second with a capacity of 10, at 0.5 to 10 times that rate, and replies take 1 " +
+			"to 100 ms. The limit is on its own, next to a limit that is always full, the limit of a parent of 20 children, or 100 a " +
+			"second in a bucket of two shards. Callers request once, or wait up to half a second. Each cell has the median and the " +
+			"worst of the 30 combinations of processes and round trips. Times are in round trips. For callers that wait, they are the " +
+			"time beyond the wait in an ideal bucket, which sees all requests on arrival. *Least* is the process with the fewest " +
+			"admissions, relative to the mean. *Used* is the number of admissions, relative to the ideal bucket. *Refused* is the " +
+			"number of rejections that the ideal bucket does not make, relative to all requests.",
 	}
 	for _, mode := range contestModes {
 		for _, kind := range contestKinds {

@@ -58,10 +58,10 @@ func anyOf(n int) func(*rand.Rand, time.Duration) string {
 func fleets() Scenario {
 	s := Scenario{
 		Name: "fleet", Title: "What a request costs in a fleet",
-		Text: "Requests go to any process, as behind a load balancer. Rates are per bucket; a process serves enough buckets to get at least " +
-			"one request a second. Limits are read again once a minute: an entity's by one process for all, and the limits of the resource " +
-			"and of the system by each process. The price includes these reads. In the two measured minutes, processes of the larger fleets " +
-			"meet most buckets once, so old stamps are rarer than in a longer run.",
+		Text: "Requests go to any process, as behind a load balancer. Rates are per bucket, and a process serves enough buckets to " +
+			"receive at least one request a second. Limits are read again once a minute: one process reads the limits of an entity for " +
+			"all, and each process reads the limits of the resource and of the system. The price includes these reads. In the two " +
+			"measured minutes, processes of the larger fleets use most buckets only once, so old stamps are rarer than in a longer run.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, failedPart, dollars, p99, over},
 		Plot:    plotFleets,
 	}
@@ -101,9 +101,9 @@ func fleetCase(processes int, rate float64) Case {
 func deployments() Scenario {
 	s := Scenario{
 		Name: "deployment", Title: "What a deployment pays",
-		Text: "Requests, and the sums of their usage. An aggregator writes the hour once for each bucket and batch, and adds it to day and " +
-			"month when it ends: computed for batches of 10 s and of 60 s. Storage, backups, the stream and Lambda come on top, and are " +
-			"less than a tenth.",
+		Text: "This is the cost of requests and of their usage. An aggregator writes an hour once per bucket and batch, and adds it to " +
+			"the day and the month when it ends. The cost of usage is computed for batches of 10 s and of 60 s. Storage, backups, the " +
+			"stream and Lambda are not included, and add less than a tenth.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, dollars, usageDollars(10), usageDollars(60), totalDollars(60)},
 	}
 	for _, d := range []struct {
@@ -130,8 +130,8 @@ func fleetLabel(processes int, rate float64) string {
 func hotKeys() Scenario {
 	s := Scenario{
 		Name: "hot", Title: "A flash crowd on one key",
-		Text: "One bucket, whose limit admits everything, from no load to the full rate immediately. A key takes 1,000 writes a second, so " +
-			"the bucket has to split.",
+		Text: "One bucket, whose limit admits everything, goes from no load to the full rate immediately. A key sustains 1,000 writes a " +
+			"second, so the bucket must split.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, failedPart, shards, p99, over},
 		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
 	}
@@ -156,9 +156,9 @@ func hotKeys() Scenario {
 func settlements() Scenario {
 	s := Scenario{
 		Name: "settle", Title: "Leases of one hot key are settled",
-		Text: "100 processes ask one bucket 1,500 times a second for 100 tokens, and report after two seconds what was used of them. The " +
-			"write of a settlement comes on top of the request's. *Unsettled* are leases whose `Commit` failed, of those that were " +
-			"admitted.",
+		Text: "100 processes take 100 tokens from one bucket 1,500 times a second, and report two seconds later how many of them were " +
+			"used. The write of a settlement is additional to the write of the request. *Unsettled* are leases whose `Commit` failed, " +
+			"relative to all admitted leases.",
 		Metrics: []Metric{admitted, rejected, unavailable, unsettled, writesPerRequest, readsPerRequest, failedPart, shards, p99},
 	}
 	for _, c := range []struct {
@@ -184,13 +184,14 @@ func settlements() Scenario {
 func rejections() Scenario {
 	s := Scenario{
 		Name: "rejections", Title: "Rejections of one bucket",
-		Text: "Processes ask one bucket for more than its limit, under the failure policy `PolicyAllow`; 1,000 of them unless the row says " +
-			"otherwise. Degraded requests were admitted uncounted. The requests of 600 a minute wait for the proof of their rejection while " +
-			"reads of the key are throttled. Their times show that wait. In the first quarter of a second of 100,000 a second, a process " +
-			"does not know yet that the key is throttled. Some hundred requests wait for longer than the decision timeout then, and are " +
-			"admitted uncounted. Later there are none. The limit of 5,000 a second is more than one key can take. While its bucket splits, " +
-			"requests wait for throttled writes. Some tokens flow in during each call, so no view of all shards proves them exhausted: two " +
-			"shards that fall short reject a request. Requests that were answered after the end are in the admitted ones.",
+		Text: "Processes request more from one bucket than its limit allows, under the failure policy `PolicyAllow`. There are 1,000 " +
+			"processes unless the row says otherwise. Degraded requests were admitted uncounted. With the limit of 600 a minute, " +
+			"requests wait for the proof of their rejection while reads of the key are throttled, and their times show that wait. At " +
+			"100,000 a second, processes do not know in the first quarter of a second that the key is throttled. A few hundred requests " +
+			"then wait for longer than the decision timeout, and are admitted uncounted. Later there are none. The limit of 5,000 a " +
+			"second is more than one key can sustain. While its bucket splits, requests wait for throttled writes. Some tokens are " +
+			"refilled during each call, so no view of all shards proves that they are exhausted: two shards that fall short reject a " +
+			"request. Admitted requests include those that were answered after the end.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
 	for _, c := range []struct {
@@ -226,8 +227,8 @@ func rejections() Scenario {
 func skewed() Scenario {
 	s := Scenario{
 		Name: "zipf", Title: "Many keys, some of them hot",
-		Text: "100 processes, 5,000 requests a second for 10,000 entities by Zipf's law with an exponent of 1.1: the first of them " +
-			"takes a seventh. Requests of an entity go to any process, or always to the same one.",
+		Text: "100 processes receive 5,000 requests a second for 10,000 entities by Zipf's law with an exponent of 1.1: the first entity " +
+			"receives a seventh of them. Requests for an entity go to any process, or always to the same one.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, readsPerRequest, dollars, p99},
 	}
 	for _, sticky := range []bool{false, true} {
@@ -257,7 +258,7 @@ func families() Scenario {
 	}
 	return Scenario{
 		Name: "parent", Title: "A parent of 10,000 children",
-		Text:    "100 processes, 3,000 requests a second for 10,000 children of one parent, which is charged with each of them.",
+		Text:    "100 processes receive 3,000 requests a second for 10,000 children of one parent. The parent is charged with each of them.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, readsPerRequest, dollars, shards, p99, over},
 		Cases: []Case{{
 			Label: "3,000/s",
@@ -274,10 +275,11 @@ func families() Scenario {
 func floods() Scenario {
 	s := Scenario{
 		Name: "flood", Title: "A flood of new keys",
-		Text: "1,000 known entities get 1,000 requests a second. From the tenth second on, 100,000 new ones appear within a minute, with " +
-			"ascending ids. A caller with a new name for each request causes that. In the column before, each creation wrote three indexes, " +
-			"two of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in " +
-			"variant B for a second all writes of a partition of the table. That is the partition of such a write.",
+		Text: "1,000 known entities receive 1,000 requests a second. From the tenth second on, 100,000 new entities with ascending IDs " +
+			"appear within a minute, as from a caller that uses a new name for each request. In the columns *before*, each creation " +
+			"wrote three indexes, two of which have one key for all entities. AWS does not document which writes a throttled index " +
+			"delays. In variant A it delays those that touch the index. In variant B it delays, for a second, all writes to the " +
+			"partition of the table that has the throttled write.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, dollars, p99},
 	}
 	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
@@ -310,11 +312,11 @@ func floods() Scenario {
 func fullHours() Scenario {
 	s := Scenario{
 		Name: "hour", Title: "A full hour",
-		Text: "250,000 entities, or a million, are used in the first minute of an hour, once each, and four processes sum up their usage. " +
-			"Each snapshot that begins is a new entry in the index of its resource, which takes a thousand of them a second. Meanwhile come " +
-			"100 requests a second for known buckets, and as many for new ones. *Slow* are requests that took longer than 200 ms. Figures " +
-			"of usage are for each change: its write units, and the writes that were throttled. An index takes all of it in 250 seconds at " +
-			"best, or in 1,000. With a million, the earlier code ran out of 10 GB of memory.",
+		Text: "250,000 entities, or a million, are used once each in the first minute of an hour, and four processes sum their usage. " +
+			"Each new snapshot is a new entry in the index of its resource, which accepts a thousand of them a second. Meanwhile there " +
+			"are 100 requests a second for known buckets, and as many for new ones. *Slow* are requests that took longer than 200 ms. " +
+			"Figures of usage are per change: its write units, and its throttled writes. At best, the index accepts all entries in 250 " +
+			"seconds, or in 1,000. With a million entities, the earlier code ran out of 10 GB of memory.",
 		Metrics: []Metric{
 			of("known", "known buckets failed", failed), of("known", "slow", slowPart), of("new", "new buckets failed", failed), of("new", "slow", slowPart),
 			counted, usageUnits, usageThrottled,
@@ -387,11 +389,12 @@ func millions() Scenario {
 	}
 	return Scenario{
 		Name: "million", Title: "Up to a million requests a second",
-		Text: "5,000 processes and 200,000 known entities, each of which goes to the same process; the rate grows from nothing within ten " +
-			"seconds. What breaks first is the rate of the sixth of a second in which a hundredth of the requests failed. A table that was " +
-			"never warmed up has four partitions. A warm one has 64, and the quota of an account, 40,000 writes a second. The quota was " +
-			"raised, and the table warmed up to 2,048 partitions. Then a million requests a second come for ten seconds. If each request is " +
-			"for a new entity, as in a flood, its creation writes an index.",
+		Text: "5,000 processes serve 200,000 known entities, each of which always uses the same process. The rate grows from zero within " +
+			"ten seconds. *Breaks at* is the rate in the first sixth of a second in which more than a hundredth of the requests failed. " +
+			"A table that was never warmed up has four partitions. A warm table has 64, and the default quota of an account is 40,000 " +
+			"writes a second. In further cases the quota is raised, and the table is warmed up to 2,048 partitions. Then a million " +
+			"requests a second arrive for ten seconds. If each request is for a new entity, as in a flood, its creation writes an " +
+			"index.",
 		Metrics: []Metric{offered, admitted, unavailable, breaksAt, brokenBy, writesPerRequest, p99},
 		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
 		Cases: []Case{
@@ -407,7 +410,7 @@ func millions() Scenario {
 func restarts() Scenario {
 	return Scenario{
 		Name: "restart", Title: "10,000 processes start together",
-		Text:    "Each opens a limiter, and then 2,000 requests a second come for 1,000 entities.",
+		Text:    "Each process opens a limiter, and then 2,000 requests a second arrive for 1,000 entities.",
 		Metrics: []Metric{started, startTime, admitted, unavailable, p99},
 		Cases: []Case{{
 			Label: "10,000 processes",
@@ -424,11 +427,12 @@ func restarts() Scenario {
 func outages() Scenario {
 	s := Scenario{
 		Name: "outage", Title: "A part of the table does not answer",
-		Text: "1,000 requests a second for 1,000 entities come to 100 processes, and for ten seconds a quarter of the table is silent. Or " +
-			"10,000 come for 10,000 entities to 1,000 processes under `PolicyAllow`. Then a quarter of the table is silent, or each call " +
-			"takes 1.5 s. In the last row all is silent for ten minutes, and 1,000 requests come a second. *The rest* are the requests for " +
-			"entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a brown-out no request is decided in time. " +
-			"The policy then decides all of them immediately, except for two a second in each process, which are tried.",
+		Text: "100 processes receive 1,000 requests a second for 1,000 entities, and a quarter of the table is silent for ten seconds. In " +
+			"other rows, 1,000 processes receive 10,000 requests a second for 10,000 entities under `PolicyAllow`, and a quarter of the " +
+			"table is silent, or each call takes 1.5 s. In the last row the whole table is silent for ten minutes, at 1,000 requests a " +
+			"second. *The rest* are the requests for entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a " +
+			"brown-out no request is decided in time. The policy then decides all of them immediately, except for two a second in each " +
+			"process, which are tried.",
 		Metrics: []Metric{
 			admitted, degraded, unavailable, of("rest", "the rest: not counted", uncounted), of("rest", "slow", slowPart), p99, returned, back,
 		},
