@@ -414,7 +414,9 @@ func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, now int64) {
 	if checked && b.high().Cmp(rat(amount-1)) <= 0 {
 		t.Fatalf("%s admitted %d with %v there", b.Name, amount, b.high().FloatString(3))
 	}
-	b.settle(amount, at)
+	if touched {
+		b.settle(amount, at)
+	}
 	l := s.find(b.Name)
 	has := rat(add(l.Tokens, Refill(s.RefilledAt, b.at, b.RefillAmount, b.RefillPeriod)))
 	if low, high := new(big.Rat).Sub(b.level, rat(1)), new(big.Rat).Add(b.high(), rat(1)); touched && (has.Cmp(low) <= 0 || has.Cmp(high) >= 0) {
