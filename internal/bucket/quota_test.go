@@ -181,7 +181,7 @@ func (p *quotaProgram) correct() {
 		n = Origin(n)
 	}
 	amount := rapid.OneOf(rapid.Int64Range(-l.amount, 0), rapid.Int64Range(1, 30_000)).Draw(p.T, "correction")
-	image, now := p.shards[n].image(), p.clock()
+	image, now, seen := p.shards[n].image(), p.clock(), p.judge.latest[n]
 	if rapid.Bool().Draw(p.T, "stale") {
 		p.takeFrom(n, &Demand{Amounts: []Amount{{Limit: "quota", Tokens: 1}}}, p.shards[n].image(), p.clock())
 		l = &p.leases[at]
@@ -202,7 +202,10 @@ func (p *quotaProgram) correct() {
 		taken = 0
 	}
 	if plan.Overflows {
-		if taken == 0 {
+		if plan.Kind == Advance {
+			seen = max(seen, plan.Now)
+		}
+		if p.judge.times.Next(seen) != l.period {
 			p.Fatal("what is given back of a period that is over is to find room")
 		}
 		return // the other shards would get it
