@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// An Amount is the part of a write for one limit, in millitokens; negative to give back.
+// An Amount is the part of a write for one limit, in millitokens; it is negative for tokens that are returned.
 type Amount struct {
 	Limit  string
 	Tokens int64
 
-	// FromChildren is the part of Tokens taken by requests of children, and FromNarrower that of requests of narrower
-	// resources. The item counts each of them beside the whole, and decides nothing by them.
+	// FromChildren is the part of Tokens taken by requests of children, and FromNarrower the part taken by requests of narrower
+	// resources. The item counts each of them separately, and no decision depends on them.
 	FromChildren, FromNarrower int64
 
-	// Refusals are requests that a shadow limit would have refused. The amount is counted then, and taken of no balance.
+	// Refusals is the number of requests that a shadow limit would have rejected. Their amount is only counted, and not taken
+	// from a balance.
 	Refusals int64
 }
 
@@ -28,7 +29,7 @@ func (a Amount) IsZero() bool {
 	return a.Tokens == 0 && a.FromChildren == 0 && a.FromNarrower == 0 && a.Refusals == 0
 }
 
-// Move moves tokens out of the amount to a new one, of the same sign. Of each part of the amount go as many along as fit.
+// Move moves tokens of the same sign to a new amount. It moves as much of each part of the amount as fits.
 func (a *Amount) Move(tokens int64) Amount {
 	fit := func(part int64) int64 { return max(min(part, max(tokens, 0)), min(tokens, 0)) }
 	moved := Amount{Limit: a.Limit, Tokens: tokens, FromChildren: fit(a.FromChildren), FromNarrower: fit(a.FromNarrower)}
@@ -71,7 +72,7 @@ type OverflowError struct{ Amount }
 
 func (e *OverflowError) Error() string { return e.Limit + ": more tokens than can be counted" }
 
-// Plus returns the sum of two amounts of a limit; false when it does not fit 64 bits.
+// Plus returns the sum of two amounts of a limit, and false if it does not fit 64 bits.
 func (a Amount) Plus(more Amount) (sum Amount, fits bool) {
 	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren, a.FromNarrower + more.FromNarrower, a.Refusals + more.Refusals}
 	fits = add(a.Tokens, more.Tokens) == sum.Tokens && add(a.FromChildren, more.FromChildren) == sum.FromChildren &&
@@ -100,8 +101,8 @@ next:
 	return total, nil
 }
 
-// Alike reports whether both of two lists only take or only give back, or name the same limits with the same signs. Of lists that
-// are alike in turn, no two have a limit with different signs.
+// Alike reports whether two lists both only take, both only return, or name the same limits with the same signs. If each list is
+// alike to the next one, no two of them have a limit with different signs.
 func Alike(a, b []Amount) bool {
 	sign, mixed := signOf(a)
 	other, otherMixed := signOf(b)
@@ -113,7 +114,7 @@ func Alike(a, b []Amount) bool {
 	return sign == other
 }
 
-// signOf returns the sign of a list: -1 where it only gives back, and whether it does both.
+// signOf returns the sign of a list, which is -1 if it only returns tokens, and whether the list has both signs.
 func signOf(amounts []Amount) (sign int, mixed bool) {
 	for _, a := range amounts {
 		switch s := cmp.Compare(a.Tokens, 0); {
@@ -136,16 +137,16 @@ func Negated(amounts []Amount) []Amount {
 	return negative
 }
 
-// A Demand has the amounts of one write. Limits that it does not name are neither asked nor charged.
+// A Demand has the amounts of one write. Limits that it does not name are neither checked nor charged.
 type Demand struct {
 	Amounts   []Amount // each limit at most once, all of them configured
 	Unchecked bool     // taken without a check, down into debt
-	Settles   bool     // it belongs to requests that were served, and is taken also where requests are refused by now
+	Settles   bool     // it belongs to requests that were served, and is taken even if requests are rejected by now
 	Life      int64    // of limits that the write starts, see [Limit.Life]
 
 	// Wait is the caller's longest wait for tokens, in milliseconds; 0 for a caller that does not wait.
 	Wait int64
-	// Priority is that of the caller where a limit has a floor for it, else "".
+	// Priority is the caller's priority if a limit has a floor for it, and otherwise "".
 	Priority string
 
 	beside *beside // its amounts, what few demands have; nil for one without. Copies of the demand share it, and nothing changes it
@@ -153,15 +154,15 @@ type Demand struct {
 
 // The rare parts of a demand, beside its amounts.
 type beside struct {
-	held    []Amount  // taken, but to be given back soon; it counts as there, except for a write
-	counted []Amount  // counted, and neither taken of a balance nor given back to one; the amounts have none of these limits
-	line    []*Demand // that one write takes together, in their order; nil where each asks for its amounts alone. The amounts are their sums
+	held    []Amount  // taken, but will be returned soon; it counts as available, except for a write
+	counted []Amount  // counted, and neither taken from a balance nor returned to one; the amounts have none of these limits
+	line    []*Demand // that one write takes together, in their order; nil if the write is for one demand. The amounts are their sums
 	part    *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
 
 	slots  []Amount   // that the write takes, in slots; an item of a divided bucket gives not both
 	takers int64      // among whom the slots are divided, each with a fencing number; 0 for one
 	each   [][]Amount // slots of each of several requests of one caller, in their order; nil for one request
-	asked  []Amount   // of configured limits, where the amounts are of parts of them; nil where the caller asks for the amounts
+	asked  []Amount   // of configured limits, if the amounts are of parts of them; nil if the caller requested the amounts themselves
 	passed []Amount   // parts of limits that have too little for the demand, with the most that is too little
 	kept   []Life     // of limits whose grant ends, see [Life.Kept]
 }
@@ -169,7 +170,7 @@ type beside struct {
 // alone is the rest of a demand with amounts only.
 var alone beside
 
-// rest returns the parts of the demand beside its amounts. It is not to be changed.
+// rest returns the parts of the demand besides its amounts. Callers must not change it.
 func (d *Demand) rest() *beside {
 	if d.beside == nil {
 		return &alone
@@ -177,8 +178,7 @@ func (d *Demand) rest() *beside {
 	return d.beside
 }
 
-// Holding returns the demand with amounts that are taken and soon to be given back. They count as there, except for a
-// write.
+// Holding returns the demand with amounts that are taken but will be returned soon. They count as available, except for a write.
 func (d *Demand) Holding(amounts []Amount) *Demand {
 	next, rest := *d, *d.rest()
 	rest.held = amounts
@@ -188,8 +188,8 @@ func (d *Demand) Holding(amounts []Amount) *Demand {
 
 // A part is the share of one shard in a transaction of several, beside the amounts.
 type part struct {
-	floors []Amount // stand in for what [Demand.floor] works out
-	levels []Amount // balances to leave, of limits to which refill of other shards flows
+	floors []Amount // replace the result of [Demand.floor]
+	levels []Amount // balances to set, of limits that receive refill of other shards
 	full   []string // limits that an operator resets
 	gifts  []Amount // added by an operator
 	raises []raise  // what an operator grants beyond the capacity
@@ -197,7 +197,7 @@ type part struct {
 	sessions []Amount // when those begin, epoch milliseconds, that all shards open
 }
 
-// levels returns the balances to leave, of limits to which refill of other shards flows in the same transaction.
+// levels returns the balances to set for limits that receive refill of other shards in the same transaction.
 func (d *Demand) levels() []Amount {
 	if part := d.rest().part; part != nil {
 		return part.levels
@@ -206,7 +206,7 @@ func (d *Demand) levels() []Amount {
 }
 
 // of returns the amount of the write for a limit, and whether the balance must have it. Every write takes one unit of
-// [WriteUnits] without a check. A bucket that is not split goes on, and the table itself throttles it.
+// [WriteUnits] without a check: a bucket that is not split continues to serve requests, and the table itself throttles it.
 func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	if limit == WriteUnits {
 		return oneWrite, false
@@ -221,7 +221,7 @@ func (d *Demand) asks(limit string, mode Mode) (tokens int64, checked bool) {
 	return tokens, checked && mode != Soft
 }
 
-// isOfOthers reports whether requests of children or of narrower resources may take parts of the write's amounts.
+// isOfOthers reports whether parts of the write's amounts may belong to requests of children or of narrower resources.
 func (d *Demand) isOfOthers() bool {
 	for i := range d.Amounts {
 		if d.Amounts[i].FromChildren != 0 || d.Amounts[i].FromNarrower != 0 {
@@ -257,10 +257,11 @@ func (d *Demand) lifeOf(limit string) int64 {
 	return d.Life
 }
 
-// GiveBack makes a demand one for amounts of an item, including amounts that are given back. The lives are the lives of the limits when
-// the amounts were taken. An amount given back to a limit that was started again is part of the new, full one, and left out. An amount
-// given back to a quota of a later period, or to a limit that was reset manually, is only counted. So is every correction of an amount
-// that was taken from no balance. What is taken of a part that the item has lost is taken of the rest of the limit.
+// GiveBack sets the amounts of a demand for an item, including amounts that are returned. The lives are the lives of the limits
+// when the amounts were taken. If a limit has started again since, a returned amount is already part of its full balance, and is
+// left out. An amount returned to a quota in a later period, or to a limit that was reset manually, is only counted. So is every
+// correction of an amount that was taken from no balance. An amount of a part that the item no longer has is taken from the rest
+// of the limit.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	amounts = s.ofRest(amounts)
 	d.Amounts, d.beside = amounts, nil
@@ -303,7 +304,8 @@ func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	}
 }
 
-// afterGrant returns an amount of the demand for a limit as a write over the end of its grant has it: what comes back of the grant is gone.
+// afterGrant returns the demand's amount for a limit if the write passes the end of its grant: returned tokens of the grant are
+// dropped.
 func (d *Demand) afterGrant(limit string, amount int64) int64 {
 	for _, was := range d.rest().kept {
 		if was.Limit == limit {
@@ -392,8 +394,8 @@ func (s *State) isFormer(limit string, lives []Life) identity {
 	}
 }
 
-// isDuring reports whether a limit of the item is in the period of a life: its session began at the same time, or the quota was not full
-// anew since. So other times, or another length of sessions, end no period.
+// isDuring reports whether a limit of the item is still in the period of a life: its session began at the same time, or the quota
+// has not reset since. So a change of reset times, or of the length of sessions, does not end a period.
 func (s *State) isDuring(l *Limit, was *Life) bool {
 	switch {
 	case l.Session() > 0:
@@ -419,9 +421,9 @@ type Life struct {
 	Since  int64 // when the session of a session quota began, epoch milliseconds; 0 while none was open
 
 	Until int64 // when the grant ends that the limit had, epoch milliseconds; 0 for none
-	Kept  int64 // the most that is given back after that end, millitokens: what the lease took of the limit's own
+	Kept  int64 // the most that is returned after that end, millitokens: what the lease took of the limit's own tokens
 
-	Unowned bool // amounts of the lease were counted, and taken of no balance
+	Unowned bool // amounts of the lease were only counted, and taken from no balance
 }
 
 // lifeIn returns the life of a limit, which is one of several.
@@ -434,7 +436,8 @@ func lifeIn(lives []Life, limit string) *Life {
 	return new(Life)
 }
 
-// Behind returns the lives of the limits of an item as one of several takings has them that a write took together, given one behind it.
+// Behind returns the lives of the limits of an item for one of several takes that share a write, given the amounts of the takes
+// after it.
 func Behind(lives []Life, later []Amount) []Life {
 	if !slices.ContainsFunc(lives, func(l Life) bool { return l.Kept > 0 }) {
 		return lives
@@ -446,7 +449,7 @@ func Behind(lives []Life, later []Amount) []Life {
 	return lives
 }
 
-// Lives returns the lives of the limits of an item: known itself, where that has the same.
+// Lives returns the lives of the limits of an item. It returns known itself if that has the same lives.
 func (s *State) Lives(known []Life) []Life {
 	same := 0
 	for i := range s.Limits {
@@ -488,7 +491,7 @@ func (s *State) isLife(l *Limit, known *Life) bool {
 	return is == *known
 }
 
-// Lives returns the lives of the limits of an item after the plan is written. They are known for the item as it was.
+// Lives returns the lives of the limits of an item after the plan is written, given the lives known before it.
 func (p *Plan) Lives(s *State, known []Life) []Life {
 	if p.Kind != Advance || !s.isPast(p.Now) && !s.Changed && p.changes == nil {
 		return known
@@ -521,7 +524,7 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 	return next.Lives(known)
 }
 
-// level returns the balance to leave a limit with; false when the balance follows from its own refill.
+// level returns the balance to set for a limit, and false if the balance follows from the limit's own refill.
 func (d *Demand) level(limit string) (tokens int64, ok bool) {
 	for _, a := range d.levels() {
 		if a.Limit == limit {

@@ -2,20 +2,19 @@ package bucket
 
 import "slices"
 
-// An operator may fill limits of a bucket manually, at any balance or debt. All shards become full in one
-// transaction. Requests that took before may give back later. Their tokens are part of the new balance, so they are
-// counted, and put back nowhere. The life of a limit shows that: a reset adds oneReset to its number. A limit starts with a
-// number below that.
+// An operator may fill limits of a bucket manually, at any balance or debt. One transaction fills all shards. Requests that took
+// tokens before may return some later. Those tokens are already part of the new balance, so they are only counted. The life of a
+// limit shows this: a reset adds oneReset to its number. A limit starts with a number below that.
 
 // oneReset is the addition of a manual reset to a [Limit.Life].
 const oneReset = 1 << 33
 
 // A Hand is an operator's manual change of a bucket.
 type Hand struct {
-	Full  []string // limits that are full then, as if nothing was ever taken of them
-	Gifts []Amount // what other limits have more then
-	// Until is when the gifts end that no capacity holds, epoch milliseconds. At 0, gifts to a quota end with its period, and a limit
-	// that refills gets at most its capacity.
+	Full  []string // limits to fill, as if nothing was ever taken from them
+	Gifts []Amount // tokens to add to other limits
+	// Until is when gifts beyond the capacity end, epoch milliseconds. If it is 0, gifts to a quota end with its period, and a
+	// limit that refills gets at most its capacity.
 	Until int64
 }
 
@@ -26,7 +25,7 @@ type LevelChange struct {
 	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
 }
 
-// tells reports whether a change reports where a limit stands: one that changes, or a part of one.
+// tells reports whether a change reports the balance of a limit: a limit that changes, or a part of one.
 func (by *Hand) tells(limit string) bool {
 	return slices.Contains(by.Full, limit) || Of(by.Gifts, LimitOf(limit)) > 0
 }
@@ -161,7 +160,7 @@ func (by *Hand) finds(shards []*State, now int64) (unborn bool, generation int64
 	return unborn, generation
 }
 
-// restamp returns the stamp of a manual write: a new one, so that plans for the former figures fail.
+// restamp returns the stamp of a manual write. It is a new one, so that plans for the former figures fail.
 func (c *Config) restamp(s *State, now int64) int64 {
 	if c.Leads(s, now) {
 		return now

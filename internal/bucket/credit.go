@@ -1,31 +1,32 @@
 package bucket
 
-// What has flowed in since the refill stamp is credit. A balance with a stamp says the same as the balance together with the inflow since
-// then, with a later stamp, as long as the limit was not full in between. So a take leaves the stamp alone where it can, and asks:
+// The refill since the refill stamp is credit. A balance with a stamp is equivalent to the balance plus the refill since then,
+// with a later stamp, as long as the limit was not full in between. So a take leaves the stamp alone if it can, and requires:
 //
-//   - for the very stamp that it knows, and so for the same limits and the same inflow ([Unmoved]);
-//   - for a balance that has the amount together with the inflow ([Borrow]). The balance itself may be below zero;
+//   - exactly the stamp that it knows, and so the same limits and the same refill ([Unmoved]);
+//   - a balance that has the amount together with the refill ([Borrow]). The balance itself may be below zero;
 //   - that no limit which it takes from has been full since the stamp ([Below]). It could not have held the inflow.
 //
-// Takes that know one stamp then do not disturb each other. When the condition of one fails and the stamp is the same, the limit falls short, as
-// of the time by which the take was judged.
+// Takes that know the same stamp then do not conflict. If the condition of a take fails and the stamp is the same, the limit
+// falls short at the time by which the take was decided.
 //
-// Let V be the latest time by which a take of a limit was judged, in the order of the writes. The item says what an ideal bucket has at V:
+// Let V be the latest time by which a take from a limit was decided, in the order of the writes. The item then has what an ideal
+// bucket has at V:
 //
 //   - A take at v >= V. The ideal bucket was not full between V and v, by the third condition. It has the amount, by the second one.
 //   - A take at v < V. The inflow until v is less than that until V, so the second condition asks for more than is needed. The third held
 //     at V when that take was written, and balances only went down since.
 //   - An advance at v < V. It cuts off no balance, since that was below the capacity at V.
 //
-// Between two writes a balance only rises, so that a check before each take misses no time at which the limit was full. Several limits have
-// each their own V: a take that does not touch a limit does not check it.
+// Between two writes a balance only rises, so a check before each take misses no time at which the limit was full. Each limit has
+// its own V: a take that does not use a limit does not check it.
 
-// maxCredit is the greatest age of a stamp that is left alone on credit, in milliseconds. Those who see a stamp learn the time of others by
-// it, and distinguish this program from another one; see [longestStale].
+// maxCredit is the greatest age of a stamp that is left alone on credit, in milliseconds. Other processes learn the time from a
+// stamp, and distinguish this program from others by it; see [longestStale].
 const maxCredit = 1000
 
-// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Callers of a queue do so at any age, as long as their debt
-// without the inflow is no deeper than they wait.
+// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Waiting callers do so at any age, as long as
+// their debt without the refill is no deeper than they wait.
 func (s *State) givesCredit(d *Demand, now int64) bool {
 	if now < s.RefilledAt || d.rest().part != nil || len(d.Amounts) == 0 && len(d.rest().counted) == 0 {
 		return false
@@ -33,8 +34,8 @@ func (s *State) givesCredit(d *Demand, now int64) bool {
 	return d.Waits() || s.Shards == 1 && sub(now, s.RefilledAt) <= maxCredit
 }
 
-// credit returns what has flowed into a limit since the stamp, for a plan on credit that takes an amount of it. It asks for a limit that was not full
-// since, and returns false where the image shows that it was.
+// credit returns the refill of a limit since the stamp, for a plan on credit that takes an amount from the limit. The plan
+// requires that the limit was not full since. It returns false if the image shows that it was.
 func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits bool) {
 	if !p.OnCredit || l.Name == WriteUnits {
 		return 0, true
@@ -54,12 +55,13 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 	return credit, true
 }
 
-// place plans how a spend on credit takes a checked amount of a limit that has been full since the stamp. The refill that did not fit is lost, as
-// if the stamp had moved. The write asks for a limit that has been full by its reading. A second one by the same reading, or an earlier one, does
-// not find that, since the first one lowered the balance. It returns false for a limit whose overflow has to move the stamp.
+// place plans how a spend on credit takes a checked amount from a limit that has been full since the stamp. Refill that did not
+// fit is lost, as if the stamp had moved. The write requires that the limit has been full by its clock reading. A second write by
+// the same or an earlier reading does not meet that condition, since the first one lowered the balance. It returns false for a
+// limit whose overflow has to move the stamp.
 //
-// So a full limit does not move the stamp beside one that is used up. If all limits of a demand have been full, the stamp moves: it is then
-// fresh, and the next writes need no guess.
+// So a full limit does not move the stamp if another limit is used up. If all limits of a demand have been full, the stamp moves:
+// it is then fresh, and the next writes need no guess.
 func (p *Plan) place(s *State, l *Limit, d *Demand, amount, now int64) bool {
 	if !p.OnCredit || l.Rare != nil || d.isFloored() || amount > l.Capacity || s.sharded() || sub(now, s.RefilledAt) > maxCredit {
 		return false
@@ -70,9 +72,9 @@ func (p *Plan) place(s *State, l *Limit, d *Demand, amount, now int64) bool {
 	return true
 }
 
-// take plans how a spend takes an amount that is checked, from a balance together with credit. It returns the least balance that will do. A
-// caller that waits borrows missing tokens. The item then has to last until the deepest debt that the caller may leave is paid and the limit
-// is full.
+// take plans how a spend takes a checked amount from a balance together with credit. It returns the lowest balance that suffices.
+// A waiting caller borrows missing tokens. The item must then last until the deepest debt that the caller may leave is paid and
+// the limit is full.
 func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, credit, now int64) (least int64) {
 	floor := amount
 	if l.Rare != nil || d.rest().part != nil || d.isFloored() || amount > l.Capacity {

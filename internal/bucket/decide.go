@@ -63,14 +63,15 @@ const (
 	StepKinds                 // the number of kinds
 )
 
-// sets has the kinds of step that set or remove something unconditionally. The stamp that an advance is
-// written on must then be that of one state: a plan with such a step moves it. Package layout compares the kinds with their clauses.
+// sets has the kinds of step that set or remove something unconditionally. A stamp must identify one state of the item, so a plan
+// with such a step moves the stamp. Package layout compares the kinds with their clauses.
 var sets = [StepKinds]bool{Put: true, Remove: true, Drop: true, Disown: true, Release: true, Persist: true, Renew: true}
 
-// Sets reports whether a step of the kind sets or removes something, and asks nothing of what the item has.
+// Sets reports whether a step of the kind sets or removes something without a condition on what the item has.
 func (k StepKind) Sets() bool { return sets[k] }
 
-// sets is [StepKind.Sets]. What a mixed fleet's item knows to be counted goes with steps that ask for the very balance.
+// sets is [StepKind.Sets]. The field Known of a mixed fleet's item is an exception: its steps come with steps that require the
+// exact balance.
 func (s *Step) sets() bool { return s.Kind.Sets() && s.Field != Known }
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -82,30 +83,30 @@ type Step struct {
 	Text   string
 }
 
-// A Plan is how a demand is to be written. It may be reused from decision to decision; its zero value is ready.
+// A Plan is the write of a demand. It may be reused from decision to decision, and its zero value is ready to use.
 type Plan struct {
 	Kind       Kind
 	RefilledAt int64  // Spend: the oldest refill stamp allowed; Advance: the exact one
 	ValidUntil int64  // Advance: that of the item, unless it has none
 	Now        int64  // Spend: the time after which the item must not have expired; Create, Advance: the refill stamp to write
 	Generation int64  // Spend, Advance: that of the item
-	At         int64  // Spend: the time at which the item must be valid; the largest one if forever
+	At         int64  // Spend: the time at which the item must be valid; the largest one if it must be valid indefinitely
 	Steps      []Step // Spend, Advance
 	Item       State  // Create: the item
-	Overflows  bool   // Advance: tokens that are given back find no room in the item
+	Overflows  bool   // Advance: the item has no room for all returned tokens
 	OnCredit   bool   // Spend: it relies on the refill since the exact stamp of the image
 
 	expires    bool    // Advance: the item expires
 	doubt      int64   // Advance: the debt that a limit may be left with if the image is old
-	vague      bool    // Advance: so far, a limit may have less than the image shows
-	changes    *Config // Advance: the config whose parameters limits of the item take on; nil where they have them
+	vague      bool    // Advance: up to this step, a limit may have less than the image shows
+	changes    *Config // Advance: the config whose parameters the limits of the item get; nil if they have them already
 	limitSpace [4]Limit
 	stepSpace  [12]Step
 }
 
-// Decide plans how a demand is written at a time, in epoch milliseconds, to an item, nil for one that does not exist. A
-// plan is a guess, since the image that it was made from may be old. The conditions of its write verify the guess. A
-// plan to reject has no write, and is as good as the image.
+// Decide plans the write of a demand at a time, in epoch milliseconds, to an item, which is nil if it does not exist. A plan is a
+// guess, since its image may be stale. The conditions of its write verify the guess. A plan to reject has no write, and is only
+// as reliable as the image.
 func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	if s == nil {
 		p.Create(c, d, 0, 1, now)
@@ -131,8 +132,8 @@ func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// sets reports whether the plan sets or removes something unconditionally. Another plan on the same stamp would set it again, or would
-// rely on what was there before. So such a plan has a stamp of its own.
+// sets reports whether the plan sets or removes something unconditionally. Another plan on the same stamp would set it again, or
+// would rely on the value before. So such a plan writes a new stamp.
 func (p *Plan) sets() bool {
 	return p.Kind == Advance && slices.ContainsFunc(p.Steps, func(s Step) bool { return s.sets() })
 }
@@ -140,7 +141,7 @@ func (p *Plan) sets() bool {
 // stamp returns the refill stamp that an advance of an item at a time writes.
 func (c *Config) stamp(s *State, now int64) int64 {
 	switch {
-	case c.Leads(s, now): // nothing flows in, and the stamp is set back
+	case c.Leads(s, now): // nothing is refilled, and the stamp is set back
 		return now
 	case !c.Matches(s): // a new stamp, so that plans for the old parameters fail
 		return max(now, s.RefilledAt+1)
@@ -149,8 +150,8 @@ func (c *Config) stamp(s *State, now int64) int64 {
 	}
 }
 
-// Align plans a write that brings an item in line at a time and takes nothing. By it a change of limits takes effect
-// where no demand is admitted.
+// Align plans a write that applies the config to an item at a time and takes nothing. So a change of limits takes effect even if
+// no demand is admitted.
 func (p *Plan) Align(s *State, c *Config, now int64) {
 	p.Decide(s, c, &Demand{}, now)
 }
@@ -248,7 +249,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 }
 
-// ascribe plans to count what of a demand requests of children and of narrower resources take of a limit.
+// ascribe plans to count the parts of a demand for a limit that requests of children and of narrower resources take.
 func (p *Plan) ascribe(limit string, d *Demand) {
 	if !d.isOfOthers() {
 		return
@@ -274,8 +275,8 @@ func (p *Plan) count(limit string, d *Demand) {
 	p.ascribe(limit, d)
 }
 
-// advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond
-// maxDrops that the item is to lose are refilled like others, and go with later writes.
+// advance plans a refill up to now together with the demand. Only an item that leads has a stamp after now. A write drops at most
+// maxDrops limits. Further limits that the item should lose are refilled like others, and dropped by later writes.
 //
 //nolint:gocyclo // a case for each kind of limit
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
@@ -321,7 +322,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if l.Rare != nil && l.Rare.Times != nil {
 			is.turn(s, l, params, now)
 		}
-		if d.restarts(l.Name) || l.isOtherKind(params) { // what was taken before is of another balance
+		if d.restarts(l.Name) || l.isOtherKind(params) { // earlier takes were from another balance
 			is.Life = add(l.Life, oneReset)
 		}
 		p.mode(&is, params, c)
@@ -374,7 +375,8 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// drop has the item lose a limit, with all notes of it. The debt of a part goes to the limit that it is a part of, as the image shows it.
+// drop plans to remove a limit and all notes of it from the item. The debt of a part moves to the limit that it is a part of, as
+// the image shows it.
 func (p *Plan) drop(l *Limit) {
 	if IsPart(l.Name) {
 		p.step(Cover, l.Name, min(l.Tokens, 0))
@@ -390,8 +392,8 @@ func (p *Plan) drop(l *Limit) {
 	p.differ(l, &Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod}, false)
 }
 
-// start plans the limits that the item is to have and does not have yet, full less the demand. It returns false when one of them
-// does not cover the demand.
+// start plans the configured limits that the item does not have yet, full less the demand. It returns false if one of them does
+// not cover the demand.
 func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge) bool {
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
@@ -521,14 +523,14 @@ func (p *Plan) renew(l *Limit, level int64, ch chain) {
 	p.step(Renew, l.Name, level)
 }
 
-// exactly plans another balance, on condition that the item has just the image's.
+// exactly plans a new balance, on condition that the item has exactly the balance of the image.
 func (p *Plan) exactly(l *Limit, level int64) {
 	p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
 	p.step(Cover, l.Name, l.Tokens)
 }
 
-// leave plans to leave a limit with a balance: by refill of other shards too, on condition that the item has exactly
-// the image's balance. A limit that is filled manually is so at any balance.
+// leave plans to set a balance that includes refill of other shards, on condition that the item has exactly the balance of the
+// image. A limit that is filled manually is set without that condition.
 func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 	if d.restarts(l.Name) {
 		p.step(Renew, l.Name, level)
@@ -537,9 +539,9 @@ func (p *Plan) leave(l *Limit, level int64, d *Demand) {
 	p.exactly(l, level)
 }
 
-// ceiling returns the most that a limit of an item has after a chain up to a time, when the item takes on parameters. What flowed in so far
-// did so below the old ones. What an operator adds manually comes on top, below the new ones, or
-// beyond them by a grant.
+// ceiling returns the most that a limit of an item has after a chain up to a time, when the item gets new parameters. The old
+// parameters bound the refill so far. Tokens that an operator adds are added after that, up to the new capacity, or beyond it as
+// a grant.
 func (s *State) ceiling(ch chain, params *Params, d *Demand, changed bool, now int64) int64 {
 	ceiling, gift := ch.ceiling, d.gift(params.Name)
 	if !changed && gift == 0 {

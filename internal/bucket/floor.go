@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// Floors say which part of a limit requests leave to others, by their priority: "batch=20 crawl=50" are percents of the capacity. A
-// request of such a priority is admitted where the balance holds so much beside its amounts. Other requests leave nothing. A second number,
-// as in "batch=20+5", is the part of the limit that is guaranteed to the priority, see [Params.Divide].
+// Floors define the part of a limit that requests must leave to others, by their priority, in percent of the capacity: "batch=20
+// crawl=50". A request of such a priority is admitted if the balance has that part in addition to its amounts. Other requests
+// leave nothing. A second number, as in "batch=20+5", is the part of the limit that is guaranteed to the priority, see
+// [Params.Divide].
 type Floors string
 
 // A share has what floors say of a priority, in percent.

@@ -13,13 +13,13 @@ type Part struct {
 	Plan    Plan
 }
 
-// Gather plans how shards give a demand together, in one transaction. Each shard gives the tokens above a level that is
+// Gather plans how several shards cover a demand together, in one transaction. Each shard gives the tokens above a level that is
 // the same part of every share.
 //
-// Refill that full shards could not hold belongs to the shards with room. Gather moves it to them with even, or where
-// the shards have the demand only together with such refill. All shards are then left with the same part of the limit.
+// Refill that full shards could not hold belongs to the shards with room. Gather moves it to them if even is true, or if the
+// shards cover the demand only together with such refill. All shards then have the same part of the limit left.
 //
-// Gather returns false when the shards fall short, or when shards is empty.
+// Gather returns false if the shards fall short, or if there are none.
 func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts []Part, ok bool) {
 	if len(shards) == 0 || !c.Covers(shards, d, now) {
 		return nil, false
@@ -83,7 +83,8 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	return parts, true
 }
 
-// partOfFloor returns the balance of a shard that admits its part of an amount, when the whole bucket asks for a floor.
+// partOfFloor returns the lowest balance of a shard that admits its part of an amount, if the demand has a floor for the whole
+// bucket.
 func (s *State) partOfFloor(p *Params, part, amount, floor int64) int64 {
 	if floor > amount {
 		return add(part, s.share(p.Name, floor-amount))
@@ -151,9 +152,9 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	return parts, true
 }
 
-// deal appends each shard's part of an amount to its takings. What requests of children, or of narrower resources, take
-// goes to the shards in their order, to each up to its part. A sum of corrections may have more of that, or of the
-// other sign: the last shard gets the rest.
+// deal appends each shard's part of an amount to its takes. The parts taken by requests of children, or of narrower resources,
+// are assigned to the shards in their order, to each up to its part. In a sum of corrections these parts may be larger, or of the
+// opposite sign: the last shard gets the rest.
 func deal(taken [][]Amount, a Amount, parts []int64) {
 	last := len(parts) - 1
 	for last > 0 && parts[last] == 0 {
@@ -180,7 +181,7 @@ func (s *State) roomFor(one standing, home *State, limit string) int64 {
 	return one.room
 }
 
-// TakesBack reports whether a shard has room for some of what a demand gives back to another shard, and for all of it.
+// TakesBack reports whether a shard has room for some of the tokens that a demand returns to another shard, and for all of them.
 func (c *Config) TakesBack(s, home *State, d *Demand, now int64) (some, all bool) {
 	now, all = led([]*State{s, home}, now), true
 	for _, a := range d.Amounts {
@@ -193,7 +194,7 @@ func (c *Config) TakesBack(s, home *State, d *Demand, now int64) (some, all bool
 	return some, all
 }
 
-// Regains reports whether as much flows into a bucket between two times as a demand gives back to it.
+// Regains reports whether the refill of a bucket between two times is at least what a demand returns to it.
 func (c *Config) Regains(d *Demand, from, to int64) bool {
 	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool {
 		p := c.of(a.Limit)
@@ -201,8 +202,9 @@ func (c *Config) Regains(d *Demand, from, to int64) bool {
 	})
 }
 
-// IsTrickle reports whether a bucket has only a trickle of each limit that a shard is short of for a demand. All shards, since one of
-// them was last seen, then have no more than flows in within a time, in milliseconds. Within it what is asked flows into the shard alone.
+// IsTrickle reports whether a bucket has only a trickle of each limit for which a shard falls short of a demand. All shards,
+// since one of them was last seen, then have no more than the refill of a time, in milliseconds. Within that time, the shard
+// itself refills what is requested.
 func (c *Config) IsTrickle(shards []*State, short *State, d *Demand, at, since, within int64) bool {
 	one, all := viewOf(c, []*State{short}, at), viewOf(c, shards, since)
 	for i := range c.Params {
@@ -272,9 +274,8 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 // nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
 const nearlyFull = wholeShare / 8 * 7
 
-// Uneven reports whether a demand on the shard at an index leaves one shard full and another with less than seven
-// eighths of its share. The full shard loses its refill from then on, which the unsplit bucket would keep. The demand
-// is better gathered.
+// Uneven reports whether a demand on the shard at an index leaves one shard full and another with less than seven eighths of its
+// share. The full shard then loses its refill, which the unsplit bucket would keep. Such a demand should be gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	now = led(shards, now)
 	for i := range c.Params {
@@ -299,8 +300,9 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	return false
 }
 
-// Fitting returns the demands that fit together into the tokens of all shards of a bucket, as they are taken, see [Demand.Through]; nil
-// for the others. It follows their order: a demand fits if it does so beside the fitting ones before it.
+// Fitting returns the demands that fit together into the tokens of all shards of a bucket, as they are taken, see
+// [Demand.Through]; nil for the others. It follows their order: a demand fits if there is room for it besides the fitting demands
+// before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Demand {
 	v := viewOf(c, shards, now)
 	fitting := make([]*Demand, len(demands))
@@ -338,8 +340,8 @@ func (v view) fits(d *Demand, available, free []Amount) bool {
 	return !slices.ContainsFunc(d.Slots(), func(a Amount) bool { return a.Tokens > Of(free, a.Limit) })
 }
 
-// Portion moves amounts out of the takings of several shards to a new list. The list has the part of one of the callers
-// that share a transaction, for each shard.
+// Portion moves amounts from the takes of several shards to a new list. The list has, for each shard, the part of one of the
+// callers that share a transaction.
 func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	portion = make([][]Amount, len(taken))
 	for _, a := range amounts {

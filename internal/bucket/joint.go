@@ -2,10 +2,10 @@ package bucket
 
 import "github.com/zlimit/zlimit-go/internal/calendar"
 
-// Several limits, of one bucket or of several, may have enough at different times: where windows or grants end, one is short again when
-// another one has enough. So their waits are followed by looks at the limits at the ends of waits.
+// Several limits, of one bucket or of several, may have enough tokens at different times: if windows or grants end, one limit is
+// short again when another has enough. So the limits are evaluated again at the end of each wait.
 
-// An Asked is a bucket of a request: its shards, and what is asked of it.
+// An Asked is a bucket of a request: its shards, and the demand on it.
 type Asked struct {
 	Config *Config
 	Shards []*State
@@ -15,9 +15,9 @@ type Asked struct {
 // maxLooks bounds how many ends of waits are looked at.
 const maxLooks = 48
 
-// TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at the same time, if nothing else happens,
-// given the longest of their waits. Beyond a bound it is the time of the last look. It is Never if the windows show that there is no
-// such time.
+// TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at the same time, if nothing else
+// happens, given the longest of their waits. Beyond a bound it returns the time of the last evaluation. It returns Never if the
+// windows show that there is no such time.
 func TogetherAfter(asked []Asked, now, longest int64) int64 {
 	if longest <= 0 || longest == Never || !wanes(asked, now) {
 		return longest
@@ -51,7 +51,7 @@ func TogetherAfter(asked []Asked, now, longest int64) int64 {
 	return wait
 }
 
-// wanes reports whether one of several limits that are asked may have less later, though no one takes from it.
+// wanes reports whether one of the limits may have fewer tokens later, although no one takes from it.
 func wanes(asked []Asked, now int64) bool {
 	limits, wane := 0, false
 	for _, a := range asked {
@@ -67,7 +67,8 @@ func wanes(asked []Asked, now int64) bool {
 	return wane && limits > 1
 }
 
-// meet reports whether there may be a minute at which all limits can hold what is asked. While one of them has a grant, there may be.
+// meet reports whether there may be a minute in which all limits can hold their demands. It returns true while one of them has a
+// grant.
 func meet(asked []Asked, now int64) bool {
 	var windows []*calendar.Windows
 	var enough []func(window int) bool
