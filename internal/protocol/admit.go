@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Request asks for tokens of one entity and resource. It also asks the parents that the entity cascades to, and the
-// resources around its own.
+// A Request takes tokens of one entity and resource. It is also charged to the parents that the entity cascades to, and to wider
+// resources.
 type Request struct {
 	Entity, Resource string
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
@@ -43,7 +43,7 @@ func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.
 	return d
 }
 
-// charges are the amounts of a request as levels are charged with them, each list made once.
+// charges are the amounts of a request as each kind of level is charged with them. Each list is built once.
 type charges [4][]bucket.Amount
 
 // of returns the amounts of the level of the entity itself for the resource itself as another level is charged with them.
@@ -61,8 +61,8 @@ func (c *charges) of(amounts []bucket.Amount, r rung) []bucket.Amount {
 	return c[at]
 }
 
-// maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others, or tokens
-// came back and were taken again.
+// maxRestarts bounds how often the levels of one request are built. Each time, others changed the limits, or tokens were returned
+// and taken again.
 const maxRestarts = table.MaxAttempts
 
 // An admitter takes what requests ask, of all their levels or of none.
@@ -148,8 +148,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	return ErrContended
 }
 
-// book notes the time at which a request's tokens are there, and gives them back where that is later than the caller
-// waits.
+// book records the time at which a request's tokens are available, and returns them if the caller does not wait that long.
 func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt) error {
 	if to.book(ad.core, r.Wait) {
 		return nil
@@ -160,9 +159,8 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt) error {
 	return late
 }
 
-// takeLevels takes from every level, or from none: when one falls short, the others get their tokens back. It takes
-// from all levels side by side. None cancels another one under way, since the outcome of that one would be unknown
-// then.
+// takeLevels takes from every level, or from none: if one falls short, the others get their tokens back. It takes from all levels
+// in parallel. A failure does not cancel calls under way, since their outcomes would then be unknown.
 func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []taking) error {
 	if len(levels) == 1 {
 		errs := [1]error{ad.taker.take(ctx, &levels[0], &takings[0])}
@@ -314,8 +312,8 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 	return ad.slotFailure(ctx, levels, errs, tokens)
 }
 
-// apart parts the levels of a request: those whose slots are taken alone, with nothing else, and all of them with the rest. The levels are
-// the latter where no slots are.
+// apart separates the levels of a request: it returns the levels whose slots are taken in a write of their own, and all levels
+// with the rest. Without slots, the latter are the given levels.
 func apart(levels []level) (alone, rest []level) {
 	rest = levels
 	for i := range levels {
@@ -375,8 +373,8 @@ func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []err
 	_ = group.Wait() // the functions return no error
 }
 
-// giveBack returns the tokens of one level. It outlives the caller's context, and changes nothing for the request: what
-// the store does not take is given back later. What cannot be given back is counted and logged.
+// giveBack returns the tokens of one level. It outlives the caller's context, and does not affect the request: tokens that the
+// store does not accept are returned later. Tokens that cannot be returned are counted and logged.
 func (ds *debts) giveBack(ctx context.Context, t *taking) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
 	s := Settlement{due: t.returns(nil), holds: t.holds()}

@@ -47,9 +47,9 @@ func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
 	return nil
 }
 
-// alignFound brings a bucket in line when an applied write of a shard shows other limits than expected. A write that
-// leaves the stamp alone does not ask for the limits. The process may know those from before, where they were changed
-// and changed back. The tokens stay taken: a failure is left to the next request.
+// alignFound brings a bucket in line if an applied write of a shard shows other limits than expected. The condition of a write
+// that leaves the stamp alone does not include the limits: they may have changed and changed back since the process saw them. The
+// tokens stay taken, and the next request handles a failure.
 func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, next *image) {
 	if limits.Config.Matches(&next.State) || limits.Own && (next.Count() == 1 || !l.bucket.alignsAll(limits, al.now())) {
 		return
@@ -60,9 +60,8 @@ func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, nex
 	}
 }
 
-// alignAll brings the shards of a view in line: in one transaction, or one after another when others write them
-// meanwhile. Those that are still out of line after a round have another one. The finished shards show their limits to
-// the next writer.
+// alignAll brings the shards of a view in line: in one transaction, or one after another if others write them meanwhile. Shards
+// that are still out of line after a round are tried again. Aligned shards show their limits to the next writer.
 func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
 	if done, err := al.alignTogether(ctx, l, v); done || err != nil {
 		return err
@@ -89,7 +88,8 @@ func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
 	})
 }
 
-// An alignment says by which limits of its requests this process brought all shards of a bucket in line, and when.
+// An alignment records when this process brought all shards of a bucket in line with limits of its requests, and with which
+// limits.
 type alignment struct {
 	config *bucket.Config
 	at     int64 // epoch milliseconds
@@ -98,19 +98,19 @@ type alignment struct {
 // alignTime is how soon after an alignment a shard that is out of line again shows another process with other limits.
 const alignTime = time.Second
 
-// alignsAll reports whether a change of limits, found on one shard, is made on all shards before a request is answered. A
-// shard with the former limits would hold tokens, and add refill, beyond the new ones. Processes whose requests bring
-// different limits would undo each other's alignments without end. Each of them aligns all shards once in alignTime, and
-// in between only the shard that it takes from.
+// alignsAll reports whether a change of limits, found on one shard, is made on all shards before a request is answered. A shard
+// with the former limits would hold tokens, and add refill, beyond the new ones. Processes whose requests bring different limits
+// would undo each other's alignments indefinitely. So each of them aligns all shards at most once per alignTime, and in between
+// only the shard that it takes from.
 func (b *Bucket) alignsAll(l *Limits, now int64) bool {
 	last := b.aligned.Load()
 	return !l.Own || last == nil || !last.config.Equal(&l.Config) || now-last.at >= alignTime.Milliseconds() || now < last.at
 }
 
-// alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false
-// when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned
-// one by one, a shard moves its stamp. With the stamp moves the time from which on the refill that full shards could
-// not hold belongs to the others. The bucket would lose tokens that were reported.
+// alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false when no
+// shard needs it, when other writers came first, and when others have changed the shards again since. If shards are aligned one
+// by one, each moves its stamp. From the latest stamp on, refill that full shards cannot hold belongs to the others, so the
+// bucket would lose tokens that were already reported.
 func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
 	now, differs := al.now(), false
 	for _, i := range v.images {
@@ -178,9 +178,10 @@ func (al *aligner) alignParted(ctx context.Context, l *level) error {
 	return err
 }
 
-// part notes that some shards of a bucket may have former limits, since an alignment failed. The next request finishes the change before it
-// takes anything. None may come for long, or all may lose their races, so that the process goes on in the background. It does so for stored
-// limits: those that requests bring may differ from process to process, and none of them holds when no request brings it.
+// part records that some shards of a bucket may have former limits, since an alignment failed. The next request finishes the
+// change before it takes tokens. There may be no request for a long time, or all may lose their races, so the process also
+// continues in the background. It does so only for stored limits: limits of requests may differ between processes, and apply only
+// to the requests that bring them.
 func (al *aligner) part(ctx context.Context, l *level, failure error) {
 	b := l.bucket
 	b.parted.Store(true)

@@ -53,7 +53,8 @@ func (b *background) EndTending() {
 	}
 }
 
-// GoOn counts more work for work that is under way, also while the engine is being closed. It returns false when none is.
+// GoOn counts more work that continues work under way, also while the engine is being closed. It returns false if no work is
+// under way.
 func (b *background) GoOn() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +100,8 @@ func (b *background) Close() {
 	}
 }
 
-// Quiesce waits until no work is under way in the background. Who tends something sleeps in between, and is not waited for.
+// Quiesce waits until no work is under way in the background. It does not wait for goroutines that tend something, since they
+// sleep in between.
 func (b *background) Quiesce() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -46,9 +46,9 @@ var _ writer[*claim] = (*taker)(nil)
 // write implements [writer].
 func (tk *taker) write(ctx context.Context, c *claim) error { return tk.takeAlone(ctx, c.level, c.to) }
 
-// writeTogether takes for waiters of equal limits. Each write is for those whose demands fit into one shard, first come first served.
-// The others go on, until they are served or fall short. An unknown outcome is that of those whose amounts the write had. So is a
-// throttle, where the others fell short of what those left.
+// writeTogether takes for waiters of equal limits. Each write serves the waiters whose demands fit into one shard, first come
+// first served. The others continue until they are served or fall short. An unknown outcome applies to the waiters whose amounts
+// the write had. So does a throttle, if the others fell short of what remained.
 func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
 	var to taking
 	for p := partyOf(waiters, &to); len(p.waiters) > 0; {

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Operators can change balances directly. Such a change is one transaction over all shards, together with what its caller writes
-// beside it. So it takes effect immediately in every process, and either is done or leaves nothing.
+// Operators can change balances directly. Such a change is one transaction over all shards, including further writes of the
+// caller. So it takes effect immediately in every process, and is applied completely or not at all.
 
 // A Change is an operator's change of a bucket.
 type Change struct {
@@ -194,8 +194,8 @@ const exactTries = 4
 // maxDoubts is the number of tries that may stay without a reply.
 const maxDoubts = 8
 
-// ChangeOnce makes tries of a change until one is done. Before each it asks whether an earlier one is done already: the reply of a try
-// may be lost.
+// ChangeOnce tries a change until it is applied. Before each try it checks whether an earlier one was applied, since its reply
+// may have been lost.
 func (e *Engine) ChangeOnce(ctx context.Context, entity, resource string, r *Change, already func(context.Context) (bool, error)) error {
 	tries := 0
 	var doubt []error

@@ -17,9 +17,9 @@ type lead struct {
 }
 
 const (
-	// fixGap is the least time between two times that a process sets back the refill stamp of an item. Each time one
-	// capacity may flow in once more. A stamp that is ahead again before then stands: the balance can be taken, and
-	// nothing flows in until the clock has reached the stamp.
+	// fixGap is the minimum time after which a process may set back the refill stamp of an item again. Each time, up to one
+	// capacity may be refilled twice. A stamp that is ahead again before then stands: the balance can be taken, and nothing is
+	// refilled until the clock has reached the stamp.
 	fixGap = time.Hour
 	// leadTime is how long a process follows the time of the others: its own clock may be set right meanwhile. It ends after
 	// the others may set stamps back again.
@@ -44,13 +44,12 @@ const (
 	aheadTime = time.Minute
 )
 
-// follow returns how far this process follows the stamps of a bucket, given an image that has just come. A late image
-// shows less than the lead of the stamp's process, so the greatest recent lead counts. It is never more: those who
-// follow it, and each other, fall back rather than drift. A stamp that is further ahead than clocks differ is not
-// followed.
+// follow returns how far this process follows the stamps of a bucket, given a new image. A late image shows less than the lead of
+// the stamp's process, so the greatest recent lead counts. A follower is never ahead of that process: processes that follow it,
+// and each other, fall back rather than drift. A stamp that is further ahead than correct clocks differ is not followed.
 //
-// A process does not follow its own stamps: a clock that goes to and fro would drive itself ahead. Where a following
-// clock is set forward, its stamps are ahead of every clock, by maxAheadMS at most.
+// A process does not follow its own stamps: a clock that moves back and forth would drive itself ahead. If the clock of a process
+// that follows is set forward, its stamps are ahead of every clock, by at most maxAheadMS.
 func (c *core) follow(s *shard, i *image) int64 {
 	b := s.bucket
 	seen := i.RefilledAt - i.seenAt
@@ -170,8 +169,8 @@ func (c *core) compare(s *shard, i *image) {
 		"milliseconds", by)
 }
 
-// A request is judged by the reading of the clock when it came, in all its tries. What flows in while the reply to a failed condition is under
-// way is for those who come later. So a failed condition on a stamp that the request knows rejects it, and no one races for each token.
+// All tries of a request use the clock reading at its arrival. Refill that arrives during the reply to a failed condition is for
+// later requests. So a failed condition on a stamp that the request knows rejects it, and requests do not race for each token.
 const (
 	// maxHeld is how long a reading counts, milliseconds. A request that takes longer has waited for a queue, or for a throttle.
 	maxHeld = 1000
@@ -179,7 +178,7 @@ const (
 	maxStepBack = 1000
 )
 
-// heldAt returns the reading by which a request is judged that came at a time: that one, or the present where it counts no longer.
+// heldAt returns the clock reading that a request uses: the reading at its arrival, or the present time if that is too old.
 func heldAt(came, now int64) int64 {
 	if now > came+maxHeld || now < came-maxStepBack {
 		return now

@@ -41,7 +41,7 @@ type Options struct {
 	SlotsChanged func(ctx context.Context, change SlotChange)
 }
 
-// Limits are the limits that hold for the bucket of an entity and resource. They are never changed.
+// Limits are the limits that apply to the bucket of an entity and resource. They are immutable.
 type Limits struct {
 	Config  bucket.Config
 	Lineage layout.Lineage
@@ -224,14 +224,14 @@ func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	return e.debts.returnDue(ctx, b)
 }
 
-// Status returns where the limits of an entity and resource stand, and with family the limits of its parents. It makes a
+// Status returns the state of the limits of an entity and resource, and with family the limits of its parents. It makes a
 // consistent read of every shard, and writes nothing.
 func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
 	return e.judge.status(ctx, r, family)
 }
 
-// TimeUntil returns where the limits stand that a request asks for, with the wait of each. If it reports a wait, it
-// brings an item in line with its configured limits first, so that the wait holds.
+// TimeUntil returns the state of the limits that a request takes from, with the wait of each. Before it reports a wait, it brings
+// the item in line with its configured limits, so that the wait is correct.
 func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	return e.judge.timeUntil(ctx, r)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A shadow limit is asked as one that refuses: by the same images, shards, waits and priorities. Where shadow limits alone refuse a request,
-// it is taken again, and they count it: nothing is taken of them for it. So a forecast is what the limit would do, and a request within the
-// limit costs what it costs with any other limit.
+// A shadow limit is evaluated like an enforced one: by the same images, shards, waits and priorities. If only shadow limits
+// reject a request, it is tried again, and those limits only count it. So a forecast is what the enforced limit would do, and a
+// request within the limit costs the same as with any other limit.
 
 // A forecast has the shadow limits that would refuse a request, each of a level.
 type forecast []shadowLimit

@@ -87,8 +87,8 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 	return limits, err
 }
 
-// disabledFor is the age up to which an image proves that requests are refused, unless this process has ended a switch since. After it the
-// next request looks, so an enabled bucket is found with one read a second and process.
+// disabledFor is the age up to which an image proves that requests are rejected, unless this process has ended a switch since.
+// After that time, the next request looks, so each process notices an enabled bucket with one read a second.
 const disabledFor = time.Second
 
 // unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where

@@ -268,7 +268,8 @@ func (i *image) state() *bucket.State {
 	return &i.State
 }
 
-// timeAt returns the time by which an item is judged at a time of this process: that of a clock that is ahead, or of a stamp.
+// timeAt returns the time for decisions about an item at a time of this process: the time of a clock that is ahead, or of a later
+// stamp.
 func (i *image) timeAt(now int64) int64 { return max(now+i.Ahead(), i.RefilledAt) }
 
 // units returns the write units of a write of the item.
@@ -346,8 +347,8 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 // noTurn ends nothing: the write takes no turn.
 func noTurn() {}
 
-// maxTurn bounds how long a goroutine has its turn alone: it may be held up by its network. Those who wait for the turn then go on
-// without, and so do all who come later. Where calls take longer, the bound is the time within which they usually end.
+// maxTurn bounds how long a goroutine has its turn alone, since its network may delay it. After that, waiting and later
+// goroutines continue without a turn. If calls usually take longer, that duration is the bound.
 const maxTurn = 100 * time.Millisecond
 
 // enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.

@@ -45,10 +45,10 @@ type taker struct {
 	shared  sharing[*claim]
 }
 
-// take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
-// short, as it was seen since the request came, or within the age of a rejection from memory. A write that the store
-// throttles is tried again at the pace of the bucket's writes, where other processes write the bucket often. Where
-// tokens still to be given back make up for the shortage, they are given back first.
+// take takes the demand of one level, alone or together with other callers. It returns errShort if the level falls short, as seen
+// since the request arrived or within the age of a rejection from memory. If other processes write the bucket often, a throttled
+// write is retried at the pace of the bucket's writes. If tokens that are still to be returned make up for the shortage, they are
+// returned first.
 func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 	if l.demand.Empty() {
 		to.took(l, nil, nil, nil)
@@ -175,9 +175,10 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 	return err
 }
 
-// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A shard that turns out to be split
-// serves its part of the lots alone, as if the party had known: else all who know of fewer shards would come to the first one. A party
-// that has taken from a shard goes on there: that shard shows without a call whether the others fall short.
+// takeAnywhere takes for a party from a shard drawn at random, or from several if that one falls short. A shard that turns out to
+// be split serves only its part of the lots, as if the party had known of the split. Otherwise all processes that know fewer
+// shards would use the first one. A party that has taken from a shard continues there: its image shows without a call whether the
+// others fall short.
 func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
 		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
@@ -219,8 +220,9 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// roomier returns the shard of the party's lot, or for callers that wait the shard of another lot with more left. So the queues of shards
-// stay alike, at no cost: it uses images alone, of any age. A queue is longer than images are old if it matters.
+// roomier returns the shard of the party's lot. For callers that wait, it returns the shard of another lot if that has more left,
+// so the queues of shards have similar lengths. This costs no call, since it uses images of any age: queues that matter are
+// longer than images are old.
 func (tk *taker) roomier(p *party) *shard {
 	s := tk.items.draw(p.bucket, &p.lot)
 	if !p.bucket.isSplit() || !p.demand.Waits() {
@@ -248,14 +250,15 @@ func (c *core) isStrained(b *Bucket) bool {
 	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
 }
 
-// enoughRooms is how often a request finds room that others take before it does, until shards that fall short reject it. Each time, a request
-// of several levels charges the others and gives the tokens back.
+// enoughRooms is how often a request may find room that others then take, until shards that fall short reject it. Each time, a
+// request of several levels charges the other levels and returns the tokens.
 const enoughRooms = 1
 
-// goesByShare reports whether one or two shards decide that a party falls short, and not a view of all
-// shards. In a bucket that many processes write, some tokens flow in while all shards are read, and others take them. No view proves
-// that the shards are exhausted. So it is where a request has found room that others took. A request may then be rejected though a
-// third shard has its tokens. So it must be small beside the capacity of a shard. Unless the bucket is strained, it must be a trickle, too.
+// goesByShare reports whether one or two shards decide that a party falls short, and not a view of all shards. In a bucket that
+// many processes write, some tokens are refilled while all shards are read, and others take them, so no view proves that the
+// shards are exhausted. The same applies if a request has found room that others took. A request may then be rejected although a
+// third shard has its tokens, so it must be small compared with the capacity of a shard. Unless the bucket is strained, it must
+// also be a trickle.
 func (tk *taker) goesByShare(p *party) bool {
 	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.rooms >= enoughRooms) && tk.isTrickle(p))
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A lister enters buckets into the index of their resource, in the background and one after another. All buckets of a
-// resource have one key there, which takes a thousand writes a second. The creation of a bucket leaves that index
-// alone, so other new buckets do not stand in its way. A process enters two new buckets in ten seconds. It enters the
-// others when they are first refilled, in debt or rejected, by a request or a settlement. In a flood of names that are
-// used once most are never entered. A throttled entry makes the next ones wait. It is made up for, as any that is
-// lost: the next refill, debt or rejection enters the bucket.
+// A lister enters buckets into the index of their resource, in the background and one after another. All buckets of a resource
+// have one key there, which sustains a thousand writes a second. The creation of a bucket does not write that index, so other new
+// buckets cannot delay it. A process enters two new buckets per ten seconds immediately. It enters the others when they are first
+// refilled, in debt or rejected, by a request or a settlement. In a flood of names that are used once, most buckets are never
+// entered. A throttled entry delays the next ones. If an entry is lost, the next refill, debt or rejection enters the bucket.
 type lister struct {
 	*core
 	items *items
@@ -46,8 +45,8 @@ func (it *items) unlist(w *store.Write) {
 	}
 }
 
-// listWritten has an item that a plan was written to entered into the index of its resource. A write that neither refills the item
-// nor leaves it in debt says no more than its creation did.
+// listWritten enters an item into the index of its resource after a plan was written to it. It ignores a write that neither
+// refills the item nor leaves it in debt.
 func (ls *lister) listWritten(ctx context.Context, s *shard, i *image, kind bucket.Kind) {
 	if i.listed {
 		return
@@ -57,8 +56,8 @@ func (ls *lister) listWritten(ctx context.Context, s *shard, i *image, kind buck
 	}
 }
 
-// listRejected has the items of a bucket that rejects entered into the index of their resource. Their next refill may be far away,
-// and nothing else shows them before.
+// listRejected enters the items of a bucket that rejects into the index of their resource. Their next refill may be far away, and
+// nothing else would list them before it.
 func (ls *lister) listRejected(ctx context.Context, b *Bucket) {
 	b.walk((*shard).last, func(s *shard, i *image) {
 		if i != nil {
@@ -67,8 +66,8 @@ func (ls *lister) listRejected(ctx context.Context, b *Bucket) {
 	})
 }
 
-// list has an item entered into the index of its resource. It does not when the image shows the entry, too many wait,
-// or the item was created after too many others.
+// list enters an item into the index of its resource in the background. It does nothing if the image shows the entry, if too many
+// items wait, or if the item was created after too many others.
 func (ls *lister) list(ctx context.Context, s *shard, i *image, created bool) {
 	if !ls.options.Listing || i.listed || !i.exists || !s.listing.CompareAndSwap(false, true) {
 		return

@@ -9,9 +9,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A whole fleet at an exhausted bucket keeps its keys throttled by the reads that prove rejections. A throttled process
-// learns nothing, and a failure policy for outages would admit requests that the bucket rejects. So the goroutines of a
-// process share a read of a shard, and each process reads as often as the key can answer them all.
+// If a whole fleet requests an exhausted bucket, the reads that prove rejections keep its keys throttled. A throttled read proves
+// nothing, and the failure policy would admit requests that the bucket rejects. So the goroutines of a process share a read of a
+// shard, and processes read only as often as the key can answer.
 
 // looks read shards, for all goroutines of the process together.
 type looks struct {
