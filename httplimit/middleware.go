@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
 	"github.com/zlimit/zlimit-go/internal/edge/unsettled"
@@ -62,6 +63,19 @@ func IsPreflight(r *http.Request) bool {
 // panics would have no limit otherwise.
 func RefundPanics() Option { return func(m *middleware) { m.refundPanics = true } }
 
+// WithMaxWait makes requests wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A
+// request whose wait would be longer is rejected immediately. So is one whose context has an earlier deadline. When a client leaves, its request
+// stops waiting, and its tokens are given back. By default no request waits. A request that waits takes up a connection and a goroutine:
+// choose a time that clients tolerate, and that the timeouts of the server allow. It panics for a time that is not positive.
+func WithMaxWait(d time.Duration) Option {
+	return func(m *middleware) {
+		if d <= 0 {
+			panic("httplimit: the longest wait is " + d.String() + "; it must be positive")
+		}
+		m.maxWait = d
+	}
+}
+
 // WithErrorHandler sets the handler for requests that are not admitted; the default is [Refuse]. The fields that say
 // where the limits stand are set before it is called.
 func WithErrorHandler(handle func(http.ResponseWriter, *http.Request, error)) Option {
@@ -98,6 +112,7 @@ type middleware struct {
 
 	skips        []func(*http.Request) bool
 	refundPanics bool
+	maxWait      time.Duration // 0 for requests that do not wait
 
 	refuse    func(http.ResponseWriter, *http.Request, error)
 	logger    *slog.Logger
@@ -193,7 +208,12 @@ func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease, err := m.limiter.Acquire(r.Context(), request)
+	var lease *zlimit.Lease
+	if m.maxWait > 0 {
+		lease, err = m.limiter.Wait(r.Context(), request, zlimit.MaxWait(m.maxWait))
+	} else {
+		lease, err = m.limiter.Acquire(r.Context(), request)
+	}
 	if err != nil {
 		m.missing.Warn(r.Context(), m.logger, "httplimit: a request was refused since limits are missing", &request, err)
 	}

@@ -55,10 +55,14 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	request := l.request(&r)
 	request.Amounts, request.Wait = lease.amounts, wait
 	until := l.engine.Waits.After(wait)
-	err = l.takeInTime(ctx, &r, &request, lease)
+	if wait > 0 {
+		err = l.takeUntil(ctx, &r, &request, lease, until, wait)
+	} else {
+		err = l.takeInTime(ctx, &r, &request, lease)
+	}
 	if op == OpWait && wait > 0 {
 		var slept bool
-		if slept, err = l.takeAtEdges(ctx, &r, &request, lease, until, err); slept {
+		if slept, err = l.takeAtEdges(ctx, &r, &request, lease, until, wait, err); slept {
 			watch = l.watch()
 		}
 	}
@@ -169,6 +173,25 @@ func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 	return l.options.policy
 }
 
+// takeUntil is [RateLimiter.takeInTime] for a caller that waits for so long, until a reading of the engine's Elapsed. Lost races, reads and
+// throttles are part of the wait: a request that is not decided a few round trips after that time meets an outage.
+func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until, wait time.Duration) error {
+	bounded, end := l.engine.Waits.Bound(ctx, until)
+	defer end()
+	err := l.takeInTime(bounded, r, request, lease)
+	var clock *protocol.ClockError
+	switch {
+	case bounded.Err() == nil || ctx.Err() != nil:
+		return err
+	case errors.As(err, &clock):
+		return clock.OfTheClock()
+	case isDecision(err):
+		return err
+	default:
+		return undecided(protocol.IsUnknown(err), wait)
+	}
+}
+
 // takeInTime takes the amounts of a request, within the decision timeout.
 func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *protocol.Request, lease *Lease) error {
 	if l.table.Immediate() || ctx.Err() != nil {
@@ -218,9 +241,12 @@ func isDecision(err error) bool {
 	}
 }
 
+// errUndecided is in the chain of the outage of a request that was not decided within a time.
+var errUndecided = errors.New("not decided")
+
 // undecided returns the outage of a request that was not decided within a time.
 func undecided(unknown bool, bound time.Duration) error {
-	return &store.Error{Op: "decide", Unavailable: true, Unknown: unknown, Err: fmt.Errorf("not decided within %v", bound)}
+	return &store.Error{Op: "decide", Unavailable: true, Unknown: unknown, Err: fmt.Errorf("%w within %v", errUndecided, bound)}
 }
 
 // takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. Work under way when the time is

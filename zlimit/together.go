@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,16 +23,28 @@ import (
 //
 // At most 16 requests are admitted together, of at most 64 buckets. All of them have the same [Request.Priority]. They
 // may bring limits of their own, see [Request.Limits]. Requests of one bucket must bring the same ones, or be without;
-// others are a [*ValidationError]. So is a list without requests. Soft limits, shadow
-// limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll does not wait for tokens. In an outage the
-// requests are admitted uncounted where the failure policy of each of them allows it.
+// others are a [*ValidationError]. So is a list without requests. Soft limits, shadow limits, slots and bypasses work as
+// in [RateLimiter.Acquire]. In an outage the requests are admitted uncounted where the failure policy of each of them
+// allows it.
+//
+// With [MaxWait], requests that are rejected wait until all limits should have enough, and are tried again, until the
+// time is over. They hold nothing meanwhile and have no place in a queue: callers of [RateLimiter.Wait] at the same
+// limits come first. Each try costs what a call without a wait costs, and there are at most ten a second. Without
+// MaxWait, AcquireAll does not wait.
 //
 // Other errors are the same as for [RateLimiter.Acquire]; a [*ValidationError] names the request by its index. It costs
 // what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
 // [RateLimiter.Stats] count each request.
-func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leases, error) {
+func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request, opts ...WaitOption) (*Leases, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
+	}
+	wait := time.Duration(0)
+	if len(opts) > 0 {
+		var err error
+		if wait, err = waitOf(ctx, opts); err != nil {
+			return nil, err
+		}
 	}
 	if n := len(requests); n == 0 || n > protocol.MaxRequests {
 		reason := fmt.Sprintf("must be from 1 to %d", protocol.MaxRequests)
@@ -59,7 +72,7 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 	}
 	watch, all, joint := l.watch(), protocol.Together(parts), &Lease{limiter: l}
 	policy := l.policyOfAll(parts, requests)
-	err := l.takeInTime(ctx, &policy, &all, joint)
+	err := l.takeAll(ctx, &policy, &all, joint, wait)
 	if err == nil {
 		all.Portion(&joint.receipt, receipts)
 		l.stats.admitted.Add(uint64(len(requests)))
@@ -81,6 +94,50 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request) (*Leas
 	}
 	return leases, nil
 }
+
+// takeAll takes the amounts of several requests. Where limits reject them, it sleeps until all should have enough, and tries again for as long
+// as the caller waits.
+func (l *RateLimiter) takeAll(ctx context.Context, policy *Request, all *protocol.Request, joint *Lease, wait time.Duration) error {
+	if wait == 0 {
+		return l.takeInTime(ctx, policy, all, joint)
+	}
+	if !l.engine.Begin() {
+		return ErrClosed
+	}
+	defer l.engine.End()
+	until := l.engine.Waits.After(wait)
+	var last *protocol.RejectedError
+	for {
+		err := l.takeUntil(ctx, policy, all, joint, until, wait)
+		if last != nil && isUndecided(err) {
+			return last
+		}
+		var clock *protocol.ClockError
+		unclear := errors.As(err, &clock) && ctx.Err() == nil
+		if !unclear && !errors.As(err, &last) {
+			return err
+		}
+		rest := until - l.engine.Waits.Elapsed()
+		pause := clockPause
+		if !unclear {
+			pause = max(last.Wait(), leastPause)
+		}
+		if pause > rest {
+			return err
+		}
+		l.stats.waiting.Add(1)
+		failure := l.engine.Waits.SleepUnlessChanged(ctx, pause+turnOf(policy.Entity, l.now().UnixNano(), min(leastPause, rest-pause)), last)
+		l.stats.waiting.Add(-1)
+		if failure != nil {
+			l.stats.abandoned.Add(1)
+			return failure
+		}
+		joint.receipt = protocol.Receipt{}
+	}
+}
+
+// leastPause is the least time between two tries of several requests.
+const leastPause = 100 * time.Millisecond
 
 // validateBeside checks what a request may have beside another one.
 func (r *Request) validateBeside(first *Request) error {

@@ -57,7 +57,8 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // that do not wait see the debt and are rejected.
 //
 // A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a
-// [*ValidationError]. If the wait would be longer, it fails immediately, takes nothing, and returns an [*ExceededError]
+// [*ValidationError]. Lost races, reads and throttles are part of that time: the call returns at most a few round trips
+// after it. If the wait would be longer, it fails immediately, takes nothing, and returns an [*ExceededError]
 // that says when the tokens would be available. The end of the context ends the wait, and the tokens are returned in
 // the background. If the context ends during the write, the outcome of the write is unknown. The tokens then count as
 // taken, see [Stats].UnknownOutcomes. Other errors are the same as for [RateLimiter.Acquire].
@@ -78,8 +79,9 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
 // callers may be two seconds later than in one queue.
 //
-// Changed limits apply to callers that sleep. A caller that wakes reads the bucket once and sleeps on. It returns its
-// tokens and fails if that would take longer than its MaxWait.
+// What operators do concerns callers that sleep as well. A process looks at their bucket once a second, for all of them
+// together. Raised limits, a reset or a top-up wake them earlier. They return their tokens and fail if the bucket is
+// disabled, if their limit is removed, or if lowered limits would take longer than their MaxWait.
 //
 // In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
 // queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
@@ -122,7 +124,7 @@ func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []
 // request takes no tokens for use after it, even if limits that refill would let it wait. Nothing is held meanwhile. It
 // takes the outcome of the first try, and reports whether the caller slept.
 func (l *RateLimiter) takeAtEdges(
-	ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until time.Duration, err error,
+	ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until, wait time.Duration, err error,
 ) (slept bool, failure error) {
 	var rejected *protocol.RejectedError
 	var place *protocol.Place // in the line for slots
@@ -155,7 +157,8 @@ func (l *RateLimiter) takeAtEdges(
 			}
 			err = place.Await(ctx, rest)
 		default:
-			err = l.engine.Waits.Sleep(ctx, min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Spread), rest))
+			pause := min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Spread), rest)
+			err = l.engine.Waits.SleepUnlessChanged(ctx, pause, rejected)
 		}
 		l.stats.waiting.Add(-1)
 		if err != nil {
@@ -164,12 +167,21 @@ func (l *RateLimiter) takeAtEdges(
 		}
 		lease.receipt = protocol.Receipt{}
 		request.Wait = max(until-l.engine.Waits.Elapsed(), 0).Truncate(time.Millisecond)
-		err = l.takeInTime(ctx, r, request, lease)
+		next := l.takeUntil(ctx, r, request, lease, until, wait)
+		if rejected != nil && isUndecided(next) { // in the time that was left: the rejection stands
+			return slept, rejected
+		}
+		err = next
 	}
 	if slept && err == nil && l.remaining(lease) == 0 {
 		l.stats.waited.Add(1) // others are counted when they have slept on
 	}
 	return slept, err
+}
+
+// isUndecided reports whether a request had no time to be decided, and took nothing.
+func isUndecided(err error) bool {
+	return errors.Is(err, errUndecided) && !protocol.IsUnknown(err)
 }
 
 // clockPause is how long a caller sleeps before it asks again that needs the time of the store better than it is known.

@@ -21,7 +21,7 @@ type Request struct {
 	Entity, Resource string
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
 	Own              *Limits         // in place of the stored ones; nil for those
-	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
+	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, from now on, whole milliseconds
 	Priority         string          // by which limits may have a floor
 
 	Place *Place // in the line for slots; nil for a caller that does not stand in line
@@ -88,7 +88,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	if err := ad.table.Refusal(ctx); err != nil {
 		return err // nor would one who waits for the calls of others
 	}
-	began, at := ad.NextEpoch(), ad.now()
+	began, came := ad.NextEpoch(), ad.comes()
 	var foreseen forecast
 	w := works.Get().(*work)
 	defer w.release()
@@ -99,7 +99,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		levels, err := ad.families.levels(ctx, r, began, w.levels[:0])
 		foreseen.apply(levels)
 		for i := range levels {
-			levels[i].rooms, levels[i].at = rooms, at
+			levels[i].rooms, levels[i].at, levels[i].came, levels[i].patience = rooms, came.at, came, levels[i].demand.Wait
 		}
 		hasSlots := asksSlots(levels)
 		if w.kept = hasSlots; len(levels) == 1 && !hasSlots {
@@ -122,7 +122,10 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			}
 			to.takings = takings
 			to.of(r.Priority)
-			return ad.book(ctx, r, to)
+			if r.Wait > 0 {
+				to.asks(r.Amounts)
+			}
+			return ad.book(ctx, r, to, came)
 		}
 		if foreseen.add(err) {
 			continue
@@ -149,11 +152,11 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 }
 
 // book records the time at which a request's tokens are available, and returns them if the caller does not wait that long.
-func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt) error {
-	if to.book(ad.core, r.Wait) {
+func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arrival) error {
+	if to.book(ad.core, r.Wait, came) {
 		return nil
 	}
-	w := newWake(ad.judge, to)
+	w := newWake(nil, ad.judge, to)
 	late := &RejectedError{w.told(to.rest().until - ad.elapsed())}
 	ad.giveAllBack(ctx, to.takings)
 	return late

@@ -157,7 +157,7 @@ func New(o Options) *Engine {
 	e.tender = tender{c, &e.items, &e.looks}
 	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, tender: &e.tender}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
-	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.tender}
+	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.tender, &e.families}
 	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, memory: &e.Memory, tender: &e.tender}
 	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: c.writes.Late}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: c.writes.Late}

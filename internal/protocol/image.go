@@ -36,6 +36,7 @@ type Bucket struct {
 	pace     pace                      // of looks
 	tended   tended                    // slots that this process holds
 	line     slotLine                  // of callers that wait for more of them
+	vigil    vigil                     // of callers that sleep until their tokens are there
 	owing    owing                     // tokens still to be given back, of requests that were not admitted
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none

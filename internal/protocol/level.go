@@ -14,14 +14,16 @@ import (
 // the amounts for that bucket, and the limits. A level is never changed: when a part of one turns out to be outdated,
 // all levels are built again.
 type level struct {
-	bucket *Bucket
-	limits *Limits
-	demand bucket.Demand
-	began  int64           // epoch when the request came
-	rooms  int             // how often the request has found room that others took before it
-	at     int64           // when the request came, epoch milliseconds: it is judged by that reading
-	kept   []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
-	work   *work           // the memory of the request; nil for one of several levels, for slots, and once a shared write has the level
+	bucket   *Bucket
+	limits   *Limits
+	demand   bucket.Demand
+	began    int64           // epoch when the request came
+	rooms    int             // how often the request has found room that others took before it
+	at       int64           // when the request came, epoch milliseconds: it is judged by that reading
+	came     arrival         // of a request that waits
+	patience int64           // how long it waits from then on, milliseconds
+	kept     []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
+	work     *work           // the memory of the request; nil for one of several levels, for slots, and once a shared write has the level
 	rung
 }
 

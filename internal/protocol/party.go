@@ -45,6 +45,16 @@ func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	p.level, p.fit, p.asks = &whole, fit, asks
 }
 
+// wane has the callers wait for as long as is left of their time, where the next write is judged by a given time.
+func (p *party) wane(c *core, asOf int64) {
+	if len(p.waiters) == 0 {
+		p.level.wane(c, asOf)
+	}
+	for _, w := range p.waiters {
+		w.job.level.wane(c, asOf)
+	}
+}
+
 // demandsOf returns the demands of callers, in their order.
 func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
 	demands := make([]*bucket.Demand, len(waiters))

@@ -18,9 +18,10 @@ type Receipt struct {
 
 // A rareReceipt has the parts that few receipts have.
 type rareReceipt struct {
-	until    time.Duration // when all of it is there, since the engine was made; 0 for a caller that does not wait
-	latest   time.Duration // until when the caller waits, since the engine was made
-	priority string        // of the request
+	until    time.Duration   // when all of it is there, since the engine was made; 0 for a caller that does not wait
+	latest   time.Duration   // until when the caller waits, since the engine was made
+	priority string          // of the request
+	asked    []bucket.Amount // by a request that waits
 }
 
 // usual are the rare parts of all other receipts.
@@ -41,6 +42,13 @@ func (r *Receipt) of(priority string) {
 		next.priority = priority
 		r.rare = &next
 	}
+}
+
+// asks notes what a request that waits has asked for.
+func (r *Receipt) asks(amounts []bucket.Amount) {
+	next := *r.rest()
+	next.asked = amounts
+	r.rare = &next
 }
 
 // due notes when all of it is there, and until when the caller waits.

@@ -132,6 +132,7 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 		}
 		seen = tk.looks.seenSince(tk.NextEpoch()) // of the next try: images of this one are outdated then
 		now := tk.now()
+		p.wane(tk.core, now)
 		p.choose(c, v.states, now)
 		if !c.Covers(v.states, &p.demand, now) {
 			return errShort

@@ -42,7 +42,10 @@ func (p *Place) claim(ctx context.Context) (pause time.Duration) {
 		}
 	}
 	if !writes {
-		return min(pause, max(p.untilDue(), leastProbe/2))
+		if due := p.untilDue(); due > 0 {
+			pause = min(pause, due)
+		}
+		return pause
 	}
 	_, applied, err := p.waits.tender.keep(ctx, s, i, &call, now)
 	if applied && err == nil {

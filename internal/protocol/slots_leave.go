@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -167,7 +168,7 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 	s := b.shard(0)
 	i := s.image.Load()
 	rest := slices.Clone(round)
-	for attempt := range table.MaxAttempts {
+	for attempt, throttles := 0, 0; attempt < table.MaxAttempts; attempt++ {
 		if i == nil {
 			var err error
 			if i, err = td.looks.lookPatiently(ctx, s); err != nil {
@@ -183,6 +184,13 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 			give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)
 		})
 		next, applied, err := td.keep(ctx, s, i, &call, td.now())
+		if isKeyThrottled(err) && throttles < maxThrottles { // no policy decides about a release
+			if err := td.table.Sleep(ctx, leaveRest<<throttles/2+time.Duration(td.table.IntN(int(leaveRest<<throttles)))); err != nil {
+				return err
+			}
+			throttles++
+			continue
+		}
 		if applied || err != nil {
 			return err
 		}
@@ -198,6 +206,9 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 	}
 	return ErrContended
 }
+
+// leaveRest is the mean time after which slots are given back again that the store throttled. It doubles with each throttle.
+const leaveRest = 50 * time.Millisecond
 
 // eachLimit calls a function for each limit of holds that one write gives back, with one of them and the slots of all.
 func eachLimit(round []*Hold, give func(h *Hold, amount int64)) {

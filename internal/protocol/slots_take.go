@@ -34,7 +34,7 @@ func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *taking) error 
 		return sk.takeSlotsAlone(ctx, l, to)
 	}
 	q := l.bucket.tended.slotQueue(l.bucket)
-	return sk.shared.patiently(ctx, q, false, func() error {
+	return sk.shared.patiently(ctx, q, l.patience > 0, func() error {
 		if round, ok := q.begin(sk.core); ok {
 			defer sk.shared.finish(ctx, q, round)
 			return sk.takeSlotsAlone(ctx, l, to)
@@ -96,7 +96,7 @@ func (sk *slotTaker) undo(ctx context.Context, c *claim) { sk.tender.giveSlotsBa
 // takeSlotsDirect takes slots for a party by one write, and notes how the store takes those writes.
 func (sk *slotTaker) takeSlotsDirect(ctx context.Context, p *party) error {
 	err := sk.takeSlotsFor(ctx, p)
-	p.bucket.tended.slotQueue(p.bucket).ended(sk.core, err, false)
+	p.bucket.tended.slotQueue(p.bucket).ended(sk.core, err, p.patience > 0)
 	return err
 }
 

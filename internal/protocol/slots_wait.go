@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -115,12 +116,19 @@ func (l *slotLine) promote(p *Place) {
 // engine is closed. The first caller of a line looks at the slots meanwhile: one consistent read each time.
 func (p *Place) Await(ctx context.Context, rest time.Duration) error {
 	p.hasAsked()
-	for until := p.after(rest); ; {
+	until := p.after(rest)
+	caller := ctx
+	ctx, end := p.waits.Bound(ctx, until)
+	defer end()
+	for {
 		pause, isFirst := until-p.elapsed(), p.isFirst()
 		if isFirst {
 			pause = min(pause, p.claim(ctx))
 		}
 		if woken, err := p.sleepUnlessWoken(ctx, pause); woken || err != nil || p.elapsed() >= until {
+			if caller.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+				err = nil // the time is over
+			}
 			return err
 		}
 		if isFirst && p.mayAsk(ctx) {
@@ -151,10 +159,18 @@ func (p *Place) isFirst() bool {
 	return p.first >= 0
 }
 
-// mayAsk looks at the slots, and reports whether the caller may ask for its own: they are free, or could not be looked at.
+// mayAsk looks at the slots, and reports whether the caller may ask for its own: they are free, or could not be looked at, or their bucket or
+// their limits have changed.
 func (p *Place) mayAsk(ctx context.Context) bool {
 	i, err := p.waits.looks.lookSince(ctx, p.bucket.shard(0), p.NextEpoch())
-	return err != nil || !i.exists || i.hasSlots(p.asks, p.slotNow())
+	if err != nil || !i.exists || i.Disabled || i.hasSlots(p.asks, p.slotNow()) {
+		return true
+	}
+	known, err := p.options.Source.For(ctx, p.bucket)
+	return err != nil || known.Disabled || p.bucket.outdates(known) || slices.ContainsFunc(p.asks, func(a bucket.Amount) bool {
+		of, s := known.Config.FindSlots(a.Limit), i.FindSlots(a.Limit)
+		return of == nil || s == nil || s.Capacity != of.Slots || s.Term != of.Term && s.ChangesTerm()
+	})
 }
 
 // hasSlots reports whether an image has free slots at a time.
@@ -218,8 +234,11 @@ func (p *Place) Leave(ctx context.Context, served bool) {
 	}
 	isLast := len(l.places) == 0
 	l.mu.Unlock()
-	if isLast {
+	switch i := p.bucket.shard(0).image.Load(); {
+	case isLast:
 		p.unclaim(ctx)
+	case served && i != nil: // the rest of what is free is for those behind
+		l.free(p.core, i)
 	}
 }
 

@@ -3,9 +3,11 @@ package protocol
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A waiting caller takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is
@@ -14,10 +16,11 @@ import (
 // Waits has callers wait for tokens or slots. It is safe for concurrent use.
 type Waits struct {
 	*core
-	judge  *judge
-	memory *Memory
-	looks  *looks
-	tender *tender
+	judge    *judge
+	memory   *Memory
+	looks    *looks
+	tender   *tender
+	families *families
 }
 
 // A Sleeper is a clock that is never set, for callers to sleep by.
@@ -46,25 +49,98 @@ func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, 
 // book notes the time at which the tokens are there, of the last limit of the last level. It returns false where that
 // is later than the caller waits, although each write has asked for it. Limits were lowered then, as the image shows
 // that the write returned.
-func (r *Receipt) book(c *core, wait time.Duration) bool {
+func (r *Receipt) book(c *core, wait time.Duration, came arrival) bool {
 	if wait <= 0 {
 		return true
 	}
 	now, longest := c.now(), int64(0)
+	lost := came.lost(c, now)
+	left := max(wait.Milliseconds()-lost, 0)
+	left += min(lost, c.grace().Milliseconds()) // others came first, by a few round trips
 	for i := range r.takings {
 		t := &r.takings[i]
 		for j := range t.bookings() {
 			b := &t.bookings()[j]
 			rest, ok := b.wait(t.amountsOf(b.shard), now)
 			if !ok || b.later {
-				rest = min(rest, wait.Milliseconds())
+				rest = min(rest, left)
 			}
 			longest = max(longest, rest)
 		}
 	}
-	r.due(c.after(milliseconds(longest)), c.after(wait))
-	return milliseconds(longest) <= wait
+	until := c.after(milliseconds(longest))
+	latest := max(until, came.elapsed+min(wait, math.MaxInt64-max(came.elapsed, 0)))
+	if longest > left {
+		latest = c.after(milliseconds(left))
+	}
+	r.due(until, latest)
+	return longest <= left
 }
+
+// An arrival is when a request came, by both clocks.
+type arrival struct {
+	at      int64         // epoch milliseconds
+	elapsed time.Duration // by core.elapsed
+}
+
+// comes returns the arrival of a request that comes now.
+func (c *core) comes() arrival { return arrival{c.now(), c.elapsed()} }
+
+// lost returns how much of its wait a request has lost at a time to queues, reads, throttles and lost races, in milliseconds. It uses the
+// clock by which the tokens flow in, and never by more than has really passed.
+func (a *arrival) lost(c *core, now int64) int64 {
+	if now <= a.at {
+		return 0
+	}
+	return min(now-a.at, (c.elapsed() - a.elapsed).Milliseconds())
+}
+
+// wane has the caller of a level wait for as long as is left of its time, where the level is judged at a time. A request that has lost its
+// time does not wait any more.
+func (l *level) wane(c *core, asOf int64) {
+	if l.patience > 0 {
+		l.demand.Wait = max(l.patience-l.came.lost(c, asOf), 0)
+	}
+}
+
+const (
+	// graceTrips is how many round trips a call takes at most after its wait is over.
+	graceTrips = 4
+	leastGrace = 20 * time.Millisecond
+	// mostGracePart is the part of the call timeout that they take at most, and where it is not known how long a call takes.
+	mostGracePart = 4
+)
+
+// Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, so that the call is decided or
+// ends. A write that is under way then has some time more: its outcome would be unknown otherwise. The context is the given one for
+// callers that sleep by the clock of a test, and on a store that answers immediately.
+func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
+	if ws.options.Sleeper != nil || ws.table.Immediate() {
+		return ctx, func() {}
+	}
+	grace := ws.grace()
+	rest := min(max(until-ws.elapsed(), 0), math.MaxInt64-grace) + grace
+	if rest > maxBound {
+		return ctx, func() {}
+	}
+	end := time.Now().Add(rest)
+	if deadline, ok := ctx.Deadline(); ok && !deadline.After(end) {
+		return ctx, func() {}
+	}
+	return table.Until(ctx, end, grace)
+}
+
+// grace returns the time that a few round trips take at most.
+func (c *core) grace() time.Duration {
+	most := c.table.Timeout() / mostGracePart
+	if usual := c.table.Usual(); usual > 0 {
+		return min(max(graceTrips*usual, leastGrace), most)
+	}
+	return most
+}
+
+// maxBound is a time that no call takes.
+const maxBound = 24 * time.Hour
 
 func (t *taking) amountsOf(s *shard) []bucket.Amount {
 	for i := range t.parts {
@@ -148,21 +224,45 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 	return chance, true
 }
 
+// Wait returns the time from the rejection on after which all limits have enough if nothing else happens.
+func (e *RejectedError) Wait() time.Duration {
+	last := int64(0)
+	for _, l := range e.Levels {
+		for _, s := range l.Statuses {
+			if s.Mode == bucket.Enforced {
+				last = max(last, s.Wait)
+			}
+		}
+	}
+	return milliseconds(last)
+}
+
 // Delay makes an empty receipt one of a caller that has to wait so long, but not after a reading of Elapsed.
 func (ws *Waits) Delay(r *Receipt, rest, latest time.Duration) {
 	r.due(min(ws.after(rest), latest), latest)
 }
 
-// Await sleeps until the tokens of a receipt are there. If limits were changed meanwhile, it follows the new ones.
-// It returns a [*RejectedError] where that would be later than the caller waits, or than the deadline of the context;
+// Await sleeps until the tokens of a receipt are there. If limits were changed meanwhile, it follows the new ones. A change that lets the
+// tokens be there sooner wakes the caller, within [lookEvery]. Await returns a [*RejectedError] where the tokens are there later than the
+// caller waits, or than the deadline of the context; the error that a new request would meet by now, such as a [*DisabledError];
 // the context's error, or [ErrClosed]. The tokens stay taken. No limit rejects the caller of an empty receipt.
 func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
-	w := newWake(ws.judge, r)
+	until := r.rest().until
+	if until <= ws.elapsed() {
+		return ctx.Err()
+	}
+	w := newWake(ws, ws.judge, r)
 	latest := r.rest().latest
 	if deadline, ok := ctx.Deadline(); ok {
 		latest = min(latest, ws.after(time.Until(deadline)))
 	}
-	for until := r.rest().until; ; {
+	bounded, end := ws.Bound(ctx, latest)
+	defer end()
+	var planned atomic.Int64
+	planned.Store(int64(until))
+	watched := ws.watch(ctx, w.sleeper(func() time.Duration { return time.Duration(planned.Load()) }), until-ws.elapsed())
+	defer watched.leave()
+	for {
 		rest := until - ws.elapsed()
 		if rest <= 0 {
 			return ctx.Err()
@@ -170,13 +270,22 @@ func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 		if until > latest && len(r.takings) > 0 {
 			return &RejectedError{w.told(rest)}
 		}
-		if err := ws.Sleep(ctx, rest); err != nil {
+		told, err := ws.sleepOn(ctx, watched, rest)
+		if err == nil {
+			err = w.refusal(bounded)
+		}
+		if err != nil {
 			return err
 		}
-		more, err := w.more(ctx)
-		if until = ws.after(more); err != nil { // it is unknown
-			until = latest
+		if !told {
+			more, err := w.more(bounded)
+			if until = ws.after(more); err != nil { // it is unknown
+				until = latest
+			}
+		} else if sooner, known := w.rest(); known {
+			until = ws.after(sooner)
 		}
+		planned.Store(int64(until))
 	}
 }
 
@@ -196,30 +305,15 @@ func (ws *Waits) Sleep(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// A wake is the state found by a caller that has slept.
-type wake struct {
-	judge   *judge
-	receipt *Receipt
-	limits  []*Limits // of each taking, by which the caller slept
-}
-
-func newWake(ju *judge, r *Receipt) wake {
-	w := wake{ju, r, make([]*Limits, len(r.takings))}
-	for i := range r.takings {
-		w.limits[i] = r.takings[i].limits
-	}
-	return w
-}
-
 // more returns the further time until the tokens are there: 0 unless limits were changed.
 func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
-	for i := range w.receipt.takings {
-		t := &w.receipt.takings[i]
+	for i := range w.takings {
+		t := &w.takings[i]
 		if !w.changed(ctx, i) {
 			continue
 		}
 		for j := range t.bookings() {
-			more, err := w.moreOf(ctx, t, &t.bookings()[j])
+			more, err := w.moreOf(ctx, t, &t.bookings()[j], w.limits[i])
 			if err != nil {
 				return 0, err
 			}
@@ -232,7 +326,7 @@ func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 // changed reports whether other limits hold for a taking than those by which the caller slept, and follows the new ones from then on.
 // Limits that cannot be read are not known to have changed.
 func (w *wake) changed(ctx context.Context, at int) bool {
-	t := &w.receipt.takings[at]
+	t := &w.takings[at]
 	if len(t.bookings()) == 0 || w.limits[at].Own {
 		return false
 	}
@@ -247,10 +341,13 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 // moreOf returns the further time until the tokens of one booking are there. The balance and the count of consumed
 // tokens show the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
 // debt is waited for then.
-func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration, error) {
-	i, err := w.judge.aligner.items.readShard(ctx, b.shard)
-	if err != nil {
-		return 0, err
+func (w *wake) moreOf(ctx context.Context, t *taking, b *booking, known *Limits) (time.Duration, error) {
+	i := b.shard.image.Load()
+	if now := w.judge.now(); i == nil || !i.exists || !known.Config.InLine(&i.State, now) || !w.judge.aligner.items.isRecent(b.shard, i, now) {
+		var err error
+		if i, err = w.judge.aligner.items.readShard(ctx, b.shard); err != nil {
+			return 0, err
+		}
 	}
 	if b.image == nil || !i.exists || i.Count() != b.image.Count() {
 		return w.untilPaid(ctx, t)

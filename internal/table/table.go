@@ -63,6 +63,17 @@ func (t *Table) Partitioned() bool { return t.store.Partitioned() }
 // Immediate reports whether calls wait for nothing.
 func (t *Table) Immediate() bool { return t.direct }
 
+// Usual returns how long a call usually takes, 0 where that is not known yet.
+func (t *Table) Usual() time.Duration {
+	if t.breaker == nil {
+		return 0
+	}
+	return t.breaker.traffic.took.usual()
+}
+
+// Timeout returns the bound of one call.
+func (t *Table) Timeout() time.Duration { return t.timeout }
+
 // IntN returns a random number in [0, n).
 func (t *Table) IntN(n int) int { return t.intN(n) }
 
@@ -107,6 +118,10 @@ func (t *Table) RefusalOf(ctx context.Context, pk string) error {
 func (t *Table) call(ctx context.Context, pk string, do func(context.Context) error) (err error) {
 	if t.direct {
 		return do(ctx)
+	}
+	ctx, end := graced(ctx)
+	if end != nil {
+		defer end()
 	}
 	if t.breaker == nil {
 		err = t.gate.Do(ctx, t.timeout, do)

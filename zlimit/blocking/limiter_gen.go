@@ -268,16 +268,21 @@ func (l *RateLimiter) Settle(token string, actual zlimit.Consumption, opts ...zl
 // At most 16 requests are admitted together, of at most 64 buckets. All of them have the same
 // [zlimit.Request.Priority]. They may bring limits of their own, see [zlimit.Request.Limits]. Requests of one bucket
 // must bring the same ones, or be without; others are a [*zlimit.ValidationError]. So is a list without requests. Soft
-// limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. AcquireAll does not wait for tokens. In
-// an outage the requests are admitted uncounted where the failure policy of each of them allows it.
+// limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. In an outage the requests are admitted
+// uncounted where the failure policy of each of them allows it.
+//
+// With [zlimit.MaxWait], requests that are rejected wait until all limits should have enough, and are tried again,
+// until the time is over. They hold nothing meanwhile and have no place in a queue: callers of [RateLimiter.Wait] at
+// the same limits come first. Each try costs what a call without a wait costs, and there are at most ten a second.
+// Without MaxWait, AcquireAll does not wait.
 //
 // Other errors are the same as for [RateLimiter.Acquire]; a [*zlimit.ValidationError] names the request by its index.
 // It costs what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
 // [RateLimiter.Stats] count each request.
-func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
+func (l *RateLimiter) AcquireAll(requests []zlimit.Request, opts ...zlimit.WaitOption) (*Leases, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
-	core, err := l.core.AcquireAll(ctx, requests)
+	core, err := l.core.AcquireAll(ctx, requests, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +295,8 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
 // that do not wait see the debt and are rejected.
 //
 // A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a
-// [*zlimit.ValidationError]. If the wait would be longer, it fails immediately, takes nothing, and returns an
+// [*zlimit.ValidationError]. Lost races, reads and throttles are part of that time: the call returns at most a few
+// round trips after it. If the wait would be longer, it fails immediately, takes nothing, and returns an
 // [*zlimit.ExceededError] that says when the tokens would be available. If the timeout passes during the write, the
 // outcome of the write is unknown. The tokens then count as taken, see [zlimit.Stats].UnknownOutcomes. Other errors are
 // the same as for [RateLimiter.Acquire].
@@ -311,8 +317,9 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request) (*Leases, error) {
 // between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
 // callers may be two seconds later than in one queue.
 //
-// Changed limits apply to callers that sleep. A caller that wakes reads the bucket once and sleeps on. It returns its
-// tokens and fails if that would take longer than its MaxWait.
+// What operators do concerns callers that sleep as well. A process looks at their bucket once a second, for all of them
+// together. Raised limits, a reset or a top-up wake them earlier. They return their tokens and fail if the bucket is
+// disabled, if their limit is removed, or if lowered limits would take longer than their MaxWait.
 //
 // In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
 // queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.

@@ -1,0 +1,76 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// TestRequestsWait has a server's requests wait for their tokens. One whose wait would be too long is answered at once, and one whose client
+// leaves gives its tokens back.
+func TestRequestsWait(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
+	server := httptest.NewServer(httplimit.New(limiter, byKey, httplimit.WithMaxWait(time.Minute))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	defer server.Close()
+	call := func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("X-API-Key", "alice")
+		response, err := server.Client().Do(r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		switch response.StatusCode {
+		case http.StatusOK:
+			return nil
+		case http.StatusTooManyRequests:
+			return &zlimit.ExceededError{}
+		default:
+			return errors.New(response.Status)
+		}
+	}
+	faulttest.CheckWaits(t, clock, func() error { return call(t.Context()) })
+
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() { gone <- call(ctx) }()
+	for deadline := time.Now().Add(10 * time.Second); clock.Sleeping() == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("a call whose client leaves = %v", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); limiter.Stats().Abandoned == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	clock.Advance(time.Minute)
+	if err := call(t.Context()); err != nil { // which has the place
+		t.Errorf("the next call = %v", err)
+	}
+	if stats := limiter.Stats(); stats.Abandoned != 1 || stats.Waited != 1 {
+		t.Errorf("%d gave up, and %d have waited, want 1 and 1", stats.Abandoned, stats.Waited)
+	}
+}
+
+// TestMaxWaitMustBePositive gives the option a time for which nobody waits.
+func TestMaxWaitMustBePositive(t *testing.T) {
+	defer func() {
+		if got, want := recover(), "httplimit: the longest wait is 0s; it must be positive"; got != want {
+			t.Errorf("New() panics with %v, want %q", got, want)
+		}
+	}()
+	limiter, _ := zlimittest.New(t)
+	httplimit.New(limiter, byKey, httplimit.WithMaxWait(0))
+}

@@ -1,0 +1,328 @@
+package protocol
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// Callers that sleep do not ask again. What operators do meanwhile concerns them all the same: a bucket is disabled, its limits are raised, it
+// is reset or topped up. So a process looks at each bucket that it has sleepers of, once a second, however many they are. A look that shows
+// that some need not sleep on, or that a new request would be refused, wakes them.
+
+// lookEvery is the time between two looks at a bucket whose callers sleep. Who sleeps for less is not woken.
+const lookEvery = time.Second
+
+// soonerBy is by how much a caller has to be due earlier to be woken for it.
+const soonerBy = 100 * time.Millisecond
+
+// A vigil has the callers of a bucket that sleep. It is safe for concurrent use.
+type vigil struct {
+	mu      sync.Mutex // guards what follows
+	asleep  []*sleeper
+	running bool // a goroutine looks at the bucket
+}
+
+// A sleeper is a caller that sleeps.
+type sleeper struct {
+	buckets []*Bucket
+	shards  []*shard    // whose images show whether the caller sleeps on
+	own     bool        // it uses limits of its request
+	isEarly func() bool // whether the images in memory show that the caller need not sleep on
+
+	mu   sync.Mutex // guards what follows
+	wake func()     // ends the sleep; nil while the caller is awake
+	told bool       // that something has changed
+}
+
+// tell wakes a caller, or has it not fall asleep.
+func (s *sleeper) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told = true; s.wake != nil {
+		s.wake()
+	}
+}
+
+// begin notes how to wake a caller that is about to sleep, and wakes it if it was notified before.
+func (s *sleeper) begin(wake func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wake = wake; s.told {
+		wake()
+	}
+}
+
+// end notes that a caller is awake, and reports whether it was notified of a change.
+func (s *sleeper) end() (told bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told, s.told, s.wake = s.told, false, nil
+	return told
+}
+
+// watch has the buckets of a caller looked at that is about to sleep for a time. It returns nil for a short one, and for callers that sleep by
+// the clock of a test.
+func (ws *Waits) watch(ctx context.Context, s *sleeper, rest time.Duration) *sleeper {
+	if rest <= lookEvery || ws.options.Sleeper != nil {
+		return nil
+	}
+	for _, b := range s.buckets {
+		v := &b.vigil
+		v.mu.Lock()
+		v.asleep = append(v.asleep, s)
+		if !v.running && ws.background.BeginTending() {
+			v.running = true
+			go ws.keepVigil(context.WithoutCancel(ctx), b)
+		}
+		v.mu.Unlock()
+	}
+	return s
+}
+
+// leave ends the watch of a caller.
+func (s *sleeper) leave() {
+	if s == nil {
+		return
+	}
+	for _, b := range s.buckets {
+		v := &b.vigil
+		v.mu.Lock()
+		if at := slices.Index(v.asleep, s); at >= 0 {
+			last := len(v.asleep) - 1
+			v.asleep[at], v.asleep[last] = v.asleep[last], nil
+			v.asleep = v.asleep[:last]
+		}
+		v.mu.Unlock()
+	}
+}
+
+// sleepers returns the callers of a bucket that sleep. It returns false if there are none, and the goroutine that looks ends.
+func (v *vigil) sleepers() (asleep []*sleeper, ok bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.running = len(v.asleep) > 0; !v.running {
+		return nil, false
+	}
+	return slices.Clone(v.asleep), true
+}
+
+// keepVigil looks at a bucket once a second while callers of it sleep, and wakes those whom a change concerns.
+func (ws *Waits) keepVigil(ctx context.Context, b *Bucket) {
+	defer ws.background.EndTending()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ws.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	known := b.Limits.Load()
+	for {
+		if ws.table.Sleep(ctx, lookEvery-lookEvery/20+time.Duration(ws.table.IntN(int(lookEvery/10)))) != nil {
+			return
+		}
+		asleep, ok := b.vigil.sleepers()
+		if !ok {
+			return
+		}
+		limits, refuses := ws.lookFor(ctx, b, asleep)
+		changed := limits != nil && known != nil && !limits.Config.Equal(&known.Config)
+		if limits != nil {
+			known = limits
+		}
+		for _, s := range asleep {
+			if refuses || changed && !s.own || s.isEarly() {
+				s.tell()
+			}
+		}
+	}
+}
+
+// lookFor looks at a bucket for callers that sleep, unless calls of this process have shown it since the last look. Items that differ from the
+// stored limits are brought in line: no request of another process may come to do it. It returns the limits, nil where they are not
+// known, and whether a new request would be refused, whatever its amounts.
+func (ws *Waits) lookFor(ctx context.Context, b *Bucket, asleep []*sleeper) (limits *Limits, refuses bool) {
+	shards, own := []*shard{b.shard(0)}, false
+	for _, s := range asleep {
+		own = own || s.own
+		for _, sh := range s.shards {
+			if sh.bucket == b && !slices.Contains(shards, sh) {
+				shards = append(shards, sh)
+			}
+		}
+	}
+	began, now := ws.NextEpoch(), ws.now()
+	stale := slices.DeleteFunc(slices.Clone(shards), func(s *shard) bool {
+		i := s.image.Load()
+		return i != nil && i.asked > 0 && now-i.askedAt >= 0 && now-i.askedAt < lookEvery.Milliseconds()*9/10
+	})
+	if len(stale) > 0 {
+		w := ws.looks.sharing.Sharer()
+		if _, err := ws.looks.lookAt(ctx, stale, &w); err != nil {
+			return nil, false // nothing is known of it
+		}
+	}
+	limits, err := ws.families.storedLimits(ctx, b, began)
+	if err != nil {
+		return nil, !isOutage(err) && ctx.Err() == nil
+	}
+	if own || limits.Config.IsEmpty() {
+		return limits, false
+	}
+	l := level{bucket: b, limits: limits, demand: bucket.Demand{Life: ws.life(began)}, began: began}
+	if states, complete := b.states(nil); complete && len(states) > 0 && !l.inLine(states, ws.now()) {
+		_, _ = ws.judge.aligner.viewInLine(ctx, &l, ws.looks.seenSince(began)) // the next look tries again
+	}
+	return limits, false
+}
+
+// sleepOn is [Waits.Sleep] for a caller that may be woken, and reports whether it was. The sleeper is nil for one that is not.
+func (ws *Waits) sleepOn(ctx context.Context, s *sleeper, d time.Duration) (told bool, err error) {
+	if s == nil {
+		return false, ws.Sleep(ctx, d)
+	}
+	asleep, wake := context.WithCancel(ctx)
+	defer wake()
+	s.begin(wake)
+	err = ws.Sleep(asleep, d)
+	if told = s.end(); told && ctx.Err() == nil && ws.background.open.Err() == nil {
+		err = nil
+	}
+	return told, err
+}
+
+// SleepUnlessChanged waits for a time, after a rejection. It ends earlier where the limits or the balances of one of the buckets have changed
+// so that another try is worth while.
+func (ws *Waits) SleepUnlessChanged(ctx context.Context, d time.Duration, e *RejectedError) error {
+	if e == nil {
+		return ws.Sleep(ctx, d)
+	}
+	s := &sleeper{}
+	for i := range e.Levels {
+		b := ws.memory.Bucket(e.Levels[i].Entity, e.Levels[i].Resource)
+		s.buckets, s.shards = append(s.buckets, b), append(s.shards, b.shard(0))
+	}
+	s.isEarly = func() bool { return e.mayPass(s.shards) }
+	w := ws.watch(ctx, s, d)
+	defer w.leave()
+	_, err := ws.sleepOn(ctx, w, d)
+	return err
+}
+
+// mayPass reports whether the items of the levels of a rejection have by now what was short.
+func (e *RejectedError) mayPass(shards []*shard) bool {
+	short := false
+	for i := range e.Levels {
+		image := shards[i].image.Load()
+		for _, s := range e.Levels[i].Statuses {
+			if !s.Short || s.Mode != bucket.Enforced {
+				continue
+			}
+			short = true
+			if image == nil || image.exists && !image.mayHave(&s) {
+				return false
+			}
+		}
+	}
+	return short
+}
+
+// mayHave reports whether an image has what a status lacked. Of a split bucket it is one shard.
+func (i *image) mayHave(s *bucket.Status) bool {
+	for at := range i.Limits {
+		if of := &i.Limits[at]; of.Name == s.Name {
+			return of.Tokens >= (s.Requested+s.Kept)/int64(i.Count())
+		}
+	}
+	return false
+}
+
+// A wake is the state found by a caller that has slept.
+type wake struct {
+	waits   *Waits
+	judge   *judge
+	receipt *Receipt
+	takings []taking  // of the receipt when the caller fell asleep
+	limits  []*Limits // of each taking, by which the caller slept
+}
+
+func newWake(ws *Waits, ju *judge, r *Receipt) wake {
+	w := wake{ws, ju, r, r.takings, make([]*Limits, len(r.takings))}
+	for i := range r.takings {
+		w.limits[i] = r.takings[i].limits
+	}
+	return w
+}
+
+// sleeper returns the caller of the receipt as one that sleeps until a reading of Elapsed.
+func (w *wake) sleeper(until func() time.Duration) *sleeper {
+	s := &sleeper{isEarly: func() bool {
+		rest, known := w.rest()
+		return known && w.waits.after(rest)+soonerBy < until()
+	}}
+	for i := range w.takings {
+		t := &w.takings[i]
+		s.own = s.own || t.limits.Own
+		s.buckets = append(s.buckets, t.bucket)
+		for j := range t.bookings() {
+			s.shards = append(s.shards, t.bookings()[j].shard)
+		}
+	}
+	return s
+}
+
+// rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it.
+func (w *wake) rest() (longest time.Duration, known bool) {
+	now := w.judge.now()
+	for i := range w.takings {
+		t := &w.takings[i]
+		for j := range t.bookings() {
+			b := &t.bookings()[j]
+			rest, known := b.restBy(b.shard.image.Load(), t.amountsOf(b.shard), now)
+			if !known {
+				return 0, false
+			}
+			longest = max(longest, rest)
+		}
+	}
+	return longest, true
+}
+
+// restBy returns the time until amounts are there by a later image of the shard. It returns false where that does not show it: the
+// bucket was split, or the image is no later one. A missing item, or one that was created again, has no debt.
+func (b *booking) restBy(i *image, amounts []bucket.Amount, now int64) (rest time.Duration, known bool) {
+	switch {
+	case b.image == nil || i == nil:
+		return 0, false
+	case !i.exists:
+		return 0, true
+	case i.Count() != b.image.Count():
+		return 0, false
+	case i.Writes() < b.image.Writes() && i.RefilledAt > b.image.RefilledAt:
+		return 0, true
+	case !i.newer(b.image):
+		i = b.image
+	}
+	return milliseconds(i.DueSince(&b.image.State, amounts, b.after) - i.timeAt(now)), true
+}
+
+// refusal returns the error that a new request would meet where the buckets are disabled by now, or other limits hold; nil where it would be
+// served. What cannot be read is not known to have changed.
+func (w *wake) refusal(ctx context.Context) error {
+	asks := false
+	for i := range w.takings {
+		t := &w.takings[i]
+		first := t.bucket.shard(0).image.Load()
+		known := t.bucket.Limits.Load()
+		asks = asks || first != nil && first.exists && first.Disabled ||
+			known != nil && (known.Disabled || t.bucket.outdates(known) || !t.limits.Own && !known.Config.Equal(&t.limits.Config))
+	}
+	if !asks || len(w.takings) == 0 {
+		return nil
+	}
+	r := w.receipt.Request(w.receipt.rest().asked)
+	if _, err := w.judge.families.levels(ctx, &r, w.judge.NextEpoch(), nil); err != nil && !isOutage(err) && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

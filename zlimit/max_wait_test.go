@@ -1,0 +1,144 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A lateStore answers each call after a time. It may answer some writes with an error instead.
+type lateStore struct {
+	store.Store
+	late   time.Duration
+	writes atomic.Int64
+	fails  func(write int64) error // nil for no errors
+}
+
+func (s *lateStore) Partitioned() bool { return true }
+
+func (s *lateStore) wait(ctx context.Context) error {
+	select {
+	case <-time.After(s.late):
+		return nil
+	case <-ctx.Done():
+		return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: ctx.Err()}
+	}
+}
+
+func (s *lateStore) Read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, ctx.Err()
+	}
+	return s.Store.Read(ctx, keys, consistent)
+}
+
+func (s *lateStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if n := s.writes.Add(1); s.fails != nil {
+		if err := s.fails(n); err != nil {
+			time.Sleep(s.late)
+			return store.Result{}, err
+		}
+	}
+	if err := s.wait(ctx); err != nil {
+		return store.Result{}, err
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// TestMaxWaitBoundsTheCall has processes wait for an exhausted limit, on a store that answers late. Lost races, reads and throttles count: no
+// call takes longer than MaxWait and a few round trips.
+func TestMaxWaitBoundsTheCall(t *testing.T) {
+	const maxWait = 500 * time.Millisecond
+	throttle := func(write int64) error { // of the key, now and then
+		if write%3 != 0 {
+			return nil
+		}
+		return &store.Error{Op: "write", Unavailable: true, Throttled: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}, Err: errors.New("throttled")}
+	}
+	kinds := []struct {
+		name   string
+		limits []zlimit.Limit
+		limit  string
+		fails  func(int64) error
+		hold   time.Duration
+	}{
+		{"tokens", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10))}, "rpm", nil, 0},
+		{"throttled tokens", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10))}, "rpm", throttle, 0},
+		{"quota", []zlimit.Limit{zlimit.Daily("rpm", 20, "UTC")}, "rpm", nil, 0},
+		{"floor", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10)).Floor("batch", 20)}, "rpm", nil, 0},
+		{"slots", []zlimit.Limit{zlimit.Slots("rpm", 3)}, "rpm", nil, 100 * time.Millisecond},
+		{"throttled slots", []zlimit.Limit{zlimit.Slots("rpm", 3)}, "rpm", throttle, 100 * time.Millisecond},
+	}
+	for _, kind := range kinds {
+		for _, late := range []time.Duration{1, 5, 20, 60, 100} {
+			for _, processes := range soak.Pick([]int{10}, []int{1, 2, 4, 10, 20}) {
+				late := late * time.Millisecond
+				t.Run(fmt.Sprintf("%s, %v, %d processes", kind.name, late, processes), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						time.Sleep(24*time.Hour - 2*time.Second) // before the quota resets
+						s := &lateStore{Store: store.Of(newMemory(t)), late: late}
+						limiters := make([]*zlimit.RateLimiter, processes)
+						for i := range limiters {
+							limiters[i] = newLimiter(t, zlimit.StoreOn(s))
+						}
+						if err := limiters[0].Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: kind.limits}); err != nil {
+							t.Fatal(err)
+						}
+						s.fails = kind.fails
+						var longest, admitted, refused, other atomic.Int64
+						var last atomic.Pointer[error]
+						var wg sync.WaitGroup
+						request := ask(zlimit.Amounts{kind.limit: 1})
+						request.Priority = "batch"
+						for range 400 / processes { // ten a second of each process
+							for _, l := range limiters {
+								wg.Go(func() {
+									began := time.Now()
+									lease, err := l.Wait(t.Context(), request, zlimit.MaxWait(maxWait))
+									took := int64(time.Since(began))
+									for at := longest.Load(); took > at && !longest.CompareAndSwap(at, took); at = longest.Load() {
+									}
+									switch {
+									case err == nil:
+										admitted.Add(1)
+										time.Sleep(kind.hold)
+										_ = lease.Commit(t.Context())
+									case errors.As(err, new(*zlimit.ExceededError)):
+										refused.Add(1)
+									default:
+										other.Add(1)
+										last.Store(&err)
+									}
+								})
+								time.Sleep(100 * time.Millisecond / time.Duration(processes))
+							}
+						}
+						wg.Wait()
+						closeLimiters(t, limiters...)
+						t.Logf("longest %v; %d admitted, %d refused, %d others; %d writes", time.Duration(longest.Load()), admitted.Load(), refused.Load(), other.Load(), s.writes.Load())
+						if e := last.Load(); e != nil {
+							t.Logf("%v", *e)
+						}
+						trips := time.Duration(5)
+						if kind.fails != nil { // and the time that a call takes is not known so well
+							trips = 8
+						}
+						if most := maxWait + trips*late + 25*time.Millisecond; time.Duration(longest.Load()) > most {
+							t.Errorf("a call took %v, want at most %v", time.Duration(longest.Load()), most)
+						}
+					})
+				})
+			}
+		}
+	}
+}

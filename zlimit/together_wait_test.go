@@ -1,0 +1,68 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestAcquireAllWaits has several requests wait until all limits have enough: tokens, a quota, and slots that are held. They hold nothing
+// meanwhile, and a wait that would be too long is rejected at once.
+func TestAcquireAllWaits(t *testing.T) {
+	both := []zlimit.Request{
+		{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 5}},
+		{Entity: "key-1", Resource: "tool", Consume: zlimit.Amounts{"rpm": 1}},
+	}
+	for _, test := range []struct {
+		name    string
+		limit   zlimit.Limit
+		maxWait time.Duration
+		waits   time.Duration // -1 for a rejection at once
+		spread  time.Duration
+	}{
+		{"tokens", zlimit.PerSecond("rpm", 10), time.Minute, 500 * time.Millisecond, 110 * time.Millisecond},
+		{"tokens that take too long", zlimit.PerSecond("rpm", 10), 400 * time.Millisecond, -1, 0},
+		{"a quota", zlimit.Daily("rpm", 10, "UTC"), 25 * time.Hour, 24 * time.Hour, 200 * time.Millisecond},
+		{"slots", zlimit.Slots("rpm", 10), time.Minute, 2 * time.Second, 1200 * time.Millisecond},
+		{"no wait", zlimit.PerSecond("rpm", 10), 0, -1, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, zlimit.StoreOn(&lateStore{Store: store.Of(newMemory(t)), late: time.Millisecond}))
+				setSystem(t, l, zlimit.PerMinute("rpm", 1000))
+				if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}}); err != nil {
+					t.Fatal(err)
+				}
+				first := acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
+				if test.limit.Term > 0 {
+					time.AfterFunc(2*time.Second, func() { _ = first.Commit(context.Background()) })
+				}
+				began := time.Now()
+				leases, err := l.AcquireAll(t.Context(), both, zlimit.MaxWait(test.maxWait))
+				took := time.Since(began)
+				switch {
+				case test.waits < 0:
+					if !errors.As(err, new(*zlimit.ExceededError)) || took > 10*time.Millisecond {
+						t.Errorf("AcquireAll() = %v after %v, want a rejection at once", err, took)
+					}
+				case err != nil || took < test.waits-time.Millisecond || took > test.waits+test.spread:
+					t.Errorf("AcquireAll() = %v after %v, want it to wait %v", err, took, test.waits)
+				default:
+					if err := leases.Rollback(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "tool"})
+				if err != nil || statuses[0].Available != 1000 {
+					t.Errorf("%v are left of the other resource, want all: %v", statuses, err)
+				}
+				closeLimiters(t, l)
+			})
+		})
+	}
+}
