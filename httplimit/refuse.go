@@ -73,6 +73,8 @@ func problemLimit(s zlimit.Status) ProblemLimit {
 //	*zlimit.ValidationError                      400
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClock, zlimit.ErrClosed    503, temporary-reduced-capacity
 //	context.DeadlineExceeded, context.Canceled   503, temporary-reduced-capacity
+//	zlimit.ErrReusedID, zlimit.ErrSettled        409
+//	zlimit.ErrTokenExpired                       410
 //	ErrBodyTimeout                               408
 //	anything else                                500
 //
@@ -120,6 +122,12 @@ func ProblemOf(err error) Problem {
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable", Outcome: outcome}
 	case errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable", Outcome: OutcomeNone}
+	case errors.Is(err, zlimit.ErrReusedID):
+		return Problem{Status: http.StatusConflict, Title: "ID used by another request"}
+	case errors.Is(err, zlimit.ErrSettled):
+		return Problem{Status: http.StatusConflict, Title: "Settled with other amounts"}
+	case errors.Is(err, zlimit.ErrTokenExpired):
+		return Problem{Status: http.StatusGone, Title: "Lease expired"}
 	case errors.Is(err, ErrBodyTimeout):
 		return Problem{Status: http.StatusRequestTimeout, Title: "Body not sent in time"}
 	case errors.Is(err, context.DeadlineExceeded):

@@ -179,6 +179,10 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 		w.must(err)
 		w.must(lease.Rollback(ctx))
 		settleWith(w, l)
+		for range 2 {
+			_, err = l.Acquire(ctx, zlimit.Request{ID: "job-" + w.now().Format("15"), Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+			w.must(err)
+		}
 		w.sleep(time.Hour)
 	}
 	_, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 20_000}})

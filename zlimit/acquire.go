@@ -51,9 +51,18 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	if lease.amounts, err = r.validate(lease.amountSpace[:0]); err != nil {
 		return nil, err
 	}
+	var remembered *rememberedRequest
+	if r.ID != "" {
+		if remembered, err = l.remember(op, &r, lease.amounts); err != nil {
+			return nil, err
+		}
+	}
 	watch := l.watch()
 	request := l.request(&r)
 	request.Amounts, request.Wait = lease.amounts, wait
+	if remembered != nil {
+		request.Once = &remembered.once
+	}
 	until := l.engine.Waits.After(wait)
 	if wait > 0 {
 		err = l.takeUntil(ctx, &r, &request, lease, until, wait)
@@ -64,6 +73,14 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 		var slept bool
 		if slept, err = l.takeAtEdges(ctx, &r, &request, lease, until, wait, err); slept {
 			watch = l.watch()
+		}
+	}
+	if err == nil && remembered != nil {
+		if remembered.settleAs(lease); lease.Repeated() { // it is neither counted nor reported again
+			if watcher := l.options.hooks.Leases; watcher != nil {
+				watcher.Opened(lease, r.Entity, r.Resource)
+			}
+			return lease, nil
 		}
 	}
 	if err == nil {

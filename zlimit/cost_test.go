@@ -229,6 +229,21 @@ func TestCosts(t *testing.T) {
 	measure("rejected, if most requests of the process were, and its last image is too old", l, refuse(l, busy))
 
 	page.WriteString("\n")
+	section("Requests with an ID")
+	c.sleep(time.Minute)
+	remembered := zlimit.Request{ID: "job-1", Entity: "key-12", Resource: "gpt-4", Consume: zlimit.Amounts{"tpm": 100}}
+	measure("a bucket seen for the first time", l, take(l, remembered))
+	remembered.ID = "job-2"
+	measure("a known bucket", l, take(l, remembered))
+	measure("the same again", l, take(l, remembered))
+	measure("the same again, by another process", other, take(other, remembered))
+	remembered.ID, remembered.Consume = "job-3", zlimit.Amounts{"tpm": 100_000}
+	measure("rejected", l, refuse(l, remembered))
+	remembered.ID, remembered.Consume = "job-4", zlimit.Amounts{"tpm": 100}
+	withID := acquire(t, l, remembered)
+	measure("commit with nothing to correct, or roll back: as `Settle`", l, func() error { return withID.Commit(ctx) })
+
+	page.WriteString("\n")
 	section("Settle and query")
 	c.sleep(time.Minute)
 	lease := acquire(t, l, request)

@@ -36,10 +36,12 @@ var operations = map[string]struct {
 			c.discard(ctx, entity)
 		}
 	}, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
-	"acquire":                   {leak: 10, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
-	"acquire, with a refill":    {leak: 10, prepare: func(_ context.Context, c *killedProcess) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
-	"acquire, refused by team":  {leak: 290, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 290) }},
-	"acquire, of several parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 180) }},
+	"acquire":                       {leak: 10, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
+	"acquire, with a refill":        {leak: 10, prepare: func(_ context.Context, c *killedProcess) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
+	"acquire, refused by team":      {leak: 290, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 290) }},
+	"acquire, of several parts":     {leak: 180, shards: 4, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 180) }},
+	"acquire, with an ID":           {leak: 10, run: func(ctx context.Context, c *killedProcess) error { return c.acquireAs(ctx, 10) }},
+	"acquire, with an ID, of parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *killedProcess) error { return c.acquireAs(ctx, 180) }},
 	"consume": {leak: 20, run: func(ctx context.Context, c *killedProcess) error {
 		return c.lease.Consume(ctx, zlimit.Amounts{"tpd": 20})
 	}},
@@ -70,6 +72,11 @@ var operations = map[string]struct {
 
 func (c *killedProcess) acquire(ctx context.Context, tokens int64) error {
 	_, err := c.limiter.Acquire(ctx, ask(zlimit.Amounts{"tpd": tokens}))
+	return err
+}
+
+func (c *killedProcess) acquireAs(ctx context.Context, tokens int64) error {
+	_, err := c.limiter.Acquire(ctx, askAs("job-1", zlimit.Amounts{"tpd": tokens}))
 	return err
 }
 

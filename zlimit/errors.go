@@ -27,6 +27,8 @@ var (
 	ErrLeaseClosed = errors.New("zlimit: lease closed")
 	// ErrSettled says that the token of a lease was settled before with other amounts. The error in its chain is a [*SettledError].
 	ErrSettled = errors.New("zlimit: lease settled with other amounts")
+	// ErrReusedID says that an entity has made another request with the same [Request.ID]. The error in its chain is a [*ReusedIDError].
+	ErrReusedID = errors.New("zlimit: request id used by another request")
 	// ErrTokenExpired says that the lifetime of a lease's token is over, see [Lease.Token]. Nothing was written.
 	ErrTokenExpired = errors.New("zlimit: token of the lease expired")
 	// ErrTableNotFound says that the table does not exist. [WithSetup] creates it.
@@ -290,7 +292,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
 		ErrNoLimits, ErrContended, ErrClock, ErrClosed, ErrLeaseClosed, ErrNamespaceNotFound, ErrNamespaceState,
-		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren, ErrDisabled, ErrSettled, ErrTokenExpired,
+		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren, ErrDisabled, ErrSettled, ErrTokenExpired, ErrReusedID,
 	} {
 		if errors.Is(err, sentinel) {
 			return true
@@ -341,6 +343,8 @@ func decisionError(op string, err error) error {
 	var item *store.ItemError
 	var refused *layout.RefusedError
 	switch {
+	case protocol.IsOnceSlots(err):
+		return &ValidationError{Field: "id", Value: "", Reason: "must be empty for a request of slots, which end with their process"}
 	case errors.As(err, &refused) && refused.Err == nil:
 		return unsupported(refused)
 	case errors.As(err, &rejected):

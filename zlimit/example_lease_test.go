@@ -157,6 +157,30 @@ func ExampleLease_AppendStatuses() {
 	// 58
 }
 
+func ExampleLease_Repeated() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}}
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, limits); err != nil {
+		panic(err)
+	}
+	request := zlimit.Request{ID: "job-17", Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 500}}
+	for range 2 {
+		lease, err := limiter.Acquire(ctx, request)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(lease.Repeated(), lease.Consumed())
+	}
+	// Output:
+	// false map[tokens:500]
+	// true map[tokens:500]
+}
+
 func ExampleLease_Token() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

@@ -114,6 +114,7 @@ func TestJSON(t *testing.T) {
 		"UnavailableError": {&zlimit.UnavailableError{Op: zlimit.OpAcquire, Err: errors.New("no route")}, `{"op":"acquire","unknown":false,"error":"no route"}`},
 		"DisabledError":    {&zlimit.DisabledError{Entity: "alice", Resource: "api"}, `{"entity":"alice","resource":"api"}`},
 		"SettledError":     {&zlimit.SettledError{Entity: "alice", Resource: "api", Amounts: zlimit.Amounts{"rpm": 2}}, `{"entity":"alice","resource":"api","amounts":{"rpm":2}}`},
+		"ReusedIDError":    {&zlimit.ReusedIDError{Entity: "alice", ID: "job-17"}, `{"entity":"alice","id":"job-17"}`},
 		"ResetRequest":     {zlimit.ResetRequest{Entity: "alice", Resource: "api", Limits: []string{"rpm"}, OperationID: "ticket-17"}, `{"entity":"alice","resource":"api","limits":["rpm"],"operation_id":"ticket-17"}`},
 		"TopUpRequest":     {zlimit.TopUpRequest{Entity: "alice", Resource: "api", Amounts: zlimit.Amounts{"rpm": 5}, Until: at}, `{"entity":"alice","resource":"api","amounts":{"rpm":5},"until":"2026-03-15T09:30:00Z"}`},
 		"BucketChange":     {zlimit.BucketChange{OperationID: "ticket-17", Shards: 1, Limits: []zlimit.LimitChange{{"rpm", 500, 0, 500, time.Time{}}}}, `{"operation_id":"ticket-17","shards":1,"limits":[{"limit":"rpm","added":0.5,"before":0,"after":0.5}],"repeated":false}`},

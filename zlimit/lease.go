@@ -43,6 +43,7 @@ type restOfLease struct {
 	settlement protocol.Settlement // corrections still to be written, once settling has begun; of the goroutine that settles
 	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
 	losing     sync.Once           // closes lost
+	shared     *sharedLease        // of a request with an ID; nil for others, and never changes
 	lost       chan struct{}       // what Lost returns if several slots are held; nil until the first call
 }
 
@@ -80,7 +81,8 @@ func (le *Lease) Degraded() bool { return le.degraded }
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
 // to. It uses the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
-// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded].
+// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded] or
+// [Lease.Repeated].
 func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
 
 // AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
@@ -88,7 +90,7 @@ func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
 func (le *Lease) AppendStatuses(to Statuses) Statuses {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.limiter == nil || le.degraded {
+	if shared := le.shared(); le.limiter == nil || le.degraded || shared != nil && shared.read {
 		return to
 	}
 	le.limiter.engine.Statuses(&le.receipt, func(l protocol.LevelStatus) { to = appendStatuses(to, &l) })
@@ -156,6 +158,9 @@ func (le *Lease) asks(c Consumption, amounts []bucket.Amount) (protocol.Request,
 	}
 	if err := le.isFor(c); err != nil {
 		return protocol.Request{}, err
+	}
+	if le.shared() != nil {
+		return protocol.Request{}, &ValidationError{Field: "consume", Value: "", Reason: "is not for the lease of a request with an id; Adjust charges more"}
 	}
 	if _, err := bucket.Sum(le.amounts, amounts); err != nil {
 		return protocol.Request{}, publicError(OpConsume, err)
@@ -326,6 +331,9 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 	watch := le.limiter.watch()
 	err = func() error {
 		defer done()
+		if shared := le.rest.shared; shared != nil {
+			return le.settleShared(ctx, op, shared)
+		}
 		return publicError(op, le.limiter.engine.Settle(ctx, &le.rest.settlement))
 	}()
 	var outage *UnavailableError
@@ -354,12 +362,20 @@ func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 		return nil, ErrLeaseClosed
 	}
 	if le.phase == leaseOpen {
-		settlement := le.receipt.Correct(le.pending())
-		if phase == leaseRollingBack {
+		var settlement protocol.Settlement
+		shared := le.shared()
+		switch {
+		case shared != nil:
+		case phase == leaseRollingBack:
 			settlement = le.receipt.Return()
+		default:
+			settlement = le.receipt.Correct(le.pending())
 		}
-		if le.limiter.closed.Load() && !settlement.Done() {
+		if le.limiter.closed.Load() && (shared != nil || !settlement.Done()) {
 			return nil, ErrClosed
+		}
+		if shared != nil {
+			shared.unrecorded = true
 		}
 		if le.phase = phase; !settlement.Done() {
 			le.more().settlement = settlement
@@ -368,7 +384,7 @@ func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 			watcher.Settled(le)
 		}
 	}
-	if le.rest == nil || le.rest.settlement.Done() {
+	if le.isSettled() {
 		le.phase = leaseClosed
 		return nil, nil
 	}
@@ -380,12 +396,17 @@ func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 	return func() {
 		le.mu.Lock()
 		defer le.mu.Unlock()
-		if le.rest.settlement.Done() {
+		if le.isSettled() {
 			le.phase = leaseClosed
 		}
 		le.rest.settling = nil
 		close(settling)
 	}, nil
+}
+
+// isSettled reports whether nothing is to be written any more, once settling has begun. The lease is locked.
+func (le *Lease) isSettled() bool {
+	return le.rest == nil || le.rest.settlement.Done() && (le.rest.shared == nil || !le.rest.shared.unrecorded)
 }
 
 // tellSettled reports corrections that were written, or failed.

@@ -315,6 +315,10 @@ type Request struct {
 	// Priority says which part of limits the request leaves to others, where they have a floor for it: see [Limit.Floor]. Elsewhere it
 	// does nothing. It has the form of the name of a limit, such as "batch", or is empty.
 	Priority string `json:"priority,omitempty"`
+	// ID makes a call of [RateLimiter.Acquire] one that can be repeated: of several calls with the ID and entity, one consumes the amounts, and
+	// each returns a lease of them. An admitted request is remembered for 24 hours at least. A rejection, and an outage, are not: the next call
+	// decides again. Another request with the same ID is a [*ReusedIDError]. "" stands for a request that is not remembered.
+	ID string `json:"id,omitempty"`
 }
 
 // A FailurePolicy says what happens to requests while the store is unavailable. Only an outage follows it: denied

@@ -2,8 +2,6 @@ package zlimit
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -76,8 +74,8 @@ func (l *RateLimiter) Settle(ctx context.Context, token string, actual Consumpti
 	if err != nil {
 		return err
 	}
-	if t.until <= l.now().UnixMilli() {
-		return fmt.Errorf("%w at %s", ErrTokenExpired, time.UnixMilli(t.until).UTC().Format(time.RFC3339))
+	if err := t.expired(l.now()); err != nil {
+		return err
 	}
 	if t.receipt == nil {
 		return nil
@@ -192,11 +190,9 @@ type settlementRecord struct{ layout.Settlement }
 
 // record returns the record of a settlement of a token.
 func (t *leaseToken) record(ns string, figures Amounts) settlementRecord {
-	nonce := make([]byte, 12)
-	_, _ = rand.Read(nonce) // which never fails
 	record := layout.Settlement{
 		Key:       layout.SettlementKey{NS: ns, Entity: t.receipt.Entity(), Resource: t.receipt.Resource(), Lease: t.name()},
-		Writer:    hex.EncodeToString(nonce),
+		Writer:    randomID(12),
 		ExpiresAt: time.UnixMilli(t.until).Add(settleTime).Unix(),
 	}
 	for _, a := range figures.AppendAmounts(nil) {

@@ -141,6 +141,9 @@ const leastPause = 100 * time.Millisecond
 
 // validateBeside checks what a request may have beside another one.
 func (r *Request) validateBeside(first *Request) error {
+	if r.ID != "" {
+		return &ValidationError{Field: "id", Value: r.ID, Reason: "must be empty for requests that are admitted together"}
+	}
 	if r.Priority != first.Priority {
 		return &ValidationError{Field: "priority", Value: r.Priority, Reason: "must be that of the first request, " + strconv.Quote(first.Priority)}
 	}

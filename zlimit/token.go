@@ -68,20 +68,32 @@ func (le *Lease) Token(lifetime time.Duration) (string, error) {
 		namespace: le.limiter.ns.id(), until: le.limiter.now().Add(lifetime).UnixMilli(),
 		amounts: le.amounts, pending: le.pending(), receipt: &le.receipt,
 	}
-	_, _ = rand.Read(t.id[:]) // which never fails
+	if shared := le.shared(); shared != nil {
+		t.id = shared.id
+	} else {
+		_, _ = rand.Read(t.id[:]) // which never fails
+	}
 	if le.degraded {
 		t.amounts, t.pending, t.receipt = nil, nil, nil
 	}
 	text := t.encode()
-	if len(text) > MaxTokenSize {
-		reason := fmt.Sprintf("must be at most %d: the lease is of too many buckets and limits", MaxTokenSize)
-		return "", &ValidationError{Field: "size of the token", Value: strconv.Itoa(len(text)), Reason: reason}
+	if err := checkTokenSize(text); err != nil {
+		return "", err
 	}
 	le.phase = leaseClosed
 	if watcher := le.limiter.options.hooks.Leases; watcher != nil {
 		watcher.Settled(le)
 	}
 	return text, nil
+}
+
+// checkTokenSize returns an error for a token that is too long.
+func checkTokenSize(text string) error {
+	if len(text) <= MaxTokenSize {
+		return nil
+	}
+	reason := fmt.Sprintf("must be at most %d: the lease is of too many buckets and limits", MaxTokenSize)
+	return &ValidationError{Field: "size of the token", Value: strconv.Itoa(len(text)), Reason: reason}
 }
 
 // encode returns the text of a token.
@@ -149,6 +161,14 @@ func (l *RateLimiter) decodeToken(text string) (*leaseToken, error) {
 		return wrong(notToken)
 	}
 	return &t, nil
+}
+
+// expired returns an [ErrTokenExpired] if the token cannot be settled any more.
+func (t *leaseToken) expired(now time.Time) error {
+	if t.until > now.UnixMilli() {
+		return nil
+	}
+	return fmt.Errorf("%w at %s", ErrTokenExpired, time.UnixMilli(t.until).UTC().Format(time.RFC3339))
 }
 
 // name returns the name of the token in its record.

@@ -269,6 +269,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"send":              "every write of one shard: take, settle, create, refill, change of limits",
 		"writeParts":        "taking from several shards, and settling on them",
 		"settleTogether":    "settling of a token, with its record",
+		"takeOnce":          "taking of a request with an id, with its record",
 		"settleToken":       "records of settlements; no bucket",
 		"withdraw":          "records of settlements; no bucket",
 		"createLevels":      "creation of a whole chain",

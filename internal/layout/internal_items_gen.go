@@ -285,6 +285,75 @@ func DecodeSettlement(item expr.Item) (Settlement, error) {
 	return it, d.failure(key)
 }
 
+// Request is a request item. The lease of a request that came with an id, written with its amounts. A repeated request
+// finds it, and takes nothing.
+type Request struct {
+	Key RequestKey
+
+	Asked     string // asked: what the request asks for, as a SHA-256 of 64 hexadecimal digits
+	Token     string // token: the lease as data
+	Writer    string // writer: the call that wrote it, 24 hexadecimal digits
+	ExpiresAt int64  // ttl: time of expiry, epoch seconds
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *Request) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 7+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
+		expr.Attribute{Name: "asked", Value: expr.S(it.Asked)},
+		expr.Attribute{Name: "token", Value: expr.S(it.Token)},
+		expr.Attribute{Name: "writer", Value: expr.S(it.Writer)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if it.ExpiresAt != 0 {
+		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeRequest returns a request item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeRequest(item expr.Item) (Request, error) {
+	var key store.Key
+	var it Request
+	d := decoder{record: "request"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "asked":
+			it.Asked = d.text(a)
+			d.found++
+		case "token":
+			it.Token = d.text(a)
+			d.found++
+		case "writer":
+			it.Writer = d.text(a)
+			d.found++
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+		case "entity_id", "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 3 {
+		d.needs(item, "asked", "token", "writer")
+	}
+	var ok bool
+	if it.Key, ok = ParseRequestKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
 // ProvisionerPart is a provisioner part item. A part of the levels that a declarative provisioner manages. The hash of
 // a level selects its part.
 type ProvisionerPart struct {

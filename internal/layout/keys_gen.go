@@ -314,6 +314,44 @@ func ParseSettlementKey(key store.Key) (SettlementKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
+// RequestKey addresses a request item: the lease of a request that came with an id, written with its amounts. A
+// repeated request finds it, and takes nothing.
+//
+//	PK = {ns}/BUCKET#REQUEST#{entity}#{request}
+//	SK = #REQUEST
+type RequestKey struct {
+	NS      string // namespace id, opaque; _ for the registry and the version record
+	Entity  string // entity id, or the audit id of a configuration level
+	Request string // id that a caller gave to a request
+}
+
+// Key returns the primary key.
+func (k RequestKey) Key() store.Key {
+	return store.Key{
+		PK: k.NS + "/BUCKET#REQUEST#" + k.Entity + "#" + k.Request,
+		SK: "#REQUEST",
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = REQUEST#{entity}#{request}
+func (k RequestKey) GSI4() (pk, sk string) {
+	return k.NS, "REQUEST#" + k.Entity + "#" + k.Request
+}
+
+// ParseRequestKey returns the fields of a key; false when it is not that of a request item.
+func ParseRequestKey(key store.Key) (RequestKey, bool) {
+	pk := readKey(key.PK, "")
+	k := RequestKey{
+		NS:      pk.text("/BUCKET#REQUEST#", '/'),
+		Entity:  pk.text("#"),
+		Request: pk.text(""),
+	}
+	return k, pk.done() && key.SK == "#REQUEST"
+}
+
 // EntityConfigKey addresses an entity config item: limits of one entity, for one resource or with _default_ for every
 // resource.
 //

@@ -21,6 +21,7 @@ var keyKinds = []keyKind{
 	keysOf("alert", ParseAlertKey),
 	keysOf("rejection report", ParseRejectionReportKey),
 	keysOf("settlement", ParseSettlementKey),
+	keysOf("request", ParseRequestKey),
 	keysOf("entity config", ParseEntityConfigKey),
 	keysOf("resource config", ParseResourceConfigKey),
 	keysOf("system config", ParseSystemConfigKey),
@@ -61,6 +62,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("settlement", DecodeSettlement, func(it *Settlement) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("request", DecodeRequest, func(it *Request) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("entity config", DecodeEntityConfig, func(it *EntityConfig) store.Key {

@@ -28,6 +28,7 @@ type Request struct {
 	// Asks has the reason while the request waits to learn the store's time, which slots need; nil if no one needs to know.
 	Asks *atomic.Pointer[ClockError]
 
+	Once     *Once     // how a request with an id is taken once; nil for one without
 	together *together // in place of the entity, the resource and the amounts; nil for a request that stands alone
 }
 
@@ -88,6 +89,12 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	if err := ad.table.Refusal(ctx); err != nil {
 		return err // nor would one who waits for the calls of others
 	}
+	if r.Once != nil {
+		if repeated, err := r.Once.Already(ctx); repeated || err != nil {
+			r.Once.Repeated = repeated
+			return err
+		}
+	}
 	began, came := ad.NextEpoch(), ad.comes()
 	var foreseen forecast
 	w := works.Get().(*work)
@@ -111,6 +118,10 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		}
 		switch {
 		case err != nil:
+		case r.Once != nil:
+			if r.Once.Repeated, err = ad.takeOnce(ctx, r, levels, takings); r.Once.Repeated {
+				return nil
+			}
 		case hasSlots:
 			err = ad.takeWithSlots(ctx, r, levels, takings)
 		default:

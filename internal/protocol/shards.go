@@ -220,23 +220,29 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	if !done || err != nil {
 		return false, err
 	}
-	to.took(l, nil, nil, nil)
 	for i := range parts {
-		s := v.shards[parts[i].At]
-		s.image.Store(nil) // a transaction returns no images
-		image, amounts := v.images[parts[i].At], parts[i].Amounts
+		v.shards[parts[i].At].image.Store(nil) // a transaction returns no images
+	}
+	to.tookParts(l, v, parts)
+	if l.demand.Waits() {
+		al.bookParts(ctx, to)
+	}
+	return true, nil
+}
+
+// tookParts notes the tokens that parts of a demand take of the shards of a view.
+func (t *taking) tookParts(l *level, v *view, parts []bucket.Part) {
+	t.took(l, nil, nil, nil)
+	for i := range parts {
+		s, image, amounts := v.shards[parts[i].At], v.images[parts[i].At], parts[i].Amounts
 		known := parts[i].Plan.Lives(&image.State, s.livesOf(image).list())
 		if parts[i].At == 0 {
 			amounts, known = l.limits.Config.Entries(&l.demand, amounts, known)
 		}
 		if len(amounts) > 0 {
-			to.parts = append(to.parts, shardAmounts{s, amounts, &lives{all: known}})
+			t.parts = append(t.parts, shardAmounts{s, amounts, &lives{all: known}})
 		}
 	}
-	if l.demand.Waits() {
-		al.bookParts(ctx, to)
-	}
-	return true, nil
 }
 
 // bookParts reads the shards that gave parts in a transaction. They are as the transaction left them, or later: a

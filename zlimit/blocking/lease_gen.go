@@ -29,7 +29,8 @@ func (le *Lease) Degraded() bool {
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
 // to. It uses the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
-// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded].
+// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded] or
+// [Lease.Repeated].
 func (le *Lease) Statuses() zlimit.Statuses {
 	return le.core.Statuses()
 }
@@ -101,6 +102,12 @@ func (le *Lease) Rollback() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()
 	return le.core.Rollback(ctx)
+}
+
+// Repeated reports whether the lease is of a request whose [zlimit.Request.ID] was admitted before, by this process or
+// another one. Nothing was consumed then: the lease has the tokens of the first call.
+func (le *Lease) Repeated() bool {
+	return le.core.Repeated()
 }
 
 // String returns the net consumption of the lease, such as "lease of rpm 1, tpm 620". It names a lease that is closed,

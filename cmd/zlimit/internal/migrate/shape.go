@@ -112,6 +112,7 @@ var forms = []struct {
 	{currentRecord, parses(layout.ParseAlertKey)},
 	{currentRecord, parses(layout.ParseRejectionReportKey)},
 	{currentRecord, parses(layout.ParseSettlementKey)},
+	{currentRecord, parses(layout.ParseRequestKey)},
 	{currentRecord, isOwed},
 	{currentRecord, parses(layout.ParseDueHourKey)},
 	{currentRecord, parses(layout.ParseNamespaceKey)},

@@ -1,0 +1,196 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// A Once says how a request with an id is taken once. Its amounts are written in one transaction with a record that exists once, so that
+// none of them is taken without the record.
+type Once struct {
+	// Already reads the record, and reports whether it is there.
+	Already func(context.Context) (bool, error)
+	// Record returns the write of the record for a receipt. Its condition is that there is none.
+	Record func(*Receipt) (store.Write, error)
+
+	Repeated bool // set by [Engine.Take] if the record was there, and nothing was noted in the receipt
+}
+
+// errOnceSlots says that a request with an id asks for slots.
+var errOnceSlots = errors.New("a request with an id asks for slots")
+
+// IsOnceSlots reports whether a request was not decided since it has an id and asks for slots.
+func IsOnceSlots(err error) bool { return errors.Is(err, errOnceSlots) }
+
+// takeOnce takes from every level and writes the record, or does nothing. It is one try, like [admitter.takeLevels]. It reports whether the
+// record was there.
+//
+// Another call with the id may have been under way when the record was read first. It may be why a limit falls short, so a rejection reads
+// the record again. So does a transaction that was not done, or not answered.
+func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, takings []taking) (repeated bool, err error) {
+	if asksSlots(levels) {
+		return false, errOnceSlots
+	}
+	plans, err := ad.planOnce(ctx, levels, takings)
+	var rejected *RejectedError
+	if errors.As(err, &rejected) {
+		if repeated, failed := r.Once.Already(ctx); repeated || failed != nil {
+			return repeated, failed
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	receipt := Receipt{takings: takings}
+	receipt.of(r.Priority)
+	record, err := r.Once.Record(&receipt)
+	if err != nil {
+		return false, err
+	}
+	var writes []store.Write
+	for _, p := range plans {
+		w, err := p.shard.Write(p.plan, p.limits.Lineage)
+		if err != nil {
+			return false, err
+		}
+		writes = append(writes, w)
+	}
+	if writes = append(writes, record); len(writes) > store.MaxTransaction {
+		return false, &BucketsError{len(writes) - 1}
+	}
+	for _, p := range plans {
+		p.shard.traffic.sent()
+	}
+	results, err := ad.table.TryTransact(ctx, writes)
+	done := err == nil && results != nil && table.Applied(results)
+	for _, p := range plans {
+		p.shard.image.Store(nil) // a transaction returns no images
+		if done || IsUnknown(err) {
+			ad.taker.aligner.noteStamp(p.shard, p.plan)
+		} else {
+			p.shard.traffic.refused(err == nil)
+		}
+	}
+	if done {
+		ad.seeOnce(ctx, plans)
+		return false, nil
+	}
+	if err != nil && (!IsUnknown(err) || ctx.Err() != nil) {
+		return false, err
+	}
+	if repeated, failed := r.Once.Already(ctx); repeated || failed != nil && err == nil {
+		return repeated, failed
+	}
+	if err == nil {
+		err = errOutdated
+	}
+	return false, err
+}
+
+// seeOnce reads the items of a transaction, of which a lease reports where its limits stand.
+func (ad *admitter) seeOnce(ctx context.Context, plans []planned) {
+	shards := make([]*shard, len(plans))
+	for i := range plans {
+		shards[i] = plans[i].shard
+	}
+	if len(shards) > 0 {
+		_, _ = ad.items.readShards(ctx, shards) // without images, the next request reads
+	}
+}
+
+// planOnce plans the writes of all levels, and notes in their takings what they take.
+func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taking) (plans []planned, err error) {
+	seen := ad.looks.seenFor(&levels[0])
+	if err := ad.looks.readStale(ctx, levels, seen); err != nil {
+		return nil, err
+	}
+	errs, short := make([]error, len(levels)), false
+	for i := range levels {
+		l := &levels[i]
+		if l.demand.Empty() {
+			takings[i].took(l, nil, nil, nil)
+			continue
+		}
+		v, err := ad.viewEnabled(ctx, l, seen)
+		if err != nil {
+			return nil, err
+		}
+		more, err := ad.planLevel(l, &v, &takings[i])
+		if errs[i] = err; errors.Is(err, errShort) {
+			short = true
+			if l.bucket.owing.owes.Load() {
+				if err := ad.debts.returnDue(ctx, l.bucket); err != nil {
+					return nil, err
+				}
+				return nil, errOutdated
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		plans = append(plans, more...)
+	}
+	if short {
+		return nil, ad.judge.refuse(ctx, levels, errs)
+	}
+	return plans, nil
+}
+
+// viewEnabled returns a view of a level with items in line. An image from before the request does not prove that the bucket is disabled.
+func (ad *admitter) viewEnabled(ctx context.Context, l *level, seen sight) (view, error) {
+	v, err := ad.taker.aligner.viewInLine(ctx, l, seen)
+	var disabled *DisabledError
+	if errors.As(err, &disabled) {
+		return ad.taker.aligner.viewInLine(ctx, l, ad.looks.seenSince(l.began))
+	}
+	return v, err
+}
+
+// planLevel plans the writes of one level as its items are in a view: of one item that has all of the demand, or of several. It returns
+// errShort if the level falls short, and errOutdated if the view does not hold.
+func (ad *admitter) planLevel(l *level, v *view, to *taking) ([]planned, error) {
+	c, now := &l.limits.Config, ad.now()
+	chosen := *l
+	chosen.demand = *l.demand.Through(c, v.states, now)
+	if !c.Covers(v.states, &chosen.demand, now) {
+		return nil, errShort
+	}
+	if len(v.states) == 0 {
+		p := planned{shard: l.bucket.shard(0), plan: new(bucket.Plan), limits: l.limits}
+		if p.plan.Decide(nil, c, &chosen.demand, now); !p.plan.Writes() {
+			return nil, errShort
+		}
+		to.took(&chosen, p.shard, chosen.demand.Amounts, &lives{all: p.plan.Item.Lives(nil)})
+		return []planned{p}, nil
+	}
+	at, ok := c.Roomiest(v.states, &chosen.demand, now)
+	if v.isWhole() {
+		at, ok = 0, true
+	} else if ok && c.Opens(v.states, &chosen.demand, now) {
+		ok = false // the shards open a session together
+	}
+	if ok {
+		p := planned{shard: v.shards[at], plan: new(bucket.Plan), limits: l.limits}
+		if p.plan.Decide(v.states[at], c, &chosen.demand, now); p.plan.Writes() {
+			known := p.plan.Lives(v.states[at], p.shard.livesOf(v.images[at]).list())
+			to.took(&chosen, p.shard, chosen.demand.Amounts, &lives{all: known})
+			return []planned{p}, nil
+		}
+		if v.isWhole() {
+			return nil, errShort
+		}
+	}
+	parts, ok := c.Gather(v.states, &chosen.demand, false, now)
+	if !ok {
+		return nil, errOutdated
+	}
+	plans := make([]planned, len(parts))
+	for i := range parts {
+		plans[i] = planned{shard: v.shards[parts[i].At], plan: &parts[i].Plan, limits: l.limits}
+	}
+	to.tookParts(&chosen, v, parts)
+	return plans, nil
+}
