@@ -110,7 +110,8 @@ func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 }
 
 // tookWeight is how much later callers that wait come, for the part of the writes that their process made: for all of them, by as many times
-// the time until tokens flow in. A process that is always late gets its part by that.
+// the time until tokens flow in. A process that is always late gets its part by that. Of 4, 8 and 16, 8 left the least difference
+// between four processes whose clocks are up to half a second apart.
 const tookWeight = 8
 
 // An underway has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
