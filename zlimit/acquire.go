@@ -191,10 +191,12 @@ func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 }
 
 // takeUntil is [RateLimiter.takeInTime] for a caller that waits for so long, until a reading of the engine's Elapsed. Lost races, reads and
-// throttles are part of the wait: a request that is not decided a few round trips after that time meets an outage.
+// throttles are part of the wait: a request that is not decided a few round trips after that time is contended if this process has lost races
+// meanwhile, and meets an outage otherwise.
 func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until, wait time.Duration) error {
 	bounded, end := l.engine.Waits.Bound(ctx, until)
 	defer end()
+	races := l.engine.LostRaces.Load()
 	err := l.takeInTime(bounded, r, request, lease)
 	var clock *protocol.ClockError
 	switch {
@@ -204,6 +206,8 @@ func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protoc
 		return clock.OfTheClock()
 	case isDecision(err):
 		return err
+	case !protocol.IsUnknown(err) && l.engine.LostRaces.Load() > races:
+		return fmt.Errorf("%w: %w within %v", protocol.ErrContended, errUndecided, wait)
 	default:
 		return undecided(protocol.IsUnknown(err), wait)
 	}
@@ -258,7 +262,7 @@ func isDecision(err error) bool {
 	}
 }
 
-// errUndecided is in the chain of the outage of a request that was not decided within a time.
+// errUndecided is in the chain of the error of a request that was not decided within a time.
 var errUndecided = errors.New("not decided")
 
 // undecided returns the outage of a request that was not decided within a time.

@@ -68,16 +68,16 @@ func TestMaxWaitBoundsTheCall(t *testing.T) {
 	kinds := []struct {
 		name   string
 		limits []zlimit.Limit
-		limit  string
 		fails  func(int64) error
 		hold   time.Duration
 	}{
-		{"tokens", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10))}, "rpm", nil, 0},
-		{"throttled tokens", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10))}, "rpm", throttle, 0},
-		{"quota", []zlimit.Limit{zlimit.Daily("rpm", 20, "UTC")}, "rpm", nil, 0},
-		{"floor", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10)).Floor("batch", 20)}, "rpm", nil, 0},
-		{"slots", []zlimit.Limit{zlimit.Slots("rpm", 3)}, "rpm", nil, 100 * time.Millisecond},
-		{"throttled slots", []zlimit.Limit{zlimit.Slots("rpm", 3)}, "rpm", throttle, 100 * time.Millisecond},
+		{"tokens", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10))}, nil, 0},
+		{"throttled tokens", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10))}, throttle, 0},
+		{"two limits", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10)), zlimit.PerMinute("roomy", 6_000_000)}, nil, 0},
+		{"quota", []zlimit.Limit{zlimit.Daily("rpm", 20, "UTC")}, nil, 0},
+		{"floor", []zlimit.Limit{zlimit.PerSecond("rpm", 50, zlimit.Burst(10)).Floor("batch", 20)}, nil, 0},
+		{"slots", []zlimit.Limit{zlimit.Slots("rpm", 3)}, nil, 100 * time.Millisecond},
+		{"throttled slots", []zlimit.Limit{zlimit.Slots("rpm", 3)}, throttle, 100 * time.Millisecond},
 	}
 	for _, kind := range kinds {
 		for _, late := range []time.Duration{1, 5, 20, 60, 100} {
@@ -98,7 +98,11 @@ func TestMaxWaitBoundsTheCall(t *testing.T) {
 						var longest, admitted, refused, other atomic.Int64
 						var last atomic.Pointer[error]
 						var wg sync.WaitGroup
-						request := ask(zlimit.Amounts{kind.limit: 1})
+						amounts := zlimit.Amounts{}
+						for _, l := range kind.limits {
+							amounts[l.Name] = 1
+						}
+						request := ask(amounts)
 						request.Priority = "batch"
 						for range 400 / processes { // ten a second of each process
 							for _, l := range limiters {
@@ -116,6 +120,9 @@ func TestMaxWaitBoundsTheCall(t *testing.T) {
 									case errors.As(err, new(*zlimit.ExceededError)):
 										refused.Add(1)
 									default:
+										if kind.fails == nil && !errors.Is(err, zlimit.ErrContended) {
+											t.Errorf("Wait() = %v, want tokens, a rejection, or ErrContended", err)
+										}
 										other.Add(1)
 										last.Store(&err)
 									}
