@@ -68,3 +68,33 @@ func itemAt(k BucketKey, stamp, tokens int64, change ...expr.Attribute) expr.Ite
 	}
 	return i
 }
+
+// TestOweAsks plans a correction that may leave a debt. It asks for the limit, which an operator may have removed, and for the number of shards.
+func TestOweAsks(t *testing.T) {
+	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 100
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	state, err := ReadState(itemAt(k, stamp, 50_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := state.Own()
+	config.Freshness = 500
+	var plan bucket.Plan
+	demand := bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Unchecked: true}
+	if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend || plan.Steps[1].Kind != bucket.Owe {
+		t.Fatalf("a correction is planned to %v: %+v", plan.Kind, plan.Steps)
+	}
+	w, err := k.Write(&plan, Lineage{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := itemAt(k, stamp, 50_000)
+	for at := 0; at < len(gone); at++ {
+		if gone[at].Name == "b_rpm_tk" {
+			gone = append(gone[:at:at], gone[at+1:]...)
+		}
+	}
+	if !w.Expr.Holds(itemAt(k, stamp, -40_000)) || w.Expr.Holds(gone) {
+		t.Errorf("with the limit the write holds: %t; without it: %t", w.Expr.Holds(itemAt(k, stamp, -40_000)), w.Expr.Holds(gone))
+	}
+}
