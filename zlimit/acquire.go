@@ -63,8 +63,9 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	if remembered != nil {
 		request.Once = &remembered.once
 	}
-	until := l.engine.Waits.After(wait)
+	until := time.Duration(0) // the end of the wait
 	if wait > 0 {
+		until = l.engine.Waits.After(wait)
 		err = l.takeUntil(ctx, &r, &request, lease, until, wait)
 	} else {
 		err = l.takeInTime(ctx, &r, &request, lease)
@@ -191,14 +192,14 @@ func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 }
 
 // takeUntil is [RateLimiter.takeInTime] for a caller that waits for so long, until a reading of the engine's Elapsed. Lost races, reads and
-// throttles are part of the wait: a request that is not decided a few round trips after that time is contended if this process has lost races
-// meanwhile, and meets an outage otherwise.
+// throttles are part of the wait. A request that is not decided a few round trips after that time is contended if the
+// store answered, and meets an outage otherwise.
 func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until, wait time.Duration) error {
 	bounded, end := l.engine.Waits.Bound(ctx, until)
 	defer end()
-	races := l.engine.LostRaces.Load()
 	err := l.takeInTime(bounded, r, request, lease)
 	var clock *protocol.ClockError
+	var contended *protocol.UndecidedError
 	switch {
 	case bounded.Err() == nil || ctx.Err() != nil:
 		return err
@@ -206,7 +207,7 @@ func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protoc
 		return clock.OfTheClock()
 	case isDecision(err):
 		return err
-	case !protocol.IsUnknown(err) && l.engine.LostRaces.Load() > races:
+	case errors.As(err, &contended):
 		return fmt.Errorf("%w: %w within %v", protocol.ErrContended, errUndecided, wait)
 	default:
 		return undecided(protocol.IsUnknown(err), wait)

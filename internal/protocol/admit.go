@@ -95,7 +95,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			return err
 		}
 	}
-	began, came := ad.NextEpoch(), ad.comes()
+	began, came := ad.NextEpoch(), ad.comes(r)
 	var foreseen forecast
 	w := works.Get().(*work)
 	defer w.release()
@@ -152,14 +152,23 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			attempt++
 			continue
 		case !errors.Is(err, errOutdated):
-			return err
+			return undecided(ctx, err, levels, began)
 		}
 		if err := ad.table.Pause(ctx, attempt); err != nil {
-			return err
+			return undecided(ctx, err, levels, began)
 		}
 		attempt++
 	}
 	return ErrContended
+}
+
+// undecided returns the error of a request whose context has ended. It is an [*UndecidedError] if the request has taken nothing, and the store
+// answered a call for one of its buckets meanwhile.
+func undecided(ctx context.Context, err error, levels []level, began int64) error {
+	if ctx.Err() == nil || IsUnknown(err) || !slices.ContainsFunc(levels, func(l level) bool { return l.bucket.arrivedSince(began) }) {
+		return err
+	}
+	return &UndecidedError{err}
 }
 
 // book records the time at which a request's tokens are available, and returns them if the caller does not wait that long.
@@ -169,7 +178,11 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 	}
 	w := newWake(nil, ad.judge, to)
 	late := &RejectedError{w.told(to.rest().until - ad.elapsed())}
-	ad.giveAllBack(ctx, to.takings)
+	takings := slices.Clone(to.takings)
+	back := func(ctx context.Context) { ad.giveAllBack(ctx, takings) }
+	if ad.table.Immediate() || !ad.background.Apart(ctx, back) { // the caller's time is over
+		back(ctx)
+	}
 	return late
 }
 

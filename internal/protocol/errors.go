@@ -20,6 +20,18 @@ var (
 	ErrClosed = errors.New("engine closed")
 )
 
+// An UndecidedError says that the context of a request ended before it was decided, although the store answered: other writers were first, or
+// other requests of this process are still in the queue. Nothing was taken.
+type UndecidedError struct{ Err error }
+
+// Error says so.
+func (e *UndecidedError) Error() string {
+	return "not decided by the store's answers: " + e.Err.Error()
+}
+
+// Unwrap returns the error of the context.
+func (e *UndecidedError) Unwrap() error { return e.Err }
+
 // A RejectedError says that a request was rejected: all of it, with nothing taken.
 type RejectedError struct{ Levels []LevelStatus }
 

@@ -36,7 +36,7 @@ type Bucket struct {
 	pace     pace                      // of looks
 	tended   tended                    // slots that this process holds
 	line     slotLine                  // of callers that wait for more of them
-	vigil    vigil                     // of callers that sleep until their tokens are there
+	asleep   sleepers                  // callers that sleep until their tokens are there
 	owing    owing                     // tokens still to be given back, of requests that were not admitted
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
@@ -324,6 +324,12 @@ func (b *Bucket) walk(imageOf func(*shard) *image, fn func(*shard, *image)) {
 			numbers = bucket.Branches(numbers, s.Shard, image.Count())
 		}
 	}
+}
+
+// arrivedSince reports whether an image of one of the shards arrived after an epoch.
+func (b *Bucket) arrivedSince(epoch int64) (arrived bool) {
+	b.walk((*shard).last, func(_ *shard, i *image) { arrived = arrived || i != nil && i.arrived > epoch })
+	return arrived
 }
 
 // states appends the shards of the bucket as last seen, and reports whether all of them were seen. It leaves out shards

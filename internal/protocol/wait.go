@@ -80,11 +80,17 @@ func (r *Receipt) book(c *core, wait time.Duration, came arrival) bool {
 // An arrival is when a request came, by both clocks.
 type arrival struct {
 	at      int64         // epoch milliseconds
-	elapsed time.Duration // by core.elapsed
+	elapsed time.Duration // by core.elapsed, 0 for a request that does not wait
 }
 
-// comes returns the arrival of a request that comes now.
-func (c *core) comes() arrival { return arrival{c.now(), c.elapsed()} }
+// comes returns the arrival of a request that comes now. Only callers that wait need both clocks.
+func (c *core) comes(r *Request) arrival {
+	came := arrival{at: c.now()}
+	if r.Wait > 0 {
+		came.elapsed = c.elapsed()
+	}
+	return came
+}
 
 // lost returns how much of its wait a request has lost at a time to queues, reads, throttles and lost races, in milliseconds. It uses the
 // clock by which the tokens flow in, and never by more than has really passed.
@@ -104,11 +110,12 @@ func (l *level) wane(c *core, asOf int64) {
 }
 
 const (
-	// graceTrips is how many round trips a call takes at most after its wait is over.
-	graceTrips = 4
+	// graceTrips is how many round trips of usual length may begin and end after the wait of a call is over.
+	graceTrips = 2
 	leastGrace = 20 * time.Millisecond
-	// mostGracePart is the part of the call timeout that they take at most, and where it is not known how long a call takes.
-	mostGracePart = 4
+	// mostGracePart is the part of the call timeout that they take at most, and unknownGracePart if it is not known how long a call takes.
+	mostGracePart    = 4
+	unknownGracePart = 10
 )
 
 // Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, so that the call is decided or
@@ -132,11 +139,10 @@ func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Contex
 
 // grace returns the time that a few round trips take at most.
 func (c *core) grace() time.Duration {
-	most := c.table.Timeout() / mostGracePart
 	if usual := c.table.Usual(); usual > 0 {
-		return min(max(graceTrips*usual, leastGrace), most)
+		return min(max(graceTrips*usual, leastGrace), c.table.Timeout()/mostGracePart)
 	}
-	return most
+	return c.table.Timeout() / unknownGracePart
 }
 
 // maxBound is a time that no call takes.
@@ -270,14 +276,14 @@ func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 		if until > latest && len(r.takings) > 0 {
 			return &RejectedError{w.told(rest)}
 		}
-		told, err := ws.sleepOn(ctx, watched, rest)
+		woken, err := ws.sleepOn(ctx, watched, rest)
 		if err == nil {
 			err = w.refusal(bounded)
 		}
 		if err != nil {
 			return err
 		}
-		if !told {
+		if !woken {
 			more, err := w.more(bounded)
 			if until = ws.after(more); err != nil { // it is unknown
 				until = latest

@@ -9,21 +9,21 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// Callers that sleep do not ask again. What operators do meanwhile concerns them all the same: a bucket is disabled, its limits are raised, it
-// is reset or topped up. So a process looks at each bucket that it has sleepers of, once a second, however many they are. A look that shows
-// that some need not sleep on, or that a new request would be refused, wakes them.
+// Callers that sleep do not ask again. Operators may meanwhile disable their bucket, raise its limits, reset it or top it up. So a process looks
+// at each bucket that has sleepers once a second, however many they are. A look wakes callers whose tokens are available earlier, and all callers
+// if a new request would be rejected with an error.
 
-// lookEvery is the time between two looks at a bucket whose callers sleep. Who sleeps for less is not woken.
+// lookEvery is the time between two looks at a bucket whose callers sleep. A caller that sleeps for less is not woken.
 const lookEvery = time.Second
 
 // soonerBy is by how much a caller has to be due earlier to be woken for it.
 const soonerBy = 100 * time.Millisecond
 
-// A vigil has the callers of a bucket that sleep. It is safe for concurrent use.
-type vigil struct {
+// Sleepers are the callers of a bucket that sleep. They are safe for concurrent use.
+type sleepers struct {
 	mu      sync.Mutex // guards what follows
-	asleep  []*sleeper
-	running bool // a goroutine looks at the bucket
+	all     []*sleeper
+	watched bool // a goroutine looks at the bucket
 }
 
 // A sleeper is a caller that sleeps.
@@ -33,16 +33,16 @@ type sleeper struct {
 	own     bool        // it uses limits of its request
 	isEarly func() bool // whether the images in memory show that the caller need not sleep on
 
-	mu   sync.Mutex // guards what follows
-	wake func()     // ends the sleep; nil while the caller is awake
-	told bool       // that something has changed
+	mu       sync.Mutex // guards what follows
+	wake     func()     // ends the sleep; nil while the caller is awake
+	notified bool       // of a change
 }
 
-// tell wakes a caller, or has it not fall asleep.
-func (s *sleeper) tell() {
+// notify wakes a caller. A caller that is about to sleep does not.
+func (s *sleeper) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told = true; s.wake != nil {
+	if s.notified = true; s.wake != nil {
 		s.wake()
 	}
 }
@@ -51,32 +51,32 @@ func (s *sleeper) tell() {
 func (s *sleeper) begin(wake func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wake = wake; s.told {
+	if s.wake = wake; s.notified {
 		wake()
 	}
 }
 
 // end notes that a caller is awake, and reports whether it was notified of a change.
-func (s *sleeper) end() (told bool) {
+func (s *sleeper) end() (notified bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told, s.told, s.wake = s.told, false, nil
-	return told
+	notified, s.notified, s.wake = s.notified, false, nil
+	return notified
 }
 
-// watch has the buckets of a caller looked at that is about to sleep for a time. It returns nil for a short one, and for callers that sleep by
-// the clock of a test.
+// watch watches the buckets of a caller that is about to sleep for a time. It returns nil for a short one, and for callers that sleep by the
+// clock of a test.
 func (ws *Waits) watch(ctx context.Context, s *sleeper, rest time.Duration) *sleeper {
 	if rest <= lookEvery || ws.options.Sleeper != nil {
 		return nil
 	}
 	for _, b := range s.buckets {
-		v := &b.vigil
+		v := &b.asleep
 		v.mu.Lock()
-		v.asleep = append(v.asleep, s)
-		if !v.running && ws.background.BeginTending() {
-			v.running = true
-			go ws.keepVigil(context.WithoutCancel(ctx), b)
+		v.all = append(v.all, s)
+		if !v.watched && ws.background.BeginTending() {
+			v.watched = true
+			go ws.watchBucket(context.WithoutCancel(ctx), b)
 		}
 		v.mu.Unlock()
 	}
@@ -89,29 +89,29 @@ func (s *sleeper) leave() {
 		return
 	}
 	for _, b := range s.buckets {
-		v := &b.vigil
+		v := &b.asleep
 		v.mu.Lock()
-		if at := slices.Index(v.asleep, s); at >= 0 {
-			last := len(v.asleep) - 1
-			v.asleep[at], v.asleep[last] = v.asleep[last], nil
-			v.asleep = v.asleep[:last]
+		if at := slices.Index(v.all, s); at >= 0 {
+			last := len(v.all) - 1
+			v.all[at], v.all[last] = v.all[last], nil
+			v.all = v.all[:last]
 		}
 		v.mu.Unlock()
 	}
 }
 
-// sleepers returns the callers of a bucket that sleep. It returns false if there are none, and the goroutine that looks ends.
-func (v *vigil) sleepers() (asleep []*sleeper, ok bool) {
+// list returns the callers. It returns false if there are none, and the goroutine that looks ends.
+func (v *sleepers) list() (all []*sleeper, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.running = len(v.asleep) > 0; !v.running {
+	if v.watched = len(v.all) > 0; !v.watched {
 		return nil, false
 	}
-	return slices.Clone(v.asleep), true
+	return slices.Clone(v.all), true
 }
 
-// keepVigil looks at a bucket once a second while callers of it sleep, and wakes those whom a change concerns.
-func (ws *Waits) keepVigil(ctx context.Context, b *Bucket) {
+// watchBucket looks at a bucket once a second while callers of it sleep, and wakes those that a change concerns.
+func (ws *Waits) watchBucket(ctx context.Context, b *Bucket) {
 	defer ws.background.EndTending()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +121,7 @@ func (ws *Waits) keepVigil(ctx context.Context, b *Bucket) {
 		if ws.table.Sleep(ctx, lookEvery-lookEvery/20+time.Duration(ws.table.IntN(int(lookEvery/10)))) != nil {
 			return
 		}
-		asleep, ok := b.vigil.sleepers()
+		asleep, ok := b.asleep.list()
 		if !ok {
 			return
 		}
@@ -132,7 +132,7 @@ func (ws *Waits) keepVigil(ctx context.Context, b *Bucket) {
 		}
 		for _, s := range asleep {
 			if refuses || changed && !s.own || s.isEarly() {
-				s.tell()
+				s.notify()
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func (ws *Waits) lookFor(ctx context.Context, b *Bucket, asleep []*sleeper) (lim
 }
 
 // sleepOn is [Waits.Sleep] for a caller that may be woken, and reports whether it was. The sleeper is nil for one that is not.
-func (ws *Waits) sleepOn(ctx context.Context, s *sleeper, d time.Duration) (told bool, err error) {
+func (ws *Waits) sleepOn(ctx context.Context, s *sleeper, d time.Duration) (woken bool, err error) {
 	if s == nil {
 		return false, ws.Sleep(ctx, d)
 	}
@@ -185,14 +185,14 @@ func (ws *Waits) sleepOn(ctx context.Context, s *sleeper, d time.Duration) (told
 	defer wake()
 	s.begin(wake)
 	err = ws.Sleep(asleep, d)
-	if told = s.end(); told && ctx.Err() == nil && ws.background.open.Err() == nil {
+	if woken = s.end(); woken && ctx.Err() == nil && ws.background.open.Err() == nil {
 		err = nil
 	}
-	return told, err
+	return woken, err
 }
 
-// SleepUnlessChanged waits for a time, after a rejection. It ends earlier where the limits or the balances of one of the buckets have changed
-// so that another try is worth while.
+// SleepUnlessChanged waits for a time, after a rejection. It ends earlier if the limits or the balances of the buckets have changed so that
+// another try may succeed.
 func (ws *Waits) SleepUnlessChanged(ctx context.Context, d time.Duration, e *RejectedError) error {
 	if e == nil {
 		return ws.Sleep(ctx, d)
