@@ -1,0 +1,180 @@
+// Package token signs the leases that a server hands to its clients, and verifies them when they come back. A token of a lease of
+// package zlimit is not signed: a client that changes one can return tokens to any bucket. A signed token names the namespace and the
+// caller that it was given to, and opens for these alone.
+//
+// A token is text: zl1.KEY.PAYLOAD.MAC, where KEY is the name of the signing key, and MAC the HMAC-SHA-256 of everything before it.
+// PAYLOAD is readable for anyone and must be kept out of logs.
+package token
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The bounds of tokens and of their keys.
+const (
+	MaxSize     = 4096 // bytes of a token
+	MaxLeases   = 16   // in one token
+	MinSecret   = 32   // bytes of the secret of a key
+	maxKeyID    = 32
+	prefix      = "zl1."
+	macSize     = sha256.Size
+	macTextSize = (macSize*8 + 5) / 6
+)
+
+// Errors of [Signer.Open]. None of them has a part of the token in its text.
+var (
+	// ErrInvalid says that the token was not signed by one of the keys: it was changed, or its key was retired.
+	ErrInvalid = errors.New("token: invalid lease")
+	// ErrForeign says that the token was given to another caller, or for another namespace.
+	ErrForeign = errors.New("token: lease of another caller")
+	// ErrExpired says that the time in which the lease can be settled is over.
+	ErrExpired = errors.New("token: lease expired")
+)
+
+// A Key signs tokens. Its ID is part of each token, and has 1 to 32 lower-case letters, digits and dashes.
+type Key struct {
+	ID     string
+	Secret []byte // at least [MinSecret] bytes
+}
+
+// A Lease is one lease of a token.
+type Lease struct {
+	Token    string           // of zlimit.Lease.Token
+	Entity   string           // of the request
+	Resource string           // of the request
+	Amounts  map[string]int64 // taken, by limit, in tokens
+}
+
+// Claims are what a token says.
+type Claims struct {
+	Namespace string
+	Caller    string // the name of the principal
+	Expires   time.Time
+	// Last is until when [Signer.Sign] may be asked for a later Expires: the leases themselves end then.
+	Last   time.Time
+	Leases []Lease
+}
+
+// A Signer signs tokens with one key, and opens the tokens of all its keys. It is safe for concurrent use.
+type Signer struct {
+	sign Key
+	keys map[string][]byte
+}
+
+// NewSigner returns a signer. It signs with the first key. The others are keys that signed before: their tokens open until the
+// keys are left out. To rotate, put the new key first in every replica's file, and drop the old one when its last token has expired.
+// Replicas that do not know the new key yet reject its tokens, so add it as a second key everywhere first.
+func NewSigner(keys ...Key) (*Signer, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("token: no key: at least one key must be given")
+	}
+	s := &Signer{sign: keys[0], keys: make(map[string][]byte, len(keys))}
+	for i, k := range keys {
+		field := "keys[" + strconv.Itoa(i) + "]"
+		if err := checkKeyID(field+" id", k.ID); err != nil {
+			return nil, err
+		}
+		if len(k.Secret) < MinSecret {
+			return nil, fmt.Errorf("token: invalid %s secret of %d bytes: must have at least %d bytes", field, len(k.Secret), MinSecret)
+		}
+		if _, twice := s.keys[k.ID]; twice {
+			return nil, fmt.Errorf("token: invalid %s id %q: is given twice", field, k.ID)
+		}
+		s.keys[k.ID] = append([]byte(nil), k.Secret...)
+	}
+	return s, nil
+}
+
+func checkKeyID(field, id string) error {
+	ok := id != "" && len(id) <= maxKeyID
+	for i := range len(id) {
+		b := id[i]
+		ok = ok && (b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-')
+	}
+	if !ok {
+		return fmt.Errorf("token: invalid %s %q: must have 1 to %d lower-case letters, digits and dashes", field, id, maxKeyID)
+	}
+	return nil
+}
+
+// Sign returns the token of claims. Claims whose token would be longer than [MaxSize] are an error: the leases are of too many buckets
+// and limits. It does no I/O.
+func (s *Signer) Sign(c *Claims) (string, error) {
+	if n := len(c.Leases); n == 0 || n > MaxLeases {
+		return "", fmt.Errorf("token: invalid number of leases %d: must be from 1 to %d", n, MaxLeases)
+	}
+	if c.Expires.After(c.Last) {
+		return "", fmt.Errorf("token: invalid expiry %s: must not be after the end of the leases, %s", text(c.Expires), text(c.Last))
+	}
+	signed := prefix + s.sign.ID + "." + base64.RawURLEncoding.EncodeToString(c.encode())
+	if size := len(signed) + 1 + macTextSize; size > MaxSize {
+		return "", fmt.Errorf("token: invalid size %d: must be at most %d; the leases are of too many buckets and limits", size, MaxSize)
+	}
+	return signed + "." + mac(s.keys[s.sign.ID], signed), nil
+}
+
+// Open returns the claims of a token that was given to a caller in a namespace. A token that is not signed by a key of the signer is
+// an [ErrInvalid], one of another caller or namespace an [ErrForeign], and one whose time is over an [ErrExpired], in this order. It
+// does no I/O.
+func (s *Signer) Open(token, namespace, caller string, now time.Time) (*Claims, error) {
+	c, err := s.verify(token)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Namespace != namespace || c.Caller != caller:
+		return nil, ErrForeign
+	case !now.Before(c.Expires):
+		return nil, fmt.Errorf("%w at %s", ErrExpired, text(c.Expires))
+	}
+	return c, nil
+}
+
+// verify returns the claims of a token with a signature.
+func (s *Signer) verify(token string) (*Claims, error) {
+	invalid := func(reason string) (*Claims, error) { return nil, fmt.Errorf("%w: %s", ErrInvalid, reason) }
+	if len(token) > MaxSize {
+		return invalid("must have at most " + strconv.Itoa(MaxSize) + " bytes")
+	}
+	end := strings.LastIndexByte(token, '.')
+	rest, ok := strings.CutPrefix(token, prefix)
+	if !ok || end < len(prefix) {
+		return invalid("must be a token of this service, which begins with " + prefix)
+	}
+	id, _, ok := strings.Cut(rest, ".")
+	if !ok || len(prefix)+len(id) >= end {
+		return invalid("must be a token of this service, of four parts")
+	}
+	secret, ok := s.keys[id]
+	if !ok {
+		return invalid("is signed by a key that this service does not have, or no longer")
+	}
+	// The texts of signatures are compared, since base64 is read with line breaks, too.
+	if !hmac.Equal([]byte(token[end+1:]), []byte(mac(secret, token[:end]))) {
+		return invalid("the signature is wrong: the token was changed")
+	}
+	data, err := base64.RawURLEncoding.Strict().DecodeString(token[len(prefix)+len(id)+1 : end])
+	if err != nil {
+		return invalid("the payload is not base64")
+	}
+	c, ok := decode(data)
+	if !ok {
+		return invalid("the payload is of another version")
+	}
+	return c, nil
+}
+
+// mac returns the signature of a text, in base64.
+func mac(secret []byte, signed string) string {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(signed))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+func text(t time.Time) string { return t.UTC().Format(time.RFC3339) }

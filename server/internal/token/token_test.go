@@ -1,0 +1,283 @@
+package token
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+var start = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+
+func key(id string, b byte) Key { return Key{ID: id, Secret: bytes.Repeat([]byte{b}, MinSecret)} }
+
+func signer(t testing.TB, keys ...Key) *Signer {
+	t.Helper()
+	s, err := NewSigner(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func sign(t testing.TB, s *Signer, c *Claims) string {
+	t.Helper()
+	text, err := s.Sign(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func claims() *Claims {
+	return &Claims{
+		Namespace: "default", Caller: "gateway", Expires: start.Add(10 * time.Minute), Last: start.Add(24 * time.Hour),
+		Leases: []Lease{
+			{Token: "zl1.AAECAw", Entity: "alice", Resource: "gpt-4", Amounts: map[string]int64{"rpm": 1, "tpm": 500}},
+			{Token: "of another form", Entity: "bob", Resource: "search", Amounts: map[string]int64{"rps": 9}},
+		},
+	}
+}
+
+func TestOpen(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	text := sign(t, s, claims())
+	got, err := s.Open(text, "default", "gateway", start)
+	if diff := cmp.Diff(claims(), got); err != nil || diff != "" {
+		t.Errorf("Open = %v, difference (-want +got):\n%s", err, diff)
+	}
+	if again := sign(t, s, got); again != text {
+		t.Errorf("Sign of what was opened = %s, want the same token %s", again, text)
+	}
+}
+
+// TestLeaseOfALimiter signs the token of a lease, which is not in base64 twice.
+func TestLeaseOfALimiter(t *testing.T) {
+	limiter, err := zlimit.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	lease, err := limiter.Acquire(t.Context(), zlimit.Request{
+		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
+		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := lease.Token(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := signer(t, key("k1", 1))
+	c := &Claims{
+		Namespace: "default", Caller: "gateway", Expires: start.Add(time.Hour), Last: start.Add(time.Hour),
+		Leases: []Lease{{Token: inner, Entity: "alice", Resource: "gpt-4", Amounts: lease.Consumed()}},
+	}
+	text := sign(t, s, c)
+	if most := len(inner) + 200; len(text) > most {
+		t.Errorf("a token of a lease of %d bytes has %d, want at most %d", len(inner), len(text), most)
+	}
+	opened, err := s.Open(text, "default", "gateway", start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := limiter.Settle(t.Context(), opened.Leases[0].Token, zlimit.Amounts{"tpm": 100}); err != nil {
+		t.Errorf("Settle = %v, want nil", err)
+	}
+}
+
+// TestAltered changes each byte of a token, cuts it at each place, and adds to it.
+func TestAltered(t *testing.T) {
+	s := signer(t, key("k1", 1), key("k2", 2))
+	text := sign(t, s, claims())
+	refused := func(altered string) {
+		t.Helper()
+		if c, err := s.Open(altered, "default", "gateway", start); !errors.Is(err, ErrInvalid) {
+			t.Errorf("Open(%q) = %v, %v, want ErrInvalid", altered, c, err)
+		} else if len(altered) > 40 && strings.Contains(err.Error(), altered[20:40]) {
+			t.Errorf("Open(%q) = %v, which has a part of the token", altered, err)
+		}
+	}
+	for i := range len(text) {
+		for _, b := range []byte{text[i] ^ 1, text[i] ^ 0x20, '.', 'A', '=', '\n', 0} {
+			if b != text[i] {
+				refused(text[:i] + string(rune(b)) + text[i+1:])
+			}
+		}
+		refused(text[:i])
+		refused(text[:i] + text[i+1:])
+	}
+	for _, more := range []string{"=", "A", ".", ".A", "\n", " "} {
+		refused(text + more)
+		refused(more + text)
+	}
+	parts := strings.Split(text, ".")
+	refused(strings.Join([]string{parts[0], "k2", parts[2], parts[3]}, "."))               // by another key
+	refused(strings.Join([]string{parts[0], parts[1], parts[2], ""}, "."))                 // without a signature
+	refused(strings.Join([]string{parts[0], parts[1], "", parts[3]}, "."))                 // without a payload
+	refused(strings.Join([]string{parts[0], "none", parts[2], parts[3]}, "."))             // without an algorithm
+	refused(strings.Join([]string{parts[0], parts[1], parts[2], parts[2], parts[3]}, ".")) // of five parts
+	refused(strings.Repeat("zl1.k1.A", MaxSize))
+
+	other := sign(t, s, &Claims{Namespace: "default", Caller: "gateway", Expires: start.Add(time.Hour), Last: start.Add(time.Hour), Leases: []Lease{{Token: "t"}}})
+	refused(strings.Join([]string{parts[0], parts[1], parts[2], strings.Split(other, ".")[3]}, ".")) // the signature of another one
+}
+
+// TestSignedOfOtherKinds has payloads with a right signature that are none of this package.
+func TestSignedOfOtherKinds(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	good := claims().encode()
+	for i := range len(good) {
+		head := prefix + "k1." + base64.RawURLEncoding.EncodeToString(good[:i])
+		if c, err := s.Open(head+"."+mac(s.keys["k1"], head), "default", "gateway", start); !errors.Is(err, ErrInvalid) {
+			t.Errorf("Open of %d bytes of a payload = %v, %v, want ErrInvalid", i, c, err)
+		}
+	}
+}
+
+func TestWhoAndWhen(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	text := sign(t, s, claims())
+	for _, c := range []struct {
+		name, namespace, caller string
+		at                      time.Time
+		want                    error
+	}{
+		{"the caller", "default", "gateway", start, nil},
+		{"the caller in the last millisecond", "default", "gateway", start.Add(10*time.Minute - time.Millisecond), nil},
+		{"the caller at the end", "default", "gateway", start.Add(10 * time.Minute), ErrExpired},
+		{"the caller a year later", "default", "gateway", start.AddDate(1, 0, 0), ErrExpired},
+		{"another caller", "default", "other", start, ErrForeign},
+		{"no caller", "default", "", start, ErrForeign},
+		{"another namespace", "prod", "gateway", start, ErrForeign},
+		{"another caller, too late", "default", "other", start.AddDate(1, 0, 0), ErrForeign},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := s.Open(text, c.namespace, c.caller, c.at); !errors.Is(err, c.want) {
+				t.Errorf("Open = %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// TestRotation goes through the steps of a rotation, with a token of each step.
+func TestRotation(t *testing.T) {
+	before := signer(t, key("old", 1))
+	prepared := signer(t, key("old", 1), key("new", 2))
+	during := signer(t, key("new", 2), key("old", 1))
+	after := signer(t, key("new", 2))
+	impostor := signer(t, key("old", 3))
+	for _, c := range []struct {
+		name     string
+		by, open *Signer
+		want     error
+	}{
+		{"old token, prepared", before, prepared, nil},
+		{"new token, prepared", during, prepared, nil},
+		{"old token, rotated", before, during, nil},
+		{"new token, rotated", during, during, nil},
+		{"new token, old key retired", during, after, nil},
+		{"old token, old key retired", before, after, ErrInvalid},
+		{"new token at a replica that was not prepared", during, before, ErrInvalid},
+		{"a key of the same name", impostor, during, ErrInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := c.open.Open(sign(t, c.by, claims()), "default", "gateway", start); !errors.Is(err, c.want) {
+				t.Errorf("Open = %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func TestKeys(t *testing.T) {
+	short := key("k1", 1)
+	short.Secret = short.Secret[1:]
+	for _, c := range []struct {
+		name string
+		keys []Key
+		want string
+	}{
+		{"none", nil, "token: no key: at least one key must be given"},
+		{"a short secret", []Key{key("k0", 1), short}, "token: invalid keys[1] secret of 31 bytes: must have at least 32 bytes"},
+		{"no name", []Key{key("", 1)}, `token: invalid keys[0] id "": must have 1 to 32 lower-case letters, digits and dashes`},
+		{"a dot", []Key{key("a.b", 1)}, `token: invalid keys[0] id "a.b": must have 1 to 32 lower-case letters, digits and dashes`},
+		{"twice", []Key{key("a", 1), key("a", 2)}, `token: invalid keys[1] id "a": is given twice`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := NewSigner(c.keys...); err == nil || err.Error() != c.want {
+				t.Errorf("NewSigner = %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSignRefuses(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	none, many, long, late := claims(), claims(), claims(), claims()
+	none.Leases = nil
+	many.Leases = make([]Lease, MaxLeases+1)
+	long.Leases[0].Token = strings.Repeat("x", 3100)
+	late.Expires = late.Last.Add(time.Millisecond)
+	for name, c := range map[string]*Claims{"no leases": none, "17 leases": many, "too long": long, "beyond the leases": late} {
+		if text, err := s.Sign(c); err == nil {
+			t.Errorf("Sign, %s = %d bytes, want an error", name, len(text))
+		}
+	}
+}
+
+// FuzzOpen holds that a token opens only if it is the one that a signer makes of what it says.
+func FuzzOpen(f *testing.F) {
+	s := signer(f, key("k1", 1), key("k2", 2))
+	text := sign(f, s, claims())
+	f.Add(text)
+	f.Add(strings.Replace(text, "k1", "k2", 1))
+	f.Add("zl1.k1..")
+	f.Add("zl1...")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := s.verify(text)
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("verify(%q) = %v, want ErrInvalid", text, err)
+			}
+			return
+		}
+		if again := sign(t, s, c); again != text {
+			t.Errorf("verify(%q) = %+v, whose token is %q", text, c, again)
+		}
+	})
+}
+
+// FuzzPayload holds that a payload that decodes says all that it holds.
+func FuzzPayload(f *testing.F) {
+	f.Add(claims().encode())
+	f.Add([]byte{version, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, ok := decode(data)
+		if !ok {
+			return
+		}
+		again, ok := decode(c.encode())
+		if diff := cmp.Diff(c, again); !ok || diff != "" {
+			t.Errorf("decode(encode) = %v, difference:\n%s", ok, diff)
+		}
+	})
+}
+
+func BenchmarkOpen(b *testing.B) {
+	s := signer(b, key("k1", 1))
+	text := sign(b, s, claims())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Open(text, "default", "gateway", start); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
