@@ -1,0 +1,114 @@
+// The command zlimitd serves the limits of a store to Envoy, and to services in every language.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/zlimit/zlimit-go/server"
+)
+
+const usage = `zlimitd serves limits to Envoy, and to services in every language.
+
+Usage:
+  zlimitd [-config FILE]                 serve; SIGHUP reloads, SIGTERM drains
+  zlimitd check [FILE]                   check a config, and print what may surprise
+
+Environment variables replace what the file says: ZLIMITD_STORE,
+ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP.
+`
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run runs the command, and returns its exit code: 0, 1 for a failure, 2 for wrong usage, 3 for a check with warnings.
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	logger := slog.New(slog.NewJSONHandler(stderr, nil))
+	if len(args) > 0 && args[0] == "check" {
+		return check(args[1:], env, stdout, stderr)
+	}
+	flags := flag.NewFlagSet("zlimitd", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	path := flags.String("config", "", "")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+		if err == nil {
+			flags.Usage()
+		}
+		return 2
+	}
+	if err := serve(ctx, *path, env, logger); err != nil {
+		logger.Error("zlimitd failed", "error", err)
+		return 1
+	}
+	return 0
+}
+
+// serve serves until SIGTERM, an interrupt, or the end of the context. SIGHUP reads the config again.
+func serve(ctx context.Context, path string, env func(string) string, logger *slog.Logger) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	config, err := server.Load(path, env)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(ctx, config, logger)
+	if err != nil {
+		return err
+	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-reload:
+			}
+			config, err := server.Load(path, env)
+			if err == nil {
+				err = s.Reload(ctx, config)
+			}
+			if err != nil {
+				logger.Error("the reload failed, the limits are as before", "error", err)
+				continue
+			}
+			logger.Info("the config was reloaded")
+		}
+	}()
+	return s.Run(ctx)
+}
+
+// check checks a config. It prints what gateways would let pass without a word, and returns 3 if there is something.
+func check(args []string, env func(string) string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("zlimitd check", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	if err := flags.Parse(args); err != nil || flags.NArg() > 1 {
+		return 2
+	}
+	config, err := server.Load(flags.Arg(0), env)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
+		return 1
+	}
+	warnings := config.Warnings()
+	for _, w := range warnings {
+		_, _ = fmt.Fprintln(stdout, "warning:", w)
+	}
+	if len(warnings) > 0 {
+		return 3
+	}
+	_, _ = fmt.Fprintln(stdout, "ok")
+	return 0
+}

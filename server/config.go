@@ -1,0 +1,157 @@
+// Package server is zlimitd: the limits of a store for gateways and services in every language. Envoy asks by gRPC, others by HTTP.
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/server/internal/rls"
+)
+
+// A Config is the file of a server. The zero value serves a store in memory on the loopback.
+type Config struct {
+	// Store is the name of the store, as zlimit.Open takes it. The default is memory:.
+	Store string `yaml:"store"`
+	// Namespace is that of the limits. The default is default.
+	Namespace string `yaml:"namespace"`
+	// Setup creates the table where there is none.
+	Setup bool `yaml:"setup"`
+	// GRPC is the address of the gRPC port, 127.0.0.1:8081 by default.
+	GRPC string `yaml:"grpc"`
+	// HTTP is the address of the HTTP port, 127.0.0.1:8080 by default.
+	HTTP string `yaml:"http"`
+	// TLS protects both ports.
+	TLS TLS `yaml:"tls"`
+	// Drain says how the server ends.
+	Drain Drain `yaml:"drain"`
+	// RateLimit has the limits that gateways ask.
+	RateLimit RateLimit `yaml:"ratelimit"`
+}
+
+// TLS has the files of certificates.
+type TLS struct {
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+	// ClientCA is the authority of the certificates that clients must have.
+	ClientCA string `yaml:"client_ca"`
+}
+
+// Drain says how a server ends. It first reports that it is not ready, for Delay, and still serves. It then takes no new requests, and
+// ends those that run within Timeout.
+type Drain struct {
+	Delay   time.Duration `yaml:"delay"`   // 5 seconds by default
+	Timeout time.Duration `yaml:"timeout"` // 20 seconds by default
+}
+
+// RateLimit has the limits that gateways ask by Envoy's protocol.
+type RateLimit struct {
+	// Paths are files in the form of envoyproxy/ratelimit, as patterns. They are relative to the directory of the config.
+	Paths      []string `yaml:"files"`
+	rls.Config `yaml:",inline"`
+}
+
+// variables are the environment variables that replace a text of the file.
+func (c *Config) variables() map[string]*string {
+	return map[string]*string{
+		"ZLIMITD_STORE": &c.Store, "ZLIMITD_NAMESPACE": &c.Namespace, "ZLIMITD_GRPC": &c.GRPC, "ZLIMITD_HTTP": &c.HTTP,
+	}
+}
+
+// Load reads a config and the files that it names. The path may be empty, for the defaults. Environment variables replace what the file
+// says: ZLIMITD_STORE, ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP. A key that does not exist is an error with its line.
+func Load(path string, env func(string) string) (*Config, error) {
+	c := &Config{}
+	if path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		d := yaml.NewDecoder(bytes.NewReader(text))
+		d.KnownFields(true)
+		if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	for name, field := range c.variables() {
+		*field = cmp.Or(env(name), *field)
+	}
+	c.fill()
+	if err := c.RateLimit.read(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(path, "config"), err)
+	}
+	return c, nil
+}
+
+// fill sets the defaults.
+func (c *Config) fill() {
+	c.Store = cmp.Or(c.Store, "memory:")
+	c.GRPC = cmp.Or(c.GRPC, "127.0.0.1:8081")
+	c.HTTP = cmp.Or(c.HTTP, "127.0.0.1:8080")
+	c.Drain.Delay = cmp.Or(c.Drain.Delay, 5*time.Second)
+	c.Drain.Timeout = cmp.Or(c.Drain.Timeout, 20*time.Second)
+}
+
+// read reads the files of limits.
+func (r *RateLimit) read(dir string) error {
+	r.Files = nil
+	for _, pattern := range r.Paths {
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(dir, pattern)
+		}
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			return fmt.Errorf("ratelimit.files: %w: %q", err, pattern)
+		}
+		if len(paths) == 0 {
+			return fmt.Errorf("ratelimit.files: no file matches %q", pattern)
+		}
+		slices.Sort(paths)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			r.Files = append(r.Files, rls.File{Name: path, Text: text})
+		}
+	}
+	return nil
+}
+
+// check returns the first rule that a config breaks.
+func (c *Config) check() error {
+	for _, port := range [][2]string{{"grpc", c.GRPC}, {"http", c.HTTP}} {
+		host, _, err := net.SplitHostPort(port[1])
+		if err != nil {
+			return fmt.Errorf("%s: must be HOST:PORT, got %q", port[0], port[1])
+		}
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !c.authenticates() {
+			return fmt.Errorf("%s: must be an address of the loopback without tls.client_ca, got %q: anybody could use the limits", port[0], port[1])
+		}
+	}
+	if (c.TLS.Certificate == "") != (c.TLS.Key == "") || c.TLS.ClientCA != "" && c.TLS.Certificate == "" {
+		return errors.New("tls: must have certificate and key together, and both beside client_ca")
+	}
+	if c.Drain.Delay < 0 || c.Drain.Timeout < 0 {
+		return errors.New("drain: delay and timeout must not be negative")
+	}
+	if err := c.RateLimit.Check(); err != nil {
+		return fmt.Errorf("ratelimit: %w", err)
+	}
+	return nil
+}
+
+// authenticates reports whether callers must say who they are.
+func (c *Config) authenticates() bool { return c.TLS.ClientCA != "" }

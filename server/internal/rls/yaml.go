@@ -1,0 +1,147 @@
+package rls
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// The form of a file of envoyproxy/ratelimit.
+type (
+	fileDomain struct {
+		Domain      string           `yaml:"domain"`
+		Descriptors []fileDescriptor `yaml:"descriptors"`
+	}
+	fileDescriptor struct {
+		Key            string           `yaml:"key"`
+		Value          string           `yaml:"value"`
+		RateLimit      *fileLimit       `yaml:"rate_limit"`
+		Descriptors    []fileDescriptor `yaml:"descriptors"`
+		ShadowMode     bool             `yaml:"shadow_mode"`
+		QuotaMode      bool             `yaml:"quota_mode"`
+		DetailedMetric bool             `yaml:"detailed_metric"` // accepted: metrics have the path of keys
+		ValueToMetric  bool             `yaml:"value_to_metric"` // likewise
+		ShareThreshold bool             `yaml:"share_threshold"`
+		Metadata       map[string]any   `yaml:"metadata"`
+	}
+	fileLimit struct {
+		RequestsPerUnit uint32 `yaml:"requests_per_unit"`
+		Unit            string `yaml:"unit"`
+		Unlimited       bool   `yaml:"unlimited"`
+		Name            string `yaml:"name"`
+		Replaces        []struct {
+			Name string `yaml:"name"`
+		} `yaml:"replaces"`
+	}
+)
+
+// A File is a file of limits in the form of envoyproxy/ratelimit.
+type File struct {
+	Name string // for errors
+	Text []byte
+}
+
+// parse returns the content of a file. Keys that the form does not have are an error with their line.
+func (f File) parse() (*fileDomain, error) {
+	var root fileDomain
+	d := yaml.NewDecoder(bytes.NewReader(f.Text))
+	d.KnownFields(true)
+	if err := d.Decode(&root); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the file is empty")
+		}
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: must have one document: a second domain belongs to a file of its own", f.Name)
+	}
+	if root.Domain == "" {
+		return nil, fmt.Errorf("%s: domain must not be empty", f.Name)
+	}
+	return &root, nil
+}
+
+// load adds descriptors of a file below a node.
+func (n *node) load(f *File, at path, descriptors []fileDescriptor, w Windows) error {
+	for i := range descriptors {
+		d := &descriptors[i]
+		if d.Key == "" {
+			return fmt.Errorf("%s: %s: key of descriptor %d must not be empty", f.Name, at, i+1)
+		}
+		composite, to := d.Key, at.with(d.Key, d.Value)
+		if d.Value != "" {
+			composite += "_" + d.Value
+		}
+		if n.children[composite] != nil {
+			return fmt.Errorf("%s: %s: key %q with value %q is given twice", f.Name, at, d.Key, d.Value)
+		}
+		wild := strings.Contains(composite, "*")
+		if d.ShareThreshold && !wild {
+			return fmt.Errorf("%s: %s: share_threshold needs a value with *", f.Name, to)
+		}
+		child := &node{varies: d.Value == "" || wild && !d.ShareThreshold}
+		var err error
+		if child.limit, err = d.limit(to, w); err == nil && child.limit == nil && len(d.Metadata) > 0 {
+			_, err = structpb.NewStruct(d.Metadata)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", f.Name, to, err)
+		}
+		if err := child.load(f, to, d.Descriptors, w); err != nil {
+			return err
+		}
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		n.children[composite] = child
+		if wild {
+			n.wildcards = append(n.wildcards, wildcard{parts: strings.Split(composite, "*"), node: child})
+		}
+	}
+	return nil
+}
+
+// limit returns the limit of a descriptor, nil for one that has none.
+func (d *fileDescriptor) limit(at path, w Windows) (*limit, error) {
+	if d.RateLimit == nil {
+		return nil, nil
+	}
+	r := d.RateLimit
+	l := &limit{
+		path: at.String(), resource: at.resource(), name: r.Name, perUnit: r.RequestsPerUnit,
+		unlimited: r.Unlimited, shadow: d.ShadowMode, quota: d.QuotaMode,
+	}
+	unit := pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(r.Unit)])
+	switch known := unit != pb.RateLimitResponse_RateLimit_UNKNOWN; {
+	case r.Unlimited && known:
+		return nil, fmt.Errorf("unit must be left out of an unlimited rate_limit, got %q", r.Unit)
+	case !r.Unlimited && !known:
+		return nil, fmt.Errorf("unit must be second, minute, hour, day, week, month or year, got %q", r.Unit)
+	}
+	l.unit = unit
+	for _, replaced := range r.Replaces {
+		if replaced.Name == "" || replaced.Name == r.Name {
+			return nil, fmt.Errorf("replaces must name other limits, got %q", replaced.Name)
+		}
+		l.replaces = append(l.replaces, replaced.Name)
+	}
+	if len(d.Metadata) > 0 {
+		var err error
+		if l.metadata, err = structpb.NewStruct(d.Metadata); err != nil {
+			return nil, fmt.Errorf("metadata: %w", err)
+		}
+	}
+	if !l.unlimited && l.perUnit > 0 {
+		l.stored = w.limit(l.unit, int64(l.perUnit))
+		if l.shadow {
+			l.stored = l.stored.Shadow()
+		}
+	}
+	return l, nil
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/zlimit/zlimit-go/otelzlimit"
+	"github.com/zlimit/zlimit-go/server/internal/rls"
+	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // the store dynamodb:
+	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // the store sqlite:
+)
+
+// A Server is a zlimitd. It is safe for concurrent use.
+type Server struct {
+	config   *Config
+	logger   *slog.Logger
+	limiter  *zlimit.RateLimiter
+	rls      *rls.Service
+	tls      atomic.Pointer[tls.Config]
+	health   *health.Server
+	grpc     *grpc.Server
+	http     *http.Server
+	ports    [2]net.Listener // gRPC and HTTP
+	draining atomic.Bool
+}
+
+// New opens the store, stores the limits of the files, and listens. The caller ends it by [Server.Run].
+func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimit.Option) (_ *Server, err error) {
+	s := &Server{config: config, logger: logger, health: health.NewServer()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	secure, err := config.TLS.config()
+	if err != nil {
+		return nil, err
+	}
+	s.tls.Store(secure)
+	registry := prom.NewRegistry()
+	exporter, err := prometheus.New(prometheus.WithRegisterer(registry))
+	if err != nil {
+		return nil, err
+	}
+	meter := metric.NewMeterProvider(metric.WithReader(exporter))
+	observer, err := otelzlimit.New(meter)
+	if err != nil {
+		return nil, err
+	}
+	opts = append([]zlimit.Option{zlimit.WithLogger(logger), zlimit.WithObserver(observer)}, opts...)
+	if config.Namespace != "" {
+		opts = append(opts, zlimit.WithNamespace(config.Namespace))
+	}
+	if config.Setup {
+		opts = append(opts, zlimit.WithSetup())
+	}
+	if s.limiter, err = zlimit.Open(ctx, config.Store, opts...); err != nil {
+		return nil, err
+	}
+	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{Limiter: s.limiter, Meter: meter, Logger: logger}); err != nil {
+		return nil, err
+	}
+	for i, address := range []string{config.GRPC, config.HTTP} {
+		if s.ports[i], err = net.Listen("tcp", address); err != nil {
+			return nil, err
+		}
+	}
+	s.build(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return s, nil
+}
+
+// maxMessage bounds a request of gRPC, and a body of HTTP.
+const maxMessage = 64 << 10
+
+// build registers the services at both ports.
+func (s *Server) build(metrics http.Handler) {
+	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second)}
+	if s.tls.Load() != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.currentTLS())))
+	}
+	s.grpc = grpc.NewServer(options...)
+	s.rls.Register(s.grpc)
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", metrics)
+	s.http = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage,
+		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+	}
+}
+
+// currentTLS is the config of connections, which takes the certificates of the last reload.
+func (s *Server) currentTLS() *tls.Config {
+	c := s.tls.Load().Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.tls.Load(), nil }
+	return c
+}
+
+// ready answers 200 while the server takes requests and its store answers.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	switch err := s.limiter.Ping(ctx); {
+	case s.draining.Load():
+		plain(w, http.StatusServiceUnavailable, "the server is draining")
+	case err != nil:
+		s.logger.WarnContext(ctx, "the store does not answer", "error", err)
+		plain(w, http.StatusServiceUnavailable, "the store does not answer")
+	default:
+		plain(w, http.StatusOK, "ok")
+	}
+}
+
+// plain writes an answer of one line.
+func plain(w http.ResponseWriter, code int, line string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintln(w, line)
+}
+
+// GRPCAddr and HTTPAddr return the addresses that the server listens on.
+func (s *Server) GRPCAddr() string { return s.ports[0].Addr().String() }
+
+// HTTPAddr is documented at [Server.GRPCAddr].
+func (s *Server) HTTPAddr() string { return s.ports[1].Addr().String() }
+
+// Run serves until the context ends, drains, and closes the store. It returns an error if a port fails, or if requests are left after
+// the timeout.
+func (s *Server) Run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	go func() { failed <- s.grpc.Serve(s.ports[0]) }()
+	go func() {
+		port := s.ports[1]
+		if s.tls.Load() != nil {
+			port = tls.NewListener(port, s.currentTLS())
+		}
+		failed <- s.http.Serve(port)
+	}()
+	s.logger.InfoContext(ctx, "zlimitd serves", "grpc", s.GRPCAddr(), "http", s.HTTPAddr())
+	var err error
+	select {
+	case <-ctx.Done():
+		err = s.drain(context.WithoutCancel(ctx))
+	case err = <-failed:
+		s.grpc.Stop()
+		err = errors.Join(err, s.http.Close())
+	}
+	return errors.Join(err, s.close())
+}
+
+// drain ends the server as [Drain] says.
+func (s *Server) drain(ctx context.Context) error {
+	s.draining.Store(true)
+	s.health.Shutdown() // NOT_SERVING
+	s.logger.InfoContext(ctx, "zlimitd drains", "delay", s.config.Drain.Delay, "timeout", s.config.Drain.Timeout)
+	time.Sleep(s.config.Drain.Delay)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Drain.Timeout)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(ended)
+	}()
+	err := s.http.Shutdown(ctx)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-ended
+		err = errors.Join(err, errors.New("requests were left after drain.timeout"))
+	}
+	return err
+}
+
+// close closes what New opened.
+func (s *Server) close() error {
+	var err error
+	for _, port := range s.ports {
+		if port != nil {
+			if e := port.Close(); !errors.Is(e, net.ErrClosed) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	if s.limiter != nil {
+		err = errors.Join(err, s.limiter.Close())
+	}
+	return err
+}
+
+// Reload enforces the limits of another config, and takes its certificates. The store, the ports and the drain stay those of the first
+// config: a change of them needs a restart, and is an error. After an error, everything stays as it was.
+func (s *Server) Reload(ctx context.Context, config *Config) error {
+	if old := s.config; config.Store != old.Store || config.Namespace != old.Namespace || config.GRPC != old.GRPC || config.HTTP != old.HTTP ||
+		config.authenticates() != old.authenticates() || (config.TLS.Certificate == "") != (old.TLS.Certificate == "") {
+		return errors.New("store, namespace, grpc, http, and whether there is tls cannot be changed by a reload: restart the server")
+	}
+	secure, err := config.TLS.config()
+	if err != nil {
+		return err
+	}
+	if err := s.rls.Reload(ctx, &config.RateLimit.Config); err != nil {
+		return err
+	}
+	s.tls.Store(secure)
+	return nil
+}

@@ -1,0 +1,233 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// directory returns a directory with files.
+func directory(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func noEnv(string) string { return "" }
+
+const limits = "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: hour, requests_per_unit: 2}}\n"
+
+const config = "grpc: 127.0.0.1:0\nhttp: 127.0.0.1:0\ndrain: {delay: 1ms, timeout: 5s}\nratelimit:\n  files: ['*.limits.yaml']\n"
+
+// start serves a config until the test ends.
+func start(t *testing.T, path string) (s *Server, end func() error) {
+	t.Helper()
+	c, err := Load(path, noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err = New(t.Context(), c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	ended := false
+	end = func() error {
+		if ended {
+			return nil
+		}
+		ended = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, end
+}
+
+func dial(t *testing.T, s *Server) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func request(user string) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "user", Value: user}}}}}
+}
+
+// get returns the status and the body of a page.
+func get(t *testing.T, s *Server, path string) (int, string) {
+	t.Helper()
+	answer, err := http.Get("http://" + s.HTTPAddr() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+// TestServe asks a server by gRPC and HTTP, changes its limits, and drains it.
+func TestServe(t *testing.T) {
+	dir := directory(t, map[string]string{"zlimitd.yaml": config, "a.limits.yaml": limits})
+	path := filepath.Join(dir, "zlimitd.yaml")
+	s, end := start(t, path)
+	conn := dial(t, s)
+	client, health := pb.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
+	for i, want := range []pb.RateLimitResponse_Code{1, 1, 2} {
+		got, err := client.ShouldRateLimit(t.Context(), request("ann"))
+		if err != nil || got.OverallCode != want {
+			t.Fatalf("ShouldRateLimit %d = %v, %v, want %v", i, got, err, want)
+		}
+	}
+	if got, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health = %v, %v", got, err)
+	}
+	for _, page := range []string{"/healthz", "/readyz"} {
+		if code, body := get(t, s, page); code != 200 || body != "ok\n" {
+			t.Errorf("GET %s = %d %q", page, code, body)
+		}
+	}
+	_, metrics := get(t, s, "/metrics")
+	for _, want := range []string{`zlimitd_ratelimit_hits_total{domain="d",limit="d|user"`, `result="within"} 1`, `result="near"} 1`, `result="over"} 1`, "zlimit_requests_total"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("GET /metrics has no %s:\n%s", want, metrics)
+		}
+	}
+
+	if err := os.WriteFile(filepath.Join(dir, "a.limits.yaml"), []byte(strings.Replace(limits, "2}", "9}", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := Load(path, noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reload(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.ShouldRateLimit(t.Context(), request("bob")); err != nil || got.Statuses[0].LimitRemaining != 8 {
+		t.Errorf("ShouldRateLimit after the reload = %v, %v, want 8 left", got, err)
+	}
+	changed.Store = "sqlite:other.db"
+	if err := s.Reload(t.Context(), changed); err == nil {
+		t.Error("Reload with another store = nil, want an error")
+	}
+
+	if err := end(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if _, err := client.ShouldRateLimit(t.Context(), request("bob")); err == nil {
+		t.Error("ShouldRateLimit after the end = nil, want an error")
+	}
+}
+
+// TestDrain reports that the server is not ready, serves meanwhile, and lets a call end that runs.
+func TestDrain(t *testing.T) {
+	path := filepath.Join(directory(t, map[string]string{"zlimitd.yaml": strings.Replace(config, "1ms", "300ms", 1), "a.limits.yaml": limits}), "zlimitd.yaml")
+	s, end := start(t, path)
+	conn := dial(t, s)
+	client, health := pb.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
+	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := watch.Recv(); err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("Watch = %v, %v", got, err)
+	}
+	watched := make(chan string, 1)
+	go func() {
+		got, err := watch.Recv()
+		asked, failure := client.ShouldRateLimit(context.Background(), request("ann"))
+		answer, _ := http.Get("http://" + s.HTTPAddr() + "/readyz")
+		code := 0
+		if answer != nil {
+			code = answer.StatusCode
+			_ = answer.Body.Close()
+		}
+		watched <- fmt.Sprint(got.GetStatus(), err, " ", asked.GetOverallCode(), failure, " ", code)
+		_ = conn.Close() // ends the watch, which the drain waits for
+	}()
+	if err := end(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if got, want := <-watched, "NOT_SERVING<nil> OK<nil> 503"; got != want {
+		t.Errorf("during the drain = %s, want %s", got, want)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"stor: memory:", "line 1: field stor not found"},
+		{"grpc: 0.0.0.0:8081", `grpc: must be an address of the loopback without tls.client_ca, got "0.0.0.0:8081": anybody could use the limits`},
+		{"http: ':8080'", `http: must be an address of the loopback without tls.client_ca, got ":8080"`},
+		{"http: 'localhost'", `http: must be HOST:PORT, got "localhost"`},
+		{"tls: {certificate: c.pem}", "tls: must have certificate and key together, and both beside client_ca"},
+		{"drain: {delay: -1s}", "drain: delay and timeout must not be negative"},
+		{"ratelimit: {files: [none.yaml]}", "ratelimit.files: no file matches"},
+		{"ratelimit: {files: ['[']}", "ratelimit.files: syntax error in pattern"},
+		{"ratelimit: {near_limit: 3}", "ratelimit: near_limit must be from 0 to 1, got 3"},
+		{"ratelimit: {domains: {d: {windows: aligned, leases: 3s}}}", "field leases not found"},
+	} {
+		path := filepath.Join(directory(t, map[string]string{"z.yaml": test.text}), "z.yaml")
+		if _, err := Load(path, noEnv); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Load of %q = %v, want %q", test.text, err, test.want)
+		}
+	}
+	c, err := Load("", func(name string) string {
+		return map[string]string{"ZLIMITD_STORE": "sqlite:x.db", "ZLIMITD_GRPC": "[::1]:1"}[name]
+	})
+	if err != nil || c.Store != "sqlite:x.db" || c.GRPC != "[::1]:1" || c.HTTP != "127.0.0.1:8080" || c.Drain.Delay != 5*time.Second {
+		t.Errorf("Load of the environment = %+v, %v", c, err)
+	}
+}
+
+// TestFailedStart closes what it has opened.
+func TestFailedStart(t *testing.T) {
+	var log bytes.Buffer
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Store = "nowhere:" },
+		func(c *Config) { c.HTTP = "127.0.0.1:99999" },
+		func(c *Config) { c.TLS.Certificate = "none.pem" },
+	} {
+		c, err := Load("", noEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.GRPC = "127.0.0.1:0"
+		change(c)
+		if _, err := New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil))); err == nil {
+			t.Errorf("New of %+v = nil, want an error", c)
+		}
+	}
+}
