@@ -4,6 +4,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/rls"
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A Config is the file of a server. The zero value serves a store in memory on the loopback.
@@ -24,7 +28,7 @@ type Config struct {
 	Store string `yaml:"store"`
 	// Namespace is that of the limits. The default is default.
 	Namespace string `yaml:"namespace"`
-	// Setup creates the table where there is none.
+	// Setup creates the table if there is none.
 	Setup bool `yaml:"setup"`
 	// GRPC is the address of the gRPC port, 127.0.0.1:8081 by default.
 	GRPC string `yaml:"grpc"`
@@ -32,6 +36,11 @@ type Config struct {
 	HTTP string `yaml:"http"`
 	// TLS protects both ports.
 	TLS TLS `yaml:"tls"`
+	// Callers are who may call, and what. Without callers everybody may do everything, on the loopback alone.
+	Callers []auth.Caller `yaml:"callers"`
+	// SigningKeys sign leases: the first one signs, the others still open what they have signed. Replicas share them. Without keys a
+	// server signs with a random one, and its leases end with it.
+	SigningKeys []SigningKey `yaml:"signing_keys"`
 	// Drain says how the server ends.
 	Drain Drain `yaml:"drain"`
 	// RateLimit has the limits that gateways ask.
@@ -44,6 +53,13 @@ type TLS struct {
 	Key         string `yaml:"key"`
 	// ClientCA is the authority of the certificates that clients must have.
 	ClientCA string `yaml:"client_ca"`
+}
+
+// A SigningKey is a key that signs leases.
+type SigningKey struct {
+	ID string `yaml:"id"`
+	// File has the secret: at least 32 bytes, besides space at its ends.
+	File string `yaml:"file"`
 }
 
 // Drain says how a server ends. It first reports that it is not ready, for Delay, and still serves. It then takes no new requests, and
@@ -89,6 +105,11 @@ func Load(path string, env func(string) string) (*Config, error) {
 	if err := c.RateLimit.read(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
+	for i := range c.SigningKeys {
+		if key := &c.SigningKeys[i]; key.File != "" && !filepath.IsAbs(key.File) {
+			key.File = filepath.Join(filepath.Dir(path), key.File)
+		}
+	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", cmp.Or(path, "config"), err)
 	}
@@ -98,6 +119,7 @@ func Load(path string, env func(string) string) (*Config, error) {
 // fill sets the defaults.
 func (c *Config) fill() {
 	c.Store = cmp.Or(c.Store, "memory:")
+	c.Namespace = cmp.Or(c.Namespace, zlimit.DefaultNamespace)
 	c.GRPC = cmp.Or(c.GRPC, "127.0.0.1:8081")
 	c.HTTP = cmp.Or(c.HTTP, "127.0.0.1:8080")
 	c.Drain.Delay = cmp.Or(c.Drain.Delay, 5*time.Second)
@@ -138,7 +160,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("%s: must be HOST:PORT, got %q", port[0], port[1])
 		}
 		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !c.authenticates() {
-			return fmt.Errorf("%s: must be an address of the loopback without tls.client_ca, got %q: anybody could use the limits", port[0], port[1])
+			return fmt.Errorf("%s: must be an address of the loopback without callers and tls.client_ca, got %q: anybody could use the limits", port[0], port[1])
 		}
 	}
 	if (c.TLS.Certificate == "") != (c.TLS.Key == "") || c.TLS.ClientCA != "" && c.TLS.Certificate == "" {
@@ -147,6 +169,15 @@ func (c *Config) check() error {
 	if c.Drain.Delay < 0 || c.Drain.Timeout < 0 {
 		return errors.New("drain: delay and timeout must not be negative")
 	}
+	if _, err := c.callers(); err != nil {
+		return err
+	}
+	if _, err := c.signer(); err != nil {
+		return err
+	}
+	if len(c.SigningKeys) == 0 && c.authenticates() && c.RateLimit.Leases() {
+		return errors.New("signing_keys: must be given for leases of callers: replicas settle the leases of one another")
+	}
 	if err := c.RateLimit.Check(); err != nil {
 		return fmt.Errorf("ratelimit: %w", err)
 	}
@@ -154,4 +185,28 @@ func (c *Config) check() error {
 }
 
 // authenticates reports whether callers must say who they are.
-func (c *Config) authenticates() bool { return c.TLS.ClientCA != "" }
+func (c *Config) authenticates() bool { return len(c.Callers) > 0 || c.TLS.ClientCA != "" }
+
+// callers returns who may call.
+func (c *Config) callers() (*auth.Callers, error) {
+	if len(c.Callers) == 0 {
+		return auth.Anyone(c.Namespace), nil
+	}
+	return auth.New(c.Callers, c.Namespace, time.Now)
+}
+
+// signer returns the signer of leases.
+func (c *Config) signer() (*token.Signer, error) {
+	if len(c.SigningKeys) == 0 {
+		return token.NewSigner(token.Key{ID: "random", Secret: []byte(rand.Text() + rand.Text())})
+	}
+	keys := make([]token.Key, len(c.SigningKeys))
+	for i, key := range c.SigningKeys {
+		secret, err := os.ReadFile(key.File)
+		if err != nil {
+			return nil, fmt.Errorf("signing_keys[%d] file: %w", i, err)
+		}
+		keys[i] = token.Key{ID: key.ID, Secret: bytes.TrimSpace(secret)}
+	}
+	return token.NewSigner(keys...)
+}

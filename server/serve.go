@@ -22,7 +22,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/zlimit/zlimit-go/otelzlimit"
+	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/rls"
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // the store dynamodb:
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // the store sqlite:
@@ -35,6 +37,7 @@ type Server struct {
 	limiter  *zlimit.RateLimiter
 	rls      *rls.Service
 	tls      atomic.Pointer[tls.Config]
+	callers  atomic.Pointer[auth.Callers]
 	health   *health.Server
 	grpc     *grpc.Server
 	http     *http.Server
@@ -50,11 +53,10 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 			err = errors.Join(err, s.close())
 		}
 	}()
-	secure, err := config.TLS.config()
+	signer, err := s.secure(config)
 	if err != nil {
 		return nil, err
 	}
-	s.tls.Store(secure)
 	registry := prom.NewRegistry()
 	exporter, err := prometheus.New(prometheus.WithRegisterer(registry))
 	if err != nil {
@@ -66,16 +68,16 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 		return nil, err
 	}
 	opts = append([]zlimit.Option{zlimit.WithLogger(logger), zlimit.WithObserver(observer)}, opts...)
-	if config.Namespace != "" {
-		opts = append(opts, zlimit.WithNamespace(config.Namespace))
-	}
+	opts = append(opts, zlimit.WithNamespace(config.Namespace))
 	if config.Setup {
 		opts = append(opts, zlimit.WithSetup())
 	}
 	if s.limiter, err = zlimit.Open(ctx, config.Store, opts...); err != nil {
 		return nil, err
 	}
-	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{Limiter: s.limiter, Meter: meter, Logger: logger}); err != nil {
+	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{
+		Limiter: s.limiter, Namespace: config.Namespace, Signer: signer, Meter: meter, Logger: logger,
+	}); err != nil {
 		return nil, err
 	}
 	for i, address := range []string{config.GRPC, config.HTTP} {
@@ -87,12 +89,34 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	return s, nil
 }
 
+// secure takes the callers and certificates of a config. It returns the signer of leases.
+func (s *Server) secure(config *Config) (*token.Signer, error) {
+	secure, err := config.TLS.config(len(config.Callers) > 0)
+	if err != nil {
+		return nil, err
+	}
+	callers, err := config.callers()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := config.signer()
+	if err != nil {
+		return nil, err
+	}
+	s.tls.Store(secure)
+	s.callers.Store(callers)
+	return signer, nil
+}
+
 // maxMessage bounds a request of gRPC, and a body of HTTP.
 const maxMessage = 64 << 10
 
 // build registers the services at both ports.
 func (s *Server) build(metrics http.Handler) {
-	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second)}
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.UnaryInterceptor(rls.Recognize(s.callers.Load, healthpb.Health_Check_FullMethodName, healthpb.Health_List_FullMethodName)),
+	}
 	if s.tls.Load() != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.currentTLS())))
 	}
@@ -102,7 +126,13 @@ func (s *Server) build(metrics http.Handler) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if p, err := s.callers.Load().ByRequest(r); err != nil || !p.May(auth.Read) {
+			plain(w, http.StatusForbidden, "the caller needs the role read")
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
 	s.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage,
 		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
@@ -208,20 +238,22 @@ func (s *Server) close() error {
 	return err
 }
 
-// Reload enforces the limits of another config, and takes its certificates. The store, the ports and the drain stay those of the first
-// config: a change of them needs a restart, and is an error. After an error, everything stays as it was.
+// Reload enforces the limits of another config, and takes its callers, signing keys and certificates. A change of the store, the
+// namespace or a port needs a restart, and is an error. After an error, everything stays as it was.
 func (s *Server) Reload(ctx context.Context, config *Config) error {
 	if old := s.config; config.Store != old.Store || config.Namespace != old.Namespace || config.GRPC != old.GRPC || config.HTTP != old.HTTP ||
 		config.authenticates() != old.authenticates() || (config.TLS.Certificate == "") != (old.TLS.Certificate == "") {
 		return errors.New("store, namespace, grpc, http, and whether there is tls cannot be changed by a reload: restart the server")
 	}
-	secure, err := config.TLS.config()
-	if err != nil {
+	if _, err := config.TLS.config(false); err != nil { // before anything changes
 		return err
 	}
 	if err := s.rls.Reload(ctx, &config.RateLimit.Config); err != nil {
 		return err
 	}
-	s.tls.Store(secure)
-	return nil
+	signer, err := s.secure(config)
+	if err == nil && len(config.SigningKeys) > 0 {
+		s.rls.Sign(signer)
+	}
+	return err
 }

@@ -181,16 +181,16 @@ func TestDrain(t *testing.T) {
 	if err := end(); err != nil {
 		t.Errorf("Run = %v", err)
 	}
-	if got, want := <-watched, "NOT_SERVING<nil> OK<nil> 503"; got != want {
+	if got, want := <-watched, "NOT_SERVING <nil> OK <nil> 503"; got != want {
 		t.Errorf("during the drain = %s, want %s", got, want)
 	}
 }
 
 func TestLoad(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
-		{"stor: memory:", "line 1: field stor not found"},
-		{"grpc: 0.0.0.0:8081", `grpc: must be an address of the loopback without tls.client_ca, got "0.0.0.0:8081": anybody could use the limits`},
-		{"http: ':8080'", `http: must be an address of the loopback without tls.client_ca, got ":8080"`},
+		{"stor: x", "line 1: field stor not found"},
+		{"grpc: 0.0.0.0:8081", `grpc: must be an address of the loopback without callers and tls.client_ca, got "0.0.0.0:8081": anybody could use the limits`},
+		{"http: ':8080'", `http: must be an address of the loopback without callers and tls.client_ca, got ":8080"`},
 		{"http: 'localhost'", `http: must be HOST:PORT, got "localhost"`},
 		{"tls: {certificate: c.pem}", "tls: must have certificate and key together, and both beside client_ca"},
 		{"drain: {delay: -1s}", "drain: delay and timeout must not be negative"},

@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// config returns the TLS config of the ports, nil for none. The certificate is read again at each reload.
-func (t *TLS) config() (*tls.Config, error) {
+// config returns the TLS config of the ports, nil for none. Clients with a key need no certificate. The files are read again at each
+// reload.
+func (t *TLS) config(keys bool) (*tls.Config, error) {
 	if t.Certificate == "" {
 		return nil, nil
 	}
@@ -23,6 +24,9 @@ func (t *TLS) config() (*tls.Config, error) {
 			return nil, fmt.Errorf("tls: %w", err)
 		}
 		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if keys {
+			c.ClientAuth = tls.VerifyClientCertIfGiven
+		}
 		if !c.ClientCAs.AppendCertsFromPEM(text) {
 			return nil, fmt.Errorf("tls: client_ca %s must have a certificate in PEM", t.ClientCA)
 		}

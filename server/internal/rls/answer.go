@@ -143,7 +143,7 @@ func metadataOf(d *domain, r *pb.RateLimitRequest, asks []ask, lease string) (*s
 	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	for i, from := range r.GetDescriptors() {
 		if asks[i].kind == askSettlement {
-			continue // its token is nobody else's
+			continue // its token belongs to the caller alone
 		}
 		var entries []any
 		for _, e := range from.GetEntries() {

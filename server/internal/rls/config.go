@@ -23,7 +23,7 @@ type Config struct {
 	NearLimit float64 `yaml:"near_limit"`
 	// Headers adds the headers RateLimit-Limit, -Remaining and -Reset to answers, for gateways that do not make them.
 	Headers bool `yaml:"headers"`
-	// Domains have the settings of domains, by name.
+	// Domains have settings by the name of a domain.
 	Domains map[string]Domain `yaml:"domains"`
 	// Rules map descriptors to entities and resources whose limits are stored. They come before the files, in their order.
 	Rules []Rule `yaml:"rules"`
@@ -46,7 +46,7 @@ type Domain struct {
 // A Rule says which entity and resource a descriptor is charged to, and how much. Their limits are stored by other means.
 type Rule struct {
 	Domain string `yaml:"domain"`
-	// Keys are those of the descriptor, all of them in their order.
+	// Keys are the keys of the descriptor, all of them in their order.
 	Keys []string `yaml:"keys"`
 	// Entity and Resource may have values of the descriptor in braces, such as {user}.
 	Entity   string `yaml:"entity"`
@@ -103,7 +103,17 @@ func (c *Config) Check() error {
 	return err
 }
 
-// Domain names are those of files and of rules.
+// Leases reports whether answers have leases, which need a signer.
+func (c *Config) Leases() bool {
+	for _, d := range c.Domains {
+		if d.Lease > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// table returns the config as requests are matched with it. It has the domains of files and rules.
 func (c *Config) table() (*table, error) {
 	t := &table{domains: map[string]*domain{}, shadow: c.ShadowMode, headers: c.Headers, near: c.NearLimit}
 	if t.near == 0 {
@@ -148,14 +158,12 @@ func (c *Config) table() (*table, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.domains)) {
-		if err := t.declare(&t.domains[name].root); err != nil {
-			return nil, err
-		}
+		t.declare(&t.domains[name].root)
 	}
 	return t, nil
 }
 
-// domain returns the domain of that name, a new one where there is none.
+// domain returns the domain of that name, a new one if the table has none.
 func (t *table) domain(name string, c *Config) *domain {
 	if t.domains[name] == nil {
 		t.domains[name] = &domain{Domain: c.Domains[name], name: name}
@@ -164,16 +172,13 @@ func (t *table) domain(name string, c *Config) *domain {
 }
 
 // declare lists the limits to store, in order.
-func (t *table) declare(n *node) error {
+func (t *table) declare(n *node) {
 	if l := n.limit; l != nil && l.stored.Name != "" {
 		t.declarations = append(t.declarations, zlimit.Declaration{Resource: l.resource, Limits: []zlimit.Limit{l.stored}})
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.children)) {
-		if err := t.declare(n.children[key]); err != nil {
-			return err
-		}
+		t.declare(n.children[key])
 	}
-	return nil
 }
 
 // A rule is a [Rule] that was checked.

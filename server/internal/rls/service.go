@@ -13,16 +13,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // Options are what a [Service] works with.
 type Options struct {
 	Limiter *zlimit.RateLimiter
-	// Sealer signs leases; nil where no domain has any.
-	Sealer Sealer
-	// Authorize, if any, returns an error with a gRPC status for a caller that may not use an entity and resource.
-	Authorize func(ctx context.Context, entity, resource string) error
+	// Namespace is that of the limiter, which callers must be allowed to use.
+	Namespace string
+	// Signer signs leases; nil where no domain has any.
+	Signer *token.Signer
 	// Meter counts the hits of limits; nil for none.
 	Meter metric.MeterProvider
 	// Now is the clock of answers; [time.Now] without it.
@@ -30,25 +32,19 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Sealer signs leases for their callers.
-type Sealer interface {
-	// Seal returns the signed form of a lease, for the caller of the context.
-	Seal(ctx context.Context, lease string, lifetime time.Duration) (string, error)
-	// Open returns the lease of a signed form. It returns an error for an altered one, and for one of another caller.
-	Open(ctx context.Context, sealed string) (string, error)
-}
-
 // A Service is Envoy's rate limit service v3. It is safe for concurrent use.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options Options
 	table   atomic.Pointer[table]
+	signer  atomic.Pointer[token.Signer]
 	counter metric.Int64Counter
 }
 
 // New returns a service that enforces a config, whose limits it stores. It costs what [zlimit.LimitService.Apply] costs.
 func New(ctx context.Context, config *Config, options Options) (*Service, error) {
 	s := &Service{options: options}
+	s.signer.Store(options.Signer)
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}
@@ -71,6 +67,9 @@ const scope = "github.com/zlimit/zlimit-go/server"
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	pb.RegisterRateLimitServiceServer(server, s)
 }
+
+// Sign replaces the signer of leases.
+func (s *Service) Sign(signer *token.Signer) { s.signer.Store(signer) }
 
 // Reload checks a config, stores its limits, and enforces it from then on. After an error, the service goes on with the config that it
 // has. Limits that an operator has changed in the store since are left alone, and logged.
@@ -104,19 +103,21 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	if err != nil {
 		return nil, err
 	}
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range asks {
-		if a := &asks[i]; a.request.Entity != "" && s.options.Authorize != nil {
-			if err := s.options.Authorize(ctx, a.request.Entity, a.request.Resource); err != nil {
-				return nil, err
-			}
+		if entity := asks[i].request.Entity; entity != "" && !caller.MayEntity(entity) {
+			return nil, status.Errorf(codes.PermissionDenied, "descriptors[%d]: the caller may not use entity %q", i, entity)
 		}
 	}
-	refused, err := s.decide(ctx, d, asks)
+	refused, err := s.decide(ctx, caller, d, asks)
 	if err != nil {
 		s.options.Logger.WarnContext(ctx, "a request failed", "domain", r.GetDomain(), "error", err)
 		return nil, statusOf(err)
 	}
-	lease, err := s.handOn(ctx, d, asks)
+	lease, err := s.handOn(ctx, caller, d, asks)
 	if err != nil {
 		s.options.Logger.ErrorContext(ctx, "a lease was not made", "domain", r.GetDomain(), "error", err)
 		return nil, statusOf(err)
@@ -126,12 +127,12 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 }
 
 // decide asks all limits of a request. It reports whether the request is refused: the asks say by which of them.
-func (s *Service) decide(ctx context.Context, d *domain, asks []ask) (bool, error) {
+func (s *Service) decide(ctx context.Context, caller *auth.Principal, d *domain, asks []ask) (bool, error) {
 	var hard, quotas []*ask
 	for i := range asks {
 		switch a := &asks[i]; {
 		case a.kind == askSettlement:
-			if err := s.settle(ctx, a); err != nil {
+			if err := s.settle(ctx, caller, a); err != nil {
 				return false, err
 			}
 		case a.kind == askBlocked:

@@ -2,6 +2,8 @@ package rls
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +13,14 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -72,26 +78,25 @@ descriptors:
 func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimittest.Clock) {
 	t.Helper()
 	limiter, clock := zlimittest.New(t)
-	s, err := New(t.Context(), c, Options{Limiter: limiter, Sealer: plainSealer{}, Now: clock.Now})
+	signer, err := token.NewSigner(token.Key{ID: "k", Secret: make([]byte, token.MinSecret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: zlimit.DefaultNamespace, Signer: signer, Now: clock.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, limiter, clock
 }
 
-// A plainSealer signs with one word.
-type plainSealer struct{}
-
-func (plainSealer) Seal(_ context.Context, lease string, _ time.Duration) (string, error) {
-	return "signed" + fmt.Sprintf("%x", lease), nil
-}
-
-func (plainSealer) Open(_ context.Context, sealed string) (string, error) {
-	var lease []byte
-	if _, err := fmt.Sscanf(sealed, "signed%x", &lease); err != nil {
-		return "", status.Error(codes.InvalidArgument, "lease: was altered")
+// call returns a context of a caller that may do everything.
+func call(t *testing.T) context.Context {
+	t.Helper()
+	p, err := auth.Anyone(zlimit.DefaultNamespace).ByKey("")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return string(lease), nil
+	return context.WithValue(t.Context(), callerKey{}, p)
 }
 
 func shopConfig() *Config { return &Config{Files: []File{{Name: "shop.yaml", Text: []byte(shop)}}} }
@@ -113,7 +118,7 @@ func withHits(d *common.RateLimitDescriptor, hits uint64) *common.RateLimitDescr
 
 func ask1(t *testing.T, s *Service, domain string, d ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
 	t.Helper()
-	out, err := s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain, Descriptors: d})
+	out, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: domain, Descriptors: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,11 +338,11 @@ func TestInvalidRequests(t *testing.T) {
 		{"shop", list(withHits(descriptor("user=ann"), 1<<63)), `descriptors[0] hits_addend: must be at most 9223372036854775807, got "9223372036854775808"`},
 		{"shop", list(negative), `descriptors[0] is_negative_hits: must be false: a refused request would give back what it never took; settle by a lease, got "true"`},
 		{"shop", list(descriptor("lease=x")), `descriptors[0] hits_addend: must be given: it is the actual amount of the lease, got ""`},
-		{"shop", list(withHits(descriptor("lease=x"), 1)), `lease: was altered`},
+		{"shop", list(withHits(descriptor("lease=x"), 1)), `token: invalid lease: must be a token of this service, which begins with zl1.`},
 		{"shop", list(limited), `descriptors[0] limit: must be left out: a rule charges stored limits, got "requests_per_unit:1 unit:DAY"`},
 		{"shop", list(noUnit), `descriptors[0] limit: must have a unit of second, minute, hour, day, week, month or year, got "UNKNOWN"`},
 	} {
-		_, err := s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: test.domain, Descriptors: test.asks})
+		_, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: test.domain, Descriptors: test.asks})
 		got := strings.ReplaceAll(status.Convert(err).Message(), "  ", " ") // protobuf varies its spaces
 		if status.Code(err) != codes.InvalidArgument || got != test.want {
 			t.Errorf("ShouldRateLimit(%q, %v) = %v %q, want %q", test.domain, test.asks, status.Code(err), got, test.want)
@@ -377,9 +382,6 @@ func TestLease(t *testing.T) {
 		t.Fatalf("left after the estimate = %s, want %s", got, want)
 	}
 	lease := out.DynamicMetadata.GetFields()["lease"].GetStringValue()
-	if n := strings.Count(lease, "signed"); n != 2 {
-		t.Fatalf("leases = %d, want those of two estimates: %s", n, lease)
-	}
 	settle := withHits(descriptor("lease="+lease), 120)
 	for range 2 { // the second changes nothing
 		if out := ask1(t, s, "llm", settle); codesOf(out) != "o:o" || out.DynamicMetadata != nil {
@@ -390,7 +392,7 @@ func TestLease(t *testing.T) {
 		}
 	}
 	request := &pb.RateLimitRequest{Domain: "llm", Descriptors: list(withHits(descriptor("lease="+lease), 0))}
-	if _, err := s.ShouldRateLimit(t.Context(), request); status.Code(err) != codes.AlreadyExists {
+	if _, err := s.ShouldRateLimit(call(t), request); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("another amount = %v, want AlreadyExists", err)
 	}
 	refused := ask1(t, s, "llm", withHits(descriptor("user=ann"), 300), withHits(descriptor("team=red", "model=gpt-5"), 400))
@@ -403,7 +405,7 @@ func TestLease(t *testing.T) {
 	open := ask1(t, s, "llm", withHits(descriptor("user=ann"), 80)).DynamicMetadata.GetFields()["lease"].GetStringValue()
 	clock.Advance(11 * time.Minute)
 	request.Descriptors = list(withHits(descriptor("lease="+open), 0))
-	if _, err := s.ShouldRateLimit(t.Context(), request); status.Code(err) != codes.FailedPrecondition {
+	if _, err := s.ShouldRateLimit(call(t), request); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("an expired lease = %v, want FailedPrecondition", err)
 	}
 	if got, want := left(), "hits=800 hits=9 requests=4 tokens=380"; !strings.HasPrefix(got, want[:8]) {
@@ -441,5 +443,92 @@ func TestReload(t *testing.T) {
 	out := ask1(t, s, "shop", withHits(descriptor("user=bob"), 4))
 	if codesOf(out) != "o:o" || out.Statuses[0].CurrentLimit.RequestsPerUnit != 4 {
 		t.Errorf("after the reload = %v, want a limit of 4", out)
+	}
+}
+
+// TestLeasesTooLong gives back what was taken where no token can be handed out.
+func TestLeasesTooLong(t *testing.T) {
+	var keys strings.Builder
+	for i := range MaxDescriptors {
+		fmt.Fprintf(&keys, "- {key: key%d, rate_limit: {unit: day, requests_per_unit: 10}}\n", i)
+	}
+	c := &Config{Files: []File{{Name: "d.yaml", Text: []byte("domain: d\ndescriptors:\n" + keys.String())}}, Domains: map[string]Domain{"d": {Lease: time.Minute}}}
+	s, limiter, _ := newService(t, c)
+	var asks []*common.RateLimitDescriptor
+	for i := range MaxDescriptors {
+		asks = append(asks, withHits(descriptor(fmt.Sprintf("key%d=%s", i, strings.Repeat("x", 250))), 4))
+	}
+	_, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: "d", Descriptors: asks})
+	if err == nil || !strings.Contains(err.Error(), "must be at most 4096") {
+		t.Fatalf("ShouldRateLimit = %v, want an error about the size of the token", err)
+	}
+	for i := range MaxDescriptors {
+		left, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: strings.Repeat("x", 250), Resource: fmt.Sprintf("d|key%d", i)})
+		if err != nil || left[0].Available != 10 {
+			t.Errorf("key%d has %v left, %v, want all", i, left, err)
+		}
+	}
+}
+
+// TestCallers lets callers use what they may.
+func TestCallers(t *testing.T) {
+	key := func(name string) string {
+		sum := sha256.Sum256([]byte(name))
+		return hex.EncodeToString(sum[:])
+	}
+	callers, err := auth.New([]auth.Caller{
+		{Name: "gateway", KeySHA256: key("g"), Roles: []string{"acquire"}, Entities: []string{"a*"}},
+		{Name: "viewer", KeySHA256: key("v"), Roles: []string{"read"}},
+		{Name: "elsewhere", KeySHA256: key("e"), Roles: []string{"acquire"}, Namespaces: []string{"other"}},
+		{Name: "thief", KeySHA256: key("t"), Roles: []string{"acquire"}},
+	}, zlimit.DefaultNamespace, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := shopConfig()
+	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
+	s, _, _ := newService(t, c)
+	recognize := Recognize(func() *auth.Callers { return callers }, "/open")
+	ask := func(key string, d *common.RateLimitDescriptor) (*pb.RateLimitResponse, error) {
+		ctx := t.Context()
+		if key != "" {
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+key))
+		}
+		out, err := recognize(ctx, &pb.RateLimitRequest{Domain: "shop", Descriptors: list(d)}, &grpc.UnaryServerInfo{FullMethod: "/closed"}, func(ctx context.Context, r any) (any, error) {
+			return s.ShouldRateLimit(ctx, r.(*pb.RateLimitRequest))
+		})
+		answer, _ := out.(*pb.RateLimitResponse)
+		return answer, err
+	}
+	for _, test := range []struct {
+		key, user string
+		want      codes.Code
+	}{
+		{"g", "ann", codes.OK},
+		{"g", "bob", codes.PermissionDenied},
+		{"v", "ann", codes.PermissionDenied},
+		{"e", "ann", codes.PermissionDenied},
+		{"", "ann", codes.Unauthenticated},
+		{"x", "ann", codes.Unauthenticated},
+	} {
+		if _, err := ask(test.key, descriptor("user="+test.user)); status.Code(err) != test.want {
+			t.Errorf("caller %q for %s = %v, want %v", test.key, test.user, err, test.want)
+		}
+	}
+	answer, err := ask("g", withHits(descriptor("user=ann"), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	settlement := withHits(descriptor("lease="+answer.DynamicMetadata.GetFields()["lease"].GetStringValue()), 0)
+	if _, err := ask("t", settlement); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("settlement by another caller = %v, want PermissionDenied", err)
+	}
+	if _, err := ask("g", settlement); err != nil {
+		t.Errorf("settlement = %v", err)
+	}
+	opened := false
+	_, err = recognize(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/open"}, func(context.Context, any) (any, error) { opened = true; return nil, nil })
+	if err != nil || !opened {
+		t.Errorf("an open service = %v", err)
 	}
 }

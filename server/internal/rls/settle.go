@@ -2,97 +2,99 @@ package rls
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"strconv"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A held is a lease as it is sealed.
-type held struct {
-	Token string   `json:"t"`
-	Names []string `json:"n"` // limits that the actual amount is of
-}
-
-// separator is between the leases of a request. Sealed leases have none.
-const separator = ","
-
-// handOn closes the leases of a request. It returns those of estimates as text that settles them, "" for none. If one
-// cannot be handed on, all of them are given back.
-func (s *Service) handOn(ctx context.Context, d *domain, asks []ask) (string, error) {
-	var sealed []string
+// handOn closes the leases of a request. It returns the leases of estimates as a token that settles them, "" for none. If one cannot be handed
+// on, the estimates are given back.
+func (s *Service) handOn(ctx context.Context, caller *auth.Principal, d *domain, asks []ask) (string, error) {
+	var estimates []*ask
 	for i := range asks {
-		a := &asks[i]
-		switch {
+		switch a := &asks[i]; {
 		case a.lease == nil:
-			continue
-		case d.Lease == 0 || len(a.estimated) == 0:
+		case d.Lease > 0 && len(a.estimated) > 0:
+			estimates = append(estimates, a)
+		default:
 			if err := a.lease.Commit(ctx); err != nil {
 				return "", err
 			}
-			continue
 		}
-		text, err := s.seal(ctx, d, a)
-		if err != nil {
-			var open []*ask
-			for j := range asks {
-				open = append(open, &asks[j])
-			}
-			s.giveBack(ctx, open)
-			return "", err
-		}
-		sealed = append(sealed, text)
 	}
-	return strings.Join(sealed, separator), nil
+	if len(estimates) == 0 {
+		return "", nil
+	}
+	claims, err := s.claims(caller, d, estimates)
+	var text string
+	if err == nil {
+		text, err = s.signer.Load().Sign(claims)
+	}
+	if err == nil {
+		return text, nil
+	}
+	for i := range claims.Leases { // their leases are closed
+		none := zlimit.Amounts{}
+		for name := range estimates[i].amounts {
+			none[name] = 0
+		}
+		err = errors.Join(err, s.options.Limiter.Settle(context.WithoutCancel(ctx), claims.Leases[i].Token, none))
+	}
+	s.giveBack(ctx, estimates[len(claims.Leases):])
+	return "", err
 }
 
-// seal returns the signed form of a lease.
-func (s *Service) seal(ctx context.Context, d *domain, a *ask) (string, error) {
-	if s.options.Sealer == nil {
-		return "", status.Error(codes.FailedPrecondition, "leases need keys that sign them")
+// claims returns what a token of estimates says: of each lease the limits alone that a settlement corrects. After an error, it has the
+// leases that were closed before.
+func (s *Service) claims(caller *auth.Principal, d *domain, estimates []*ask) (*token.Claims, error) {
+	until := s.options.Now().Add(d.Lease)
+	claims := &token.Claims{Namespace: s.options.Namespace, Caller: caller.Name, Expires: until, Last: until}
+	if s.signer.Load() == nil {
+		return claims, errNoSigner
 	}
-	token, err := a.lease.Token(d.Lease)
-	if err != nil {
-		return "", err
+	for _, a := range estimates {
+		text, err := a.lease.Token(d.Lease)
+		if err != nil {
+			return claims, err
+		}
+		lease := token.Lease{Token: text, Entity: a.request.Entity, Resource: a.request.Resource, Amounts: map[string]int64{}}
+		for _, name := range a.estimated {
+			lease.Amounts[name] = a.hits
+		}
+		claims.Leases = append(claims.Leases, lease)
 	}
-	text, err := json.Marshal(held{Token: token, Names: a.estimated})
-	if err != nil {
-		return "", err
-	}
-	return s.options.Sealer.Seal(ctx, string(text), d.Lease)
+	return claims, nil
 }
+
+// errNoSigner is for a service with leases that has no keys.
+var errNoSigner = status.Error(codes.FailedPrecondition, "leases need keys that sign them")
 
 // settle settles the leases of an earlier request, whose actual amount is the hits.
-func (s *Service) settle(ctx context.Context, a *ask) error {
-	if s.options.Sealer == nil {
-		return status.Error(codes.FailedPrecondition, "leases need keys that sign them")
+func (s *Service) settle(ctx context.Context, caller *auth.Principal, a *ask) error {
+	if s.signer.Load() == nil {
+		return errNoSigner
 	}
-	sealed := strings.Split(a.sealed, separator)
-	if len(sealed) > MaxDescriptors {
-		return invalid("lease", strconv.Itoa(len(sealed)), "must have leases of at most "+strconv.Itoa(MaxDescriptors)+" descriptors")
-	}
-	leases := make([]held, len(sealed))
-	for i, text := range sealed {
-		lease, err := s.options.Sealer.Open(ctx, text)
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal([]byte(lease), &leases[i]); err != nil {
-			return status.Error(codes.InvalidArgument, "lease: is not of this service")
-		}
+	claims, err := s.signer.Load().Open(a.sealed, s.options.Namespace, caller.Name, s.options.Now())
+	switch {
+	case errors.Is(err, token.ErrExpired):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case errors.Is(err, token.ErrForeign):
+		return status.Error(codes.PermissionDenied, err.Error())
+	case err != nil:
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	var failed error
-	for _, lease := range leases {
-		actual := make(zlimit.Amounts, len(lease.Names))
-		for _, name := range lease.Names {
+	for i := range claims.Leases {
+		actual := zlimit.Amounts{}
+		for name := range claims.Leases[i].Amounts {
 			actual[name] = a.hits
 		}
-		failed = errors.Join(failed, s.options.Limiter.Settle(ctx, lease.Token, actual))
+		failed = errors.Join(failed, s.options.Limiter.Settle(ctx, claims.Leases[i].Token, actual))
 	}
 	return failed
 }

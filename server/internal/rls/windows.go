@@ -15,7 +15,7 @@ type Windows string
 // The ways to count.
 const (
 	// WindowsAligned has a quota for each minute, hour, day, week, month or year of UTC. Weeks begin on Thursday, as multiples of seven
-	// days since 1970 do; months and years are those of the calendar. A second is too short for a quota, and is a bucket.
+	// days since 1970 do; months and years are calendar months and years. A second is too short for a quota, and is a bucket.
 	WindowsAligned Windows = "aligned"
 	// WindowsBucket has a bucket of the size of the limit, which refills steadily.
 	WindowsBucket Windows = "bucket"
@@ -61,7 +61,7 @@ func (w Windows) limit(unit pb.RateLimitResponse_RateLimit_Unit, perUnit int64) 
 	return zlimit.Cron(hits, perUnit, s.pattern, "UTC")
 }
 
-// unitOf returns the unit of a stored limit, where it has one.
+// unitOf returns the unit of a stored limit, UNKNOWN for another period.
 func unitOf(l *zlimit.Limit) pb.RateLimitResponse_RateLimit_Unit {
 	for unit, s := range spans {
 		if l.Resets != "" && l.Resets == s.pattern || l.Resets == "" && l.RefillPeriod == s.length {
