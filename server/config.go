@@ -92,9 +92,7 @@ func Load(path string, env func(string) string) (*Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := yaml.NewDecoder(bytes.NewReader(text))
-		d.KnownFields(true)
-		if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		if err := c.decode(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -114,6 +112,16 @@ func Load(path string, env func(string) string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", cmp.Or(path, "config"), err)
 	}
 	return c, nil
+}
+
+// decode reads the text of a file, strictly.
+func (c *Config) decode(text []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // fill sets the defaults.
@@ -159,7 +167,7 @@ func (c *Config) check() error {
 		if err != nil {
 			return fmt.Errorf("%s: must be HOST:PORT, got %q", port[0], port[1])
 		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !c.authenticates() {
+		if !isLoopback(host) && !c.authenticates() {
 			return fmt.Errorf("%s: must be an address of the loopback without callers and tls.client_ca, got %q: anybody could use the limits", port[0], port[1])
 		}
 	}
@@ -182,6 +190,12 @@ func (c *Config) check() error {
 		return fmt.Errorf("ratelimit: %w", err)
 	}
 	return nil
+}
+
+// isLoopback reports whether only programs of this machine reach a host.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // authenticates reports whether callers must say who they are.

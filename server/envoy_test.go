@@ -43,11 +43,13 @@ func envoyBinary(t *testing.T) string {
 
 // A mesh is an Envoy between clients and an upstream, beside a server.
 type mesh struct {
-	url     string
-	limiter *zlimit.RateLimiter
-	client  *http.Client
-	arrived sync.Map     // id of a call to a channel, which is closed when the upstream has the call
-	calls   atomic.Int64 // that the upstream has got
+	url      string
+	upstream string // its port
+	server   *Server
+	limiter  *zlimit.RateLimiter
+	client   *http.Client
+	arrived  sync.Map     // id of a call to a channel, which is closed when the upstream has the call
+	calls    atomic.Int64 // that the upstream has got
 }
 
 const meshLimits = `
@@ -65,9 +67,6 @@ const meshTokens = "domain: llm\ndescriptors:\n- {key: user, rate_limit: {unit: 
 func newMesh(t *testing.T) *mesh {
 	t.Helper()
 	binary := envoyBinary(t)
-	m := &mesh{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: 20 * time.Second}}
-	upstream := httptest.NewServer(http.HandlerFunc(m.serve))
-	t.Cleanup(upstream.Close)
 	files := directory(t, map[string]string{
 		"zlimitd.yaml":     config + "  domains: {llm: {lease: 1m}}\n",
 		"shop.limits.yaml": meshLimits, "llm.limits.yaml": meshTokens,
@@ -81,21 +80,36 @@ func newMesh(t *testing.T) *mesh {
 			time.Sleep(time.Second)
 		}
 	})
-	s, err := New(t.Context(), c, slog.New(slog.DiscardHandler), slow)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.limiter = s.limiter
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	m := runMesh(t, c, nil, slow)
 	text, err := os.ReadFile("testdata/envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.url = startEnvoy(t, binary, strings.NewReplacer(
-		"ZLIMITD", portOf(s.GRPCAddr()), "UPSTREAM", portOf(upstream.Listener.Addr().String()), "DEAD", freePort(t)).Replace(string(text)))
+		"ZLIMITD", portOf(m.server.GRPCAddr()), "UPSTREAM", m.upstream, "DEAD", freePort(t)).Replace(string(text)))
+	return m
+}
+
+// runMesh starts a server and an upstream, until the test ends. Without a handler, the upstream is that of a mesh.
+func runMesh(t *testing.T, c *Config, handler http.HandlerFunc, opts ...zlimit.Option) *mesh {
+	t.Helper()
+	m := &mesh{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: 20 * time.Second}}
+	if handler == nil {
+		handler = m.serve
+	}
+	upstream := httptest.NewServer(handler)
+	t.Cleanup(upstream.Close)
+	m.upstream = portOf(upstream.Listener.Addr().String())
+	c.Drain.Delay = time.Millisecond
+	var err error
+	if m.server, err = New(t.Context(), c, slog.New(slog.DiscardHandler), opts...); err != nil {
+		t.Fatal(err)
+	}
+	m.limiter = m.server.limiter
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.server.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
 	return m
 }
 
@@ -303,10 +317,9 @@ func TestEnvoyConserves(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				user, estimate, cost := random.IntN(users), 1+random.IntN(60), random.IntN(40)
 				headers := []string{"x-user=u" + strconv.Itoa(user), "x-estimate=" + strconv.Itoa(estimate), "x-actual=" + strconv.Itoa(cost)}
-				code, want := 0, 0
+				var code, want int
 				switch fate := random.IntN(10); {
 				case fate < 2:
-					want = 0
 					code = m.leave(t, "/lease", headers...)
 					gone.Add(1)
 				case fate < 4:

@@ -18,7 +18,7 @@ const usage = `zlimitd serves limits to Envoy, and to services in every language
 
 Usage:
   zlimitd [-config FILE]                 serve; SIGHUP reloads, SIGTERM drains
-  zlimitd check [FILE]                   check a config, and print what may surprise
+  zlimitd check [-envoy FILE] [FILE]     check a config, and print what may surprise
 
 Environment variables replace what the file says: ZLIMITD_STORE,
 ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP.
@@ -89,11 +89,13 @@ func serve(ctx context.Context, path string, env func(string) string, logger *sl
 	return s.Run(ctx)
 }
 
-// check checks a config. It prints what gateways would let pass without a word, and returns 3 if there is something.
+// check checks a config, and a config of Envoy beside it. It prints what Envoy would let pass without a word, and returns 3 if there is
+// something.
 func check(args []string, env func(string) string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("zlimitd check", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	envoy := flags.String("envoy", "", "")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 1 {
 		return 2
 	}
@@ -103,6 +105,14 @@ func check(args []string, env func(string) string, stdout, stderr io.Writer) int
 		return 1
 	}
 	warnings := config.Warnings()
+	if *envoy != "" {
+		more, err := config.EnvoyWarnings(*envoy)
+		if err != nil {
+			_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
+			return 1
+		}
+		warnings = append(warnings, more...)
+	}
 	for _, w := range warnings {
 		_, _ = fmt.Fprintln(stdout, "warning:", w)
 	}

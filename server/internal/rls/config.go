@@ -277,6 +277,15 @@ func (c *Config) Warnings() []string {
 	return warnings
 }
 
+// DomainNames returns the domains that have limits, in order. The config must be one that was checked.
+func (c *Config) DomainNames() []string {
+	t, err := c.table()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(t.domains))
+}
+
 // hasFixed reports whether there is a limit whose values are all fixed.
 func (n *node) hasFixed() bool {
 	for _, c := range n.children {
