@@ -520,6 +520,15 @@ func (c KeepCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64
 	c.Pick(keepReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
+// Hand hands held slots on within the process that holds them. Each of those who get them has a fencing number of its
+// own.
+//   - takers: leases that get them
+//   - epoch: the present one
+//   - enrolled: en as it was seen
+func (c KeepCall) Hand(limit string, takers, epoch, enrolled int64) {
+	c.Pick(keepHand, limit, expr.N(takers), expr.N(epoch), expr.N(enrolled))
+}
+
 // List enters a bucket into the index of its resource.
 //   - pk: partition key in the index
 //   - sk: sort key in the index

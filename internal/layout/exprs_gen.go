@@ -412,6 +412,7 @@ const (
 	keepBeatOdd
 	keepReleaseEven
 	keepReleaseOdd
+	keepHand
 )
 
 var keepOperation = expr.Operation{
@@ -577,6 +578,12 @@ var keepOperation = expr.Operation{
 				expr.EQ(expr.Of("s_", "_en"), 3),
 			},
 			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h1"), 0)},
+		},
+		keepHand: {
+			Name:   "hand",
+			Slots:  3,
+			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
+			Update: []expr.Action{expr.Add(expr.Of("s_", "_fn"), 0)},
 		},
 	},
 }

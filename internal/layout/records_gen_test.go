@@ -435,6 +435,11 @@ var calls = []operationCall{
 		c.ReleaseOdd("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
+	{"Keep Hand", func() (expr.Bound, error) {
+		c := Keep()
+		c.Hand("m", 1, 1, 1)
+		return c.Bind()
+	}},
 	{"List", func() (expr.Bound, error) {
 		return List("x", "x")
 	}},

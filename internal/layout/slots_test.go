@@ -35,6 +35,7 @@ func TestKeepAsks(t *testing.T) {
 		"hold, even": {func(c KeepCall) { c.HoldEven("slots", 4, 5, he, 1, en) }, held, append(counters, slot("fr", 4)), nil},
 		"hold, odd":  {func(c KeepCall) { c.HoldOdd("slots", 4, 5, he, 1, en) }, held, append(counters, slot("fr", 4)), nil},
 		"claim":      {func(c KeepCall) { c.Claim("slots", 1, 9, 2000, 1000, en) }, append(held, slot("wu", 1000)), []expr.Attribute{slot("wu", 1001), slot("en", en+1)}, nil},
+		"hand":       {func(c KeepCall) { c.Hand("slots", 2, he, en) }, held, counters, nil},
 		"beat, even": {func(c KeepCall) { c.BeatEven("slots", 2, he, en) }, held, counters, nil},
 		"beat, odd":  {func(c KeepCall) { c.BeatOdd("slots", 2, he, en) }, held, counters, nil},
 		"release, even": {

@@ -294,14 +294,24 @@ func slotKeyOf(levels []level) store.Key {
 // are taken in parallel with the tokens of the request. They come first if tokens may have to be waited for, or if their
 // item may be missing, which both would create.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
-	if ad.slots.slotsForeseen(levels, r.Place) {
-		return ad.judge.rejectSlots(ctx, levels)
+	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
+	whole := levels
+	for i := range levels {
+		if hands := ad.handsFor(ctx, r, &levels[i]); hands != nil {
+			levels = slices.Clone(levels)
+			levels[i].demand = levels[i].demand.TakingSlots(nil)
+			holds[i].hold(hands)
+		}
 	}
-	if _, err := ad.slotTime(shortestTerm(levels)); err != nil {
+	if ad.slots.slotsForeseen(levels, r.Place) {
+		ad.giveHolds(ctx, r, holds)
+		return ad.judge.rejectSlots(ctx, whole)
+	}
+	if _, err := ad.slotTime(shortestTerm(levels)); err != nil && asksSlots(levels) {
+		ad.giveHolds(ctx, r, holds)
 		return err
 	}
 	alone, rest := apart(levels)
-	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
 	var group errgroup.Group // the zero group cancels no other goroutine
 	isNew := false
 	for i := range alone {
@@ -333,10 +343,18 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 	if tokens == nil {
 		ad.compensate(ctx, takings, make([]error, len(takings)))
 	}
+	ad.giveHolds(ctx, r, holds)
+	return ad.slotFailure(ctx, whole, errs, tokens)
+}
+
+// giveHolds gives back the slots of a request that is not admitted.
+func (ad *admitter) giveHolds(ctx context.Context, r *Request, holds []taking) {
 	for i := range holds {
+		if len(holds[i].holds()) > 0 {
+			r.Place.declines()
+		}
 		ad.tender.giveSlotsBack(ctx, holds[i].holds())
 	}
-	return ad.slotFailure(ctx, levels, errs, tokens)
 }
 
 // apart separates the levels of a request: it returns the levels whose slots are taken in a write of their own, and all levels

@@ -33,6 +33,9 @@ func (p *Place) claim(ctx context.Context) (pause time.Duration) {
 			continue
 		}
 		mine := of.IsClaimedBy(p.claimant(), now)
+		if of.IsClaimed(now) {
+			p.bucket.line.sawClaim(p.elapsed(), of.Fence)
+		}
 		if mine {
 			pause = min(pause, claimProbe/2+time.Duration(p.table.IntN(int(claimProbe))))
 		}
@@ -49,6 +52,7 @@ func (p *Place) claim(ctx context.Context) (pause time.Duration) {
 	}
 	_, applied, err := p.waits.tender.keep(ctx, s, i, &call, now)
 	if applied && err == nil {
+		p.bucket.line.claimed()
 		pause = min(pause, claimProbe)
 	}
 	return pause
@@ -61,11 +65,43 @@ func (p *Place) isPoor(of *bucket.Slots, now int64, mine bool) bool {
 		return of.ClaimedUntil-now < p.life/2
 	case of.IsClaimed(now):
 		return false
-	case p.untilDue() > 0:
-		return false
-	default:
-		return of.Capacity-of.Free > p.bucket.tended.held(of.Name)
 	}
+	own := p.bucket.tended.held(of.Name)
+	others := of.Capacity - of.Free - own
+	if own >= bucket.Of(p.asks, of.Name) { // which are handed on to it
+		return 2*own < others && p.bucket.line.mayClaim(p.elapsed(), of.Fence, true)
+	}
+	return others > 0 && p.untilDue() <= 0 && p.bucket.line.mayClaim(p.elapsed(), of.Fence, false)
+}
+
+const (
+	// claimServes is how many admissions lie between two claims at least: a slot that passes from one process to another costs two writes more
+	// than one that is handed on.
+	claimServes = 8
+	// claimRest is the time after which another claim is due though there were fewer.
+	claimRest = 2 * time.Second
+)
+
+// mayClaim reports whether enough slots were given since some were claimed last, by any process; for a line that has slots also by the callers
+// that it has served. The last fencing number counts all that were given.
+func (l *slotLine) mayClaim(now time.Duration, fence int64, serves bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return (l.claimedAt == 0 || fence-l.claimedFence >= claimServes || now-l.claimedAt >= claimRest) && (!serves || l.serves-l.claims >= claimServes)
+}
+
+// sawClaim notes that slots are claimed, by any process.
+func (l *slotLine) sawClaim(now time.Duration, fence int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claimedAt, l.claimedFence = max(now, 1), fence
+}
+
+// claimed notes that this process has claimed slots.
+func (l *slotLine) claimed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claims = l.serves
 }
 
 // untilDue returns the time until the first caller of a line is not passed any more, 0 or less for none.

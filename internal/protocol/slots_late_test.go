@@ -34,11 +34,11 @@ func TestLateTakeIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSlotWalk(t, 3, 2)
 		p := w.startAs(0, time.Hour, 0)
-		first := w.ask(p, 1)
+		first := w.ask(p, 1, false)
 		w.answer(p, true)  // a read
 		w.answer(p, false) // the take, in this epoch
 		time.Sleep(w.term)
-		second := w.ask(p, 1)
+		second := w.ask(p, 1, false)
 		synctest.Wait()
 		w.mu.Lock()
 		late := w.held[0]

@@ -176,14 +176,22 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 			}
 		}
 		call := layout.Keep()
+		hands := td.handTo(&call, b, i, rest)
 		eachLimit(rest, func(h *Hold, amount int64) {
 			give := call.ReleaseEven
 			if h.epoch%2 != 0 {
 				give = call.ReleaseOdd
 			}
-			give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)
+			if amount -= handed(hands, h.limit); amount > 0 {
+				give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)
+			}
 		})
 		next, applied, err := td.keep(ctx, s, i, &call, td.now())
+		if applied && err == nil {
+			td.finishHandings(ctx, b, rest, hands, next)
+		} else {
+			b.line.dropHandings(hands)
+		}
 		if isKeyThrottled(err) && throttles < maxThrottles { // no policy decides about a release
 			if err := td.table.Sleep(ctx, leaveRest<<throttles/2+time.Duration(td.table.IntN(int(leaveRest<<throttles)))); err != nil {
 				return err

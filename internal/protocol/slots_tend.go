@@ -13,12 +13,20 @@ import (
 
 // startTending has the slots tended that a request has taken. Where the engine is closed, they are given back.
 func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
+	if td.tendUnlessClosed(ctx, b, holds) {
+		return nil
+	}
+	return errors.Join(ErrClosed, td.leave(context.WithoutCancel(ctx), b, holds))
+}
+
+// tendUnlessClosed has slots tended. It returns false where the engine is closed.
+func (td *tender) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*Hold) (runs bool) {
 	d := &b.tended
 	d.mu.Lock()
 	for _, h := range holds {
 		d.note(h, SlotsTaken)
 	}
-	runs := !d.closed && (d.running || td.background.BeginTending())
+	runs = !d.closed && (d.running || td.background.BeginTending())
 	if runs {
 		now := td.elapsed()
 		d.holds = append(d.holds, holds...)
@@ -32,10 +40,7 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 	}
 	d.mu.Unlock()
 	td.tellSlots(ctx, b)
-	if runs {
-		return nil
-	}
-	return errors.Join(ErrClosed, td.leave(context.WithoutCancel(ctx), b, holds))
+	return runs
 }
 
 // tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.

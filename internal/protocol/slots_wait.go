@@ -24,6 +24,11 @@ type slotLine struct {
 	places []*Place
 	asking int           // callers who ask for slots that were free
 	served time.Duration // when the first one last had its slots, or when the line began, by core.elapsed
+	serves int           // callers who had their slots
+	claims int           // as serves when this process last claimed slots
+
+	claimedAt    time.Duration // when slots were last seen to be claimed, by core.elapsed; 0 for never
+	claimedFence int64         // the last fencing number then
 }
 
 // A Place is that of a caller in the line of a bucket. It is not safe for concurrent use.
@@ -37,8 +42,12 @@ type Place struct {
 	life   int64 // of a claim, milliseconds
 
 	// Guarded by the line.
-	first  time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
-	asking bool          // for its slots, which were free
+	first   time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
+	asking  bool          // for its slots, which were free
+	alone   bool          // it asks for slots of the bucket, and for no tokens
+	handing bool          // slots are being handed to it
+	hands   []*Hold       // slots that were handed to it, and that it has not taken yet; nil for none
+	gone    bool          // it has left the line
 }
 
 const (
@@ -61,6 +70,7 @@ type ShortSlots struct {
 	Entity, Resource string
 	Term             time.Duration
 	Asks             []bucket.Amount // slots of each limit of the bucket
+	Alone            bool            // the request asks for no tokens of the bucket
 }
 
 // ShortOfSlots returns the bucket whose slots refuse a request; false where no slots do. Slots that there are too few of altogether are not
@@ -68,10 +78,11 @@ type ShortSlots struct {
 func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 	for _, l := range e.Levels {
 		var asks []bucket.Amount
-		isShort := false
+		isShort, isAlone := false, true
 		term := time.Duration(0)
 		for _, s := range l.Statuses {
 			if s.Term <= 0 || s.Requested <= 0 {
+				isAlone = isAlone && s.Requested == 0
 				continue
 			}
 			if s.Wait == bucket.Never {
@@ -83,7 +94,7 @@ func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 			}
 		}
 		if isShort && !ok {
-			short, ok = ShortSlots{l.Entity, l.Resource, term, asks}, true
+			short, ok = ShortSlots{l.Entity, l.Resource, term, asks, isAlone}, true
 		}
 	}
 	return short, ok
@@ -93,7 +104,7 @@ func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 func (ws *Waits) Join(short ShortSlots) *Place {
 	b := ws.memory.Bucket(short.Entity, short.Resource)
 	p := &Place{
-		core: ws.core, waits: ws, bucket: b, asks: short.Asks, woken: make(chan struct{}, 1), first: -1,
+		core: ws.core, waits: ws, bucket: b, asks: short.Asks, alone: short.Alone, woken: make(chan struct{}, 1), first: -1,
 		probe: min(max(short.Term/probePart, leastProbe), mostProbe), life: max(short.Term/claimPart, leastLife).Milliseconds(),
 	}
 	l := &b.line
@@ -226,6 +237,11 @@ func (p *Place) Leave(ctx context.Context, served bool) {
 		return
 	}
 	l.asked(p)
+	hands := p.hands
+	p.gone, p.hands = true, nil
+	if served {
+		l.serves++
+	}
 	if served && at == 0 {
 		l.served = p.elapsed()
 	}
@@ -234,6 +250,7 @@ func (p *Place) Leave(ctx context.Context, served bool) {
 	}
 	isLast := len(l.places) == 0
 	l.mu.Unlock()
+	p.giveBack(ctx, hands)
 	switch i := p.bucket.shard(0).image.Load(); {
 	case isLast:
 		p.unclaim(ctx)
@@ -275,7 +292,7 @@ func (l *slotLine) free(c *core, i *image) {
 		}
 	}
 	for at, p := range l.places {
-		if p.asking {
+		if p.asking || p.handing || len(p.hands) > 0 {
 			continue
 		}
 		fits := !slices.ContainsFunc(p.asks, func(a bucket.Amount) bool {
@@ -314,8 +331,8 @@ func (l *slotLine) keeps(c *core, p *Place) (kept []bucket.Amount) {
 	if len(l.places) == 0 || l.places[0] == p {
 		return nil
 	}
-	if l.isDue(c) {
-		kept = append(kept, l.places[0].asks...)
+	if first := l.places[0]; l.isDue(c) && !first.handing && len(first.hands) == 0 {
+		kept = append(kept, first.asks...)
 	}
 	left := l.asking
 	for at, other := range l.places {

@@ -277,11 +277,39 @@ func (w *slotWalk) startAs(skew, timeout time.Duration, writesAtOnce int) *slotP
 	return p
 }
 
-// ask has a caller take a slot, alone or beside tokens.
-func (w *slotWalk) ask(p *slotProc, slots int64) (done func() error) {
+// await takes slots for a caller that stands in line for them, as [Waits] asks for it.
+func (p *slotProc) await(r *Request, receipt *Receipt) (err error) {
+	ctx, until := context.Background(), p.Elapsed()+2*p.walk.term
+	defer func() { r.Place.Leave(ctx, err == nil) }()
+	for {
+		var rejected *RejectedError
+		if err = p.e.Take(ctx, r, receipt); !errors.As(err, &rejected) {
+			return err
+		}
+		short, ok := rejected.ShortOfSlots()
+		rest := until - p.Elapsed()
+		if !ok || rest <= 0 {
+			return err
+		}
+		if r.Place == nil {
+			r.Place = p.e.Waits.Join(short)
+		}
+		if failure := r.Place.Await(ctx, rest); failure != nil {
+			return failure
+		}
+		*receipt = Receipt{}
+	}
+}
+
+// ask has a caller take a slot, alone or beside tokens. It may wait for that.
+func (w *slotWalk) ask(p *slotProc, slots int64, waits bool) (done func() error) {
 	r := &Request{Entity: w.key.Entity, Resource: w.key.Resource, Amounts: []bucket.Amount{{Limit: "slots", Tokens: slots * bucket.Slot}}}
 	if w.rnd.IntN(4) == 0 {
 		r.Amounts = append(r.Amounts, bucket.Amount{Limit: "rpd", Tokens: 3000})
+	}
+	take := func(receipt *Receipt) error { return p.e.Take(context.Background(), r, receipt) }
+	if waits {
+		take = func(receipt *Receipt) error { return p.await(r, receipt) }
 	}
 	var err error
 	var ended atomic.Bool
@@ -290,7 +318,7 @@ func (w *slotWalk) ask(p *slotProc, slots int64) (done func() error) {
 		defer ended.Store(true)
 		defer p.asking.Add(-1)
 		var receipt Receipt
-		if err = p.e.Take(context.Background(), r, &receipt); err != nil {
+		if err = take(&receipt); err != nil {
 			return
 		}
 		h := receipt.Holds()[0]
@@ -521,8 +549,8 @@ func (w *slotWalk) step(faults float64, deletes bool) {
 	case n < 680:
 		w.pass()
 	case n < 850:
-		if !p.suspended.Load() && p.asking.Load() < 3 {
-			w.ask(p, 1+w.rnd.Int64N(4)/3)
+		if !p.suspended.Load() && p.asking.Load() < 5 {
+			w.ask(p, 1+w.rnd.Int64N(4)/3, w.rnd.IntN(2) == 0)
 		}
 	case n < 930:
 		if !p.suspended.Load() {
@@ -568,7 +596,7 @@ func (w *slotWalk) finish() {
 	w.remove(false)
 	p := w.start()
 	all := w.limits.Config.Slots[0].Slots
-	done := w.ask(p, all)
+	done := w.ask(p, all, false)
 	for range 50 {
 		synctest.Wait()
 		w.decide(0)
