@@ -33,6 +33,7 @@ type shift struct {
 	slots   int64 // of each request
 	hold    time.Duration
 	maxWait time.Duration // 0 for Acquire
+	entity  string        // "" for the usual one
 }
 
 // work has the callers work for a time, and counts the admissions and the rejections.
@@ -41,10 +42,14 @@ func (c *shift) work(ctx context.Context, l *zlimit.RateLimiter, d time.Duration
 	var yes, no atomic.Int64
 	var failure atomic.Pointer[error]
 	until := time.Now().Add(d)
+	request := ask(zlimit.Amounts{"slots": c.slots})
+	if c.entity != "" {
+		request.Entity = c.entity
+	}
 	for range c.callers {
 		wg.Go(func() {
 			for time.Now().Before(until) {
-				lease, err := l.Wait(ctx, ask(zlimit.Amounts{"slots": c.slots}), zlimit.MaxWait(c.maxWait))
+				lease, err := l.Wait(ctx, request, zlimit.MaxWait(c.maxWait))
 				switch {
 				case errors.As(err, new(*zlimit.ExceededError)):
 					no.Add(1)
@@ -86,18 +91,18 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 		late   time.Duration
 		shifts []shift
 	}{
-		{2, ms, []shift{{8, 1, 50 * ms, 10 * time.Second}, {8, 1, 50 * ms, 10 * time.Second}, {8, 1, 50 * ms, 10 * time.Second}}},
-		{2, 20 * ms, []shift{{8, 1, 50 * ms, 10 * time.Second}, {8, 1, 50 * ms, 10 * time.Second}, {8, 1, 50 * ms, 10 * time.Second}}},
-		{2, 5 * ms, []shift{{4, 1, time.Second, 20 * time.Second}, {4, 1, time.Second, 20 * time.Second}}},
-		{4, 60 * ms, []shift{{10, 1, 200 * ms, 20 * time.Second}, {10, 1, 200 * ms, 20 * time.Second}}},
-		{1, 5 * ms, []shift{{1, 1, 50 * ms, time.Minute}, {20, 1, 50 * ms, time.Minute}}},
+		{2, ms, []shift{{8, 1, 50 * ms, 10 * time.Second, ""}, {8, 1, 50 * ms, 10 * time.Second, ""}, {8, 1, 50 * ms, 10 * time.Second, ""}}},
+		{2, 20 * ms, []shift{{8, 1, 50 * ms, 10 * time.Second, ""}, {8, 1, 50 * ms, 10 * time.Second, ""}, {8, 1, 50 * ms, 10 * time.Second, ""}}},
+		{2, 5 * ms, []shift{{4, 1, time.Second, 20 * time.Second, ""}, {4, 1, time.Second, 20 * time.Second, ""}}},
+		{4, 60 * ms, []shift{{10, 1, 200 * ms, 20 * time.Second, ""}, {10, 1, 200 * ms, 20 * time.Second, ""}}},
+		{1, 5 * ms, []shift{{1, 1, 50 * ms, time.Minute, ""}, {20, 1, 50 * ms, time.Minute, ""}}},
 		{2, 5 * ms, []shift{
-			{3, 1, 100 * ms, time.Minute},
-			{3, 1, 100 * ms, time.Minute},
-			{3, 1, 100 * ms, time.Minute},
-			{3, 1, 100 * ms, time.Minute},
-			{3, 1, 100 * ms, time.Minute},
-			{3, 1, 100 * ms, time.Minute},
+			{3, 1, 100 * ms, time.Minute, ""},
+			{3, 1, 100 * ms, time.Minute, ""},
+			{3, 1, 100 * ms, time.Minute, ""},
+			{3, 1, 100 * ms, time.Minute, ""},
+			{3, 1, 100 * ms, time.Minute, ""},
+			{3, 1, 100 * ms, time.Minute, ""},
 		}},
 	} {
 		t.Run(fmt.Sprintf("%d slots, %d processes, %v", test.slots, len(test.shifts), test.late), func(t *testing.T) {
@@ -144,7 +149,7 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 // TestLargeRequestsForSlots has a caller wait for most of the slots beside callers for one, of its own process, of another one, and of both. It
 // is passed by them for half a second at most, and has its slots in time. Before that, they pass it.
 func TestLargeRequestsForSlots(t *testing.T) {
-	single, never := shift{4, 1, 50 * time.Millisecond, 20 * time.Second}, shift{4, 1, 50 * time.Millisecond, 0}
+	single, never := shift{4, 1, 50 * time.Millisecond, 20 * time.Second, ""}, shift{4, 1, 50 * time.Millisecond, 0, ""}
 	for name, beside := range map[string][2]*shift{
 		"none":                      {nil, nil},
 		"own process":               {&single, nil},
@@ -161,7 +166,7 @@ func TestLargeRequestsForSlots(t *testing.T) {
 				const lasts = 30 * time.Second
 				var atWork atomic.Int64
 				var wg sync.WaitGroup
-				large := shift{1, 4, 50 * time.Millisecond, 20 * time.Second}
+				large := shift{1, 4, 50 * time.Millisecond, 20 * time.Second, ""}
 				var got, refused, small [2]int64
 				var errs [3]error
 				wg.Go(func() { got[0], refused[0], errs[0] = large.work(t.Context(), l, lasts, &atWork, 4) })

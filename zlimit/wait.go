@@ -149,14 +149,17 @@ func (l *RateLimiter) takeAtEdges(
 		l.stats.waiting.Add(1)
 		switch {
 		case unclear:
+			place.StepAside(ctx)
 			err = l.engine.Waits.Sleep(ctx, min(clockPause, rest))
 		case isShort:
-			if place == nil {
+			if !place.IsFor(short) {
+				place.Leave(ctx, false)
 				place = l.engine.Waits.Join(short)
 				request.Place = place
 			}
 			err = place.Await(ctx, rest)
 		default:
+			place.StepAside(ctx)
 			pause := min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Spread), rest)
 			err = l.engine.Waits.SleepUnlessChanged(ctx, pause, rejected)
 		}

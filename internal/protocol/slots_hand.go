@@ -40,7 +40,7 @@ func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) 
 		}
 		fits := len(p.asks) == 1 && p.asks[0].Limit == limit && p.asks[0].Tokens <= left
 		switch {
-		case fits && p.alone:
+		case fits && p.alone && !p.declined:
 			p.handing = true
 			h.to = append(h.to, p)
 			h.amount += p.asks[0].Tokens
@@ -207,13 +207,13 @@ func (ad *admitter) handsFor(ctx context.Context, r *Request, l *level) []*Hold 
 	return nil
 }
 
-// declines notes that a caller gives back slots because another level rejects it. No more are handed to it: it would get the same ones again and
-// again, by a write each time.
+// declines notes that a caller gives back slots because another level rejects it. No more are handed to it until it has waited for that level: it
+// would get the same ones again and again, by a write each time.
 func (p *Place) declines() {
 	if p == nil {
 		return
 	}
 	p.bucket.line.mu.Lock()
 	defer p.bucket.line.mu.Unlock()
-	p.alone = false
+	p.declined = true
 }

@@ -26,6 +26,7 @@ type slotLine struct {
 	served time.Duration // when the first one last had its slots, or when the line began, by core.elapsed
 	serves int           // callers who had their slots
 	claims int           // as serves when this process last claimed slots
+	joined int           // callers who have joined
 
 	claimedAt    time.Duration // when slots were last seen to be claimed, by core.elapsed; 0 for never
 	claimedFence int64         // the last fencing number then
@@ -37,17 +38,19 @@ type Place struct {
 	waits  *Waits
 	bucket *Bucket
 	asks   []bucket.Amount // slots of each limit
+	alone  bool            // it asks for slots of the bucket, and for no tokens
 	woken  chan struct{}   // holds a token when the caller is to ask for its slots
 	probe  time.Duration
 	life   int64 // of a claim, milliseconds
+	number int   // of the caller, in the order in which they came
 
 	// Guarded by the line.
-	first   time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
-	asking  bool          // for its slots, which were free
-	alone   bool          // it asks for slots of the bucket, and for no tokens
-	handing bool          // slots are being handed to it
-	hands   []*Hold       // slots that were handed to it, and that it has not taken yet; nil for none
-	gone    bool          // it has left the line
+	first    time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
+	asking   bool          // for its slots, which were free
+	handing  bool          // slots are being handed to it
+	hands    []*Hold       // slots that were handed to it, and that it has not taken yet; nil for none
+	declined bool          // it gave back slots that were handed to it
+	gone     bool          // it has left the line
 }
 
 const (
@@ -107,14 +110,35 @@ func (ws *Waits) Join(short ShortSlots) *Place {
 		core: ws.core, waits: ws, bucket: b, asks: short.Asks, alone: short.Alone, woken: make(chan struct{}, 1), first: -1,
 		probe: min(max(short.Term/probePart, leastProbe), mostProbe), life: max(short.Term/claimPart, leastLife).Milliseconds(),
 	}
-	l := &b.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.places = append(l.places, p); len(l.places) == 1 {
-		l.served = p.elapsed()
-		l.promote(p)
-	}
+	b.line.mu.Lock()
+	defer b.line.mu.Unlock()
+	b.line.joined++
+	p.number = b.line.joined
+	b.line.stand(p)
 	return p
+}
+
+// IsFor reports whether a place is one for some slots; false for none.
+func (p *Place) IsFor(short ShortSlots) bool {
+	return p != nil && p.bucket.is(p.waits.memory.Bucket(short.Entity, short.Resource)) && slices.Equal(p.asks, short.Asks)
+}
+
+// stand has a caller stand in the line, before those that came later. The line is locked.
+func (l *slotLine) stand(p *Place) {
+	at, found := slices.BinarySearchFunc(l.places, p.number, func(other *Place, number int) int { return other.number - number })
+	if found {
+		return
+	}
+	p.gone, p.declined = false, false
+	if l.places = slices.Insert(l.places, at, p); at > 0 {
+		return
+	}
+	if len(l.places) == 1 {
+		l.served = p.elapsed()
+	} else {
+		l.places[1].first = -1
+	}
+	l.promote(p)
 }
 
 // promote has a caller be the first one of a line, which is locked.
@@ -148,11 +172,12 @@ func (p *Place) Await(ctx context.Context, rest time.Duration) error {
 	}
 }
 
-// hasAsked notes that the caller does not ask any more.
+// hasAsked notes that the caller does not ask any more, and stands in the line.
 func (p *Place) hasAsked() {
 	p.bucket.line.mu.Lock()
 	defer p.bucket.line.mu.Unlock()
 	p.bucket.line.asked(p)
+	p.bucket.line.stand(p)
 }
 
 // asked notes that a caller does not ask any more. The line is locked.
@@ -223,6 +248,10 @@ func (p *Place) sleepUnlessWoken(ctx context.Context, d time.Duration) (woken bo
 	}
 	return woken, ctx.Err()
 }
+
+// StepAside has the caller leave the line until it waits for slots again: another level rejects its request. Meanwhile it keeps no slots from
+// those behind it. It comes back before them.
+func (p *Place) StepAside(ctx context.Context) { p.Leave(ctx, false) }
 
 // Leave has the caller leave the line, with its slots or without. The next one is the first then.
 func (p *Place) Leave(ctx context.Context, served bool) {

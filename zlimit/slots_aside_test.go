@@ -1,0 +1,134 @@
+package zlimit_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestOtherLevelsKeepNoSlots has a caller wait for a slot whose parent lacks something else: the rest of a quota, or a slot of its own. It is
+// handed the slot once, gives it back, and waits for the other level. Meanwhile it keeps no slots from those who came after it, and costs no
+// writes.
+func TestOtherLevelsKeepNoSlots(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		limit   zlimit.Limit
+		maxWait time.Duration
+	}{
+		{"a quota", zlimit.Daily("of-org", 1, "Etc/GMT+1"), 2 * time.Hour},
+		{"slots", zlimit.Slots("of-org", 1), time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
+				l := newLimiter(t, zlimit.StoreOn(s))
+				for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}} {
+					if _, err := l.Entities.Create(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for entity, limit := range map[string]zlimit.Limit{"key-1": zlimit.Slots("slots", 1), "org": test.limit} {
+					if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				const lasts = 20 * time.Second
+				used := acquire(t, l, ask(zlimit.Amounts{"of-org": 1})) // the quota, or the only slot
+				held := acquire(t, l, ask(zlimit.Amounts{"slots": 1}))
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				wg.Go(func() {
+					lease, err := l.Wait(t.Context(), ask(zlimit.Amounts{"slots": 1, "of-org": 1}), zlimit.MaxWait(test.maxWait))
+					if err != nil {
+						t.Errorf("the caller that waits for both: %v", err)
+						return
+					}
+					if err := lease.Commit(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Second) // it is the first one of its line, and has been for long
+				s.writes.Store(0)
+				if err := held.Commit(t.Context()); err != nil {
+					t.Error(err)
+				}
+				work := shift{callers: 3, slots: 1, hold: 50 * time.Millisecond, maxWait: 10 * time.Second}
+				admitted, refused, err := work.work(t.Context(), l, lasts, new(atomic.Int64), 1)
+				if ideal := int64(lasts / (work.hold + 2*time.Millisecond)); admitted < ideal*9/10 || refused > 0 || err != nil {
+					t.Errorf("those behind it were admitted %d times and rejected %d times, want nearly %d and 0: %v", admitted, refused, ideal, err)
+				}
+				if writes := s.writes.Load(); writes > admitted*11/10 {
+					t.Errorf("%d writes for %d admissions, want about as many", writes, admitted)
+				}
+				if test.limit.Term > 0 {
+					if err := used.Commit(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				wg.Wait()
+				closeLimiters(t, l)
+			})
+		})
+	}
+}
+
+// TestTwoLevelsOfSlots has two entities with slots of their own below a parent with fewer than both have. Callers need a slot of each level. In one
+// process and in two, nearly all slots are at work, and both entities have their part.
+func TestTwoLevelsOfSlots(t *testing.T) {
+	for processes := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			const lasts = 20 * time.Second
+			s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
+			limiters := []*zlimit.RateLimiter{newLimiter(t, zlimit.StoreOn(s))}
+			for range processes {
+				limiters = append(limiters, newLimiter(t, zlimit.StoreOn(s)))
+			}
+			parents := []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}, {ID: "key-2", ParentID: "org", Cascade: true}}
+			for i, e := range parents {
+				if _, err := limiters[0].Entities.Create(t.Context(), e); err != nil {
+					t.Fatal(err)
+				}
+				limits := []zlimit.Limit{zlimit.Slots("slots", []int64{3, 2, 2}[i])}
+				if err := limiters[0].Limits.Set(t.Context(), zlimit.Level{Entity: e.ID, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			work := shift{callers: 5, slots: 1, hold: 50 * time.Millisecond, maxWait: 10 * time.Second}
+			var admitted [2]atomic.Int64
+			var atWork [2]atomic.Int64
+			var wg sync.WaitGroup
+			s.writes.Store(0)
+			for _, l := range limiters {
+				for i := range admitted {
+					wg.Go(func() {
+						work := work
+						work.entity = parents[1+i].ID
+						n, refused, err := work.work(t.Context(), l, lasts, &atWork[i], 2)
+						if admitted[i].Add(n); refused > 0 || err != nil {
+							t.Errorf("%d callers of %s were rejected: %v", refused, work.entity, err)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			total := admitted[0].Load() + admitted[1].Load()
+			if ideal := 3 * int64(lasts/(work.hold+4*time.Millisecond)); total < ideal*9/10 {
+				t.Errorf("%d admissions of %d processes, want nearly %d", total, len(limiters), ideal)
+			}
+			for i := range admitted {
+				if n := admitted[i].Load(); n < total*4/10 {
+					t.Errorf("%s was admitted %d times of %d, want half of them", parents[1+i].ID, n, total)
+				}
+			}
+			if each := float64(s.writes.Load()) / float64(total); each > 5 {
+				t.Errorf("%d processes make %.1f writes an admission, want at most 5 for two levels", len(limiters), each)
+			}
+			closeLimiters(t, limiters...)
+		})
+	}
+}
