@@ -100,3 +100,19 @@ func TestClientsWait(t *testing.T) {
 	p := newPeer(t, nil, connect.WithInterceptors(waits))
 	faulttest.CheckWaits(t, clock, func() error { return p.call(t.Context(), "hello") })
 }
+
+// TestHandlersWait has calls wait at the server.
+func TestHandlersWait(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
+	waits := connectlimit.New(limiter, connectlimit.Requests("api", "rpm", connectlimit.For("alice")), connectlimit.WithMaxWait(time.Minute))
+	p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(waits)})
+	call := func(ctx context.Context) error {
+		err := p.call(ctx, "hello")
+		if connect.CodeOf(err) == connect.CodeResourceExhausted {
+			return &zlimit.ExceededError{}
+		}
+		return err
+	}
+	faulttest.CheckWaits(t, clock, func() error { return call(t.Context()) })
+	faulttest.CheckLeavers(t, limiter, clock, true, call)
+}

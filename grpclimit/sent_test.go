@@ -152,3 +152,20 @@ func TestClientsWait(t *testing.T) {
 	conn := dial(t, nil, grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request, grpclimit.WithMaxWait(time.Minute))))
 	faulttest.CheckWaits(t, clock, func() error { return once(t.Context(), conn, "hello") })
 }
+
+// TestServersWait has calls wait at the server.
+func TestServersWait(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
+	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
+	waits := grpclimit.UnaryServerInterceptor(limiter, request, grpclimit.WithMaxWait(time.Minute))
+	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(waits)})
+	call := func(ctx context.Context) error {
+		err := once(ctx, conn, "hello")
+		if status.Code(err) == codes.ResourceExhausted {
+			return &zlimit.ExceededError{}
+		}
+		return err
+	}
+	faulttest.CheckWaits(t, clock, func() error { return call(t.Context()) })
+	faulttest.CheckLeavers(t, limiter, clock, true, call)
+}

@@ -41,27 +41,7 @@ func TestRequestsWait(t *testing.T) {
 		}
 	}
 	faulttest.CheckWaits(t, clock, func() error { return call(t.Context()) })
-
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan error)
-	go func() { gone <- call(ctx) }()
-	for deadline := time.Now().Add(10 * time.Second); clock.Sleeping() == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	leave()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Errorf("a call whose client leaves = %v", err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); limiter.Stats().Abandoned == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	clock.Advance(time.Minute)
-	if err := call(t.Context()); err != nil { // which has the place
-		t.Errorf("the next call = %v", err)
-	}
-	if stats := limiter.Stats(); stats.Abandoned != 1 || stats.Waited != 1 {
-		t.Errorf("%d gave up, and %d have waited, want 1 and 1", stats.Abandoned, stats.Waited)
-	}
+	faulttest.CheckLeavers(t, limiter, clock, false, call)
 }
 
 // TestMaxWaitMustBePositive gives the option a time for which nobody waits.
