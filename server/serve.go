@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/zlimit/zlimit-go/otelzlimit"
+	"github.com/zlimit/zlimit-go/server/internal/api"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/rls"
 	"github.com/zlimit/zlimit-go/server/internal/token"
@@ -38,16 +39,18 @@ type Server struct {
 	rls      *rls.Service
 	tls      atomic.Pointer[tls.Config]
 	callers  atomic.Pointer[auth.Callers]
+	signer   atomic.Pointer[token.Signer]
 	health   *health.Server
 	grpc     *grpc.Server
 	http     *http.Server
 	ports    [2]net.Listener // gRPC and HTTP
 	draining atomic.Bool
+	ending   chan struct{} // closed when requests that wait, and streams, end
 }
 
 // New opens the store, stores the limits of the files, and listens. The caller ends it by [Server.Run].
 func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimit.Option) (_ *Server, err error) {
-	s := &Server{config: config, logger: logger, health: health.NewServer()}
+	s := &Server{config: config, logger: logger, health: health.NewServer(), ending: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -67,6 +70,8 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	if err != nil {
 		return nil, err
 	}
+	events := api.NewEvents()
+	observer = zlimit.Observers(observer, events.Observer(config.Namespace))
 	opts = append([]zlimit.Option{zlimit.WithLogger(logger), zlimit.WithObserver(observer)}, opts...)
 	opts = append(opts, zlimit.WithNamespace(config.Namespace))
 	if config.Setup {
@@ -85,7 +90,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 			return nil, err
 		}
 	}
-	s.build(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s.build(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), events) //nolint:contextcheck // handlers have the contexts of their requests
 	return s, nil
 }
 
@@ -105,6 +110,9 @@ func (s *Server) secure(config *Config) (*token.Signer, error) {
 	}
 	s.tls.Store(secure)
 	s.callers.Store(callers)
+	if s.signer.Load() == nil || len(config.SigningKeys) > 0 { // a random key stays
+		s.signer.Store(signer)
+	}
 	return signer, nil
 }
 
@@ -112,7 +120,7 @@ func (s *Server) secure(config *Config) (*token.Signer, error) {
 const maxMessage = 64 << 10
 
 // build registers the services at both ports.
-func (s *Server) build(metrics http.Handler) {
+func (s *Server) build(metrics http.Handler, events *api.Events) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second),
 		grpc.UnaryInterceptor(rls.Recognize(s.callers.Load, healthpb.Health_Check_FullMethodName, healthpb.Health_List_FullMethodName)),
@@ -133,6 +141,9 @@ func (s *Server) build(metrics http.Handler) {
 		}
 		metrics.ServeHTTP(w, r)
 	})
+	mux.Handle("/v1/", api.New(api.Options{
+		Limiter: s.limiter, Namespace: s.config.Namespace, Callers: s.callers.Load, Tokens: s.signer.Load, Events: events, Logger: s.logger, Draining: s.ending,
+	}))
 	s.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage,
 		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
@@ -204,6 +215,7 @@ func (s *Server) drain(ctx context.Context) error {
 	s.health.Shutdown() // NOT_SERVING
 	s.logger.InfoContext(ctx, "zlimitd drains", "delay", s.config.Drain.Delay, "timeout", s.config.Drain.Timeout)
 	time.Sleep(s.config.Drain.Delay)
+	close(s.ending)
 	ctx, cancel := context.WithTimeout(ctx, s.config.Drain.Timeout)
 	defer cancel()
 	ended := make(chan struct{})

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestHTTP asks a server by its client, and drains it while one waits and another reads events.
+func TestHTTP(t *testing.T) {
+	s, end := start(t, filepath.Join(directory(t, map[string]string{"zlimitd.yaml": config, "a.limits.yaml": limits}), "zlimitd.yaml"))
+	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
+		t.Fatal(err)
+	}
+	c := &client.Client{URL: "http://" + s.HTTPAddr()}
+	request := client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 600}, Lease: "1m"}
+	acquired, err := c.Acquire(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problem *client.Problem
+	if _, err := c.Acquire(t.Context(), request); !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter == 0 {
+		t.Errorf("Acquire beyond the limit = %v, want 429 and Retry-After", err)
+	}
+	longer, err := c.Extend(t.Context(), acquired.Lease, time.Hour)
+	if err != nil || !longer.ExpiresAt.After(acquired.ExpiresAt) {
+		t.Fatalf("Extend = %+v, %v, want a later end than %v", longer, err, acquired.ExpiresAt)
+	}
+	settled, err := c.Settle(t.Context(), client.SettleRequest{Lease: longer.Lease, Settlement: client.Settlement{Actual: map[string]int64{"tpm": 1000}}})
+	if err != nil || settled.Settled[0].Consume["tpm"] != 1000 {
+		t.Errorf("Settle = %+v, %v, want 1000", settled, err)
+	}
+	if limits, err := c.Available(t.Context(), "alice", "gpt-4"); err != nil || len(limits) != 1 || limits[0].Available > 10 {
+		t.Errorf("Available = %+v, %v, want next to nothing", limits, err)
+	}
+
+	answer, err := http.Get(c.URL + "/v1/events?kinds=decision") //nolint:bodyclose // it ends with the server
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	lines.Scan()
+	waited := make(chan error, 1)
+	go func() {
+		r := client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 900}, MaxWaitMS: 60_000}
+		_, err := (&client.Client{URL: c.URL, Tries: 1}).Acquire(t.Context(), r)
+		waited <- err
+	}()
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "event: decision") { // the one that waits
+	}
+	if err := end(); err != nil {
+		t.Errorf("Run with streams and waits = %v, want nil", err)
+	}
+	if err := <-waited; !errors.As(err, &problem) || problem.Code != "draining" {
+		t.Errorf("the wait ends with %v, want draining", err)
+	}
+	var last string
+	for lines.Scan() {
+		if text := lines.Text(); text != "" {
+			last = text
+		}
+	}
+	if want := `data: {"reason":"draining"}`; last != want {
+		t.Errorf("the stream ends with %s, want %s", last, want)
+	}
+}

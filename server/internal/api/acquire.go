@@ -1,0 +1,273 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An acquisition is the body of POST /v1/acquire.
+type acquisition struct {
+	requests []zlimit.Request // the first one, and the ones of also
+	wait     time.Duration
+	lease    time.Duration // 0 for a charge that stands
+	key      string        // the name of the idempotency key for the limiter; "" without
+}
+
+// charge returns the fields of a request of zlimit, and which of them must be given.
+func charge(r *zlimit.Request, consume *zlimit.Amounts) (known fields, required []string) {
+	return fields{
+		"entity": text(&r.Entity), "resource": text(&r.Resource), "consume": amounts(consume, 0),
+	}, []string{"entity", "resource", "consume"}
+}
+
+// readAcquisition reads the body of a call of acquire, and checks all that needs no call of the store.
+func readAcquisition(c *call) (*acquisition, error) {
+	var a acquisition
+	var first zlimit.Request
+	var consume zlimit.Amounts
+	var priority string
+	var wait int64
+	known, required := charge(&first, &consume)
+	known["max_wait_ms"] = integer(&wait, 0, int64(maxWait/time.Millisecond))
+	known["priority"] = text(&priority)
+	known["lease"] = leaseTime(&a.lease)
+	known["also"] = list(maxRequests-1, func(path string, raw json.RawMessage) error {
+		var r zlimit.Request
+		var amounts zlimit.Amounts
+		known, required := charge(&r, &amounts)
+		err := readObject(path, raw, known, required...)
+		r.Consume = amounts
+		a.requests = append(a.requests, r)
+		return err
+	})
+	if err := c.read(known, required...); err != nil {
+		return nil, err
+	}
+	first.Consume = consume
+	a.requests, a.wait = slices.Insert(a.requests, 0, first), time.Duration(wait)*time.Millisecond
+	for i := range a.requests {
+		a.requests[i].Priority = priority
+		if err := c.mayName(a.requests[i].Entity); err != nil {
+			return nil, err
+		}
+	}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return nil, err
+	}
+	if key != "" && len(a.requests) > 1 {
+		return nil, invalid("Idempotency-Key", c.r.Header.Get("Idempotency-Key"), "must be left out of a request with also, which is not remembered")
+	}
+	a.key, a.requests[0].ID = key, key
+	return &a, nil
+}
+
+// idempotencyKey returns the name by which the limiter remembers the field Idempotency-Key of a caller; "" without it. Two callers
+// with the same key are apart.
+func (c *call) idempotencyKey() (string, error) {
+	const name, longest = "Idempotency-Key", 255
+	values := c.r.Header.Values(name)
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	printable := !slices.ContainsFunc([]byte(key), func(b byte) bool { return b < ' ' || b > '~' })
+	if len(values) > 1 || key == "" || len(key) > longest || !printable {
+		return "", invalid(name, shown([]byte(key)), "must be one text of 1 to 255 printable ASCII characters")
+	}
+	sum := sha256.Sum256([]byte(c.caller.Name + "\x00" + key))
+	return "http-" + hex.EncodeToString(sum[:20]), nil
+}
+
+// acquire serves POST /v1/acquire.
+func (h *handler) acquire(c *call) (any, error) {
+	a, err := readAcquisition(c)
+	if err != nil {
+		return nil, err
+	}
+	ctx := c.r.Context()
+	if a.wait > 0 {
+		select {
+		case h.waiting <- struct{}{}:
+			defer func() { <-h.waiting }()
+		default:
+			return nil, busy("too_many_waiting", "Too many requests wait", "Retry, without max_wait_ms if that is possible.")
+		}
+		var stop context.CancelFunc
+		ctx, stop = h.untilDrained(ctx)
+		defer stop()
+	}
+	var leases []*zlimit.Lease
+	switch {
+	case len(a.requests) > 1:
+		leases, err = acquireAll(ctx, c.limiter, a)
+	case a.wait > 0 && a.key == "":
+		leases = make([]*zlimit.Lease, 1)
+		leases[0], err = c.limiter.Wait(ctx, a.requests[0], zlimit.MaxWait(a.wait))
+	default:
+		leases = make([]*zlimit.Lease, 1)
+		leases[0], err = acquireRepeatedly(ctx, c.limiter, a)
+	}
+	if err != nil {
+		if h.drained() && ctx.Err() != nil && c.r.Context().Err() == nil {
+			return nil, busy("draining", "The server is draining", "Retry: another replica serves the request.")
+		}
+		return nil, err
+	}
+	return h.acquired(c, a, leases)
+}
+
+// busy returns a refusal that another try may not meet. Nothing was consumed.
+func busy(code, title, detail string) error {
+	return &refusal{client.Problem{Status: http.StatusServiceUnavailable, Code: code, Title: title, Detail: detail, Outcome: "none"}}
+}
+
+// acquireAll acquires several requests, all or none.
+func acquireAll(ctx context.Context, limiter *zlimit.RateLimiter, a *acquisition) ([]*zlimit.Lease, error) {
+	var opts []zlimit.WaitOption
+	if a.wait > 0 {
+		opts = append(opts, zlimit.MaxWait(a.wait))
+	}
+	all, err := limiter.AcquireAll(ctx, a.requests, opts...)
+	if err != nil {
+		return nil, err
+	}
+	leases := make([]*zlimit.Lease, len(a.requests))
+	for i := range leases {
+		leases[i] = all.Of(i)
+	}
+	return leases, nil
+}
+
+// minPause is the least time between two tries of a request with an idempotency key that waits.
+const minPause = 100 * time.Millisecond
+
+// acquireRepeatedly acquires a request, and tries again while it may wait. A request with an ID has no place in a queue.
+func acquireRepeatedly(ctx context.Context, limiter *zlimit.RateLimiter, a *acquisition) (*zlimit.Lease, error) {
+	until := time.Now().Add(a.wait)
+	for {
+		lease, err := limiter.Acquire(ctx, a.requests[0])
+		var exceeded *zlimit.ExceededError
+		if !errors.As(err, &exceeded) || !exceeded.Possible() {
+			return lease, err
+		}
+		pause := max(exceeded.RetryAfter(), minPause)
+		if time.Now().Add(pause).After(until) {
+			return nil, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err // nothing was consumed
+		}
+	}
+}
+
+// untilDrained returns a context that ends when the server drains, too.
+func (h *handler) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if h.Draining != nil {
+		go func() {
+			select {
+			case <-h.Draining:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
+}
+
+// drained reports whether the server drains. Without Draining it never does.
+func (h *handler) drained() bool {
+	select {
+	case <-h.Draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// acquired returns the reply to a request that was admitted, with a token of its leases.
+func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any, error) {
+	reply := &client.Acquired{Limits: []client.Limit{}}
+	for _, lease := range leases {
+		reply.Degraded = reply.Degraded || lease.Degraded()
+		reply.Repeated = reply.Repeated || lease.Repeated()
+		reply.Limits = append(reply.Limits, limitsOf(lease.Statuses(), c.caller)...)
+	}
+	for _, lease := range leases {
+		if lease.Fence() == 0 {
+			continue
+		}
+		h.giveBack(c, leases, nil)
+		return nil, refuse(http.StatusUnprocessableEntity, "slots", "Slots", "The request asks for slots, which end with the process that holds them. They are not served over HTTP.")
+	}
+	if a.lease == 0 {
+		for _, lease := range leases {
+			if !lease.Repeated() { // it is settled by its first call, or stands
+				_ = lease.Commit(c.r.Context()) // which writes nothing without corrections
+			}
+		}
+		return reply, nil
+	}
+	now := h.Now()
+	claims := token.Claims{Namespace: c.namespace, Caller: c.caller.Name, Expires: now.Add(a.lease), Last: now.Add(maxLease)}
+	for i, lease := range leases {
+		amounts := lease.Consumed()
+		// Each token of a lease is of the same time, so that its settlement is remembered for longer than any of them can be settled.
+		inner, err := lease.Token(maxLease)
+		if err != nil {
+			h.giveBack(c, leases, claims.Leases)
+			return nil, err
+		}
+		claims.Leases = append(claims.Leases, token.Lease{Token: inner, Entity: a.requests[i].Entity, Resource: a.requests[i].Resource, Amounts: amounts})
+	}
+	text, err := h.Tokens().Sign(&claims)
+	if err != nil {
+		h.giveBack(c, leases, claims.Leases)
+		return nil, refuse(http.StatusUnprocessableEntity, "lease_too_long", "Lease too long", "The request charges too many buckets and limits for a lease.")
+	}
+	reply.Lease, reply.ExpiresAt, reply.LastUntil = text, claims.Expires.UTC(), claims.Last.UTC()
+	return reply, nil
+}
+
+// giveBack returns what was taken for a request that gets no lease. The leases of some are tokens by now. What a repeated request has
+// taken belongs to its first call.
+func (h *handler) giveBack(c *call, leases []*zlimit.Lease, tokens []token.Lease) {
+	for i, lease := range leases {
+		if lease.Repeated() {
+			continue
+		}
+		var err error
+		if i < len(tokens) {
+			err = c.limiter.Settle(c.r.Context(), tokens[i].Token, nothingOf(tokens[i].Amounts))
+		} else {
+			err = lease.Rollback(c.r.Context())
+		}
+		if err != nil {
+			h.Logger.WarnContext(c.r.Context(), "tokens of a request without a lease stay taken", "error", err)
+		}
+	}
+}
+
+// nothingOf returns an amount of 0 for each limit of others.
+func nothingOf(amounts map[string]int64) zlimit.Amounts {
+	none := make(zlimit.Amounts, len(amounts))
+	for name := range amounts {
+		none[name] = 0
+	}
+	return none
+}

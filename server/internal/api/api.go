@@ -1,0 +1,350 @@
+// Package api serves limits over HTTP and JSON: acquire, settle, available, stored limits, manual changes, usage and events. The file
+// openapi.yaml describes every call, and is served.
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Options are what a handler needs. Limiter must be set.
+type Options struct {
+	// Limiter is of the default namespace, whose name is Namespace: zlimit.DefaultNamespace if that is empty.
+	Limiter   *zlimit.RateLimiter
+	Namespace string
+	// Namespaces are limiters of further namespaces, by name.
+	Namespaces map[string]*zlimit.RateLimiter
+	// Callers returns who may call now. Without it everyone may, with all roles, from the loopback alone.
+	Callers func() *auth.Callers
+	// Tokens returns the signer of leases for now. Without it a key of this process signs, and no other replica settles its leases.
+	Tokens func() *token.Signer
+	// Events has what the observers of the limiters report. Without it there are no events.
+	Events *Events
+	// Logger gets a line for each request, without secrets. Without it there is no log.
+	Logger *slog.Logger
+	// MaxWaiting bounds the requests that wait for tokens at the same time, 1000 by default. More are refused.
+	MaxWaiting int
+	// Draining ends requests that wait, and streams of events, when it is closed.
+	Draining <-chan struct{}
+	// Now is the clock, time.Now by default.
+	Now func() time.Time
+}
+
+// maxTime bounds the time of a call, beside the time that it waits for tokens.
+const (
+	maxTime      = 10 * time.Second
+	maxReadTime  = time.Minute     // of usage
+	maxStampTime = 5 * time.Minute // of changes that stamp every bucket
+	maxBodyTime  = 10 * time.Second
+	maxWait      = time.Minute
+	maxLease     = 24 * time.Hour
+)
+
+//go:embed openapi.yaml
+var documents embed.FS
+
+type handler struct {
+	Options
+	mux     *http.ServeMux
+	waiting chan struct{}
+}
+
+// A call is a request that may be served.
+type call struct {
+	w         http.ResponseWriter
+	r         *http.Request
+	caller    *auth.Principal
+	limiter   *zlimit.RateLimiter
+	namespace string
+}
+
+// written is the reply of a call that has written its own.
+var written = new(struct{})
+
+// A route is one call of the API.
+type route struct {
+	pattern string
+	role    auth.Role // one of them is enough
+	limit   time.Duration
+	serve   func(*call) (reply any, err error)
+}
+
+func (h *handler) routes() []route {
+	all := []route{
+		{"POST /v1/acquire", auth.Acquire, maxTime + maxWait, h.acquire},
+		{"POST /v1/settle", auth.Acquire, maxTime, h.settle},
+		{"POST /v1/rollback", auth.Acquire, maxTime, h.rollback},
+		{"POST /v1/heartbeat", auth.Acquire, maxTime, h.heartbeat},
+		{"GET /v1/available", auth.Acquire | auth.Read, maxTime, h.available},
+		{"POST /v1/topup", auth.Admin, maxTime, h.topUp},
+		{"POST /v1/reset", auth.Admin, maxTime, h.reset},
+		{"POST /v1/entities/{entity}/parent", auth.Admin, maxStampTime, h.setParent},
+		{"GET /v1/usage", auth.Read, maxReadTime, h.usage},
+		{"GET /v1/events", auth.Read, 0, h.events},
+	}
+	for _, level := range []string{"system", "resources/{resource}", "entities/{entity}", "entities/{entity}/resources/{resource}"} {
+		path := " /v1/limits/" + level
+		all = append(all,
+			route{"GET" + path, auth.Read, maxTime, h.getLimits},
+			route{"PUT" + path, auth.Admin, maxTime, h.putLimits},
+			route{"DELETE" + path, auth.Admin, maxTime, h.deleteLimits})
+	}
+	for name, turn := range switches {
+		all = append(all,
+			route{"POST /v1/entities/{entity}/" + name, auth.Admin, maxStampTime, h.turn(turn)},
+			route{"POST /v1/resources/{resource}/" + name, auth.Admin, maxStampTime, h.turn(turn)})
+	}
+	return all
+}
+
+// New returns the handler of all paths below /v1/. It is safe for concurrent use.
+func New(o Options) http.Handler {
+	if o.Namespace == "" {
+		o.Namespace = zlimit.DefaultNamespace
+	}
+	if o.Callers == nil {
+		anyone := auth.Anyone(o.Namespace)
+		o.Callers = func() *auth.Callers { return anyone }
+	}
+	if o.Tokens == nil {
+		key := make([]byte, token.MinSecret)
+		_, _ = rand.Read(key) // which never fails
+		signer, _ := token.NewSigner(token.Key{ID: "process", Secret: key})
+		o.Tokens = func() *token.Signer { return signer }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxWaiting <= 0 {
+		o.MaxWaiting = 1000
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &handler{Options: o, mux: http.NewServeMux(), waiting: make(chan struct{}, o.MaxWaiting)}
+	for _, rt := range h.routes() {
+		h.mux.Handle(rt.pattern, h.serve(rt))
+	}
+	h.mux.Handle("GET /v1/openapi.yaml", http.HandlerFunc(h.document))
+	h.mux.HandleFunc("/", h.unknown)
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		err := refuse(http.StatusForbidden, "cross_origin", "Request of another site", "")
+		writeProblem(w, err, problemOf(err, nil))
+	}))
+	return protection.Handler(h.mux)
+}
+
+// serve returns the handler of a route: who calls, what the caller may do, and the answer.
+func (h *handler) serve(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		c := &call{w: &statusWriter{ResponseWriter: w}, r: r}
+		w.Header().Set("Cache-Control", "no-store")
+		var reply any
+		err := h.admit(c, rt)
+		if err == nil {
+			ctx, cancel := zlimit.ContextWithPrincipal(r.Context(), c.caller.Name), context.CancelFunc(func() {})
+			if rt.limit > 0 {
+				ctx, cancel = context.WithTimeout(ctx, rt.limit)
+			}
+			c.r = r.WithContext(ctx)
+			reply, err = rt.serve(c)
+			cancel()
+		}
+		switch {
+		case err != nil:
+			p := problemOf(err, c.caller)
+			if p.Status == http.StatusInternalServerError {
+				h.Logger.ErrorContext(r.Context(), "a request failed", "route", rt.pattern, "error", err)
+			}
+			writeProblem(c.w, err, p)
+		case reply != written:
+			writeJSON(c.w, http.StatusOK, reply)
+		}
+		h.log(r.Context(), c, rt, time.Since(began))
+	})
+}
+
+// admit says who calls, and refuses what the caller may not do.
+func (h *handler) admit(c *call, rt route) (err error) {
+	callers := h.Callers()
+	if verified := c.r.TLS != nil && len(c.r.TLS.VerifiedChains) > 0; callers.Open() && !verified && !isLoopback(c.r.Host) {
+		return refuse(http.StatusForbidden, "foreign_host", "Wrong host", "A server without keys answers requests to the loopback alone.")
+	}
+	if c.caller, err = callers.ByRequest(c.r); err != nil {
+		detail := "The key is not known here, or has expired."
+		if errors.Is(err, auth.ErrNoKey) {
+			detail = "A key must be given: Authorization: Bearer KEY."
+		}
+		return refuse(http.StatusUnauthorized, "unauthorized", "No valid key", detail)
+	}
+	if !mayAny(c.caller, rt.role) {
+		return refuse(http.StatusForbidden, "forbidden", "Role missing", "The call needs the role "+roleText(rt.role)+".")
+	}
+	named := c.r.Header.Get("Zlimit-Namespace")
+	name, ok := c.caller.Namespace(named)
+	if !ok {
+		return refuse(http.StatusForbidden, "forbidden", "Wrong namespace", "The key is not for this namespace.")
+	}
+	if c.namespace = name; name == h.Namespace {
+		c.limiter = h.Limiter
+	} else if c.limiter = h.Namespaces[name]; c.limiter == nil {
+		return refuse(http.StatusForbidden, "forbidden", "Wrong namespace", "The server does not serve this namespace.")
+	}
+	return nil
+}
+
+// mayAny reports whether a caller has one of some roles.
+func mayAny(caller *auth.Principal, roles auth.Role) bool {
+	for _, role := range []auth.Role{auth.Acquire, auth.Read, auth.Admin} {
+		if roles&role != 0 && caller.May(role) {
+			return true
+		}
+	}
+	return false
+}
+
+func roleText(role auth.Role) string {
+	if role == auth.Acquire|auth.Read {
+		return "acquire or read"
+	}
+	return role.String()
+}
+
+// isLoopback reports whether a field Host names the loopback. Another name could be a web page's, whose address has changed.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" {
+		return true
+	}
+	if len(host) > 2 && host[0] == '[' {
+		host = host[1 : len(host)-1]
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
+}
+
+// mayName refuses entities that the caller may not name. An empty name stands for all entities.
+func (c *call) mayName(entities ...string) error {
+	for _, entity := range entities {
+		if entity == "" && !c.caller.MayAll() {
+			return refuse(http.StatusForbidden, "forbidden", "Entities missing", "The key is for some entities, and the call is about all of them.")
+		}
+		if entity != "" && !c.caller.MayEntity(entity) {
+			return refuse(http.StatusForbidden, "forbidden", "Wrong entity", "The key is not for this entity.")
+		}
+	}
+	return nil
+}
+
+// body reads the body of a request, an object of JSON.
+func (c *call) body() ([]byte, error) {
+	kind, parameters, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" || parameters["charset"] != "" && parameters["charset"] != "utf-8" && parameters["charset"] != "UTF-8" {
+		return nil, refuse(http.StatusUnsupportedMediaType, "media_type", "Wrong media type", "The body must be application/json.")
+	}
+	if c.r.Header.Get("Content-Encoding") != "" {
+		return nil, refuse(http.StatusUnsupportedMediaType, "media_type", "Wrong media type", "The body must not be encoded.")
+	}
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetReadDeadline(time.Now().Add(maxBodyTime)) // where there is a connection
+	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	_ = rc.SetReadDeadline(time.Time{}) // else it would end the request while it waits
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, err
+	case err != nil:
+		return nil, refuse(http.StatusRequestTimeout, "body", "Body not sent in time", "")
+	}
+	return bytes.TrimSpace(data), nil
+}
+
+// read reads the body of a request by its fields.
+func (c *call) read(known fields, required ...string) error {
+	data, err := c.body()
+	if err != nil {
+		return err
+	}
+	return readObject("", data, known, required...)
+}
+
+func writeJSON(w http.ResponseWriter, status int, reply any) {
+	body, err := json.Marshal(reply)
+	if err != nil {
+		writeProblem(w, err, problemOf(err, nil))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that is gone
+}
+
+// A statusWriter knows the status of the answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap returns the writer itself, for [http.ResponseController].
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// log writes a line for a request. It has the pattern of the path, and neither a query nor a body.
+func (h *handler) log(ctx context.Context, c *call, rt route, took time.Duration) {
+	caller := ""
+	if c.caller != nil {
+		caller = c.caller.Name
+	}
+	h.Logger.LogAttrs(ctx, slog.LevelInfo, "request", slog.String("route", rt.pattern), slog.Int("status", c.w.(*statusWriter).status),
+		slog.Duration("took", took), slog.String("caller", caller), slog.String("namespace", c.namespace), slog.String("remote", c.r.RemoteAddr))
+}
+
+func (h *handler) document(w http.ResponseWriter, _ *http.Request) {
+	text, _ := documents.ReadFile("openapi.yaml") // it is embedded
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(text)
+}
+
+// unknown answers a request of no route.
+func (h *handler) unknown(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
+		other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
+		if _, pattern := h.mux.Handler(other); pattern != "/" && pattern != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	err := refuse(http.StatusNotFound, "not_found", "No such call", "The document /v1/openapi.yaml has all calls.")
+	if len(allowed) > 0 {
+		for _, method := range allowed {
+			w.Header().Add("Allow", method)
+		}
+		err = refuse(http.StatusMethodNotAllowed, "method", "Wrong method", "")
+	}
+	writeProblem(w, err, problemOf(err, nil))
+}

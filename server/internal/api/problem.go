@@ -1,0 +1,158 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A refusal is an error with the answer to it.
+type refusal struct{ client.Problem }
+
+func (r *refusal) Error() string { return r.Problem.Error() }
+
+// refuse returns an error with an answer.
+func refuse(status int, code, title, detail string) error {
+	return &refusal{client.Problem{Status: status, Code: code, Title: title, Detail: detail}}
+}
+
+// problemOf returns the answer to an error for a caller. The shape is that of package httplimit, with a code, the fields that break a
+// rule, and the entities that the caller may name.
+func problemOf(err error, caller *auth.Principal) client.Problem {
+	var own *refusal
+	var exceeded *zlimit.ExceededError
+	var settled *zlimit.SettledError
+	var wrong *zlimit.ValidationError
+	var unsupported *zlimit.UnsupportedError
+	var tooLarge *http.MaxBytesError
+	base := httplimit.ProblemOf(err)
+	p := client.Problem{Type: base.Type, Title: base.Title, Status: base.Status, Detail: base.Detail, ViolatedPolicies: base.ViolatedPolicies, Outcome: base.Outcome}
+	answer := func(status int, code, title, detail string) client.Problem {
+		p.Status, p.Code, p.Title, p.Detail = status, code, title, detail
+		return p
+	}
+	switch {
+	case errors.As(err, &own):
+		return own.Problem
+	case errors.As(err, &tooLarge):
+		return answer(http.StatusRequestEntityTooLarge, "too_large", "Body too large", "The body must have at most "+strconv.Itoa(maxBody)+" bytes.")
+	case errors.As(err, &exceeded):
+		p.Limits = limitsOf(exceeded.Statuses, caller)
+		switch {
+		case exceeded.Possible():
+			p.Code = "exceeded"
+		case usedUp(exceeded):
+			p.Code, p.Detail = "used_up", "The limit is used up until it is topped up."
+		default:
+			p.Type, p.Status, p.Code, p.Outcome = "", http.StatusUnprocessableEntity, "never_fits", ""
+		}
+		return p
+	case errors.Is(err, zlimit.ErrNoLimits):
+		return answer(http.StatusUnprocessableEntity, "no_limits", "No limits", messageOf(err))
+	case errors.As(err, &wrong):
+		p.Code, p.Errors = "invalid", []client.FieldError{{Field: wrong.Field, Value: shown([]byte(wrong.Value)), Reason: wrong.Reason}}
+		p.Detail = fmt.Sprintf("%s %q %s.", wrong.Field, shown([]byte(wrong.Value)), wrong.Reason)
+		if wrong.Field == "operation id" && strings.HasPrefix(wrong.Reason, "was used") {
+			p.Status, p.Code, p.Title = http.StatusConflict, "reused_key", "Key used by another request"
+		}
+		return p
+	case errors.Is(err, zlimit.ErrReusedID):
+		return answer(http.StatusConflict, "reused_key", "Key used by another request", "The idempotency key was used by another request of the entity.")
+	case errors.As(err, &settled):
+		p.Code, p.Amounts, p.Detail = "settled", settled.Amounts, "The lease was settled before with other amounts, which stand."
+		return p
+	case errors.Is(err, token.ErrInvalid):
+		return answer(http.StatusBadRequest, "invalid_lease", "Invalid lease", sentence(strings.TrimPrefix(err.Error(), token.ErrInvalid.Error()+": ")))
+	case errors.Is(err, token.ErrForeign):
+		return answer(http.StatusForbidden, "foreign_lease", "Lease of another caller", "A lease is settled by the caller that acquired it, in its namespace.")
+	case errors.Is(err, token.ErrExpired), errors.Is(err, zlimit.ErrTokenExpired):
+		return answer(http.StatusGone, "expired", "Lease expired", "What the lease has taken stays taken.")
+	case errors.Is(err, zlimit.ErrDisabled):
+		return answer(http.StatusForbidden, "disabled", "Disabled", "An operator rejects these requests.")
+	case errors.Is(err, zlimit.ErrEntityNotFound):
+		return answer(http.StatusNotFound, "not_found", "Entity not found", messageOf(err))
+	case errors.Is(err, zlimit.ErrEntityChanged):
+		return answer(http.StatusConflict, "changed", "Changed meanwhile", messageOf(err))
+	case errors.As(err, &unsupported):
+		return answer(http.StatusConflict, "unsupported", "Limits of another program", messageOf(err))
+	case p.Status == http.StatusServiceUnavailable:
+		p.Code = "unavailable"
+		return p
+	default:
+		return answer(http.StatusInternalServerError, "internal", "Internal error", "")
+	}
+}
+
+// usedUp reports whether a request fits in the limits that reject it once they are topped up.
+func usedUp(e *zlimit.ExceededError) bool {
+	for _, s := range e.Violations() {
+		if !s.Possible() && s.Requested > s.Now().Capacity+s.Granted {
+			return false
+		}
+	}
+	return true
+}
+
+// messageOf returns the text of an error without its package.
+func messageOf(err error) string { return sentence(strings.TrimPrefix(err.Error(), "zlimit: ")) }
+
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// limitsOf returns limits as replies have them. Entities that the caller may not name are left out.
+func limitsOf(statuses zlimit.Statuses, caller *auth.Principal) []client.Limit {
+	all := make([]client.Limit, 0, len(statuses))
+	for i, l := range httplimit.ProblemOf(&zlimit.ExceededError{Statuses: statuses}).Limits {
+		limit := client.Limit{
+			Policy: l.Policy, Resource: statuses[i].Resource, Capacity: l.Capacity, Available: l.Available, Requested: l.Requested,
+			Exceeded: l.Exceeded, RetryAfter: l.RetryAfter, ResetsAt: l.ResetsAt,
+		}
+		if caller != nil && caller.MayEntity(statuses[i].Entity) {
+			limit.Entity = statuses[i].Entity
+		}
+		all = append(all, limit)
+	}
+	return all
+}
+
+// writeProblem answers a request that failed.
+func writeProblem(w http.ResponseWriter, err error, p client.Problem) {
+	header := w.Header()
+	var exceeded *zlimit.ExceededError
+	switch {
+	case errors.As(err, &exceeded) && exceeded.Possible():
+		header.Set("Retry-After", exceeded.RetryAfterHeader())
+	case p.Status == http.StatusServiceUnavailable && p.Outcome != httplimit.OutcomeUnknown:
+		header.Set("Retry-After", "1")
+	case p.Status == http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", "Bearer")
+	}
+	body, _ := json.Marshal(p) // of texts and numbers
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // a client that is gone
+}
+
+func parseQuery(r *http.Request) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("query", shown([]byte(r.URL.RawQuery)), "must be of the form name=value&name=value")
+	}
+	return query, nil
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A settlement is what a charge of a lease has consumed.
+type settlement struct{ actual, adjust zlimit.Amounts }
+
+func (s *settlement) fields() fields {
+	return fields{"actual": amounts(&s.actual, 0), "adjust": amounts(&s.adjust, -maxInteger)}
+}
+
+// settle serves POST /v1/settle.
+func (h *handler) settle(c *call) (any, error) {
+	var text string
+	all := make([]settlement, 1)
+	known := all[0].fields()
+	known["lease"] = secret(&text)
+	var also []settlement
+	known["also"] = list(maxRequests-1, func(path string, raw json.RawMessage) error {
+		var s settlement
+		err := readObject(path, raw, s.fields())
+		also = append(also, s)
+		return err
+	})
+	if err := c.read(known, "lease"); err != nil {
+		return nil, err
+	}
+	claims, err := h.open(c, text)
+	if err != nil {
+		return nil, err
+	}
+	if all = append(all, also...); len(all) > len(claims.Leases) {
+		return nil, invalid("also", strconv.Itoa(len(also))+" values", fmt.Sprintf("must have at most %d, as the request of the lease", len(claims.Leases)-1))
+	}
+	actual := make([]zlimit.Amounts, len(claims.Leases))
+	for i := range all {
+		path := ""
+		if i > 0 {
+			path = "also[" + strconv.Itoa(i-1) + "]"
+		}
+		if actual[i], err = all[i].of(path, &claims.Leases[i]); err != nil {
+			return nil, err
+		}
+	}
+	return h.settleAll(c, claims, actual)
+}
+
+// of returns what a lease has consumed in all. It holds only limits of which something is said.
+func (s *settlement) of(path string, lease *token.Lease) (zlimit.Amounts, error) {
+	actual := zlimit.Amounts{}
+	maps.Copy(actual, s.actual)
+	for name, change := range s.adjust {
+		at := member(path, "adjust["+name+"]")
+		taken, ok := lease.Amounts[name]
+		_, twice := s.actual[name]
+		switch {
+		case twice:
+			return nil, invalid(at, strconv.FormatInt(change, 10), "must be left out for a limit of actual")
+		case !ok:
+			return nil, invalid(at, strconv.FormatInt(change, 10), "must be of a limit that the lease has taken")
+		case change < -taken || change > math.MaxInt64-taken:
+			return nil, invalid(at, strconv.FormatInt(change, 10), fmt.Sprintf("must not return more than the lease has taken, %d", taken))
+		}
+		actual[name] = taken + change
+	}
+	for name, n := range s.actual {
+		if _, ok := lease.Amounts[name]; !ok {
+			return nil, invalid(member(path, "actual["+name+"]"), strconv.FormatInt(n, 10), "must be of a limit that the lease has taken")
+		}
+	}
+	return actual, nil
+}
+
+// rollback serves POST /v1/rollback.
+func (h *handler) rollback(c *call) (any, error) {
+	var text string
+	if err := c.read(fields{"lease": secret(&text)}, "lease"); err != nil {
+		return nil, err
+	}
+	claims, err := h.open(c, text)
+	if err != nil {
+		return nil, err
+	}
+	actual := make([]zlimit.Amounts, len(claims.Leases))
+	for i := range actual {
+		actual[i] = nothingOf(claims.Leases[i].Amounts)
+	}
+	return h.settleAll(c, claims, actual)
+}
+
+// open returns what a lease of the caller says.
+func (h *handler) open(c *call, text string) (*token.Claims, error) {
+	return h.Tokens().Open(text, c.namespace, c.caller.Name, h.Now())
+}
+
+// settleAll settles the leases of a token, each exactly once. A call that fails in between is repeated as a whole: leases with the same
+// amounts are done.
+func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amounts) (any, error) {
+	reply := &client.Settled{Settled: make([]client.Charge, 0, len(actual))}
+	for i, lease := range claims.Leases {
+		if err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i]); err != nil {
+			return nil, err
+		}
+		consumed := maps.Clone(lease.Amounts)
+		maps.Copy(consumed, actual[i])
+		reply.Settled = append(reply.Settled, client.Charge{Entity: lease.Entity, Resource: lease.Resource, Consume: consumed})
+	}
+	return reply, nil
+}
+
+// heartbeat serves POST /v1/heartbeat. It makes no call of the store: the leases of the token last longer than the token.
+func (h *handler) heartbeat(c *call) (any, error) {
+	var text string
+	var longer time.Duration
+	if err := c.read(fields{"lease": secret(&text), "for": leaseTime(&longer)}, "lease", "for"); err != nil {
+		return nil, err
+	}
+	claims, err := h.open(c, text)
+	if err != nil {
+		return nil, err
+	}
+	if claims.Expires = h.Now().Add(longer); claims.Expires.After(claims.Last) {
+		claims.Expires = claims.Last
+	}
+	if text, err = h.Tokens().Sign(claims); err != nil {
+		return nil, err
+	}
+	return &client.Extended{Lease: text, ExpiresAt: claims.Expires.UTC(), LastUntil: claims.Last.UTC()}, nil
+}
