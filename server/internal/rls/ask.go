@@ -90,18 +90,10 @@ func (a *ask) read(d *domain, known bool, r *pb.RateLimitRequest, from *common.R
 			return invalid("key", "", "must not be empty")
 		}
 	}
-	addend := max(1, uint64(r.GetHitsAddend()))
+	if err := a.readHits(r, from); err != nil {
+		return err
+	}
 	own := from.GetHitsAddend() != nil
-	if own {
-		addend = from.GetHitsAddend().GetValue()
-	}
-	if addend > math.MaxInt64 {
-		return invalid("hits_addend", strconv.FormatUint(addend, 10), "must be at most "+strconv.Itoa(math.MaxInt64))
-	}
-	if from.GetIsNegativeHits() {
-		return invalid("is_negative_hits", "true", "must be false: a refused request would give back what it never took; settle by a lease")
-	}
-	a.hits, a.question = int64(addend), addend == 0
 	if len(entries) == 1 && entries[0].GetKey() == leaseKey && d.Lease > 0 {
 		if !own {
 			return invalid("hits_addend", "", "must be given: it is the actual amount of the lease")
@@ -145,6 +137,22 @@ func (a *ask) read(d *domain, known bool, r *pb.RateLimitRequest, from *common.R
 		a.request = zlimit.Request{}
 	}
 	a.request.Consume, a.request.OnUnavailable = a.amounts, d.OnUnavailable
+	return nil
+}
+
+// readHits reads the hits of a descriptor.
+func (a *ask) readHits(r *pb.RateLimitRequest, from *common.RateLimitDescriptor) error {
+	addend := max(1, uint64(r.GetHitsAddend()))
+	if from.GetHitsAddend() != nil {
+		addend = from.GetHitsAddend().GetValue()
+	}
+	if addend > math.MaxInt64 {
+		return invalid("hits_addend", strconv.FormatUint(addend, 10), "must be at most "+strconv.Itoa(math.MaxInt64))
+	}
+	if from.GetIsNegativeHits() {
+		return invalid("is_negative_hits", "true", "must be false: a refused request would give back what it never took; settle by a lease")
+	}
+	a.hits, a.question = int64(addend), addend == 0
 	return nil
 }
 

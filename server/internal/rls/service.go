@@ -63,9 +63,10 @@ func New(ctx context.Context, config *Config, options Options) (*Service, error)
 
 const scope = "github.com/zlimit/zlimit-go/server"
 
-// Register serves the service at a gRPC server.
+// Register serves the service at a gRPC server, and Kuadrant's service beside it.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	pb.RegisterRateLimitServiceServer(server, s)
+	server.RegisterService(kuadrantService(), s)
 }
 
 // Sign replaces the signer of leases.
@@ -98,19 +99,9 @@ const MaxDescriptors = 16
 
 // ShouldRateLimit decides a request. It costs what [zlimit.RateLimiter.Acquire] costs for each descriptor with a limit.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	t := s.table.Load()
-	d, asks, err := t.asks(r)
+	t, d, asks, caller, err := s.read(ctx, r)
 	if err != nil {
 		return nil, err
-	}
-	caller, err := s.caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range asks {
-		if entity := asks[i].request.Entity; entity != "" && !caller.MayEntity(entity) {
-			return nil, status.Errorf(codes.PermissionDenied, "descriptors[%d]: the caller may not use entity %q", i, entity)
-		}
 	}
 	refused, err := s.decide(ctx, caller, d, asks)
 	if err != nil {
@@ -124,6 +115,25 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	}
 	s.count(ctx, t, d, asks)
 	return s.answer(t, d, r, asks, refused, lease)
+}
+
+// read returns what a request asks, and who asks. It does no I/O. It returns an error for a caller who may not ask it.
+func (s *Service) read(ctx context.Context, r *pb.RateLimitRequest) (*table, *domain, []ask, *auth.Principal, error) {
+	t := s.table.Load()
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	d, asks, err := t.asks(r)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	for i := range asks {
+		if entity := asks[i].request.Entity; entity != "" && !caller.MayEntity(entity) {
+			return nil, nil, nil, nil, status.Errorf(codes.PermissionDenied, "descriptors[%d]: the caller may not use entity %q", i, entity)
+		}
+	}
+	return t, d, asks, caller, nil
 }
 
 // decide asks all limits of a request. It reports whether the request is refused: the asks say by which of them.
@@ -232,7 +242,7 @@ func (s *Service) charge(ctx context.Context, a *ask) error {
 	return nil
 }
 
-// look answers a descriptor of zero hits: it is refused where nothing is left.
+// look answers a question: a descriptor of zero hits is refused if nothing is left.
 func (s *Service) look(ctx context.Context, a *ask) error {
 	all, err := s.options.Limiter.Available(ctx, zlimit.AvailableQuery{
 		Entity: a.request.Entity, Resource: a.request.Resource, Limits: a.request.Limits, Parents: true,
@@ -245,7 +255,7 @@ func (s *Service) look(ctx context.Context, a *ask) error {
 		if _, ok := a.amounts[status.Limit.Name]; !ok {
 			continue
 		}
-		if status.Available < 1 && status.Limit.Mode == zlimit.ModeEnforced {
+		if status.Available < max(1, a.amounts[status.Limit.Name]) && status.Limit.Mode == zlimit.ModeEnforced {
 			a.refused, status.Exceeded = true, true
 		}
 		a.statuses = append(a.statuses, status)

@@ -1,0 +1,187 @@
+package rls
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// kuadrant returns a function that calls a method of Kuadrant's service over the wire.
+func kuadrant(t *testing.T, s *Service) func(method string, in, out proto.Message) error {
+	t.Helper()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anyone := auth.Anyone(zlimit.DefaultNamespace)
+	server := grpc.NewServer(grpc.UnaryInterceptor(Recognize(func() *auth.Callers { return anyone })))
+	s.Register(server)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(port) }()
+	conn, err := grpc.NewClient(port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		<-done
+	})
+	return func(method string, in, out proto.Message) error {
+		return conn.Invoke(context.Background(), "/kuadrant.service.ratelimit.v1.RateLimitService/"+method, in, out)
+	}
+}
+
+// reserveRequest returns the message by its numbers on the wire.
+func reserveRequest(t *testing.T, user string, amount uint64, ttl time.Duration) proto.Message {
+	t.Helper()
+	embedded := func(b []byte, number protowire.Number, m proto.Message) []byte {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), data)
+	}
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "llm")
+	b = embedded(b, 2, descriptor("user="+user))
+	b = protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), amount)
+	if ttl != 0 {
+		b = embedded(b, 4, durationpb.New(ttl))
+	}
+	out := newMessage("ReserveRequest")
+	if err := proto.Unmarshal(b, out.Message); err != nil {
+		t.Fatal(err)
+	}
+	return out.Message
+}
+
+func commitRequest(t *testing.T, user, id string, actual uint64) proto.Message {
+	t.Helper()
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "llm")
+	data, err := proto.Marshal(descriptor("user=" + user))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), data)
+	b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), id)
+	b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), actual)
+	out := newMessage("CommitRequest")
+	if err := proto.Unmarshal(b, out.Message); err != nil {
+		t.Fatal(err)
+	}
+	return out.Message
+}
+
+func TestKuadrant(t *testing.T) {
+	c := &Config{Files: []File{{Name: "llm.yaml", Text: []byte("domain: llm\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1000}}]")}}}
+	s, limiter, clock := newService(t, c)
+	call := kuadrant(t, s)
+	left := func(user string) int64 {
+		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: user, Resource: "llm|user"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return statuses[0].Available
+	}
+	check := func(what string, user string, want int64) {
+		t.Helper()
+		if got := left(user); got != want {
+			t.Errorf("left %s = %d, want %d", what, got, want)
+		}
+	}
+	reserve := func(user string, amount uint64, ttl time.Duration) (code pb.RateLimitResponse_Code, id string) {
+		t.Helper()
+		out := newMessage("ReserveResponse")
+		if err := call("Reserve", reserveRequest(t, user, amount, ttl), out.Message); err != nil {
+			t.Fatal(err)
+		}
+		return pb.RateLimitResponse_Code(out.get("code").Enum()), out.get("reservation_id").String()
+	}
+	commit := func(user, id string, actual uint64) (bool, codes.Code) {
+		out := newMessage("CommitResponse")
+		err := call("Commit", commitRequest(t, user, id, actual), out.Message)
+		return out.get("reservation_released").Bool(), status.Code(err)
+	}
+	envoy := func(method, user string, hits uint64) pb.RateLimitResponse_Code {
+		t.Helper()
+		out := new(pb.RateLimitResponse)
+		if err := call(method, &pb.RateLimitRequest{Domain: "llm", Descriptors: list(withHits(descriptor("user="+user), hits))}, out); err != nil {
+			t.Fatal(err)
+		}
+		return out.OverallCode
+	}
+	const ok, over = pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT
+
+	code, id := reserve("ann", 600, time.Minute)
+	if code != ok || id == "" {
+		t.Fatalf("Reserve = %v, %q", code, id)
+	}
+	check("after an estimate", "ann", 400)
+	if code, id := reserve("ann", 600, 0); code != over || id != "" {
+		t.Errorf("Reserve of too much = %v, %q", code, id)
+	}
+	check("after a refusal", "ann", 400)
+	for range 2 {
+		if released, failure := commit("ann", id, 250); !released || failure != codes.OK {
+			t.Errorf("Commit = %v, %v", released, failure)
+		}
+		check("after the actual amount", "ann", 750)
+	}
+	if _, failure := commit("ann", id, 1); failure != codes.AlreadyExists {
+		t.Errorf("Commit of another amount = %v", failure)
+	}
+	if _, failure := commit("ann", id+"x", 1); failure != codes.InvalidArgument {
+		t.Errorf("Commit of an altered reservation = %v", failure)
+	}
+
+	if code, id = reserve("ann", 0, 0); code != ok || id == "" {
+		t.Fatalf("Reserve of nothing = %v, %q", code, id)
+	}
+	check("after an estimate of nothing", "ann", 750)
+	if released, _ := commit("ann", id, 800); !released {
+		t.Error("Commit after an estimate of nothing was not released")
+	}
+	check("after more than is left", "ann", -50)
+	if code, _ := reserve("ann", 0, 0); code != over {
+		t.Errorf("Reserve of nothing in debt = %v", code)
+	}
+
+	_, id = reserve("bob", 100, time.Minute)
+	clock.Advance(2 * time.Minute)
+	if released, failure := commit("bob", id, 10); released || failure != codes.OK {
+		t.Errorf("Commit of an expired reservation = %v, %v", released, failure)
+	}
+	check("after an expired reservation", "bob", 900)
+	if released, failure := commit("bob", "", 50); released || failure != codes.OK {
+		t.Errorf("Commit without a reservation = %v, %v", released, failure)
+	}
+	check("after a commit without a reservation", "bob", 850)
+
+	if got := envoy("CheckRateLimit", "cat", 1000); got != ok {
+		t.Errorf("CheckRateLimit of all = %v", got)
+	}
+	if got := envoy("CheckRateLimit", "cat", 1001); got != over {
+		t.Errorf("CheckRateLimit of more = %v", got)
+	}
+	check("after questions", "cat", 1000)
+	if got := envoy("Report", "cat", 1200); got != ok {
+		t.Errorf("Report = %v", got)
+	}
+	check("after a report of more than is left", "cat", -200)
+	if err := call("Reserve", reserveRequest(t, "ann", 1, -time.Second), newMessage("ReserveResponse").Message); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("Reserve for a negative time = %v", err)
+	}
+}
