@@ -6,7 +6,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,50 +24,47 @@ type Client struct {
 	Namespace string // "" for the first one of the key
 	// HTTP makes the requests. The default is http.DefaultClient.
 	HTTP *http.Client
-	// Tries is how often a request is sent that is safe to repeat, if the server does not answer or cannot serve. The default is 3.
+	// Tries is how often a request is sent at most, if that is safe and the server does not answer or cannot serve. The default is 3.
 	Tries int
 }
 
 // Acquire takes tokens. A rejection is a [*Problem] with status 429.
 //
-// The request is charged once, however often it is sent: it has a random idempotency key. A request with Also has none. It is then
-// sent once, and after an error it may have been charged.
+// The request is sent once, and again after a refusal of which the server says that it has consumed nothing. After another failure it
+// may have been charged. [Client.AcquireOnce] is safe to repeat, and costs more.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (*Acquired, error) {
-	if len(r.Also) > 0 {
-		return c.acquire(ctx, r, "", 1)
-	}
-	return c.acquire(ctx, r, rand.Text(), c.tries())
+	return c.acquire(ctx, r, "")
 }
 
-// AcquireOnce is Acquire with a key of the caller's, such as the ID of a job: all calls of an entity with one key within 24 hours are
-// charged once together. A key that was used by another request is a [*Problem] with status 409.
+// AcquireOnce is Acquire with an idempotency key, such as the ID of a job. All calls of an entity with one key within 24 hours are charged
+// once together, so it is sent again after any failure. A key that was used by another request is a [*Problem] with status 409. A request
+// with Also has no key. The server writes a transaction with a record: do not use it for an entity with hundreds of requests a second.
 func (c *Client) AcquireOnce(ctx context.Context, key string, r AcquireRequest) (*Acquired, error) {
-	return c.acquire(ctx, r, key, c.tries())
+	return c.acquire(ctx, r, key)
 }
 
-func (c *Client) acquire(ctx context.Context, r AcquireRequest, key string, tries int) (*Acquired, error) {
-	header := http.Header{}
-	if key != "" {
-		header.Set("Idempotency-Key", key)
+func (c *Client) acquire(ctx context.Context, r AcquireRequest, key string) (*Acquired, error) {
+	if key == "" {
+		return call[Acquired](ctx, c, http.MethodPost, "/v1/acquire", nil, r, tookNothing)
 	}
-	return call[Acquired](ctx, c, http.MethodPost, "/v1/acquire", header, r, tries)
+	return call[Acquired](ctx, c, http.MethodPost, "/v1/acquire", http.Header{"Idempotency-Key": {key}}, r, failed)
 }
 
 // Settle says what a lease has consumed. It may be repeated: the first settlement holds, and another one with other amounts is a
 // [*Problem] with status 409.
 func (c *Client) Settle(ctx context.Context, r SettleRequest) (*Settled, error) {
-	return call[Settled](ctx, c, http.MethodPost, "/v1/settle", nil, r, c.tries())
+	return call[Settled](ctx, c, http.MethodPost, "/v1/settle", nil, r, failed)
 }
 
 // Rollback returns all that a lease has taken. It may be repeated.
 func (c *Client) Rollback(ctx context.Context, lease string) (*Settled, error) {
-	return call[Settled](ctx, c, http.MethodPost, "/v1/rollback", nil, map[string]string{"lease": lease}, c.tries())
+	return call[Settled](ctx, c, http.MethodPost, "/v1/rollback", nil, map[string]string{"lease": lease}, failed)
 }
 
 // Extend returns a token of a lease that can be settled for some time from now, in whole seconds.
 func (c *Client) Extend(ctx context.Context, lease string, d time.Duration) (*Extended, error) {
 	seconds := strconv.FormatInt(int64(d/time.Second), 10) + "s"
-	return call[Extended](ctx, c, http.MethodPost, "/v1/heartbeat", nil, map[string]string{"lease": lease, "for": seconds}, c.tries())
+	return call[Extended](ctx, c, http.MethodPost, "/v1/heartbeat", nil, map[string]string{"lease": lease, "for": seconds}, failed)
 }
 
 // Do acquires tokens, runs a function, and settles what the function returns: the amounts consumed in all. If the function fails or
@@ -105,25 +101,30 @@ func (c *Client) Available(ctx context.Context, entity, resource string) ([]Limi
 	query := url.Values{"entity": {entity}, "resource": {resource}}
 	reply, err := call[struct {
 		Limits []Limit `json:"limits"`
-	}](ctx, c, http.MethodGet, "/v1/available?"+query.Encode(), nil, nil, c.tries())
+	}](ctx, c, http.MethodGet, "/v1/available?"+query.Encode(), nil, nil, failed)
 	if err != nil {
 		return nil, err
 	}
 	return reply.Limits, nil
 }
 
-func (c *Client) tries() int {
-	if c.Tries > 0 {
-		return c.Tries
-	}
-	return 3
+// failed reports whether a request failed otherwise than by what it asks for.
+func failed(err error) bool {
+	var p *Problem
+	return !errors.As(err, &p) || p.Status >= 500
+}
+
+// tookNothing reports whether the server failed, and says that the request has consumed nothing.
+func tookNothing(err error) bool {
+	var p *Problem
+	return errors.As(err, &p) && p.Status >= 500 && p.Outcome == "none"
 }
 
 // maxReply bounds the body of a reply, in bytes.
 const maxReply = 1 << 20
 
-// call sends a request, and again after a failure of the network or of the server.
-func call[T any](ctx context.Context, c *Client, method, path string, header http.Header, body any, tries int) (*T, error) {
+// call sends a request, and again after errors that allow it.
+func call[T any](ctx context.Context, c *Client, method, path string, header http.Header, body any, again func(error) bool) (*T, error) {
 	var text []byte
 	if body != nil {
 		var err error
@@ -131,12 +132,18 @@ func call[T any](ctx context.Context, c *Client, method, path string, header htt
 			return nil, fmt.Errorf("client: %w", err)
 		}
 	}
+	tries := c.Tries
+	if tries <= 0 {
+		tries = 3
+	}
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
 		reply := new(T)
 		err := c.once(ctx, method, path, header, text, reply)
-		var problem *Problem
-		if tries--; err == nil || tries <= 0 || errors.As(err, &problem) && problem.Status < 500 {
-			return reply, err
+		if err == nil {
+			return reply, nil
+		}
+		if tries--; tries == 0 || !again(err) {
+			return nil, err
 		}
 		timer := time.NewTimer(pause)
 		select {

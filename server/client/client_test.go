@@ -54,33 +54,32 @@ func TestRetries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answers []string
-		also    bool
+		key     string
 		tries   int
 		want    string // of the error
 	}{
-		{"admitted", []string{"200 {}"}, false, 1, ""},
-		{"a broken connection", []string{"drop", "200 {}"}, false, 2, ""},
-		{"a server that cannot serve", []string{`503 {"title":"away"}`, "502 <html>", "200 {}"}, false, 3, ""},
-		{"for long", []string{"503 {}", "503 {}", `503 {"title":"away"}`}, false, 3, "zlimit: away"},
-		{"rejected", []string{`429 {"title":"Quota exceeded","detail":"No."}`}, false, 1, "zlimit: Quota exceeded: No."},
-		{"without a key it is sent once", []string{"503 {}"}, true, 1, "zlimit: 503 Service Unavailable"},
+		{"admitted", []string{"200 {}"}, "job", 1, ""},
+		{"a broken connection", []string{"drop", "200 {}"}, "job", 2, ""},
+		{"a server that cannot serve", []string{`503 {"title":"away"}`, "502 <html>", "200 {}"}, "job", 3, ""},
+		{"for long", []string{"503 {}", "503 {}", `503 {"title":"away"}`}, "job", 3, "zlimit: away"},
+		{"rejected", []string{`429 {"title":"Quota exceeded","detail":"No."}`}, "job", 1, "zlimit: Quota exceeded: No."},
+		{"without a key, a server that has taken nothing", []string{`503 {"outcome":"none"}`, "200 {}"}, "", 2, ""},
+		{"without a key, a server that may have taken it", []string{`503 {"title":"away","outcome":"unknown"}`}, "", 1, "zlimit: away"},
+		{"without a key, a proxy that does not say", []string{`502 <html>`}, "", 1, "zlimit: 502 Bad Gateway"},
+		{"without a key, a broken connection", []string{"drop"}, "", 1, "client: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client, s := serve(t, c.answers...)
-			r := AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 1}}
-			if c.also {
-				r.Also = []Charge{{Entity: "bob"}}
-			}
-			_, err := client.Acquire(t.Context(), r)
-			if len(s.seen) != c.tries || (c.want == "") != (err == nil) || err != nil && err.Error() != c.want {
-				t.Errorf("Acquire = %v after %d tries, want %q after %d", err, len(s.seen), c.want, c.tries)
+			_, err := client.acquire(t.Context(), AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 1}}, c.key)
+			if len(s.seen) != c.tries || (c.want == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("acquire = %v after %d tries, want %q after %d", err, len(s.seen), c.want, c.tries)
 			}
 			var problem *Problem
 			if errors.As(err, &problem) && (problem.RetryAfter != 7 || problem.Status < 400) {
 				t.Errorf("problem = %+v, want status and Retry-After", problem)
 			}
-			if keys := slices.Compact(slices.Clone(s.keys)); len(keys) != 1 || (keys[0] == "") != c.also {
-				t.Errorf("the keys are %q, want one", s.keys)
+			if keys := slices.Compact(slices.Clone(s.keys)); !slices.Equal(keys, []string{c.key}) {
+				t.Errorf("the keys are %q, want %q", s.keys, c.key)
 			}
 		})
 	}
