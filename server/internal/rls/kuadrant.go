@@ -41,7 +41,7 @@ const (
 	kuadrantName = "kuadrant.service.ratelimit.v1"
 )
 
-// The messages of Kuadrant's service that are not Envoy's. The first two fields of requests are those of Envoy's requests.
+// The messages of Kuadrant's service that are not Envoy's. Requests begin with two fields of Envoy's requests.
 var (
 	kuadrantMessages = map[string][]field{
 		"ReserveRequest": {
