@@ -12,8 +12,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
 
-func TestMain(m *testing.M) { enginetest.Main(m) }
-
 // TestReplicas asks four servers on one table at the same time. They admit exactly what the limit allows.
 func TestReplicas(t *testing.T) {
 	engine := enginetest.Start(t)
