@@ -96,6 +96,8 @@ func (h *handler) routes() []route {
 		{"POST /v1/reset", auth.Admin, maxTime, h.reset},
 		{"POST /v1/entities/{entity}/parent", auth.Admin, maxStampTime, h.setParent},
 		{"GET /v1/usage", auth.Read, maxReadTime, h.usage},
+		{"GET /v1/forecast", auth.Read, maxReadTime, h.forecast},
+		{"GET /v1/rejections", auth.Read, maxReadTime, h.rejections},
 		{"GET /v1/events", auth.Read, 0, h.events},
 	}
 	for _, level := range []string{"system", "resources/{resource}", "entities/{entity}", "entities/{entity}/resources/{resource}"} {

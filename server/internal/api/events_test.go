@@ -103,6 +103,27 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestReports asks for forecasts and rejections.
+func TestReports(t *testing.T) {
+	s := newService(t)
+	ok[client.Acquired](t, s, "POST", "/v1/acquire", keyOfGateway, `{"entity":"alice","resource":"budget","consume":{"tokens":400}}`)
+	got := ok[struct{ Budgets []zlimit.Forecast }](t, s, "GET", "/v1/forecast?entity=alice&resource=budget", keyOfReader, "")
+	if len(got.Budgets) != 1 || got.Budgets[0].Available != 600 || got.Budgets[0].Limit != "tokens" {
+		t.Errorf("forecast = %+v, want one of tokens with 600 left", got.Budgets)
+	}
+	fails(t, s, http.StatusForbidden, "forbidden", "GET", "/v1/forecast?entity=alice&resource=budget", keyOfTeam, "")
+	fails(t, s, http.StatusForbidden, "forbidden", "GET", "/v1/forecast?entity=alice&resource=budget", keyOfGateway, "")
+	fails(t, s, http.StatusBadRequest, "invalid", "GET", "/v1/forecast?resource=budget", keyOfReader, "")
+	rejected := ok[zlimit.Rejections](t, s, "GET", "/v1/rejections?max=5", keyOfReader, "")
+	if rejected.Total != 0 || len(rejected.Heaviest) != 0 || rejected.To.Sub(rejected.From) != 10*time.Minute {
+		t.Errorf("rejections = %+v, want none in ten minutes", rejected)
+	}
+	fails(t, s, http.StatusForbidden, "forbidden", "GET", "/v1/rejections?entity=team-a/1", keyOfTeam, "")
+	for _, query := range []string{"max=0", "max=101", "from=2026-11-28T12:00:00Z&to=2026-11-28T12:00:00Z", "from=2020-01-01T00:00:00Z", "top=1"} {
+		fails(t, s, http.StatusBadRequest, "invalid", "GET", "/v1/rejections?"+query, keyOfReader, "")
+	}
+}
+
 func TestDocumentIsServed(t *testing.T) {
 	s := newService(t)
 	r := send(t, s, "GET", "/v1/openapi.yaml", "", "")
