@@ -28,7 +28,9 @@ type Config struct {
 	Store string `yaml:"store"`
 	// Namespace is that of the limits. The default is default.
 	Namespace string `yaml:"namespace"`
-	// Setup creates the table if there is none.
+	// Namespaces are further ones, which callers choose over HTTP. Gateways use Namespace alone.
+	Namespaces []string `yaml:"namespaces"`
+	// Setup creates the table if there is none, and registers the namespaces.
 	Setup bool `yaml:"setup"`
 	// GRPC is the address of the gRPC port, 127.0.0.1:8081 by default.
 	GRPC string `yaml:"grpc"`
@@ -180,6 +182,19 @@ func (c *Config) check() error {
 	if _, err := c.callers(); err != nil {
 		return err
 	}
+	served := append([]string{c.Namespace}, c.Namespaces...)
+	for i, name := range served {
+		if i > 0 && (name == "" || slices.Contains(served[:i], name)) {
+			return fmt.Errorf("namespaces[%d]: must be a name that is served once, got %q", i-1, name)
+		}
+	}
+	for i := range c.Callers {
+		for _, name := range c.Callers[i].Namespaces {
+			if !slices.Contains(served, name) {
+				return fmt.Errorf("callers[%d] namespaces: must be served, which namespace and namespaces say, got %q", i, name)
+			}
+		}
+	}
 	if _, err := c.signer(); err != nil {
 		return err
 	}
@@ -204,7 +219,7 @@ func (c *Config) authenticates() bool { return len(c.Callers) > 0 || c.TLS.Clien
 // callers returns who may call.
 func (c *Config) callers() (*auth.Callers, error) {
 	if len(c.Callers) == 0 {
-		return auth.Anyone(c.Namespace), nil
+		return auth.Anyone(append([]string{c.Namespace}, c.Namespaces...)...), nil
 	}
 	return auth.New(c.Callers, c.Namespace, time.Now)
 }

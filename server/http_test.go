@@ -71,3 +71,30 @@ func TestHTTP(t *testing.T) {
 		t.Errorf("the stream ends with %s, want %s", last, want)
 	}
 }
+
+// TestNamespaces serves two namespaces, each with its own limits.
+func TestNamespaces(t *testing.T) {
+	dir := directory(t, map[string]string{"zlimitd.yaml": "namespaces: [second]\nsetup: true\n" + config, "a.limits.yaml": limits})
+	s, _ := start(t, filepath.Join(dir, "zlimitd.yaml"))
+	if err := s.others["second"].Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
+		t.Fatal(err)
+	}
+	request := client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 600}}
+	if _, err := (&client.Client{URL: "http://" + s.HTTPAddr(), Namespace: "second"}).Acquire(t.Context(), request); err != nil {
+		t.Errorf("Acquire in the second namespace = %v, want nil", err)
+	}
+	var problem *client.Problem
+	if _, err := (&client.Client{URL: "http://" + s.HTTPAddr()}).Acquire(t.Context(), request); !errors.As(err, &problem) || problem.Code != "no_limits" {
+		t.Errorf("Acquire in the first namespace = %v, want no_limits", err)
+	}
+	for text, want := range map[string]string{
+		"namespaces: [default]\n": "namespaces[0]: must be a name that is served once",
+		"namespaces: [a, a]\n":    "namespaces[1]: must be a name that is served once",
+		"callers: [{name: a, certificate: b, roles: [read], namespaces: [third]}]\nsigning_keys: [{id: k, file: k}]\n": "callers[0] namespaces: must be served",
+	} {
+		path := filepath.Join(directory(t, map[string]string{"zlimitd.yaml": text, "k": strings.Repeat("k", 32)}), "zlimitd.yaml")
+		if _, err := Load(path, noEnv); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Load of %q = %v, want %s", text, err, want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ type Server struct {
 	config   *Config
 	logger   *slog.Logger
 	limiter  *zlimit.RateLimiter
+	others   map[string]*zlimit.RateLimiter // of further namespaces
 	rls      *rls.Service
 	tls      atomic.Pointer[tls.Config]
 	callers  atomic.Pointer[auth.Callers]
@@ -50,7 +52,7 @@ type Server struct {
 
 // New opens the store, stores the limits of the files, and listens. The caller ends it by [Server.Run].
 func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimit.Option) (_ *Server, err error) {
-	s := &Server{config: config, logger: logger, health: health.NewServer(), ending: make(chan struct{})}
+	s := &Server{config: config, logger: logger, health: health.NewServer(), ending: make(chan struct{}), others: map[string]*zlimit.RateLimiter{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -71,14 +73,25 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 		return nil, err
 	}
 	events := api.NewEvents()
-	observer = zlimit.Observers(observer, events.Observer(config.Namespace))
-	opts = append([]zlimit.Option{zlimit.WithLogger(logger), zlimit.WithObserver(observer)}, opts...)
+	observed := func(namespace string) zlimit.Option {
+		return zlimit.WithObserver(zlimit.Observers(observer, events.Observer(namespace)))
+	}
+	opts = append([]zlimit.Option{zlimit.WithLogger(logger), observed(config.Namespace)}, opts...)
 	opts = append(opts, zlimit.WithNamespace(config.Namespace))
 	if config.Setup {
 		opts = append(opts, zlimit.WithSetup())
 	}
 	if s.limiter, err = zlimit.Open(ctx, config.Store, opts...); err != nil {
 		return nil, err
+	}
+	for _, name := range config.Namespaces {
+		more := []zlimit.Option{observed(name)}
+		if config.Setup {
+			more = append(more, zlimit.WithSetup())
+		}
+		if s.others[name], err = s.limiter.Namespace(ctx, name, more...); err != nil {
+			return nil, fmt.Errorf("namespaces: %q: %w", name, err)
+		}
 	}
 	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{
 		Limiter: s.limiter, Namespace: config.Namespace, Signer: signer, Meter: meter, Logger: logger,
@@ -142,7 +155,7 @@ func (s *Server) build(metrics http.Handler, events *api.Events) {
 		metrics.ServeHTTP(w, r)
 	})
 	mux.Handle("/v1/", api.New(api.Options{
-		Limiter: s.limiter, Namespace: s.config.Namespace, Callers: s.callers.Load, Tokens: s.signer.Load, Events: events, Logger: s.logger, Draining: s.ending,
+		Limiter: s.limiter, Namespace: s.config.Namespace, Namespaces: s.others, Callers: s.callers.Load, Tokens: s.signer.Load, Events: events, Logger: s.logger, Draining: s.ending,
 	}))
 	s.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage,
@@ -244,6 +257,11 @@ func (s *Server) close() error {
 			}
 		}
 	}
+	for _, limiter := range s.others {
+		if limiter != nil {
+			err = errors.Join(err, limiter.Close())
+		}
+	}
 	if s.limiter != nil {
 		err = errors.Join(err, s.limiter.Close())
 	}
@@ -253,9 +271,9 @@ func (s *Server) close() error {
 // Reload enforces the limits of another config, and takes its callers, signing keys and certificates. A change of the store, the
 // namespace or a port needs a restart, and is an error. After an error, everything stays as it was.
 func (s *Server) Reload(ctx context.Context, config *Config) error {
-	if old := s.config; config.Store != old.Store || config.Namespace != old.Namespace || config.GRPC != old.GRPC || config.HTTP != old.HTTP ||
+	if old := s.config; config.Store != old.Store || config.Namespace != old.Namespace || !slices.Equal(config.Namespaces, old.Namespaces) || config.GRPC != old.GRPC || config.HTTP != old.HTTP ||
 		config.authenticates() != old.authenticates() || (config.TLS.Certificate == "") != (old.TLS.Certificate == "") {
-		return errors.New("store, namespace, grpc, http, and whether there is tls cannot be changed by a reload: restart the server")
+		return errors.New("store, namespace, namespaces, grpc, http, and whether there is tls cannot be changed by a reload: restart the server")
 	}
 	if _, err := config.TLS.config(false); err != nil { // before anything changes
 		return err
