@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "time/tzdata" // zones of limits, in an image without them
+
 	"github.com/zlimit/zlimit-go/server"
 )
 

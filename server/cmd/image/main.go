@@ -1,0 +1,287 @@
+// The command image writes an image of zlimitd as an OCI layout, without a daemon and without a base image: the program, the
+// certificates of authorities, /tmp, and a list of the modules in the program. The same source, Go and certificates give the same bytes.
+// The layout is a handful of files of JSON, so it needs no library; any tool pushes it, such as
+// "skopeo copy oci:dist/image docker://registry/zlimitd".
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+const program = "github.com/zlimit/zlimit-go/server/cmd/zlimitd"
+
+func main() {
+	out := flag.String("out", "dist/image", "the directory of the layout, which must not exist")
+	platforms := flag.String("platforms", "linux/amd64,linux/arm64", "platforms, with commas between")
+	certificates := flag.String("certificates", "/etc/ssl/certs/ca-certificates.crt", "the file of the certificates of authorities")
+	flag.Parse()
+	builder := builder{flags: []string{"-trimpath", "-ldflags=-s -w"}, env: []string{"CGO_ENABLED=0", "GOFLAGS="}}
+	if err := builder.write(context.Background(), *out, *certificates, strings.Split(*platforms, ",")); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+// The media types of a layout.
+const (
+	indexType    = "application/vnd.oci.image.index.v1+json"
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	configType   = "application/vnd.oci.image.config.v1+json"
+	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
+)
+
+type (
+	descriptor struct {
+		MediaType   string            `json:"mediaType"`
+		Digest      string            `json:"digest"`
+		Size        int               `json:"size"`
+		Platform    *platform         `json:"platform,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+	}
+	platform struct {
+		Architecture string `json:"architecture"`
+		OS           string `json:"os"`
+	}
+	index struct {
+		SchemaVersion int          `json:"schemaVersion"`
+		MediaType     string       `json:"mediaType"`
+		Manifests     []descriptor `json:"manifests"`
+	}
+	manifest struct {
+		SchemaVersion int          `json:"schemaVersion"`
+		MediaType     string       `json:"mediaType"`
+		Config        descriptor   `json:"config"`
+		Layers        []descriptor `json:"layers"`
+	}
+	config struct {
+		platform
+		Created string   `json:"created"`
+		Config  settings `json:"config"`
+		RootFS  struct {
+			Type    string   `json:"type"`
+			DiffIDs []string `json:"diff_ids"`
+		} `json:"rootfs"`
+	}
+	settings struct {
+		User         string
+		Entrypoint   []string
+		Env          []string
+		ExposedPorts map[string]struct{}
+		Labels       map[string]string
+	}
+)
+
+// A builder builds the program with flags and environment variables of go.
+type builder struct{ flags, env []string }
+
+// A layout is the directory of an image.
+type layout struct{ dir string }
+
+// write builds the program for each platform, and writes the layout of their images.
+func (b *builder) write(ctx context.Context, out, certificates string, platforms []string) error {
+	authorities, err := os.ReadFile(certificates)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(out, 0o755); err != nil {
+		return err
+	}
+	l := layout{out}
+	if err := os.MkdirAll(filepath.Join(out, "blobs", "sha256"), 0o755); err != nil {
+		return err
+	}
+	all := index{SchemaVersion: 2, MediaType: indexType}
+	for _, name := range platforms {
+		system, architecture, ok := strings.Cut(name, "/")
+		if !ok || system != "linux" || architecture == "" {
+			return fmt.Errorf("platforms: must be of the form linux/arm64, got %q", name)
+		}
+		p := platform{OS: system, Architecture: architecture}
+		binary, modules, err := b.build(ctx, p)
+		if err != nil {
+			return err
+		}
+		d, err := l.image(p, []file{
+			{"etc/ssl/certs/ca-certificates.crt", 0o644, authorities}, {"usr/share/sbom/zlimitd.cdx.json", 0o644, modules}, {"zlimitd", 0o755, binary},
+		})
+		if err != nil {
+			return err
+		}
+		all.Manifests = append(all.Manifests, d)
+	}
+	images, err := l.json(indexType, all)
+	if err != nil {
+		return err
+	}
+	images.Annotations = map[string]string{"org.opencontainers.image.ref.name": zlimit.Version}
+	top, err := json.Marshal(index{SchemaVersion: 2, MediaType: indexType, Manifests: []descriptor{images}})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(out, "index.json"), top, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644)
+}
+
+// build returns the program for a platform, and the list of its modules.
+func (b *builder) build(ctx context.Context, p platform) (binary, modules []byte, err error) {
+	dir, err := os.MkdirTemp("", "zlimit-image-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // of this run alone
+	path := filepath.Join(dir, "zlimitd")
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-o", path}, b.flags, []string{program})...)
+	cmd.Env = slices.Concat(os.Environ(), b.env, []string{"GOOS=" + p.OS, "GOARCH=" + p.Architecture})
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("go build: %w\n%s", err, output)
+	}
+	if modules, err = modulesOf(path); err != nil {
+		return nil, nil, err
+	}
+	binary, err = os.ReadFile(path)
+	return binary, modules, err
+}
+
+// modulesOf returns the modules in a program, as CycloneDX has them.
+func modulesOf(path string) ([]byte, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	type component struct {
+		Type    string `json:"type"`
+		Name    string `json:"name"`
+		Version string `json:"version"`
+		URL     string `json:"purl"`
+	}
+	list := []component{{"library", "std", info.GoVersion, "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}}
+	for _, m := range info.Deps {
+		version := m.Version
+		if m.Replace != nil {
+			version = "v" + zlimit.Version // a module of this repository
+		}
+		list = append(list, component{"library", m.Path, version, "pkg:golang/" + m.Path + "@" + version})
+	}
+	return json.MarshalIndent(map[string]any{
+		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": list,
+		"metadata": map[string]any{"component": component{"application", program, "v" + zlimit.Version, "pkg:golang/" + program + "@v" + zlimit.Version}},
+	}, "", " ")
+}
+
+// A file of an image.
+type file struct {
+	name    string
+	mode    int64
+	content []byte
+}
+
+// image writes an image of files, and returns the descriptor of its manifest.
+func (l layout) image(p platform, files []file) (descriptor, error) {
+	content, err := archive(files)
+	if err != nil {
+		return descriptor{}, err
+	}
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return descriptor{}, err
+	}
+	if _, err := z.Write(content); err != nil {
+		return descriptor{}, err
+	}
+	if err := z.Close(); err != nil {
+		return descriptor{}, err
+	}
+	layer, err := l.blob(layerType, packed.Bytes())
+	if err != nil {
+		return descriptor{}, err
+	}
+	c := config{platform: p, Created: time.Unix(0, 0).UTC().Format(time.RFC3339), Config: settings{
+		User: "65532:65532", Entrypoint: []string{"/zlimitd"}, Env: []string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
+		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
+		Labels: map[string]string{
+			"org.opencontainers.image.title": "zlimitd", "org.opencontainers.image.version": zlimit.Version, "org.opencontainers.image.licenses": "Apache-2.0",
+		},
+	}}
+	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{digest(content)}
+	configured, err := l.json(configType, c)
+	if err != nil {
+		return descriptor{}, err
+	}
+	d, err := l.json(manifestType, manifest{SchemaVersion: 2, MediaType: manifestType, Config: configured, Layers: []descriptor{layer}})
+	d.Platform = &p
+	return d, err
+}
+
+// archive returns files as a tar archive, with the directories above them and a /tmp for everyone.
+func archive(files []file) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	made := map[string]bool{}
+	directory := func(name string, mode int64) error {
+		made[name] = true
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: time.Unix(0, 0)})
+	}
+	if err := directory("tmp", 0o1777); err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		for i, c := range f.name {
+			if c == '/' && !made[f.name[:i]] {
+				if err := directory(f.name[:i], 0o755); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0)}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (l layout) json(mediaType string, value any) (descriptor, error) {
+	content, err := json.Marshal(value)
+	if err != nil {
+		return descriptor{}, err
+	}
+	return l.blob(mediaType, content)
+}
+
+// blob writes a blob, and returns its descriptor.
+func (l layout) blob(mediaType string, content []byte) (descriptor, error) {
+	d := descriptor{MediaType: mediaType, Digest: digest(content), Size: len(content)}
+	name := strings.TrimPrefix(d.Digest, "sha256:")
+	return d, os.WriteFile(filepath.Join(l.dir, "blobs", "sha256", name), content, 0o644)
+}

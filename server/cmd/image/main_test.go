@@ -1,0 +1,197 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// read reads a blob of a layout, and checks its digest and size.
+func read(t *testing.T, dir string, d descriptor, into any) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if digest(content) != d.Digest || len(content) != d.Size {
+		t.Errorf("blob %s has %d bytes with the digest %s", d.Digest, len(content), digest(content))
+	}
+	if into != nil {
+		if err := json.Unmarshal(content, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return content
+}
+
+// TestArchive lists directories before what is in them.
+func TestArchive(t *testing.T) {
+	content, err := archive([]file{{"a/b/c", 0o644, []byte("x")}, {"a/d", 0o755, nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := tar.NewReader(bytes.NewReader(content)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
+	}
+	if got := strings.Join(names, " "); got != "tmp/ a/ a/b/ a/b/c a/d" {
+		t.Errorf("archive = %s", got)
+	}
+}
+
+// TestImage builds an image, unpacks it, and starts the program in it, which answers its health checks and drains.
+func TestImage(t *testing.T) {
+	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
+		t.Skip("builds a release: ZLIMIT_EXHAUSTIVE=1 runs it")
+	}
+	work := t.TempDir()
+	certificates, out := filepath.Join(work, "ca.crt"), filepath.Join(work, "image")
+	if err := os.WriteFile(certificates, []byte("authorities"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := builder{} // with the flags of the test, whose packages are compiled already
+	if err := b.write(t.Context(), out, certificates, []string{"linux/" + runtime.GOARCH}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.write(t.Context(), out, certificates, nil); !errors.Is(err, os.ErrExist) {
+		t.Errorf("write over an image = %v", err)
+	}
+	top, err := os.ReadFile(filepath.Join(out, "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names, images index
+	if err := json.Unmarshal(top, &names); err != nil {
+		t.Fatal(err)
+	}
+	read(t, out, names.Manifests[0], &images)
+	var m manifest
+	read(t, out, images.Manifests[0], &m)
+	var c config
+	read(t, out, m.Config, &c)
+	z, err := gzip.NewReader(bytes.NewReader(read(t, out, m.Layers[0], nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.RootFS.DiffIDs[0] != digest(content) || c.Config.User != "65532:65532" || c.Architecture != runtime.GOARCH {
+		t.Errorf("config = %+v", c)
+	}
+	root := filepath.Join(work, "root")
+	unpack(t, content, root)
+	var modules struct {
+		Components []struct{ Name, Version string }
+	}
+	text, err := os.ReadFile(filepath.Join(root, "usr/share/sbom/zlimitd.cdx.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &modules)
+	}
+	if err != nil || len(modules.Components) < 20 {
+		t.Errorf("%d modules are listed, %v", len(modules.Components), err)
+	}
+	start(t, filepath.Join(root, c.Config.Entrypoint[0]))
+}
+
+func unpack(t *testing.T, content []byte, root string) {
+	t.Helper()
+	for r := tar.NewReader(bytes.NewReader(content)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(root, h.Name)
+		if h.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(path, 0o755)
+		} else {
+			var data []byte
+			if data, err = io.ReadAll(r); err == nil {
+				err = os.WriteFile(path, data, os.FileMode(h.Mode))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// start starts the program, asks for its health, and ends it.
+func start(t *testing.T, path string) {
+	t.Helper()
+	var ports [2]string
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = l.Addr().String()
+		_ = l.Close()
+	}
+	settings := filepath.Join(t.TempDir(), "zlimitd.yaml")
+	if err := os.WriteFile(settings, []byte("drain: {delay: 1ms}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(path, "-config", settings)
+	cmd.Env, cmd.Stderr = []string{"ZLIMITD_GRPC=" + ports[0], "ZLIMITD_HTTP=" + ports[1]}, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	ready := false
+	for range 200 {
+		if answer, err := http.Get("http://" + ports[1] + "/readyz"); err == nil {
+			ready = answer.StatusCode == http.StatusOK
+			_ = answer.Body.Close()
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if !ready {
+		t.Fatalf("the program is not ready:\n%s", log.Bytes())
+	}
+	conn, err := grpc.NewClient(ports[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+	if err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health = %v, %v", got, err)
+	}
+	_ = conn.Close()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the program ended with %v:\n%s", err, log.Bytes())
+	}
+}
