@@ -75,7 +75,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help help-all demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules long soak explore scale outage bench size check build release tags engine clean
+.PHONY: help help-all demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate rules long soak explore scale outage bench size check build release image tags engine clean
 
 # The targets that a change needs. make help-all lists the others as well.
 DAILY := demo quick test generate lint check bench explore release
@@ -197,6 +197,9 @@ build: ## build bin/zlimit
 
 release: ## build dist/zlimit-* for all platforms, with the function of Lambda inside, a list of modules and hashes; TAG must be that of the version
 	$(GO) run ./cmd/zlimit/internal/release -tag '$(TAG)'
+
+image: ## build dist/image, an image of zlimitd for two platforms as an OCI layout, without a daemon
+	$(GO) run -C server ./cmd/image -out $(CURDIR)/dist/image
 
 tags: ## tag all modules of this commit of this version, and print the command that publishes them
 	@$(GO) run ./cmd/zlimit/internal/release -tag-modules

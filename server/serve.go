@@ -58,8 +58,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 			err = errors.Join(err, s.close())
 		}
 	}()
-	signer, err := s.secure(config)
-	if err != nil {
+	if err := s.secure(config); err != nil {
 		return nil, err
 	}
 	registry := prom.NewRegistry()
@@ -94,7 +93,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 		}
 	}
 	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{
-		Limiter: s.limiter, Namespace: config.Namespace, Signer: signer, Meter: meter, Logger: logger,
+		Limiter: s.limiter, Namespace: config.Namespace, Tokens: s.signer.Load, Meter: meter, Logger: logger,
 	}); err != nil {
 		return nil, err
 	}
@@ -107,26 +106,26 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	return s, nil
 }
 
-// secure takes the callers and certificates of a config. It returns the signer of leases.
-func (s *Server) secure(config *Config) (*token.Signer, error) {
+// secure takes the callers, certificates and signing keys of a config.
+func (s *Server) secure(config *Config) error {
 	secure, err := config.TLS.config(len(config.Callers) > 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	callers, err := config.callers()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	signer, err := config.signer()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.tls.Store(secure)
 	s.callers.Store(callers)
 	if s.signer.Load() == nil || len(config.SigningKeys) > 0 { // a random key stays
 		s.signer.Store(signer)
 	}
-	return signer, nil
+	return nil
 }
 
 // maxMessage bounds a request of gRPC, and a body of HTTP.
@@ -281,9 +280,5 @@ func (s *Server) Reload(ctx context.Context, config *Config) error {
 	if err := s.rls.Reload(ctx, &config.RateLimit.Config); err != nil {
 		return err
 	}
-	signer, err := s.secure(config)
-	if err == nil && len(config.SigningKeys) > 0 {
-		s.rls.Sign(signer)
-	}
-	return err
+	return s.secure(config)
 }

@@ -23,8 +23,8 @@ type Options struct {
 	Limiter *zlimit.RateLimiter
 	// Namespace is that of the limiter, which callers must be allowed to use.
 	Namespace string
-	// Signer signs leases; nil where no domain has any.
-	Signer *token.Signer
+	// Tokens returns the signer of leases for now; nil if no domain has leases, and no caller reserves.
+	Tokens func() *token.Signer
 	// Meter counts the hits of limits; nil for none.
 	Meter metric.MeterProvider
 	// Now is the clock of answers; [time.Now] without it.
@@ -37,14 +37,12 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options Options
 	table   atomic.Pointer[table]
-	signer  atomic.Pointer[token.Signer]
 	counter metric.Int64Counter
 }
 
 // New returns a service that enforces a config, whose limits it stores. It costs what [zlimit.LimitService.Apply] costs.
 func New(ctx context.Context, config *Config, options Options) (*Service, error) {
 	s := &Service{options: options}
-	s.signer.Store(options.Signer)
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}
@@ -68,9 +66,6 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 	pb.RegisterRateLimitServiceServer(server, s)
 	server.RegisterService(kuadrantService(), s)
 }
-
-// Sign replaces the signer of leases.
-func (s *Service) Sign(signer *token.Signer) { s.signer.Store(signer) }
 
 // Reload checks a config, stores its limits, and enforces it from then on. After an error, the service goes on with the config that it
 // has. Limits that an operator has changed in the store since are left alone, and logged.

@@ -82,7 +82,7 @@ func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimit
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: zlimit.DefaultNamespace, Signer: signer, Now: clock.Now})
+	s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: zlimit.DefaultNamespace, Tokens: func() *token.Signer { return signer }, Now: clock.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

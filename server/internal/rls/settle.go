@@ -33,7 +33,7 @@ func (s *Service) handOn(ctx context.Context, caller *auth.Principal, d *domain,
 	claims, err := s.claims(caller, d, estimates)
 	var text string
 	if err == nil {
-		text, err = s.signer.Load().Sign(claims)
+		text, err = s.options.Tokens().Sign(claims)
 	}
 	if err == nil {
 		return text, nil
@@ -54,7 +54,7 @@ func (s *Service) handOn(ctx context.Context, caller *auth.Principal, d *domain,
 func (s *Service) claims(caller *auth.Principal, d *domain, estimates []*ask) (*token.Claims, error) {
 	until := s.options.Now().Add(d.Lease)
 	claims := &token.Claims{Namespace: s.options.Namespace, Caller: caller.Name, Expires: until, Last: until}
-	if s.signer.Load() == nil {
+	if s.options.Tokens == nil {
 		return claims, errNoSigner
 	}
 	for _, a := range estimates {
@@ -76,10 +76,10 @@ var errNoSigner = status.Error(codes.FailedPrecondition, "leases need keys that 
 
 // settle settles the leases of an earlier request, whose actual amount is the hits.
 func (s *Service) settle(ctx context.Context, caller *auth.Principal, a *ask) error {
-	if s.signer.Load() == nil {
+	if s.options.Tokens == nil {
 		return errNoSigner
 	}
-	claims, err := s.signer.Load().Open(a.sealed, s.options.Namespace, caller.Name, s.options.Now())
+	claims, err := s.options.Tokens().Open(a.sealed, s.options.Namespace, caller.Name, s.options.Now())
 	switch {
 	case errors.Is(err, token.ErrExpired):
 		return status.Error(codes.FailedPrecondition, err.Error())
