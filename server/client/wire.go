@@ -32,7 +32,9 @@ type Acquired struct {
 	// Lease settles the tokens, see [Client.Settle]; "" without [AcquireRequest.Lease]. It is a secret: keep it out of logs.
 	Lease     string    `json:"lease,omitempty"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // until when the lease can be settled
-	LastUntil time.Time `json:"last_until,omitzero"` // the latest expiry that Heartbeat gives it
+	LastUntil time.Time `json:"last_until,omitzero"` // the latest expiry that Extend gives it
+	// Fence is the fencing number of the slots that the lease holds; 0 without slots. Of two leases, the later one has the greater number.
+	Fence int64 `json:"fence,omitempty"`
 	// Degraded says that the store did not answer, and that the failure policy admitted the request uncounted.
 	Degraded bool `json:"degraded"`
 	// Repeated says that an earlier call with the idempotency key was charged, and that this one was not.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/server/client"
@@ -208,12 +209,10 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 		reply.Repeated = reply.Repeated || lease.Repeated()
 		reply.Limits = append(reply.Limits, limitsOf(lease.Statuses(), c.caller)...)
 	}
-	for _, lease := range leases {
-		if lease.Fence() == 0 {
-			continue
-		}
+	slots := holdSlots(leases)
+	if slots && a.lease == 0 {
 		h.giveBack(c, leases, nil)
-		return nil, refuse(http.StatusUnprocessableEntity, "slots", "Slots", "The request asks for slots, which end with the process that holds them. They are not served over HTTP.")
+		return nil, invalid("lease", "", "must be given for slots, which are held until the lease is settled")
 	}
 	if a.lease == 0 {
 		for _, lease := range leases {
@@ -225,13 +224,24 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 	}
 	now := h.Now()
 	claims := token.Claims{Namespace: c.namespace, Caller: c.caller.Name, Expires: now.Add(a.lease), Last: now.Add(maxLease)}
+	shared := ""
+	if slots {
+		var ok bool
+		if shared, ok = h.keeper.keep(leases, a.lease); !ok {
+			h.giveBack(c, leases, nil)
+			return nil, busy("too_many_slots", "Too many leases with slots", "Retry at another replica, or when others have settled.")
+		}
+	}
 	for i, lease := range leases {
-		amounts := lease.Consumed()
-		// Each token of a lease is of the same time, so that its settlement is remembered for longer than any of them can be settled.
-		inner, err := lease.Token(maxLease)
-		if err != nil {
-			h.giveBack(c, leases, claims.Leases)
-			return nil, err
+		amounts, inner := lease.Consumed(), shared
+		reply.Fence = max(reply.Fence, lease.Fence())
+		if !slots {
+			var err error
+			// Each token of a lease is of the same time, so that its settlement is remembered for longer than any of them can be settled.
+			if inner, err = lease.Token(maxLease); err != nil {
+				h.giveBack(c, leases, claims.Leases)
+				return nil, err
+			}
 		}
 		claims.Leases = append(claims.Leases, token.Lease{Token: inner, Entity: a.requests[i].Entity, Resource: a.requests[i].Resource, Amounts: amounts})
 	}
@@ -252,7 +262,7 @@ func (h *handler) giveBack(c *call, leases []*zlimit.Lease, tokens []token.Lease
 			continue
 		}
 		var err error
-		if i < len(tokens) {
+		if i < len(tokens) && !strings.HasPrefix(tokens[i].Token, slotsPrefix) {
 			err = c.limiter.Settle(c.r.Context(), tokens[i].Token, nothingOf(tokens[i].Amounts))
 		} else {
 			err = lease.Rollback(c.r.Context())

@@ -123,8 +123,7 @@ func TestRefusals(t *testing.T) {
 		{"a limit that is not there", `{"entity":"alice","resource":"search","consume":{"tpm":1}}`, 422, "no_limits"},
 		{"disabled", `{"entity":"mallory","resource":"search","consume":{"rpm":1}}`, 403, "disabled"},
 		{"more than a prepaid limit holds", `{"entity":"alice","resource":"cards","consume":{"cards":11}}`, 422, "never_fits"},
-		{"slots", `{"entity":"alice","resource":"jobs","consume":{"workers":1},"lease":"1m"}`, 422, "slots"},
-		{"slots without a lease", `{"entity":"alice","resource":"jobs","consume":{"workers":1}}`, 422, "slots"},
+		{"slots without a lease", `{"entity":"alice","resource":"jobs","consume":{"workers":1}}`, 400, "invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fails(t, s, c.status, c.code, "POST", "/v1/acquire", keyOfGateway, c.body)

@@ -63,6 +63,7 @@ type handler struct {
 	Options
 	mux     *http.ServeMux
 	waiting chan struct{}
+	keeper  *keeper
 }
 
 // A call is a request that may be served.
@@ -139,7 +140,7 @@ func New(o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &handler{Options: o, mux: http.NewServeMux(), waiting: make(chan struct{}, o.MaxWaiting)}
+	h := &handler{Options: o, mux: http.NewServeMux(), waiting: make(chan struct{}, o.MaxWaiting), keeper: newKeeper()}
 	for _, rt := range h.routes() {
 		h.mux.Handle(rt.pattern, h.serve(rt))
 	}

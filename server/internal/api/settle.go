@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/server/client"
@@ -108,8 +109,17 @@ func (h *handler) open(c *call, text string) (*token.Claims, error) {
 // amounts are done.
 func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amounts) (any, error) {
 	reply := &client.Settled{Settled: make([]client.Charge, 0, len(actual))}
+	name := claims.Leases[0].Token
+	slots := strings.HasPrefix(name, slotsPrefix)
+	if slots {
+		if err := h.keeper.settle(c.r.Context(), name, claims, actual); err != nil {
+			return nil, err
+		}
+	}
 	for i, lease := range claims.Leases {
-		if err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i]); err != nil {
+		if slots {
+			// It is settled with the others.
+		} else if err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i]); err != nil {
 			return nil, err
 		}
 		consumed := maps.Clone(lease.Amounts)
@@ -130,8 +140,14 @@ func (h *handler) heartbeat(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if claims.Expires = h.Now().Add(longer); claims.Expires.After(claims.Last) {
+	now := h.Now()
+	if claims.Expires = now.Add(longer); claims.Expires.After(claims.Last) {
 		claims.Expires = claims.Last
+	}
+	if name := claims.Leases[0].Token; strings.HasPrefix(name, slotsPrefix) {
+		if err := h.keeper.extend(name, claims.Expires.Sub(now)); err != nil {
+			return nil, err
+		}
 	}
 	if text, err = h.Tokens().Sign(claims); err != nil {
 		return nil, err
