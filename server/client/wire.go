@@ -1,9 +1,6 @@
 package client
 
-import (
-	"encoding/json"
-	"time"
-)
+import "time"
 
 // A Charge is a part of an [AcquireRequest]: amounts of limits of an entity and a resource, in tokens.
 type Charge struct {
@@ -82,16 +79,6 @@ type Extended struct {
 	Lease     string    `json:"lease"`
 	ExpiresAt time.Time `json:"expires_at"`
 	LastUntil time.Time `json:"last_until"`
-}
-
-// A Config is the stored limits of a level.
-type Config struct {
-	// Limits are texts such as "tpm=10000/min". Replies have objects with name, capacity and more.
-	Limits                []json.RawMessage `json:"limits"`
-	OnUnavailable         string            `json:"on_unavailable,omitempty"` // "allow" or "block"
-	Within                string            `json:"within,omitempty"`
-	Cascade               string            `json:"cascade,omitempty"` // "always" or "never"
-	AuditRetentionSeconds int64             `json:"audit_retention_seconds,omitempty"`
 }
 
 // A Problem is the body of a reply that is no success, as RFC 9457 has it. It is an error.

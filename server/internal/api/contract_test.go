@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -286,4 +287,34 @@ func TestRoutesAreDocumented(t *testing.T) {
 	for pattern := range routed {
 		t.Errorf("%s is a route, and not in the document", pattern)
 	}
+}
+
+// TestClientIsDocumented compares the types of package client with the schemas of the document.
+func TestClientIsDocumented(t *testing.T) {
+	for name, v := range map[string]any{
+		"AcquireRequest": client.AcquireRequest{}, "Charge": client.Charge{}, "Acquired": client.Acquired{}, "Limit": client.Limit{}, "SettleRequest": client.SettleRequest{},
+		"Settlement": client.Settlement{}, "Settled": client.Settled{}, "Extended": client.Extended{}, "Problem": client.Problem{},
+	} {
+		properties, _ := document().at(document().root, "components", "schemas", name, "properties").(map[string]any)
+		want, got := slices.Sorted(maps.Keys(properties)), fieldsOf(reflect.TypeOf(v))
+		slices.Sort(got)
+		if !slices.Equal(got, want) || len(want) == 0 {
+			t.Errorf("the type %s has the fields\n%v, and the schema\n%v", name, got, want)
+		}
+	}
+}
+
+// fieldsOf returns the names of the fields of a struct in JSON.
+func fieldsOf(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous:
+			names = append(names, fieldsOf(f.Type)...)
+		case name != "-":
+			names = append(names, name)
+		}
+	}
+	return names
 }
