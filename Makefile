@@ -107,10 +107,11 @@ race-quick: engine ## run the short tests of what goroutines share, with the rac
 infra-tools: ## install what make infra needs below .cache
 	scripts/infra/install.sh $(INFRA)
 
-infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, the gateway with SDKs for Python, the server behind an Envoy, and tables beside zae-limiter, installed below .cache
+infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, the gateway with SDKs for Python, the server behind an Envoy, its page in a browser, and tables beside zae-limiter, installed below .cache
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C examples -count=1 -timeout $(TIMEOUT) -run Python $(TESTFLAGS) ./gateway
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C server -count=1 -timeout $(TIMEOUT) -run Envoy $(TESTFLAGS) .
+	ZLIMIT_BROWSER='$(INFRA)/browser' $(GO) test -C server/internal/page/browsertest -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) .
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
 	ZLIMIT_ZAE='$(INFRA)/zae/bin/python' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run Sibling $(TESTFLAGS) ./zlimit ./cmd/zlimit/internal/migrate
 

@@ -43,6 +43,8 @@ type Config struct {
 	// SigningKeys sign leases: the first one signs, the others still open what they have signed. Replicas share them. Without keys a
 	// server signs with a random one, and its leases end with it.
 	SigningKeys []SigningKey `yaml:"signing_keys"`
+	// Dashboard serves the page for people at the HTTP port. Callers with the role read sign in by their keys.
+	Dashboard bool `yaml:"dashboard"`
 	// Drain says how the server ends.
 	Drain Drain `yaml:"drain"`
 	// RateLimit has the limits that gateways ask.

@@ -25,6 +25,7 @@ import (
 	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/server/internal/api"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/server/internal/rls"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -75,7 +76,14 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	observed := func(namespace string) zlimit.Option {
 		return zlimit.WithObserver(zlimit.Observers(observer, events.Observer(namespace)))
 	}
-	opts = append([]zlimit.Option{zlimit.WithLogger(logger), observed(config.Namespace)}, opts...)
+	recent := page.NewRecent(nil)
+	if config.Dashboard { // it shows the namespace of the file alone
+		both := zlimit.Observers(observer, events.Observer(config.Namespace), recent.Observe)
+		opts = append([]zlimit.Option{zlimit.WithObserver(both), zlimit.WithRejectionReports(zlimit.RejectionReports{})}, opts...)
+	} else {
+		opts = append([]zlimit.Option{observed(config.Namespace)}, opts...)
+	}
+	opts = append([]zlimit.Option{zlimit.WithLogger(logger)}, opts...)
 	opts = append(opts, zlimit.WithNamespace(config.Namespace))
 	if config.Setup {
 		opts = append(opts, zlimit.WithSetup())
@@ -102,7 +110,13 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 			return nil, err
 		}
 	}
-	s.build(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), events) //nolint:contextcheck // handlers have the contexts of their requests
+	var people http.Handler
+	if config.Dashboard {
+		if people, err = s.page(recent); err != nil {
+			return nil, err
+		}
+	}
+	s.build(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), events, people) //nolint:contextcheck // handlers have the contexts of their requests
 	return s, nil
 }
 
@@ -132,7 +146,7 @@ func (s *Server) secure(config *Config) error {
 const maxMessage = 64 << 10
 
 // build registers the services at both ports.
-func (s *Server) build(metrics http.Handler, events *api.Events) {
+func (s *Server) build(metrics http.Handler, events *api.Events, people http.Handler) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second),
 		grpc.UnaryInterceptor(rls.Recognize(s.callers.Load, healthpb.Health_Check_FullMethodName, healthpb.Health_List_FullMethodName)),
@@ -156,6 +170,9 @@ func (s *Server) build(metrics http.Handler, events *api.Events) {
 	mux.Handle("/v1/", api.New(api.Options{
 		Limiter: s.limiter, Namespace: s.config.Namespace, Namespaces: s.others, Callers: s.callers.Load, Tokens: s.signer.Load, Events: events, Logger: s.logger, Draining: s.ending,
 	}))
+	if people != nil {
+		mux.Handle("/", people)
+	}
 	s.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage,
 		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),

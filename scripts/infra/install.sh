@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the pinned tools of make infra below a directory, unless they are there. The emulator of arm64 is a package of
-# Debian; one that the system has is taken as it is.
+# Installs the pinned tools of make infra below a directory, unless they are there. The emulator of arm64 and the browser are
+# packages of Debian; those that the system has are taken as they are.
 #
 # Usage: scripts/infra/install.sh DIR
 set -eu
@@ -30,6 +30,29 @@ if [ "$(cat "$dir/stamp" 2>/dev/null || true)" != "$stamp" ]; then
 	cp "$pins/package.json" "$pins/package-lock.json" "$dir/"
 	(cd "$dir" && npm ci --silent --no-audit --no-fund)
 	echo "$stamp" >"$dir/stamp"
+fi
+
+if [ ! -x "$dir/browser" ]; then
+	browsers='chromium-headless-shell chromium chromium-browser google-chrome'
+	find_browser() {
+		for name in $browsers; do
+			if command -v "$name" >/dev/null 2>&1; then
+				ln -sf "$(command -v "$name")" "$dir/browser"
+				return
+			fi
+		done
+		return 1
+	}
+	find_browser || {
+		need apt-get "a Chromium on the PATH, one of $browsers"
+		root=
+		[ "$(id -u)" = 0 ] || root='sudo -n'
+		$root apt-get install -qq --no-install-recommends chromium-headless-shell >/dev/null || {
+			$root apt-get update -qq
+			$root apt-get install -qq --no-install-recommends chromium-headless-shell >/dev/null
+		}
+		find_browser
+	}
 fi
 
 [ "$(uname -m)" = aarch64 ] && exit 0

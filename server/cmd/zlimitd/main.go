@@ -21,6 +21,8 @@ const usage = `zlimitd serves limits to Envoy, and to services in every language
 Usage:
   zlimitd [-config FILE]                 serve; SIGHUP reloads, SIGTERM drains
   zlimitd check [-envoy FILE] [FILE]     check a config, and print what may surprise
+  zlimitd dashboard [-demo] [-config FILE] [-listen ADDRESS]
+                                         the page alone, on the loopback
 
 Environment variables replace what the file says: ZLIMITD_STORE,
 ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP.
@@ -35,6 +37,9 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	logger := slog.New(slog.NewJSONHandler(stderr, nil))
 	if len(args) > 0 && args[0] == "check" {
 		return check(args[1:], env, stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == "dashboard" {
+		return dashboard(ctx, args[1:], env, stdout, stderr)
 	}
 	flags := flag.NewFlagSet("zlimitd", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -122,5 +127,31 @@ func check(args []string, env func(string) string, stdout, stderr io.Writer) int
 		return 3
 	}
 	_, _ = fmt.Fprintln(stdout, "ok")
+	return 0
+}
+
+// dashboard serves the page alone, until a signal ends it.
+func dashboard(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("zlimitd dashboard", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	d := server.Dashboard{Logger: slog.New(slog.NewJSONHandler(stderr, nil))}
+	flags.BoolVar(&d.Demo, "demo", false, "")
+	flags.StringVar(&d.Address, "listen", "", "")
+	path := flags.String("config", "", "")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	d.Ready = func(link string) { _, _ = fmt.Fprintln(stdout, "Open this link. It works once:", link) }
+	var err error
+	if d.Config, err = server.Load(*path, env); err == nil {
+		err = d.Run(ctx)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
+		return 1
+	}
 	return 0
 }

@@ -1,0 +1,172 @@
+package page
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A change is an audit event as a sentence: subject, what happened to it, and by whom.
+type change struct {
+	Subject, What, Who, Where, URL string
+}
+
+// changeOf writes what an event says. Details of other programs may have any form, so nothing is taken for granted.
+func changeOf(e *zlimit.AuditEvent) change {
+	c := change{Subject: named(e.Entity), Who: cmp.Or(e.Principal, "no one known"), URL: entityURL(e.Entity, e.Resource)}
+	resource, isResource := strings.CutPrefix(e.Entity, zlimit.AuditResource(""))
+	switch {
+	case isResource:
+		c.Subject, c.URL = "resource "+named(resource), "/limits/edit?resource="+url.QueryEscape(resource)
+	case e.Entity == zlimit.AuditSystem:
+		c.Subject, c.URL = "the system", "/limits/edit"
+	case e.Resource != "" && e.Resource != zlimit.DefaultResource:
+		c.Where = ", for " + named(e.Resource)
+	}
+	before, _ := e.Details["before"].(map[string]any)
+	switch e.Action {
+	case zlimit.ActionEntityCreated:
+		c.What = "created"
+		if parent, ok := e.Details["parent_id"].(string); ok {
+			c.What += " in " + named(parent)
+		}
+	case zlimit.ActionEntityDeleted:
+		c.What = "deleted"
+	case zlimit.ActionEntityUpdated:
+		c.What = "updated"
+	case zlimit.ActionEntityMoved:
+		if parent, ok := e.Details["parent_id"].(string); ok {
+			c.What = "moved to " + named(parent)
+		} else {
+			c.What = "has no parent now"
+		}
+	case zlimit.ActionLimitsSet:
+		c.What = configChange(before, e.Details)
+	case zlimit.ActionLimitsDeleted:
+		c.What = "has no limits of its own now"
+	case zlimit.ActionBucketReset, zlimit.ActionBucketToppedUp:
+		c.What = "reset"
+		if e.Action == zlimit.ActionBucketToppedUp {
+			c.What = "topped up"
+		}
+		after, _ := e.Details["after"].(map[string]any)
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(after)) {
+			if a, ok := figure(after[name]); ok {
+				if b, ok := figure(before[name]); ok && a != b {
+					parts = append(parts, fmt.Sprintf("%s %s → %s", name, amount(name, b), amount(name, a)))
+				}
+			}
+		}
+		if len(parts) > 0 {
+			c.What += ": " + strings.Join(parts, ", ")
+		}
+	default:
+		c.What = strings.ReplaceAll(string(e.Action), "_", " ")
+	}
+	return c
+}
+
+// figure is a number of an event.
+func figure(v any) (float64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return float64(n), true
+	case json.Number:
+		f, err := n.Float64()
+		return f, err == nil
+	default:
+		return 0, false
+	}
+}
+
+// configChange says how a level differs from before.
+func configChange(before, after map[string]any) string {
+	var parts []string
+	if was, is := before["disabled"], after["disabled"]; was != is {
+		switch is {
+		case true:
+			parts = append(parts, "disabled")
+		case string(zlimit.SwitchBypassed):
+			parts = append(parts, "bypassed")
+		case nil:
+			parts = append(parts, "has no switch of its own now")
+		default:
+			parts = append(parts, "enabled")
+		}
+	}
+	was, is := limitsOf(before), limitsOf(after)
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		switch {
+		case was[name] == nil:
+			parts = append(parts, fmt.Sprintf("%s = %s", name, limitText(is[name])))
+		case *was[name] != *is[name]:
+			parts = append(parts, name+" "+limitChange(was[name], is[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if is[name] == nil {
+			parts = append(parts, name+" removed")
+		}
+	}
+	if len(parts) == 0 {
+		return "stored again"
+	}
+	if len(parts) > 3 {
+		parts = append(parts[:2], fmt.Sprintf("and %d more", len(parts)-2))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// limitsOf reads the limits of an event's details.
+func limitsOf(details map[string]any) map[string]*zlimit.Limit {
+	all := map[string]*zlimit.Limit{}
+	list, _ := details["limits"].([]any)
+	for _, each := range list {
+		fields, ok := each.(map[string]any)
+		if !ok {
+			continue
+		}
+		text, err := json.Marshal(fields)
+		var l zlimit.Limit
+		if err == nil && json.Unmarshal(text, &l) == nil {
+			all[l.Name] = &l
+		}
+	}
+	return all
+}
+
+func isNotFound(err error) bool { return errors.Is(err, zlimit.ErrEntityNotFound) }
+
+// entityURL is the screen of an entity.
+func entityURL(entity, resource string) string {
+	q := url.Values{"id": {entity}}
+	if resource != "" && resource != zlimit.DefaultResource {
+		q.Set("resource", resource)
+	}
+	return "/entity?" + q.Encode()
+}
+
+// each8 calls f for 0 to n-1, eight at a time, and returns the first error.
+func each8(n int, f func(int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	free := make(chan struct{}, 8)
+	for i := range n {
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			errs[i] = f(i)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,473 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An entitiesBody lists entities by the beginning of their names.
+type entitiesBody struct {
+	Prefix string
+	Rows   []entityRow
+	Next   string
+}
+
+type entityRow struct{ Name, URL, In, Charges, Created string }
+
+const entitiesPerPage = 50
+
+func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, error) {
+	prefix, after := r.URL.Query().Get("q"), r.URL.Query().Get("after")
+	body := &entitiesBody{Prefix: prefix}
+	v := view{Title: "Entities", Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", ""}}}
+	last := ""
+	for e, err := range p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}) {
+		var invalid *zlimit.ValidationError
+		if errors.As(err, &invalid) {
+			break // no name has such a beginning
+		}
+		if err != nil {
+			return v, err
+		}
+		if len(body.Rows) == entitiesPerPage {
+			body.Next = "/entities?" + url.Values{"q": {prefix}, "after": {last}}.Encode()
+			break
+		}
+		row := entityRow{Name: named(e.ID), URL: entityURL(e.ID, ""), In: "–", Charges: "itself alone", Created: moment(e.CreatedAt, p.Now(), time.UTC)}
+		if e.ParentID != "" {
+			row.In = named(e.ParentID)
+			if e.Cascade {
+				row.Charges = "its parents, too"
+			}
+		}
+		if e.CreatedAt.IsZero() {
+			row.Created = "–"
+		}
+		body.Rows = append(body.Rows, row)
+		last = e.ID
+	}
+	n := len(body.Rows)
+	switch {
+	case n == 0 && prefix == "":
+		v.Head.say("", "No entity is stored")
+	case n == 0:
+		v.Head.say("", "No stored entity begins with %s", prefix)
+	case prefix != "":
+		v.Head.say("", "%s%s with %s", moreThan(body.Next != "" || after != "", n), map[bool]string{true: " begins", false: " begin"}[n == 1], prefix)
+	default:
+		v.Head.say("", "%s stored", strings.Replace(moreThan(body.Next != "" || after != "", n)+" are", "1 entity are", "1 entity is", 1))
+	}
+	v.Lead = template.HTML(`An entity need not be stored to be limited. Type its whole name to look at one that is not.`)
+	v.Footer = "Read from the store now."
+	return v, nil
+}
+
+func moreThan(more bool, n int) string {
+	if more {
+		return "More than " + plural(int64(n), "entity")
+	}
+	return plural(int64(n), "entity")
+}
+
+// An entityBody is the screen that answers what an entity may do, why, and what happened to it.
+type entityBody struct {
+	ID, Name, Resource string
+	Resources          []tab
+	Limits             []limitRow
+	Tree               []treeRow
+	Events             []listItem
+	Hours, SmallHours  template.HTML
+	HoursText          string
+	Switch             string // "", "disabled" or "bypassed"
+	By                 string // the level that has the switch
+	Names              []string
+	Operation          string // of the forms
+	Done               string
+	EditURL            string
+	NoLimits           bool
+}
+
+type limitRow struct {
+	Cell             cell
+	Name, Allows     string
+	From, FromURL    string
+	When             string
+	Whose            string
+	Tag, TagClass    string
+	Limit            string
+	Mine, Refillable bool
+}
+
+type treeRow struct {
+	Depth   int
+	Name    string
+	URL     string
+	Here    bool
+	Note    string
+	Bar     *cell
+	Spacing string
+}
+
+func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error) {
+	id := r.URL.Query().Get("id")
+	if id == "" {
+		return view{}, &statusError{http.StatusBadRequest, "Say which entity: id is missing"}
+	}
+	e, err := p.Limiter.Entities.Get(ctx, id)
+	if err != nil && !isNotFound(err) {
+		return view{}, err
+	}
+	stored := err == nil
+	body := &entityBody{ID: id, Name: named(id), Operation: rand.Text(), Done: doneText(r.URL.Query().Get("done"))}
+	v := view{Live: true, Title: named(id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(id), ""}}}
+	resource, err := p.entityResources(ctx, r, id, body)
+	if err != nil {
+		return v, err
+	}
+	if resource == "" {
+		v.Head.say("", "%s has no bucket, and nothing is limited yet", named(id))
+		return v, nil
+	}
+	body.Resource = resource
+	body.EditURL = "/limits/edit?" + url.Values{"entity": {id}, "resource": {resource}}.Encode()
+	resolved, err := p.Limiter.Limits.Resolve(ctx, id, resource)
+	if err != nil && !isNoLimits(err) {
+		return v, err
+	}
+	body.NoLimits = err != nil
+	switch {
+	case resolved.DisabledBy != "":
+		body.Switch, body.By = "disabled", sourceText(resolved.DisabledBy)
+	case resolved.BypassedBy != "":
+		body.Switch, body.By = "bypassed", sourceText(resolved.BypassedBy)
+	}
+	statuses, err := p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: id, Resource: resource, Parents: true})
+	if err != nil && !isNoLimits(err) && !errors.Is(err, zlimit.ErrDisabled) {
+		return v, err
+	}
+	sources := map[string]zlimit.Source{id: resolved.Source}
+	for i := range statuses {
+		of := statuses[i].Entity
+		if _, ok := sources[of]; !ok {
+			above, err := p.Limiter.Limits.Resolve(ctx, of, statuses[i].Resource)
+			if err != nil && !isNoLimits(err) {
+				return v, err
+			}
+			sources[of] = above.Source
+		}
+		body.Limits = append(body.Limits, p.limitRow(&statuses[i], id, sources[of]))
+		if statuses[i].Entity == id && statuses[i].Limit.Term == 0 {
+			body.Names = append(body.Names, statuses[i].Limit.Name)
+		}
+	}
+	slices.SortStableFunc(body.Limits, func(a, b limitRow) int { return cmp.Compare(btoi(b.Mine), btoi(a.Mine)) })
+	if err := p.tree(ctx, body, e, stored); err != nil {
+		return v, err
+	}
+	if err := p.timeline(ctx, body, id, resource); err != nil {
+		return v, err
+	}
+	p.entityHead(&v, body, statuses)
+	v.Footer = "Balances are of the whole fleet, read from the store now. Refusals are what processes report, up to two minutes late."
+	return v, nil
+}
+
+// entityResources makes the tabs of resources for which the entity has a bucket, and returns the one to show.
+func (p *page) entityResources(ctx context.Context, r *http.Request, id string, body *entityBody) (string, error) {
+	names, _, err := once(ctx, &p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) ([]string, error) {
+		var names []string
+		for b, err := range p.Limiter.Entities.Buckets(ctx, id) {
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, b.Resource)
+		}
+		slices.Sort(names)
+		return slices.Compact(names), nil
+	})
+	if err != nil {
+		return "", err
+	}
+	asked := r.URL.Query().Get("resource")
+	if asked == "" && len(names) > 0 {
+		asked = names[0]
+	}
+	if asked == "" {
+		all, err := p.feed.resources(ctx)
+		if err != nil || len(all) == 0 {
+			return "", err
+		}
+		asked = all[0]
+	}
+	for _, name := range names {
+		body.Resources = append(body.Resources, tab{named(name), entityURL(id, name), name == asked})
+	}
+	return asked, nil
+}
+
+func sourceText(s zlimit.Source) string {
+	switch s {
+	case zlimit.SourceEntity:
+		return "its own level"
+	case zlimit.SourceEntityDefault:
+		return "its default level"
+	case zlimit.SourceResource:
+		return "the resource"
+	case zlimit.SourceSystem:
+		return "the system"
+	case zlimit.SourceDefault:
+		return "the program"
+	default:
+		return "no one"
+	}
+}
+
+func (p *page) limitRow(st *zlimit.Status, id string, source zlimit.Source) limitRow {
+	now := p.Now()
+	limit := st.Now()
+	row := limitRow{
+		Cell: statusCell(st, now), Name: limitName(&st.Limit), Allows: limitText(&limit), From: sourceText(source), Mine: st.Entity == id && st.Wider == 0,
+		Limit: st.Limit.Name, Tag: "has room",
+	}
+	at := zlimit.Level{Resource: st.Resource}
+	switch source {
+	case zlimit.SourceEntity:
+		at.Entity = st.Entity
+	case zlimit.SourceEntityDefault:
+		at = zlimit.Level{Entity: st.Entity}
+	case zlimit.SourceSystem:
+		at = zlimit.Level{}
+	default:
+	}
+	row.FromURL = editURL(at)
+	if st.Entity != id {
+		row.Whose = "of " + named(st.Entity)
+		if source == zlimit.SourceEntity || source == zlimit.SourceEntityDefault {
+			row.From = "level of " + named(st.Entity)
+		}
+	}
+	if st.Wider > 0 {
+		row.Whose += " for " + named(st.Resource)
+	}
+	row.When = when(st, &limit, now)
+	if st.Granted > 0 {
+		row.When += "; " + amount(st.Limit.Name, float64(st.Granted)) + " granted on top"
+	}
+	switch share := shareOf(st); {
+	case st.Limit.Mode != zlimit.ModeEnforced:
+		row.Tag, row.TagClass = string(st.Limit.Mode), "off"
+		if st.Limit.Mode == zlimit.ModeShadow {
+			row.When += fmt.Sprintf("; would have refused %s", plural(st.Refusals, "request"))
+		}
+	case st.Available < 0 && st.Limit.Term == 0:
+		row.Tag, row.TagClass = "in debt", "no"
+	case st.Available <= 0:
+		row.Tag, row.TagClass = "empty", "no"
+	case share < lowShare && (!isBudget(&st.Limit) || runsOut(st, now)):
+		row.Tag, row.TagClass = "runs low", "low"
+	}
+	return row
+}
+
+// when says when a limit resets, is full, or is empty.
+func when(st *zlimit.Status, limit *zlimit.Limit, now time.Time) (text string) {
+	zone := zoneOf(&st.Limit)
+	switch {
+	case st.Limit.Term > 0:
+		text = fmt.Sprintf("%d held by calls under way", st.Held())
+	case isBudget(&st.Limit) && !st.ResetsAt.IsZero():
+		text = "resets " + moment(st.ResetsAt, now, zone)
+		if ends, ok := st.UsedUp(now); ok && st.Available > 0 {
+			text = "used up " + moment(ends, now, zone) + " at this pace; " + text
+		}
+	case st.Queue > 0:
+		text = "debt is paid at " + moment(now.Add(st.Queue), now, time.UTC)
+	case st.Available < limit.Capacity && limit.RefillAmount > 0 && !isBudget(limit):
+		missing := float64(limit.Capacity-st.Available) / float64(limit.RefillAmount)
+		text = "full in " + span(time.Duration(missing*float64(limit.RefillPeriod)))
+	default:
+		text = "full"
+	}
+	return text
+}
+
+func editURL(at zlimit.Level) string {
+	q := url.Values{}
+	if at.Entity != "" {
+		q.Set("entity", at.Entity)
+	}
+	if at.Resource != "" {
+		q.Set("resource", at.Resource)
+	}
+	return strings.TrimSuffix("/limits/edit?"+q.Encode(), "?")
+}
+
+// entityHead says whether requests are admitted, and until when not.
+func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses) {
+	v.Head.say("", "%s ", body.Name)
+	switch {
+	case body.Switch == "disabled":
+		v.Head.say("no", "is disabled")
+		v.Head.say("", " for %s", named(body.Resource))
+		v.Lead = lead("Every request is rejected. The switch is at <b>%s</b>.", body.By)
+		return
+	case body.Switch == "bypassed":
+		v.Head.say("low", "is not limited")
+		v.Head.say("", " for %s: requests are counted alone", named(body.Resource))
+		v.Lead = lead("The bypass is at <b>%s</b>.", body.By)
+		return
+	case body.NoLimits:
+		v.Head.say("no", "has no limits")
+		v.Head.say("", " for %s, so its requests fail", named(body.Resource))
+		return
+	}
+	var worst *zlimit.Status
+	for i := range statuses {
+		st := &statuses[i]
+		if st.Limit.Mode != zlimit.ModeEnforced {
+			continue
+		}
+		if worst == nil || shareOf(st) < shareOf(worst) || shareOf(st) == shareOf(worst) && st.Available < worst.Available {
+			worst = st
+		}
+	}
+	refused := int64(0)
+	for _, of := range p.Recent.pulse(body.Resource).Refusals {
+		if of.entity == body.ID {
+			refused += of.N
+		}
+	}
+	lead1 := "Nothing was refused by this server in the last minute."
+	if refused > 0 {
+		lead1 = fmt.Sprintf("%s refused by this server in the last minute.", strings.Replace(plural(refused, "request")+" were", "1 request were", "1 request was", 1))
+	}
+	switch {
+	case worst == nil:
+		v.Head.say("", "has no limit that refuses for %s", named(body.Resource))
+	case worst.Available <= 0:
+		v.Head.say("no", "is out of %s", whose(worst, body.ID))
+		of := refusedBy{Requested: 1}
+		if at, ok := p.better(worst, &of); ok {
+			v.Head.say("", " until %s", moment(at, p.Now(), zoneOf(&worst.Limit)))
+		} else {
+			v.Head.say("", ", which comes back within seconds")
+		}
+	case shareOf(worst) < lowShare && (!isBudget(&worst.Limit) || runsOut(worst, p.Now())):
+		v.Head.say("low", "runs low on %s", whose(worst, body.ID))
+		v.Head.say("", ": %s left", amount(worst.Limit.Name, float64(worst.Available)))
+	default:
+		v.Head.say("", "has room for %s", named(body.Resource))
+		lead1 += fmt.Sprintf(" The narrowest is %s, of which %s is left.", whose(worst, body.ID), percent(shareOf(worst)))
+	}
+	v.Lead = lead("%s", lead1)
+}
+
+// whose names a limit, with its entity if that is a parent.
+func whose(st *zlimit.Status, id string) string {
+	if st.Entity == id {
+		return limitName(&st.Limit)
+	}
+	return limitName(&st.Limit) + " of " + named(st.Entity)
+}
+
+const (
+	shownChildren = 20
+	mostParents   = 8
+)
+
+// tree shows the parents, the entity and its children.
+func (p *page) tree(ctx context.Context, body *entityBody, e zlimit.Entity, stored bool) error {
+	var chain []string
+	for parent := e.ParentID; parent != "" && len(chain) < mostParents; {
+		chain = append(chain, parent)
+		r, err := p.feed.relation(ctx, parent, false)
+		if err != nil {
+			return err
+		}
+		parent = r.Parent
+	}
+	slices.Reverse(chain)
+	for i, name := range chain {
+		body.Tree = append(body.Tree, treeRow{Depth: min(i, 3), Name: named(name), URL: entityURL(name, body.Resource)})
+	}
+	here := treeRow{Depth: min(len(chain), 3), Name: body.Name, Here: true, Note: "requests are charged to it alone"}
+	switch {
+	case !stored:
+		here.Note = "it is not stored, and has no parent"
+	case e.Cascade && e.ParentID != "":
+		here.Note = "requests are charged to its parents, too"
+	}
+	body.Tree = append(body.Tree, here)
+	n := 0
+	for child, err := range p.Limiter.Entities.Children(ctx, body.ID) {
+		if err != nil {
+			return err
+		}
+		if n++; n > shownChildren {
+			body.Tree = append(body.Tree, treeRow{Depth: min(len(chain)+1, 3), Name: "and more"})
+			break
+		}
+		body.Tree = append(body.Tree, treeRow{Depth: min(len(chain)+1, 3), Name: named(child.ID), URL: entityURL(child.ID, body.Resource)})
+	}
+	return nil
+}
+
+// timeline shows what happened: changes, and the hours of the last two days.
+func (p *page) timeline(ctx context.Context, body *entityBody, id, resource string) error {
+	now := p.Now()
+	for event, err := range p.Limiter.Audit.Events(ctx, id, zlimit.AuditQuery{Limit: 8, Reverse: true}) {
+		if err != nil {
+			return err
+		}
+		c := changeOf(&event)
+		body.Events = append(body.Events, listItem{More: c.What, Value: moment(event.Time, now, time.UTC), Class: "dim", Note: "by " + c.Who + c.Where})
+	}
+	limit := ""
+	for _, name := range body.Names {
+		if limit == "" || name == "tpm" {
+			limit = name
+		}
+	}
+	if limit == "" {
+		return nil
+	}
+	first := zlimit.WindowHourly.Start(now).Add(-47 * time.Hour)
+	hours := make([]float64, 48)
+	for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: id, Resource: resource, Window: zlimit.WindowHourly, From: first, To: zlimit.WindowHourly.End(now)}) {
+		if err != nil {
+			return err
+		}
+		if i := int(s.Start.Sub(first).Hours()); i >= 0 && i < len(hours) {
+			hours[i] += max(s.Consumed[limit].Float64(), 0)
+		}
+	}
+	if total := sum(hours); total > 0 {
+		body.HoursText = fmt.Sprintf("%s of %s in 48 hours, by hour in UTC", amount(limit, total), limit)
+		body.Hours, body.SmallHours = drawHours(hours, first, limit, body.HoursText, false), drawHours(hours, first, limit, body.HoursText, true)
+	}
+	return nil
+}
+
+func drawHours(hours []float64, first time.Time, limit, label string, small bool) template.HTML {
+	c, width, height, every := chart{left: 48, right: 934, top: 12, bottom: 140, slots: len(hours)}, 940.0, 162.0, 6
+	if small {
+		c, width, height, every = chart{left: 44, right: 334, top: 12, bottom: 130, slots: len(hours)}, 340, 152, 16
+	}
+	c.axis(slices.Max(hours), 2, func(v float64) string { return axisAmount(limit, v) })
+	c.bars("have", make([]float64, len(hours)), hours)
+	for i := 0; i < len(hours); i += every {
+		c.text(c.x(float64(i)), c.bottom+16, "", "", first.Add(time.Duration(i)*time.Hour).Format("2 Jan 15:04"))
+	}
+	return c.svg(width, height, label)
+}

@@ -1,0 +1,112 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// changeEntity is a dangerous change of an entity, whose name the form must repeat.
+func (p *page) changeEntity(w http.ResponseWriter, r *http.Request, u User) {
+	form := r.PostForm
+	id, resource, do := form.Get("id"), form.Get("resource"), form.Get("do")
+	if id == "" || resource == "" {
+		p.fail(w, r, u, &statusError{http.StatusBadRequest, "id and resource must be set"})
+		return
+	}
+	if form.Get("confirm") != id {
+		p.fail(w, r, u, &statusError{http.StatusBadRequest, fmt.Sprintf("Nothing was changed: type %s to confirm", named(id))})
+		return
+	}
+	done, err := p.change(r, do, zlimit.Level{Entity: id, Resource: resource}, form)
+	if err != nil {
+		p.fail(w, r, u, err)
+		return
+	}
+	p.feed.forget()
+	q := url.Values{"id": {id}, "resource": {resource}, "done": {done}}
+	http.Redirect(w, r, "/entity?"+q.Encode(), http.StatusSeeOther)
+}
+
+// change does what a form asks for, and returns the key of what to say about it.
+func (p *page) change(r *http.Request, do string, at zlimit.Level, form url.Values) (string, error) {
+	ctx, l := r.Context(), p.Limiter.Limits
+	var err error
+	switch do {
+	case "disable":
+		_, err = l.Disable(ctx, at, nil)
+	case "bypass":
+		_, err = l.Bypass(ctx, at, nil)
+	case "enable":
+		_, err = l.LeaveSwitch(ctx, at, nil)
+	case "reset":
+		_, err = l.Reset(ctx, zlimit.ResetRequest{Entity: at.Entity, Resource: at.Resource, OperationID: form.Get("operation")})
+	case "topup":
+		var tokens int64
+		if tokens, err = p.tokens(r, at, form); err != nil {
+			return "", err
+		}
+		request := zlimit.TopUpRequest{
+			Entity: at.Entity, Resource: at.Resource, Amounts: zlimit.Amounts{form.Get("limit"): tokens}, OperationID: form.Get("operation"),
+		}
+		if hours := form.Get("hours"); hours != "" && hours != "0" {
+			d, err := time.ParseDuration(hours + "h")
+			if err != nil || d <= 0 || d > 31*24*time.Hour {
+				return "", &statusError{http.StatusBadRequest, fmt.Sprintf("hours must be a number up to 744, and not %.20q", hours)}
+			}
+			request.Until = p.Now().Add(d)
+		}
+		_, err = l.TopUp(ctx, request)
+	default:
+		return "", &statusError{http.StatusBadRequest, fmt.Sprintf("do must be disable, bypass, enable, reset or topup, and not %.20q", do)}
+	}
+	return do, err
+}
+
+// tokens reads an amount of a limit as the grammar of limits has it: 10k, or dollars where the limit is in money.
+func (p *page) tokens(r *http.Request, at zlimit.Level, form url.Values) (int64, error) {
+	name, text := form.Get("limit"), strings.TrimSpace(strings.ReplaceAll(form.Get("amount"), ",", ""))
+	resolved, err := p.Limiter.Limits.Resolve(r.Context(), at.Entity, at.Resource)
+	if err != nil {
+		return 0, err
+	}
+	for i := range resolved.Limits {
+		if resolved.Limits[i].Name != name {
+			continue
+		}
+		var read zlimit.Limit
+		if err := read.UnmarshalText([]byte(name + "=" + text + "/min")); err != nil || read.Capacity <= 0 {
+			return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("amount must be a positive number such as 10k, or dollars for a limit in money, and not %.40q", text)}
+		}
+		return read.Capacity, nil
+	}
+	return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("limit must be one of the entity, and not %.40q", name)}
+}
+
+// doneText says what a change did.
+func doneText(key string) string {
+	switch key {
+	case "disable":
+		return "Disabled. Requests are rejected from now on, in every process."
+	case "bypass":
+		return "Bypassed. Requests are counted, and not limited, from now on."
+	case "enable":
+		return "The switch of this level is gone. Limits hold again, unless another level says otherwise."
+	case "reset":
+		return "Reset. Its limits are full."
+	case "topup":
+		return "Topped up."
+	case "limits":
+		return "Saved. This process uses the new limits immediately, and others within seconds."
+	default:
+		return ""
+	}
+}
+
+// isStale reports that a form was filled in from limits that are no longer stored.
+var errStale = errors.New("the limits were changed meanwhile")

@@ -1,0 +1,4 @@
+package page
+
+// Disarmed is [disarmed] for tests.
+var Disarmed = disarmed

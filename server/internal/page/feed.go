@@ -1,0 +1,206 @@
+package page
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A feed reads the store once for all who look, and only while someone does.
+type feed struct {
+	p *page
+
+	mu       sync.Mutex
+	memories map[string]*memory
+}
+
+// A memory is the last answer to a question.
+type memory struct {
+	mu     sync.Mutex
+	value  any
+	at     time.Time // when it was read, by the clock of the machine
+	next   time.Time // before which it is not read again
+	failed error
+}
+
+const mostMemories = 512
+
+func newFeed(p *page) feed { return feed{p: p, memories: map[string]*memory{}} }
+
+func (f *feed) memory(key string) *memory {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.memories[key]
+	if m == nil {
+		if len(f.memories) >= mostMemories {
+			clear(f.memories) // who still looks reads again
+		}
+		m = &memory{}
+		f.memories[key] = m
+	}
+	return m
+}
+
+// forget makes the next look at anything read again: someone changed something here.
+func (f *feed) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.memories)
+}
+
+// once returns the answer to a question, from memory for a time. A failure is remembered for a second, so that an outage is not hammered.
+func once[T any](ctx context.Context, f *feed, key string, keep time.Duration, read func(context.Context) (T, error)) (value T, at time.Time, err error) {
+	m := f.memory(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	begin := time.Now()
+	if begin.Before(m.next) {
+		if m.failed != nil {
+			return value, m.at, m.failed
+		}
+		return m.value.(T), m.at, nil
+	}
+	value, err = read(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.failed, m.next = err, time.Now().Add(time.Second)
+		}
+		return value, m.at, err
+	}
+	took := time.Since(begin)
+	m.value, m.failed, m.at = value, nil, f.p.Now()
+	m.next = time.Now().Add(max(keep, 4*took)) // at most a fifth of the time is spent reading
+	return value, m.at, nil
+}
+
+// A reading is the buckets of a resource at a time.
+type reading struct {
+	Buckets  []zlimit.Bucket
+	Coverage zlimit.Coverage
+}
+
+func (f *feed) buckets(ctx context.Context, resource string) (reading, time.Time, error) {
+	keep := f.p.Every - 100*time.Millisecond
+	m := f.memory("buckets " + resource)
+	m.mu.Lock()
+	if last, ok := m.value.(reading); ok && f.p.BucketsPerSecond > 0 {
+		keep = max(keep, time.Duration(float64(len(last.Buckets))/f.p.BucketsPerSecond*float64(time.Second)))
+	}
+	m.mu.Unlock()
+	return once(ctx, f, "buckets "+resource, keep, func(ctx context.Context) (r reading, err error) {
+		for b, err := range f.p.Limiter.Usage.Buckets(ctx, resource) {
+			if err != nil {
+				return r, err
+			}
+			r.Buckets = append(r.Buckets, b)
+		}
+		coverage, _, err := once(ctx, f, "coverage "+resource, time.Minute, func(ctx context.Context) (zlimit.Coverage, error) {
+			return f.p.Limiter.Usage.Coverage(ctx, resource)
+		})
+		r.Coverage = coverage
+		return r, err
+	})
+}
+
+// resources are the names of resources with usage, with limits of their own, or with calls of this process.
+func (f *feed) resources(ctx context.Context) ([]string, error) {
+	stored, _, err := once(ctx, f, "resources", 10*time.Second, func(ctx context.Context) ([]string, error) {
+		var names []string
+		for name, err := range f.p.Limiter.Usage.Resources(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, name)
+		}
+		for of, err := range f.p.Limiter.Resources.List(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, of.ID)
+		}
+		return names, nil
+	})
+	names := slices.AppendSeq(slices.Clone(stored), maps.Keys(f.p.Recent.resources()))
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// rejected are the refusals that all processes reported of the last full minute.
+func (f *feed) rejected(ctx context.Context, resource string) (zlimit.Rejections, error) {
+	r, _, err := once(ctx, f, "rejected "+resource, 10*time.Second, func(ctx context.Context) (zlimit.Rejections, error) {
+		to := f.p.Now().Truncate(time.Minute)
+		return f.p.Limiter.Usage.Rejected(ctx, zlimit.RejectedQuery{From: to.Add(-time.Minute), To: to, Resource: resource})
+	})
+	return r, err
+}
+
+// rejectedOf are the refusals of a time: what all processes have reported, and what this one has not yet.
+func (p *page) rejectedOf(ctx context.Context, resource string, since time.Duration) (map[refusal]int64, error) {
+	now := p.Now()
+	reported, err := p.Limiter.Usage.Rejected(ctx, zlimit.RejectedQuery{From: now.Add(-since), To: now, Resource: resource})
+	if err != nil {
+		return nil, err
+	}
+	by := map[refusal]int64{}
+	for _, r := range slices.Concat(reported.Heaviest, p.Limiter.Rejected().Heaviest) {
+		if resource == "" || r.Resource == resource {
+			by[refusal{r.Entity, r.Resource, r.LimitEntity, r.Limit}] += r.Count
+		}
+	}
+	return by, nil
+}
+
+// A relation is where an entity is in the tree.
+type relation struct {
+	Parent   string
+	Children int
+	Known    bool // whether the entity is stored
+}
+
+const mostChildren = 1000
+
+func (f *feed) relation(ctx context.Context, entity string, isParent bool) (relation, error) {
+	key := "relation " + entity
+	if isParent {
+		key = "parent " + entity
+	}
+	r, _, err := once(ctx, f, key, time.Minute, func(ctx context.Context) (r relation, err error) {
+		e, err := f.p.Limiter.Entities.Get(ctx, entity)
+		if err == nil {
+			r.Parent, r.Known = e.ParentID, true
+		} else if !isNotFound(err) {
+			return r, err
+		}
+		if isParent {
+			for _, err := range f.p.Limiter.Entities.Children(ctx, entity) {
+				if err != nil {
+					return r, err
+				}
+				if r.Children++; r.Children == mostChildren {
+					break
+				}
+			}
+		}
+		return r, nil
+	})
+	return r, err
+}
+
+// changes are the last changes of the namespace, the latest first.
+func (f *feed) changes(ctx context.Context, since time.Duration, most int) ([]zlimit.AuditEvent, error) {
+	events, _, err := once(ctx, f, "changes "+since.String(), 10*time.Second, func(ctx context.Context) ([]zlimit.AuditEvent, error) {
+		var all []zlimit.AuditEvent
+		for e, err := range f.p.Limiter.Audit.All(ctx, zlimit.AuditQuery{From: f.p.Now().Add(-since), Limit: most, Reverse: true}) {
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, e)
+		}
+		return all, nil
+	})
+	return events, err
+}

@@ -1,0 +1,46 @@
+package page
+
+import (
+	"html/template"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// functions are what templates call beside fields.
+var functions = template.FuncMap{
+	"named": named,
+	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"lower": strings.ToLower,
+	"text":  func(l zlimit.Limit) string { return l.String() },
+	"dict": func(pairs ...any) map[string]any {
+		all := map[string]any{}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			all[pairs[i].(string)] = pairs[i+1]
+		}
+		return all
+	},
+	"nav": func() []tab { return navigation },
+	"current": func(screen, url string) bool {
+		first, _, _ := strings.Cut(screen, "/")
+		switch url {
+		case "/":
+			return screen == "now"
+		case "/entities":
+			return first == "entities" || first == "entity"
+		default:
+			return "/"+first == url
+		}
+	},
+}
+
+var navigation = []tab{
+	{Text: "Now", URL: "/"},
+	{Text: "Usage", URL: "/usage"},
+	{Text: "Top", URL: "/top"},
+	{Text: "Entities", URL: "/entities"},
+	{Text: "Limits", URL: "/limits"},
+	{Text: "What if", URL: "/whatif"},
+	{Text: "Audit", URL: "/audit"},
+}

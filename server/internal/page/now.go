@@ -1,0 +1,736 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+const (
+	shownBuckets = 50
+	mostBuckets  = 500 // after "show more"
+	lowShare     = 0.2 // of a limit, below which it runs low
+)
+
+// A nowBody is the screen that answers who is refused, by which limit, and until when.
+type nowBody struct {
+	Resource  string
+	Resources []tab
+	Facts     []fact
+	Columns   []string
+	HasSlots  bool
+	Rows      []bucketRow
+	More      string // the address with more rows
+	Note      string
+	Refusing  []listItem
+	Slots     *slotsView
+	Changes   []listItem
+}
+
+type tab struct {
+	Text, URL string
+	Current   bool
+}
+
+// A fact is one figure, with its course.
+type fact struct {
+	Name, Value, Class, Note string
+	Line                     string // the points of a sparkline
+	LineClass                string
+}
+
+type listItem struct {
+	Text, More, Value, Class, Note, URL string
+}
+
+type bucketRow struct {
+	Entity, In, URL string
+	Cells           []cell
+	Waiting, Holds  string
+	Refused         int64
+	Tag, TagClass   string
+}
+
+// A cell is where one limit stands.
+type cell struct {
+	Column, Text, Of, Class string
+	Width, Debt             string // percent of the bar
+	Missing                 bool
+}
+
+// A standing is a bucket with what is known about it from elsewhere.
+type standing struct {
+	*zlimit.Bucket
+	refused int64
+	waits   waits
+	lowest  float64 // share of the lowest enforced limit
+	rank    int     // worst first
+	parent  bool
+	held    int64
+}
+
+// The ranks of buckets.
+const (
+	rankRefuses = iota
+	rankUsedUp
+	rankDisabled
+	rankOwes
+	rankLow
+	rankParent
+	rankRoom
+	rankBypassed
+)
+
+func (s *standing) tag(r relation) (text, class string) {
+	switch s.rank {
+	case rankRefuses:
+		return "refuses", "no"
+	case rankUsedUp:
+		return "used up", "no"
+	case rankDisabled:
+		return "disabled", "no"
+	case rankOwes:
+		return "in debt", "low"
+	case rankLow:
+		return "runs low", "low"
+	case rankParent:
+		if r.Children > 0 {
+			return fmt.Sprintf("parent of %d", r.Children), "off"
+		}
+		return "parent", "off"
+	case rankBypassed:
+		return "bypassed", "off"
+	default:
+		return "has room", ""
+	}
+}
+
+func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standing {
+	s := standing{Bucket: b, refused: refused, waits: w, lowest: 1}
+	owes, usedUp := false, false
+	for i := range b.Statuses {
+		st := &b.Statuses[i]
+		if st.Limit.Term > 0 {
+			s.held += max(st.Held(), 0)
+		}
+		if st.Limit.Mode != zlimit.ModeEnforced {
+			continue
+		}
+		if st.Limit.Term == 0 && (!isBudget(&st.Limit) || runsOut(st, now)) || st.Available <= 0 {
+			s.lowest = min(s.lowest, shareOf(st))
+		}
+		owes = owes || st.Available < 0 && st.Limit.Term == 0
+		usedUp = usedUp || st.Available <= 0 && isBudget(&st.Limit)
+	}
+	s.parent = len(b.FromChildren) > 0
+	for name, n := range b.Consumed {
+		s.parent = s.parent && n <= b.FromChildren[name]
+	}
+	switch {
+	case b.Disabled:
+		s.rank = rankDisabled
+	case b.Bypassed:
+		s.rank = rankBypassed
+	case refused > 0:
+		s.rank = rankRefuses
+	case usedUp:
+		s.rank = rankUsedUp
+	case owes:
+		s.rank = rankOwes
+	case s.lowest < lowShare:
+		s.rank = rankLow
+	case s.parent:
+		s.rank = rankParent
+	default:
+		s.rank = rankRoom
+	}
+	return s
+}
+
+// isBudget reports whether a limit is an amount that is used up.
+func isBudget(l *zlimit.Limit) bool { return l.Resets != "" || l.Session > 0 }
+
+// runsOut reports whether a budget ends before its period does, at the rate of the period so far.
+func runsOut(st *zlimit.Status, now time.Time) bool {
+	_, ok := st.UsedUp(now)
+	return ok
+}
+
+// shareOf is what is left of a limit, from 0 to 1.
+func shareOf(st *zlimit.Status) float64 {
+	capacity := st.Now().Capacity + st.Granted
+	if capacity <= 0 {
+		return 0
+	}
+	return min(max(float64(st.Available)/float64(capacity), 0), 1)
+}
+
+func (s *standing) compare(other *standing) int {
+	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(other.refused, s.refused), cmp.Compare(s.lowest, other.lowest), cmp.Compare(s.Entity, other.Entity))
+}
+
+func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
+	v := view{Live: true}
+	resource, resources, err := p.resource(ctx, r, &v)
+	if err != nil || resource == "" {
+		return v, err
+	}
+	read, at, err := p.feed.buckets(ctx, resource)
+	if err != nil {
+		return v, err
+	}
+	v.At = at
+	pulse := p.Recent.pulse(resource)
+	reported, err := p.feed.rejected(ctx, resource)
+	if err != nil {
+		return v, err
+	}
+	refusals := together(pulse.Refusals, &reported)
+	byEntity := map[string]int64{}
+	for _, of := range refusals {
+		byEntity[of.entity] += of.N
+	}
+	all := make([]standing, len(read.Buckets))
+	for i := range read.Buckets {
+		b := &read.Buckets[i]
+		all[i] = standingOf(b, byEntity[b.Entity], pulse.Waiting[b.Entity], p.Now())
+	}
+	slices.SortStableFunc(all, func(a, b standing) int { return a.compare(&b) })
+	body := &nowBody{Resource: named(resource), Resources: resources}
+	v.Body, v.Path = body, []crumb{{p.Namespace, "/"}, {"resource", ""}}
+	v.Title = named(resource) + " now"
+	p.nowHead(&v, body, all, refusals, &pulse)
+	p.facts(body, &pulse, all, refusals)
+	if err := p.rows(ctx, r, body, all, &read); err != nil {
+		return v, err
+	}
+	body.Refusing = p.refusing(all, refusals)
+	body.Slots = slotsOf(all)
+	if body.Changes, err = p.justChanged(ctx); err != nil {
+		return v, err
+	}
+	v.Footer = fmt.Sprintf("Balances are of the whole fleet, read from the store at %s UTC. Refusals are from this server without delay, and from other processes up to two minutes later. Admissions, waiting and the store's time are of this server alone.", at.UTC().Format("15:04:05"))
+	return v, nil
+}
+
+// resource returns the resource that a request asks for, or else the first one, with the tabs of all.
+func (p *page) resource(ctx context.Context, r *http.Request, v *view) (string, []tab, error) {
+	names, err := p.feed.resources(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	asked := r.URL.Query().Get("resource")
+	if asked == "" && len(names) == 0 {
+		v.Screen = "empty"
+		v.Head.say("", "Nothing is limited yet")
+		v.Lead = lead("No resource has a bucket. The first request for one makes it appear here within seconds.")
+		return "", nil, nil
+	}
+	if asked == "" {
+		asked = p.busiest(names)
+	}
+	var tabs []tab
+	for _, name := range names {
+		q := r.URL.Query()
+		for key := range q {
+			if key != "by" && key != "month" && key != "zone" && key != "since" {
+				q.Del(key)
+			}
+		}
+		q.Set("resource", name)
+		tabs = append(tabs, tab{named(name), screenURL(r) + "?" + q.Encode(), name == asked})
+	}
+	if len(tabs) > 12 {
+		tabs = tabs[:12]
+	}
+	return asked, tabs, nil
+}
+
+// screenURL is the path of the screen that a request, or a stream of changes, is for.
+func screenURL(r *http.Request) string {
+	if r.URL.Path != "/events" {
+		return r.URL.Path
+	}
+	if name := r.URL.Query().Get("screen"); name != "now" {
+		return "/" + name
+	}
+	return "/"
+}
+
+// busiest returns the resource with the most refusals in this process, or else with the most calls.
+func (p *page) busiest(names []string) string {
+	calls := p.Recent.resources()
+	best, most := names[0], int64(0)
+	for _, name := range names {
+		n := min(calls[name], 1<<40)
+		for _, of := range p.Recent.pulse(name).Refusals {
+			n += of.N << 40
+		}
+		if n > most {
+			best, most = name, n
+		}
+	}
+	return best
+}
+
+// together adds the refusals that other processes reported to the refusals of this process, which may be among the reported ones.
+func together(own []refusedBy, reported *zlimit.Rejections) []refusedBy {
+	of := map[refusal]refusedBy{}
+	for _, r := range own {
+		of[r.refusal] = r
+	}
+	for _, r := range reported.Heaviest {
+		key := refusal{r.Entity, r.Resource, r.LimitEntity, r.Limit}
+		if have := of[key]; r.Count > have.N {
+			have.refusal, have.N = key, r.Count
+			of[key] = have
+		}
+	}
+	return slices.SortedFunc(maps.Values(of), func(a, b refusedBy) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.entity, b.entity), cmp.Compare(a.limit, b.limit))
+	})
+}
+
+func (p *page) nowHead(v *view, body *nowBody, all []standing, refusals []refusedBy, pulse *pulse) {
+	counts := map[int]int64{}
+	for i := range all {
+		counts[all[i].rank]++
+	}
+	refusing := map[string]bool{}
+	for _, of := range refusals {
+		refusing[of.entity] = true
+	}
+	v.Head.say("", "%s: ", body.Resource)
+	if len(all) == 0 && len(refusals) == 0 {
+		v.Head.say("", "no one has used it, or not for long")
+		v.Lead = lead("No entity has a bucket here.")
+		return
+	}
+	bad := int64(len(refusing))
+	rest := "every entity has room"
+	if bad > 0 {
+		v.Head.say("no", "%s refused", isAre(bad, "entity"))
+		rest = "the rest has room"
+	} else {
+		v.Head.say("", "no one is refused")
+	}
+	if n := counts[rankUsedUp]; n > 0 {
+		v.Head.say("", ", ")
+		v.Head.say("low", "%s used up", isAre(n, "budget"))
+		rest = "the rest has room"
+	}
+	if n := counts[rankDisabled]; n > 0 {
+		v.Head.say("", ", ")
+		v.Head.say("low", "%d disabled", n)
+		rest = "the rest has room"
+	}
+	if n := int64(pulse.Waits.N); n > 0 {
+		v.Head.say("", ", %s", waitWords(n))
+	}
+	if n := counts[rankLow] + counts[rankOwes]; n > 0 && bad == 0 {
+		v.Head.say("", ", %s low", runs(n))
+	} else {
+		v.Head.say("", ", %s", rest)
+	}
+	entities := plural(int64(len(all)), "entity") + " have a bucket here."
+	if len(all) == 1 {
+		entities = "1 entity has a bucket here."
+	}
+	if len(refusals) == 0 {
+		v.Lead = lead("%s Nothing was refused in the last minute.", entities)
+		return
+	}
+	type cause struct{ entity, limit string }
+	causes := map[cause]int64{}
+	total := int64(0)
+	for _, of := range refusals {
+		causes[cause{of.limitEntity, of.limit}] += of.N
+		total += of.N
+	}
+	worst := slices.MaxFunc(slices.SortedFunc(maps.Keys(causes), func(a, b cause) int { return strings.Compare(a.entity+a.limit, b.entity+b.limit) }), func(a, b cause) int { return cmp.Compare(causes[a], causes[b]) })
+	for _, of := range refusals {
+		if of.limitEntity == worst.entity && of.limit == worst.limit {
+			share := "Most refusals come from one limit:"
+			switch {
+			case len(causes) == 1:
+				share = "All refusals come from one limit:"
+			case causes[worst]*10 > total*9:
+				share = "Nearly all refusals come from one limit:"
+			case causes[worst]*2 <= total:
+				share = "It is not one limit alone. The heaviest is"
+			}
+			v.Lead = lead("%s %s <b>%s of %s</b>%s.", entities, share, of.limit, named(of.limitEntity), p.until(all, &of))
+			return
+		}
+	}
+}
+
+func isAre(n int64, word string) string {
+	if n == 1 {
+		return "1 " + word + " is"
+	}
+	return plural(n, word) + " are"
+}
+
+func waitWords(n int64) string {
+	if n == 1 {
+		return "1 call waits"
+	}
+	return plural(n, "call") + " wait"
+}
+
+func runs(n int64) string {
+	if n == 1 {
+		return "1 runs"
+	}
+	return fmt.Sprintf("%d run", n)
+}
+
+// status returns where the limit of a refusal stands.
+func statusOf(all []standing, entity, limit string) *zlimit.Status {
+	for i := range all {
+		if all[i].Entity == entity {
+			for j := range all[i].Statuses {
+				if st := &all[i].Statuses[j]; st.Limit.Name == limit {
+					return st
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// until says when a limit that refuses has room, beginning with a comma.
+func (p *page) until(all []standing, of *refusedBy) string {
+	at, ok := p.better(statusOf(all, of.limitEntity, of.limit), of)
+	if !ok {
+		return ", which comes back within seconds"
+	}
+	zone := time.UTC
+	return ", until about " + moment(at, p.Now(), zone)
+}
+
+// better returns when a limit that refuses has room for what was asked.
+func (p *page) better(st *zlimit.Status, of *refusedBy) (time.Time, bool) {
+	now := p.Now()
+	if st == nil {
+		return time.Time{}, false
+	}
+	if isBudget(&st.Limit) && !st.ResetsAt.IsZero() && st.Available < max(of.Requested, 1) {
+		return st.ResetsAt, true
+	}
+	if at := of.Last.Add(of.RetryAfter); !of.Last.IsZero() && of.RetryAfter > 5*time.Second && of.RetryAfter != zlimit.Never && at.After(now) {
+		return at, true
+	}
+	if st.Queue > 2*time.Second {
+		return now.Add(st.Queue), true
+	}
+	return time.Time{}, false
+}
+
+// refusing are the limits that refuse, the heaviest first.
+func (p *page) refusing(all []standing, refusals []refusedBy) []listItem {
+	type cause struct{ entity, limit string }
+	byLimit := map[cause]refusedBy{}
+	for _, of := range refusals {
+		key := cause{of.limitEntity, of.limit}
+		sum, ok := byLimit[key]
+		if !ok {
+			sum = of
+			sum.N = 0
+		}
+		sum.N += of.N
+		byLimit[key] = sum
+	}
+	sorted := slices.SortedFunc(maps.Values(byLimit), func(a, b refusedBy) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.limitEntity, b.limitEntity), cmp.Compare(a.limit, b.limit))
+	})
+	var items []listItem
+	for _, of := range sorted[:min(len(sorted), 6)] {
+		st := statusOf(all, of.limitEntity, of.limit)
+		name := of.limit
+		note := "its bucket is not listed"
+		if st != nil {
+			name = limitName(&st.Limit)
+			note = p.why(st, &of)
+		}
+		items = append(items, listItem{
+			Text: name + " of " + named(of.limitEntity), Value: grouped(of.N), Class: "red", Note: note,
+			URL: entityURL(of.limitEntity, of.resource),
+		})
+	}
+	return items
+}
+
+// why says why a limit refuses, and when it has room.
+func (p *page) why(st *zlimit.Status, of *refusedBy) string {
+	now := p.Now()
+	at, ok := p.better(st, of)
+	unit := ""
+	if !isMoney(st.Limit.Name) {
+		unit = " tokens"
+	}
+	switch {
+	case st.Limit.Term > 0:
+		return fmt.Sprintf("%d of %d slots are held", st.Held(), st.Limit.Capacity)
+	case isBudget(&st.Limit) && st.Available <= 0 && ok:
+		return "used up; resets at " + moment(at, now, zoneOf(&st.Limit)) + " " + st.Limit.Zone
+	case isBudget(&st.Limit) && st.Available <= 0:
+		return "used up, until it is topped up"
+	case st.Available < 0 && ok:
+		return fmt.Sprintf("owes %s%s; room for %s at %s", amount(st.Limit.Name, float64(-st.Available)), unit, amount(st.Limit.Name, float64(max(of.Requested, 1))), moment(at, now, time.UTC))
+	case ok:
+		return fmt.Sprintf("has %s%s; room for %s at %s", amount(st.Limit.Name, float64(st.Available)), unit, amount(st.Limit.Name, float64(max(of.Requested, 1))), moment(at, now, time.UTC))
+	case of.RetryAfter == zlimit.Never:
+		return fmt.Sprintf("a request of %s can never fit", amount(st.Limit.Name, float64(of.Requested)))
+	default:
+		return "comes back within seconds, again and again"
+	}
+}
+
+func zoneOf(l *zlimit.Limit) *time.Location {
+	if zone, err := time.LoadLocation(l.Zone); err == nil && l.Zone != "" {
+		return zone
+	}
+	return time.UTC
+}
+
+func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []refusedBy) {
+	total := int64(0)
+	for _, of := range refusals {
+		total += of.N
+	}
+	refused := fact{Name: "Refused a minute", Value: grouped(total), Note: "of this resource", Line: sparkline(pulse.Refused), LineClass: "r"}
+	if total > 0 {
+		refused.Class = "red"
+	}
+	if pulse.Decided > 0 {
+		refused.Note = percent(float64(pulse.RefusedMinute)/float64(pulse.Decided)) + " of this server's calls"
+	}
+	waiting := fact{Name: "Waiting", Value: grouped(int64(pulse.Waits.N)), Note: "no one waits", Line: sparkline(pulse.Waiters), LineClass: "v"}
+	if pulse.Waits.N > 0 {
+		waiting.Class, waiting.Note = "violet", "longest "+span(pulse.Waits.Longest)
+	}
+	held, capacity := int64(0), int64(0)
+	for i := range all {
+		for j := range all[i].Statuses {
+			if st := &all[i].Statuses[j]; st.Limit.Term > 0 {
+				held += max(st.Held(), 0)
+				capacity += st.Limit.Capacity
+			}
+		}
+	}
+	store := fact{Name: "Store", Value: "idle", Note: "no call in the last minute", Line: sparkline(pulse.Store), LineClass: "g"}
+	if pulse.Calls {
+		store.Value, store.Note = span(pulse.Slowest), "slowest call · no outage"
+	}
+	if p.Limiter.Stats().Outage {
+		store.Value, store.Class, store.Note = "outage", "red", "calls of the store are suspended"
+	}
+	perSecond := grouped(int64(pulse.PerSecond + 0.5))
+	if pulse.PerSecond < 9.95 {
+		perSecond = short(pulse.PerSecond)
+	}
+	body.Facts = []fact{
+		{Name: "Admitted a second", Value: perSecond, Note: "calls, by this server", Line: sparkline(pulse.Admitted)},
+		refused, waiting,
+	}
+	if capacity > 0 {
+		body.Facts = append(body.Facts, fact{Name: "Slots", Value: grouped(held), Note: "of " + grouped(capacity) + " held", Line: ""})
+	}
+	body.Facts = append(body.Facts, store)
+}
+
+// rows are the worst buckets.
+func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []standing, read *reading) error {
+	body.Columns = columns(all)
+	shown := min(len(all), shownBuckets)
+	if r.URL.Query().Get("all") != "" {
+		shown = min(len(all), mostBuckets)
+	}
+	relations := make([]relation, shown)
+	if err := each8(shown, func(i int) (err error) {
+		relations[i], err = p.feed.relation(ctx, all[i].Entity, all[i].parent)
+		return err
+	}); err != nil {
+		return err
+	}
+	for i := range shown {
+		s := &all[i]
+		body.HasSlots = body.HasSlots || s.held > 0
+		row := bucketRow{Entity: named(s.Entity), In: "no parent", URL: entityURL(s.Entity, s.Resource), Refused: s.refused}
+		if relations[i].Parent != "" {
+			row.In = "in " + named(relations[i].Parent)
+		}
+		row.Tag, row.TagClass = s.tag(relations[i])
+		for _, name := range body.Columns {
+			row.Cells = append(row.Cells, cellOf(s, name, p.Now()))
+		}
+		if s.waits.N > 0 {
+			row.Waiting = fmt.Sprintf("%d · %s", s.waits.N, span(s.waits.Longest))
+		}
+		if s.held > 0 {
+			row.Holds = plural(s.held, "slot")
+		}
+		body.Rows = append(body.Rows, row)
+	}
+	body.Note = fmt.Sprintf("%s of %s shown", grouped(int64(shown)), grouped(int64(len(all))))
+	if len(all) > shown && shown < mostBuckets {
+		q := r.URL.Query()
+		q.Del("screen")
+		q.Set("all", "1")
+		body.More = screenURL(r) + "?" + q.Encode()
+	}
+	if read.Coverage.Known() && read.Coverage.Unlisted > 0 {
+		body.Note += fmt.Sprintf(" · %s used once or expired, and not listed", plural(int64(read.Coverage.Unlisted), "entity"))
+	}
+	return nil
+}
+
+// columns are the limits that most buckets have, at most three, without slots.
+func columns(all []standing) []string {
+	counts := map[string]int{}
+	for i := range all {
+		for j := range all[i].Statuses {
+			if st := &all[i].Statuses[j]; st.Limit.Term == 0 {
+				counts[st.Limit.Name]++
+			}
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	names = names[:min(len(names), 3)]
+	slices.SortFunc(names, func(a, b string) int { // money last
+		return cmp.Or(cmp.Compare(btoi(isMoney(a)), btoi(isMoney(b))), cmp.Compare(a, b))
+	})
+	return names
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func cellOf(s *standing, name string, now time.Time) cell {
+	for i := range s.Statuses {
+		if st := &s.Statuses[i]; st.Limit.Name == name {
+			c := statusCell(st, now)
+			c.Column = name
+			return c
+		}
+	}
+	return cell{Column: name, Missing: true}
+}
+
+// statusCell is the bar of a limit, and its text.
+func statusCell(st *zlimit.Status, now time.Time) cell {
+	capacity := st.Now().Capacity + st.Granted
+	c := cell{Column: limitName(&st.Limit), Of: "of " + amount(st.Limit.Name, float64(capacity))}
+	c.Of += per(&st.Limit)
+	share := shareOf(st)
+	c.Width = fmt.Sprintf("%.1f%%", 100*share)
+	c.Text = amount(st.Limit.Name, float64(max(st.Available, 0)))
+	switch {
+	case st.Limit.Mode != zlimit.ModeEnforced:
+		c.Class = "off"
+		c.Of += ", " + string(st.Limit.Mode)
+	case st.Available < 0 && st.Limit.Term == 0:
+		c.Class, c.Text, c.Of = "no", amount(st.Limit.Name, float64(-st.Available))+" owed", ""
+		c.Debt = fmt.Sprintf("%.1f%%", min(max(100*float64(-st.Available)/float64(max(capacity, 1)), 4), 100))
+		c.Width = "0%"
+	case st.Available <= 0:
+		c.Class = "no"
+	case share < lowShare && (!isBudget(&st.Limit) || runsOut(st, now)):
+		c.Class = "low"
+	}
+	return c
+}
+
+// A slotsView is who holds slots.
+type slotsView struct {
+	Text    string
+	Squares []string // classes
+	Key     []keyItem
+}
+
+type keyItem struct{ Class, Text string }
+
+const mostSquares = 100
+
+func slotsOf(all []standing) *slotsView {
+	type holder struct {
+		entity string
+		n      int64
+	}
+	var holders []holder
+	held, capacity := int64(0), int64(0)
+	for i := range all {
+		own := all[i].held
+		if all[i].parent {
+			continue // its children hold them
+		}
+		for j := range all[i].Statuses {
+			if st := &all[i].Statuses[j]; st.Limit.Term > 0 {
+				capacity += st.Limit.Capacity
+			}
+		}
+		if own > 0 {
+			holders = append(holders, holder{all[i].Entity, own})
+			held += own
+		}
+	}
+	if held == 0 {
+		return nil
+	}
+	slices.SortFunc(holders, func(a, b holder) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.entity, b.entity)) })
+	v := &slotsView{Text: fmt.Sprintf("%s of %s calls are under way", grouped(held), grouped(capacity))}
+	scale := max((max(capacity, held)+mostSquares-1)/mostSquares, 1)
+	if scale > 1 {
+		v.Text += fmt.Sprintf("; a square is %d of them", scale)
+	}
+	others := int64(0)
+	for i, h := range holders {
+		if i >= len(colours)-1 {
+			others += h.n
+			continue
+		}
+		v.add(colours[i], named(h.entity), h.n, scale)
+	}
+	if others > 0 {
+		v.add("E", "others", others, scale)
+	}
+	for int64(len(v.Squares)) < min(capacity/scale, mostSquares) {
+		v.Squares = append(v.Squares, "")
+	}
+	return v
+}
+
+var colours = []string{"A", "B", "C", "D", "E"}
+
+func (v *slotsView) add(class, name string, n, scale int64) {
+	for range (n + scale - 1) / scale {
+		v.Squares = append(v.Squares, class)
+	}
+	v.Key = append(v.Key, keyItem{class, fmt.Sprintf("%s %d", name, n)})
+}
+
+func (p *page) justChanged(ctx context.Context) ([]listItem, error) {
+	events, err := p.feed.changes(ctx, 24*time.Hour, 5)
+	if err != nil {
+		return nil, err
+	}
+	var items []listItem
+	for i := range events[:min(len(events), 4)] {
+		c := changeOf(&events[i])
+		items = append(items, listItem{Text: c.Subject, More: c.What, Value: moment(events[i].Time, p.Now(), time.UTC), Class: "dim", Note: "by " + c.Who + c.Where, URL: c.URL})
+	}
+	return items, nil
+}

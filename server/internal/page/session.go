@@ -1,0 +1,199 @@
+package page
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+const (
+	cookieName   = "zlimit_session"
+	sessionTime  = 12 * time.Hour
+	mostSessions = 10_000
+	signInDelay  = 250 * time.Millisecond // for a wrong key
+)
+
+// A session is someone signed in to this replica.
+type session struct {
+	user User
+	ends time.Time
+}
+
+// sessions are held in memory: they end with the process.
+type sessions struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	open  map[string]session // by the SHA-256 of the cookie
+	token string             // that no one has used yet
+}
+
+// redeem reports whether a token is the one that signs in once. The first visitor who has it uses it up.
+func (s *sessions) redeem(token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		return false
+	}
+	s.token = ""
+	return true
+}
+
+// begin returns the secret of a new session.
+func (s *sessions) begin(u User) string {
+	secret := rand.Text() + rand.Text()
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) >= mostSessions {
+		oldest := ""
+		for id, of := range s.open {
+			if oldest == "" || of.ends.Before(s.open[oldest].ends) {
+				oldest = id
+			}
+		}
+		delete(s.open, oldest)
+	}
+	s.open[hashed(secret)] = session{u, now.Add(sessionTime)}
+	return secret
+}
+
+func (s *sessions) user(r *http.Request) (User, bool) {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return User{}, false
+	}
+	s.mu.Lock()
+	of, ok := s.open[hashed(cookie.Value)]
+	s.mu.Unlock()
+	return of.user, ok && s.now().Before(of.ends) && (of.user.Valid == nil || of.user.Valid())
+}
+
+func (s *sessions) end(r *http.Request) {
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, hashed(cookie.Value))
+	}
+}
+
+func hashed(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return string(sum[:])
+}
+
+type handle func(w http.ResponseWriter, r *http.Request, u User)
+
+// viewers serves who is signed in; others are sent to sign in.
+func (p *page) viewers(next handle) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, ok := p.sessions.user(r)
+		switch {
+		case ok:
+			next(w, r, u)
+		case r.Method == http.MethodGet && r.URL.Path != "/events":
+			http.Redirect(w, r, "/signin?to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+		default:
+			http.Error(w, "sign in first", http.StatusUnauthorized)
+		}
+	})
+}
+
+// admins serves administrators alone, in whose name changes are made.
+func (p *page) admins(next handle) http.Handler {
+	return p.viewers(func(w http.ResponseWriter, r *http.Request, u User) {
+		if !u.Admin {
+			p.fail(w, r, u, &statusError{http.StatusForbidden, "A viewer cannot change anything"})
+			return
+		}
+		ctx, cancel := context.WithTimeout(zlimit.ContextWithPrincipal(r.Context(), u.Name), 6*readTimeout)
+		defer cancel()
+		if err := r.ParseForm(); err != nil {
+			p.fail(w, r, u, &statusError{http.StatusBadRequest, "The form cannot be read"})
+			return
+		}
+		next(w, r.WithContext(ctx), u)
+	})
+}
+
+type signIn struct {
+	To     string
+	Wrong  string
+	HasKey bool
+}
+
+func (p *page) showSignIn(w http.ResponseWriter, r *http.Request) {
+	to := local(r.URL.Query().Get("to"))
+	if token := r.URL.Query().Get("token"); token != "" {
+		if p.sessions.redeem(token) {
+			p.enter(w, r, User{Name: p.TokenUser, Admin: true}, to)
+			return
+		}
+		p.askKey(w, r, http.StatusForbidden, signIn{To: to, Wrong: "The link was used already. Start the command again for a new one."})
+		return
+	}
+	if _, ok := p.sessions.user(r); ok {
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return
+	}
+	p.askKey(w, r, http.StatusOK, signIn{To: to})
+}
+
+func (p *page) askKey(w http.ResponseWriter, r *http.Request, status int, body signIn) {
+	body.HasKey = p.SignIn != nil
+	v := view{Screen: "signin", Title: "Sign in", Body: body, Headless: true}
+	v.Head.say("", "Who is there?")
+	p.show(w, status, "signin", r.URL, User{}, v)
+}
+
+func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil || p.SignIn == nil {
+		http.Error(w, "there is no sign-in by key", http.StatusBadRequest)
+		return
+	}
+	to := local(r.PostForm.Get("to"))
+	u, err := p.SignIn(r.Context(), strings.TrimSpace(r.PostForm.Get("key")))
+	if err != nil {
+		time.Sleep(signInDelay)
+		if !errors.Is(err, ErrSignIn) {
+			p.Logger.Error("page: sign in", "error", err)
+		}
+		p.askKey(w, r, http.StatusForbidden, signIn{To: to, Wrong: "This key is not known, or may not see the page."})
+		return
+	}
+	p.enter(w, r, u, to)
+}
+
+func (p *page) enter(w http.ResponseWriter, r *http.Request, u User, to string) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: p.sessions.begin(u), Path: "/", MaxAge: int(sessionTime.Seconds()),
+		HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
+	})
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+func (p *page) signOut(w http.ResponseWriter, r *http.Request) {
+	p.sessions.end(r)
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Path: "/", MaxAge: -1, HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
+	})
+	http.Redirect(w, r, "/signin", http.StatusSeeOther)
+}
+
+// local returns a path of this page, whatever was asked for.
+func local(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.Contains(to, `\`) || strings.HasPrefix(u.Path, "/signin") {
+		return "/"
+	}
+	return to
+}

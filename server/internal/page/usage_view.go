@@ -1,0 +1,368 @@
+package page
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+func add(to, values []float64) {
+	for i := range values {
+		to[i] += values[i]
+	}
+}
+
+func sqrt(v float64) float64 { return math.Sqrt(max(v, 0)) }
+
+func isNoLimits(err error) bool { return errors.Is(err, zlimit.ErrNoLimits) }
+
+// usageHead says whether the budget lasts, and who is the cause.
+func usageHead(v *view, q *usageQuery, b *ledger) {
+	spent := sum(b.total[b.offset:])
+	v.Head.say("", "%s: %s", q.month(), amount(q.limit, spent))
+	if b.budget == 0 {
+		if !isMoney(q.limit) {
+			v.Head.say("", " %s", q.limit)
+		}
+		if q.present() {
+			v.Head.say("", " so far, and no budget of a month for it")
+		}
+		v.Lead = usageCause(q, b)
+		return
+	}
+	v.Head.say("", " of %s. ", amount(q.limit, b.budget))
+	f := &b.forecast
+	switch {
+	case b.available <= 0:
+		v.Head.say("no", "The budget is used up")
+		v.Head.say("", " until %s", b.ends.In(q.zone).Format("2 January"))
+	case b.early:
+		v.Head.say("", "It is too early for a forecast")
+	case !f.UsedUp.IsZero():
+		v.Head.say("no", "At this pace the budget ends on %s", f.UsedUp.In(q.zone).Format("2 January"))
+		v.Head.say("", ", %s early", span(b.ends.Sub(f.UsedUp)))
+	default:
+		v.Head.say("", "At this pace it lasts the month")
+	}
+	v.Lead = usageCause(q, b)
+}
+
+// usageCause names the group that spends more than a month ago, and what would make the budget last.
+func usageCause(q *usageQuery, b *ledger) template.HTML {
+	type grown struct {
+		g        *group
+		by, part float64
+	}
+	var worst grown
+	up := 0.0
+	for i := range b.groups {
+		g := &b.groups[i]
+		was := b.before(q, g)
+		is := sum(g.days[b.offset:])
+		if d := is - was; d > 0 && was > 0 {
+			up += d
+			if d > worst.by {
+				worst = grown{g, d, d / was}
+			}
+		}
+	}
+	month := q.from.AddDate(0, 0, -1).Format("January")
+	var text template.HTML
+	switch {
+	case worst.g == nil || worst.part < 0.05:
+		text = lead("No one spends much more than in the same days of %s.", month)
+	case worst.by > 0.8*up:
+		text = lead("<b>%s</b> alone is the cause: %s more than in the same days of %s.", named(worst.g.entity), percent(worst.part), month)
+	default:
+		text = lead("<b>%s</b> grows most: %s more than in the same days of %s.", named(worst.g.entity), percent(worst.part), month)
+	}
+	over := b.likely - b.budget
+	rest := float64(q.days()) - q.passed()
+	if b.budget == 0 || b.early || over <= 0 || b.available <= 0 || rest < 0.2 || worst.g == nil {
+		if b.budget > 0 && !b.early && b.available > 0 && over < 0 && q.present() {
+			text += lead(" About %s of the budget will be left.", amount(q.limit, -over))
+		}
+		return text
+	}
+	today := b.offset + int(q.passed())
+	rate := sum(worst.g.days[max(today-7, 0):today]) / 7
+	if may := rate - over/rest; may > 0 {
+		return text + lead(" The budget lasts if %s stays below %s a day, or with %s more.", named(worst.g.entity), amount(q.limit, rounded(may)), amount(q.limit, rounded(over)))
+	}
+	return text + lead(" The budget lasts with %s more.", amount(q.limit, rounded(over)))
+}
+
+// rounded keeps two digits: a forecast has no more.
+func rounded(v float64) float64 {
+	if v <= 0 {
+		return 0
+	}
+	power := math.Pow(10, math.Floor(math.Log10(v))-1)
+	return math.Round(v/power) * power
+}
+
+// before is what a group spent in the same days of the month before.
+func (b *ledger) before(q *usageQuery, g *group) float64 {
+	whole := int(q.passed())
+	was := sum(g.days[:min(whole, b.offset)])
+	if whole < b.offset {
+		was += g.days[whole] * (q.passed() - float64(whole))
+	}
+	return was
+}
+
+func usageFacts(body *usageBody, q *usageQuery, b *ledger, held map[string]float64) {
+	spent := sum(b.total[b.offset:])
+	first := fact{Name: fmt.Sprintf("Spent, %s", plural(int64(q.passed()+0.999), "day")), Value: amount(q.limit, spent), Note: "no budget of a month"}
+	if !isMoney(q.limit) {
+		first.Name = fmt.Sprintf("Used, %s", plural(int64(q.passed()+0.999), "day"))
+	}
+	if b.budget > 0 {
+		first.Note = percent(spent/b.budget) + " of the budget"
+	}
+	body.Facts = append(body.Facts, first)
+	if !q.present() {
+		was := sum(b.total[:b.offset])
+		note := "nothing to compare"
+		if was > 0 {
+			note = signedPercent(spent/was-1) + " in this month"
+		}
+		body.Facts = append(body.Facts, fact{Name: "The month before", Value: amount(q.limit, was), Note: note},
+			fact{Name: "Even pace", Value: amount(q.limit, spent/float64(q.days())), Note: "a day"})
+		return
+	}
+	all := 0.0
+	for _, n := range held {
+		all += n
+	}
+	refused := int64(0)
+	for _, g := range b.groups {
+		refused += g.refused
+	}
+	forecast := fact{Name: "Forecast for the month", Value: "too early", Note: fmt.Sprintf("needs %d days of usage", leastForecast)}
+	if !b.early {
+		forecast.Value, forecast.Note = amount(q.limit, b.likely), amount(q.limit, b.atEnd[0])+" to "+amount(q.limit, b.atEnd[1])
+		if b.budget > 0 && b.likely > b.budget {
+			forecast.Class = "red"
+		}
+	}
+	today := fact{Name: "Today so far", Value: amount(q.limit, b.total[b.offset+int(q.passed())]), Note: "no even pace without a budget"}
+	if b.budget > 0 {
+		today.Note = "even pace " + amount(q.limit, b.budget/float64(q.days())) + " a day"
+	}
+	turned := fact{Name: "Refused by it, 24 hours", Value: grouped(refused), Note: "calls, as processes report"}
+	if refused > 0 {
+		turned.Class = "red"
+	}
+	if isMoney(q.limit) {
+		turned.Name = "Refused for money, 24 h"
+	}
+	body.Facts = append(body.Facts, fact{Name: "Held by calls under way", Value: amount(q.limit, all), Note: "not settled yet"}, forecast, today, turned)
+}
+
+func usageRows(body *usageBody, q *usageQuery, b *ledger, held map[string]float64) {
+	others := float64(0)
+	for i := range b.groups {
+		g := &b.groups[i]
+		row := budgetRow{Colour: "E", Name: named(g.entity), URL: entityURL(g.entity, q.resource)}
+		if i < len(colours)-1 {
+			row.Colour = colours[i]
+			body.Key = append(body.Key, keyItem{row.Colour, row.Name})
+		} else {
+			others += sum(g.days[b.offset:])
+		}
+		fillRow(&row, q, b, g, held[g.entity])
+		body.Rows = append(body.Rows, row)
+	}
+	if rest := sum(b.others.days[b.offset:]); rest > 0.002*sum(b.total[b.offset:]) {
+		body.Key = append(body.Key, keyItem{"E", "others"})
+		if left := rest - others; left > 0.5*rest && q.entity != "" {
+			g := group{entity: q.entity, days: b.others.days}
+			row := budgetRow{Colour: "E", Name: "others", URL: entityURL(q.entity, q.resource)}
+			fillRow(&row, q, b, &g, held[""])
+			row.rank = 4
+			body.Rows = append(body.Rows, row)
+		}
+	}
+	slices.SortStableFunc(body.Rows, func(a, b budgetRow) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.spent, a.spent)) })
+}
+
+func fillRow(row *budgetRow, q *usageQuery, b *ledger, g *group, held float64) {
+	row.spent = sum(g.days[b.offset:])
+	row.Spent = amount(q.limit, row.spent)
+	if held > 0 {
+		row.NotSettled = amount(q.limit, held)
+	}
+	row.Refused = g.refused
+	row.Change = "–"
+	if was := b.before(q, g); was > 0 {
+		row.Change = signedPercent(row.spent/was - 1)
+	}
+	f := g.forecast
+	row.Share, row.LastsTill, row.Tag, row.TagClass, row.rank = "no budget of its own", "–", "no budget", "off", 3
+	if f == nil {
+		return
+	}
+	capacity := float64(max(f.Capacity, 1))
+	part := min(max(1-float64(f.Available)/capacity, 0), 1)
+	row.Share = percent(part) + " of " + amount(q.limit, capacity)
+	hatch := min(held/capacity, part)
+	row.Width, row.HeldX, row.Held = pct(part-hatch), pct(part-hatch), pct(hatch)
+	if hatch > 0 && hatch < 0.01 {
+		row.HeldX, row.Held = pct(part-0.01), "1%"
+	}
+	row.Tick = pct(min(q.passed()/float64(q.days()), 0.995))
+	switch {
+	case f.Available <= int64(capacity/2000):
+		row.LastsTill, row.Tag, row.TagClass, row.rank = "full "+f.ResetsAt.In(q.zone).Format("2 Jan"), "used up", "no", 0
+	case !f.UsedUp.IsZero():
+		row.LastsTill, row.Tag, row.TagClass, row.rank = moment(f.UsedUp, q.now, q.zone), "ends early", "no", 1
+		if hour := f.UsedUp.In(q.zone).Round(time.Hour); !sameDay(hour, q.now.In(q.zone)) {
+			row.LastsTill = hour.Format("2 Jan, 15:04")
+		}
+	default:
+		row.LastsTill, row.Tag, row.TagClass, row.rank = "the month", "on pace", "", 2
+	}
+}
+
+func sameDay(a, b time.Time) bool { return a.YearDay() == b.YearDay() && a.Year() == b.Year() }
+
+func pct(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }
+
+// drawUsage draws the sum of the month by group, with budget and forecast, and below it each day.
+func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
+	n, label := q.days(), func(v float64) string { return axisAmount(q.limit, v) }
+	width, height := 1320.0, 420.0
+	upper := chart{left: 52, right: 1306, top: 30, bottom: 252, slots: n}
+	lower := chart{left: 52, right: 1306, top: 296, bottom: 394, slots: n}
+	if small {
+		width, height = 340, 380
+		upper = chart{left: 44, right: 332, top: 30, bottom: 228, slots: n}
+		lower = chart{left: 44, right: 332, top: 270, bottom: 354, slots: n}
+	}
+	until := min(q.passed(), float64(n))
+	xs := []float64{0}
+	for day := 1; float64(day) < until; day++ {
+		xs = append(xs, float64(day))
+	}
+	xs = append(xs, until)
+	spent := sum(b.total[b.offset:])
+	upper.axis(max(spent, b.budget, b.likely)*1.04, 3, label)
+	upper.text(upper.left, 16, "", "", "Sum of the month")
+	low := make([]float64, len(xs))
+	stacked := append([]group{}, b.groups[:min(len(b.groups), len(colours)-1)]...)
+	stacked = append(stacked, b.others)
+	for i, g := range stacked {
+		high := slices.Clone(low)
+		at := 0.0
+		for j := 1; j < len(xs); j++ {
+			at += max(g.days[b.offset+j-1], 0)
+			high[j] += at
+		}
+		class := "E"
+		if i < len(stacked)-1 {
+			class = colours[i]
+		}
+		upper.area(class+" soft", xs, low, high)
+		low = high
+	}
+	upper.line("sum", xs, low)
+	drawForecast(&upper, q, b, until, spent, small)
+	// Each day.
+	days := b.total[b.offset:]
+	lower.high = max(slices.Max(days), b.budget/float64(n)) * 1.08
+	if lower.high == 0 {
+		lower.high = 1
+	}
+	lower.text(lower.left, lower.top-18, "", "", map[bool]string{true: "Each day; dotted is an even pace", false: "Each day"}[b.budget > 0])
+	low = make([]float64, n)
+	for i, g := range stacked {
+		high := slices.Clone(low)
+		for j := range high {
+			high[j] += max(g.days[b.offset+j], 0)
+		}
+		class := "E"
+		if i < len(stacked)-1 {
+			class = colours[i]
+		}
+		lower.bars(class, low, high)
+		low = high
+	}
+	if b.budget > 0 {
+		y := lower.y(b.budget / float64(n))
+		lower.write(`<path class="pace" d="M%.0f %.1fH%.0f"/>`, lower.left, y, lower.right)
+		lower.text(lower.left-8, y+4, "end", "", label(b.budget/float64(n)))
+	}
+	lower.write(`<path class="grid" d="M%.0f %.0fH%.0f"/>`, lower.left, lower.bottom, lower.right)
+	today := -1
+	if q.present() {
+		today = int(until)
+	}
+	for day := 0; day < n; day += 7 {
+		if today < 0 || day+2 < today || day > today+2 {
+			lower.text(lower.x(float64(day)+0.5), lower.bottom+18, "middle", "", fmt.Sprint(day+1))
+		}
+	}
+	if today >= 0 {
+		lower.text(min(lower.x(float64(today)+0.5), lower.right-16), lower.bottom+18, "middle", "ink", "today")
+	}
+	upper.b.WriteString(lower.b.String())
+	return upper.svg(width, height, fmt.Sprintf("%s in %s, by day and in sum, with budget and forecast", limitTitle(q.limit), q.month()))
+}
+
+func limitTitle(name string) string {
+	if isMoney(name) {
+		return "Spent"
+	}
+	return name
+}
+
+func drawForecast(c *chart, q *usageQuery, b *ledger, until, spent float64, small bool) {
+	if b.budget > 0 {
+		y := c.y(b.budget)
+		c.write(`<path class="bud" d="M%.0f %.1fH%.0f"/>`, c.left, y, c.right)
+		c.text(c.left+6, y-7, "", "ink", "budget "+amount(q.limit, b.budget))
+	}
+	if len(b.path) == 0 {
+		return
+	}
+	fine := ""
+	if b.budget == 0 || b.likely <= b.budget {
+		fine = " fine"
+	}
+	xs, ys := []float64{until}, []float64{spent}
+	low, high := []float64{spent}, []float64{spent}
+	for i, at := range b.path {
+		xs = append(xs, min(float64(int(until)+i+1), float64(q.days())))
+		ys = append(ys, at)
+		low, high = append(low, max(at-b.spread[i], spent)), append(high, min(at+b.spread[i], c.high))
+	}
+	c.area("cone"+fine, xs, low, high)
+	c.line("fc"+fine, xs, ys)
+	if used := b.forecast.UsedUp; !used.IsZero() && b.budget > 0 && b.available > 0 {
+		x, y := c.x(used.Sub(q.from).Hours()/24), c.y(b.budget)
+		c.write(`<circle class="red" cx="%.1f" cy="%.1f" r="4.5"/>`, x, y)
+		text := "used up on " + used.In(q.zone).Format("2 Jan") + ", about " + used.In(q.zone).Round(time.Hour).Format("15:04")
+		if small {
+			text = "used up " + used.In(q.zone).Format("2 Jan")
+		}
+		if x > (c.left+c.right)/2 {
+			c.text(x-10, y-7, "end", "red", text)
+		} else {
+			c.text(x+10, y+18, "", "red", text)
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A whatIfBody is the screen that answers what another limit would have done.
+type whatIfBody struct {
+	Resources []tab
+	Resource  string
+	Entities  []string
+	Entity    string
+	Limit     string // as text
+	Facts     []fact
+	Chart     template.HTML
+	Small     template.HTML
+	Shadows   []shadowRow
+	Error     string
+	Has       string
+}
+
+type shadowRow struct {
+	Entity, URL, Shadow, Beside, Refused, Tag, TagClass string
+	Cell                                                cell
+	n                                                   int64
+}
+
+// A replay is what a limit would have done with stored hours.
+type replay struct {
+	hours, over   int
+	used, refused float64 // refused at least
+	worst         float64 // of an hour, as a multiple of what fits
+	worstAt       time.Time
+	fits, beyond  []float64
+}
+
+func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error) {
+	v := view{}
+	resource, tabs, err := p.resource(ctx, r, &v)
+	if err != nil || resource == "" {
+		return v, err
+	}
+	q := r.URL.Query()
+	body := &whatIfBody{Resources: tabs, Resource: resource, Entity: q.Get("entity"), Limit: q.Get("limit")}
+	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"what if", "/whatif"}, {named(resource), ""}}, "What if"
+	read, at, err := p.feed.buckets(ctx, resource)
+	if err != nil {
+		return v, err
+	}
+	v.At = at
+	p.shadows(body, &read)
+	for i := range read.Buckets[:min(len(read.Buckets), 200)] {
+		body.Entities = append(body.Entities, read.Buckets[i].Entity)
+	}
+	asked := body.Limit != ""
+	p.suggest(body, &read)
+	v.Footer = "A replay knows what was used in each hour, and not when within it: bursts within an hour could be refused as well, so it is the least. It does not know what was refused before. Shadow limits are exact: they are evaluated with every request, and reject nothing."
+	var l zlimit.Limit
+	if body.Limit == "" {
+		v.Head.say("", "What would another limit have done?")
+		return v, nil
+	}
+	if err := l.UnmarshalText([]byte(body.Limit)); err != nil {
+		body.Error = "This is no limit: " + strings.TrimPrefix(err.Error(), "zlimit: ")
+		v.Head.say("", "What would another limit have done?")
+		return v, nil
+	}
+	if l.Term > 0 || l.Session > 0 {
+		body.Error = "Hours can be replayed against limits that refill and quotas, and not against slots or sessions."
+		v.Head.say("", "What would another limit have done?")
+		return v, nil
+	}
+	const days = 7
+	to := zlimit.WindowHourly.Start(p.Now())
+	from := to.Add(-days * 24 * time.Hour)
+	hours := make([]float64, days*24)
+	if body.Entity != "" {
+		for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: body.Entity, Resource: resource, Window: zlimit.WindowHourly, From: from, To: to}) {
+			if err != nil {
+				return v, err
+			}
+			if i := int(s.Start.Sub(from).Hours()); i >= 0 && i < len(hours) {
+				hours[i] += max(s.Consumed[l.Name].Float64(), 0)
+			}
+		}
+	}
+	if !asked {
+		narrower(&l, hours)
+		body.Limit = l.String()
+	}
+	result := replayed(hours, from, &l)
+	whatIfHead(&v, body, &l, &result)
+	body.Facts = []fact{
+		{Name: "Hours replayed", Value: grouped(int64(result.hours)), Note: "with use, of the last 7 days"},
+		{Name: "Hours with refusals", Value: grouped(int64(result.over)), Note: "at least"},
+		{Name: "Would be refused", Value: amount(l.Name, result.refused), Note: "of " + amount(l.Name, result.used) + ", at least"},
+		{Name: "Heaviest hour", Value: percent(result.worst), Note: "of what fits" + worstAt(&result)},
+	}
+	if result.over > 0 {
+		body.Facts[1].Class, body.Facts[2].Class = "red", "red"
+	}
+	body.Chart, body.Small = drawReplay(&result, &l, from, false), drawReplay(&result, &l, from, true)
+	return v, nil
+}
+
+func worstAt(r *replay) string {
+	if r.worstAt.IsZero() {
+		return ""
+	}
+	return ", " + r.worstAt.Format("2 Jan 15:04")
+}
+
+// suggest fills in the entity and the limit that a reader would ask for first: the busiest one, with a third less.
+func (p *page) suggest(body *whatIfBody, read *reading) {
+	var best *zlimit.Status
+	most := zlimit.Quantity(-1)
+	for i := range read.Buckets {
+		b := &read.Buckets[i]
+		if body.Entity != "" && b.Entity != body.Entity || len(b.FromChildren) > 0 && body.Entity == "" {
+			continue
+		}
+		for j := range b.Statuses {
+			st := &b.Statuses[j]
+			if st.Limit.Term > 0 || isBudget(&st.Limit) || st.Limit.Mode != zlimit.ModeEnforced {
+				continue
+			}
+			if n := b.Consumed[st.Limit.Name]; n > most {
+				best, most = st, n
+			}
+		}
+	}
+	if best == nil {
+		return
+	}
+	body.Has = best.Limit.String()
+	if body.Entity == "" {
+		body.Entity = best.Entity
+	}
+	if body.Limit == "" {
+		body.Limit = best.Limit.String()
+	}
+}
+
+// narrower sets a limit to three quarters of the heaviest hour, so that the first look shows something.
+func narrower(l *zlimit.Limit, hours []float64) {
+	if most := slices.Max(hours); most > 0 && l.RefillPeriod > 0 {
+		l.RefillAmount = max(int64(rounded(0.75*most*float64(l.RefillPeriod)/float64(time.Hour))), 1)
+		l.Capacity = l.RefillAmount
+	}
+}
+
+// replayed fills a limit hour by hour, and counts what does not fit. Within an hour nothing is known, so the least is refused.
+func replayed(hours []float64, from time.Time, l *zlimit.Limit) replay {
+	r := replay{fits: make([]float64, len(hours)), beyond: make([]float64, len(hours))}
+	left := float64(l.Capacity)
+	per := 0.0
+	if l.RefillPeriod > 0 {
+		per = float64(l.RefillAmount) * float64(time.Hour) / float64(l.RefillPeriod)
+	}
+	zone := zoneOf(l)
+	for i, used := range hours {
+		at := from.Add(time.Duration(i) * time.Hour)
+		if l.Resets != "" && i > 0 && newPeriod(l, at.Add(-time.Hour).In(zone), at.In(zone)) {
+			left = float64(l.Capacity)
+		}
+		room := left + per
+		fits := min(used, room)
+		left = min(room-fits, float64(l.Capacity))
+		r.fits[i], r.beyond[i] = fits, used-fits
+		if used > 0 {
+			r.hours++
+			r.used += used
+			r.refused += used - fits
+			if used > room*(1+1e-9) {
+				r.over++
+			}
+			if part := used / max(room, 1); part > r.worst {
+				r.worst, r.worstAt = part, at
+			}
+		}
+	}
+	return r
+}
+
+// newPeriod reports whether a quota by day, week or month resets between two hours.
+func newPeriod(l *zlimit.Limit, before, at time.Time) bool {
+	switch period(l) {
+	case "a day":
+		return before.Day() != at.Day()
+	case "a week":
+		return before.Weekday() != at.Weekday() && at.Weekday() == time.Monday
+	default:
+		return before.Month() != at.Month()
+	}
+}
+
+func whatIfHead(v *view, body *whatIfBody, l *zlimit.Limit, r *replay) {
+	v.Head.say("", "At %s %s, ", l.Name, limitText(l))
+	switch {
+	case r.hours == 0:
+		v.Head.say("", "nothing: %s used none of it in seven days", named(body.Entity))
+	case r.over == 0:
+		v.Head.say("", "%s would ", named(body.Entity))
+		v.Head.say("ok", "have had room in every hour")
+	default:
+		v.Head.say("", "%s would have been ", named(body.Entity))
+		v.Head.say("no", "refused in %d of %s", r.over, plural(int64(r.hours), "hour"))
+	}
+	if r.over > 0 {
+		v.Lead = lead("At least <b>%s</b> of %s would not have fitted, %s. It has <b>%s</b> now.", amount(l.Name, r.refused), amount(l.Name, r.used), percent(r.refused/r.used), body.Has)
+	} else if body.Has != "" {
+		v.Lead = lead("The heaviest hour took %s of what fits. It has <b>%s</b> now.", percent(r.worst), body.Has)
+	}
+}
+
+func drawReplay(r *replay, l *zlimit.Limit, from time.Time, small bool) template.HTML {
+	c, width, height := chart{left: 58, right: 1306, top: 12, bottom: 200, slots: len(r.fits)}, 1320.0, 226.0
+	days := 1
+	if small {
+		c, width, height, days = chart{left: 48, right: 334, top: 12, bottom: 160, slots: len(r.fits)}, 340, 186, 2
+	}
+	high := make([]float64, len(r.fits))
+	for i := range high {
+		high[i] = r.fits[i] + r.beyond[i]
+	}
+	c.axis(max(slices.Max(high), 1), 3, func(v float64) string { return axisAmount(l.Name, v) })
+	c.bars("have", make([]float64, len(high)), r.fits)
+	c.bars("red", r.fits, high)
+	for i := 0; i < len(high); i++ {
+		at := from.Add(time.Duration(i) * time.Hour)
+		if at.Hour() == 0 && i < len(high)-12 && (at.YearDay()%days) == 0 {
+			c.text(c.x(float64(i)), c.bottom+18, "", "", at.Format("2 Jan"))
+			c.write(`<path class="grid" d="M%.1f %.0fV%.0f"/>`, c.x(float64(i)), c.bottom, c.bottom+5)
+		}
+	}
+	return c.svg(width, height, "What was used in each hour of seven days; red would not have fitted")
+}
+
+// shadows are the shadow limits beside what they would refuse.
+func (p *page) shadows(body *whatIfBody, read *reading) {
+	for i := range read.Buckets {
+		b := &read.Buckets[i]
+		for j := range b.Statuses {
+			st := &b.Statuses[j]
+			if st.Limit.Mode != zlimit.ModeShadow {
+				continue
+			}
+			row := shadowRow{Entity: named(b.Entity), URL: entityURL(b.Entity, b.Resource), Shadow: st.Limit.Name + " " + limitText(&st.Limit), Refused: grouped(st.Refusals), Cell: statusCell(st, p.Now()), n: st.Refusals, Tag: "would refuse no one"}
+			if st.Refusals > 0 {
+				row.Tag, row.TagClass = "would refuse", "low"
+			}
+			var beside []string
+			for k := range b.Statuses {
+				if l := &b.Statuses[k].Limit; l.Mode == zlimit.ModeEnforced && l.Term == 0 && (strings.HasPrefix(st.Limit.Name, l.Name) || strings.HasPrefix(l.Name, st.Limit.Name)) {
+					beside = append(beside, l.Name+" "+limitText(l))
+				}
+			}
+			row.Beside = cmp.Or(listed(beside), "none of that name")
+			body.Shadows = append(body.Shadows, row)
+		}
+	}
+	slices.SortStableFunc(body.Shadows, func(a, b shadowRow) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.Entity, b.Entity)) })
+	body.Shadows = body.Shadows[:min(len(body.Shadows), topRows)]
+}
