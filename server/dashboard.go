@@ -116,7 +116,7 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, l.Close()) }()
 		o.Limiter, o.Store, o.Namespace, o.BucketsPerSecond = l, storeName(d.Config.Store), d.Config.Namespace, pace(d.Config.Store)
 	}
-	handler, err := page.New(o) //nolint:contextcheck // handlers have the contexts of their requests
+	handler, err := page.New(o)
 	if err != nil {
 		return err
 	}

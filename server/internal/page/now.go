@@ -481,7 +481,7 @@ func (p *page) why(st *zlimit.Status, of *refusedBy) string {
 	case st.Limit.Term > 0:
 		return fmt.Sprintf("%d of %d slots are held", st.Held(), st.Limit.Capacity)
 	case isBudget(&st.Limit) && st.Available <= 0 && ok:
-		return "used up; resets at " + moment(at, now, zoneOf(&st.Limit)) + " " + st.Limit.Zone
+		return "used up; resets " + moment(at, now, zoneOf(&st.Limit)) + " " + st.Limit.Zone
 	case isBudget(&st.Limit) && st.Available <= 0:
 		return "used up, until it is topped up"
 	case st.Available < 0 && ok:

@@ -28,7 +28,7 @@ type site struct {
 
 	server *httptest.Server
 	url    string
-	tab    context.Context
+	tab    context.Context //nolint:containedctx // a tab of chromedp is a context
 
 	mu      sync.Mutex
 	console []string
