@@ -107,9 +107,13 @@ func Load(path string, env func(string) string) (*Config, error) {
 	if err := c.RateLimit.read(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
+	files := []*string{&c.TLS.Certificate, &c.TLS.Key, &c.TLS.ClientCA}
 	for i := range c.SigningKeys {
-		if key := &c.SigningKeys[i]; key.File != "" && !filepath.IsAbs(key.File) {
-			key.File = filepath.Join(filepath.Dir(path), key.File)
+		files = append(files, &c.SigningKeys[i].File)
+	}
+	for _, file := range files {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(filepath.Dir(path), *file)
 		}
 	}
 	if err := c.check(); err != nil {

@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An issuer signs certificates of tests.
+type issuer struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	a := &issuer{certificate: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	var err error
+	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, a.certificate, a.certificate, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.certificate, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *issuer) pem() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
+}
+
+// sign returns a certificate and its key for names, which are URIs if they have a scheme.
+func (a *issuer) sign(t *testing.T, names ...string) (certificate, key string) {
+	t.Helper()
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	for _, name := range names {
+		if uri, err := url.Parse(name); err == nil && uri.Scheme != "" {
+			leaf.URIs = append(leaf.URIs, uri)
+		} else {
+			leaf.DNSNames = append(leaf.DNSNames, name)
+		}
+	}
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.certificate, &secret.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+}
+
+// TestCallersByCertificate asks both ports with certificates and with keys. A certificate of another authority and one of no caller are refused.
+func TestCallersByCertificate(t *testing.T) {
+	ours, others := newIssuer(t), newIssuer(t)
+	certificate, key := ours.sign(t, "localhost")
+	sum := sha256.Sum256([]byte("secret"))
+	path := filepath.Join(directory(t, map[string]string{
+		"zlimitd.yaml": config + `
+tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt}
+signing_keys: [{id: k1, file: key}]
+callers:
+- {name: gateway, certificate: "spiffe://example.org/gateway", roles: [acquire]}
+- {name: reader, key_sha256: ` + hex.EncodeToString(sum[:]) + `, roles: [read]}
+`,
+		"a.limits.yaml": limits, "tls.crt": certificate, "tls.key": key, "clients.crt": ours.pem(), "key": strings.Repeat("k", 32),
+	}), "zlimitd.yaml")
+	s, _ := start(t, path)
+	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ours.certificate)
+	for _, test := range []struct {
+		name     string
+		issuer   *issuer
+		identity string
+		key      string
+		http     int // the status of an acquire; 0 for no connection
+		grpc     codes.Code
+	}{
+		{"the gateway", ours, "spiffe://example.org/gateway", "", 200, codes.OK},
+		{"another workload", ours, "spiffe://example.org/other", "", 401, codes.Unauthenticated},
+		{"the name of the gateway by another authority", others, "spiffe://example.org/gateway", "", 0, codes.Unavailable},
+		{"no certificate", nil, "", "", 401, codes.Unauthenticated},
+		{"a reader", nil, "", "secret", 403, codes.PermissionDenied},
+		{"a key beside the certificate", ours, "spiffe://example.org/gateway", "secret", 403, codes.PermissionDenied},
+		{"a wrong key beside the certificate", ours, "spiffe://example.org/gateway", "wrong", 401, codes.Unauthenticated},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := &tls.Config{RootCAs: roots, ServerName: "localhost"}
+			if test.issuer != nil {
+				pair, err := tls.X509KeyPair(pairOf(test.issuer.sign(t, test.identity)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // also for another authority
+			}
+			transport := &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}
+			defer transport.CloseIdleConnections()
+			_, err := (&client.Client{URL: "https://" + s.HTTPAddr(), Key: test.key, HTTP: &http.Client{Transport: transport}}).Acquire(
+				t.Context(), client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 1}})
+			got := 200
+			var problem *client.Problem
+			if errors.As(err, &problem) {
+				got = problem.Status
+			} else if err != nil {
+				got = 0
+			}
+			if got != test.http {
+				t.Errorf("HTTP = %d %v, want %d", got, err, test.http)
+			}
+			options := []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(c))}
+			if test.key != "" {
+				options = append(options, grpc.WithPerRPCCredentials(bearer(test.key)))
+			}
+			conn, err := grpc.NewClient(s.GRPCAddr(), options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("ann")); status.Code(err) != test.grpc {
+				t.Errorf("gRPC = %v, want %v", err, test.grpc)
+			}
+		})
+	}
+}
+
+func pairOf(certificate, key string) (a, b []byte) { return []byte(certificate), []byte(key) }
+
+// bearer is a key as the credentials of calls.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return true }
