@@ -402,6 +402,9 @@ func TestLease(t *testing.T) {
 	if got, want := left(), "hits=880 hits=9 requests=4 tokens=380"; got != want {
 		t.Errorf("left after a refusal = %s, want %s", got, want)
 	}
+	if out := ask1(t, s, "llm", descriptor("all=x")); out.DynamicMetadata != nil {
+		t.Errorf("a request without an estimate = %v, want no lease", out)
+	}
 	open := ask1(t, s, "llm", withHits(descriptor("user=ann"), 80)).DynamicMetadata.GetFields()["lease"].GetStringValue()
 	clock.Advance(11 * time.Minute)
 	request.Descriptors = list(withHits(descriptor("lease="+open), 0))
