@@ -246,7 +246,7 @@ func TestChanges(t *testing.T) {
 				t.Errorf("after %s: Acquire(%d) = %v", step.do, step.n, err)
 			}
 		}
-		if err := v.acquire(t, "alice", 5); err == nil && step.do != "bypass" {
+		if err := v.acquire(t, "alice", 3); err == nil && step.do != "bypass" { // two may flow in on a slow machine
 			t.Errorf("after %s more is admitted than it gave", step.do)
 		}
 	}
