@@ -331,6 +331,7 @@ func TestCosts(t *testing.T) {
 	elsewhere := both
 	elsewhere.Entity = "key-2"
 	measure("first use, with tokens", holder, hold(elsewhere))
+	costOfWanted(t, &page)
 
 	page.WriteString("\n")
 	section("Soft and shadow limits")

@@ -95,6 +95,7 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 		{2, 20 * ms, []shift{{8, 1, 50 * ms, 10 * time.Second, ""}, {8, 1, 50 * ms, 10 * time.Second, ""}, {8, 1, 50 * ms, 10 * time.Second, ""}}},
 		{2, 5 * ms, []shift{{4, 1, time.Second, 20 * time.Second, ""}, {4, 1, time.Second, 20 * time.Second, ""}}},
 		{4, 60 * ms, []shift{{10, 1, 200 * ms, 20 * time.Second, ""}, {10, 1, 200 * ms, 20 * time.Second, ""}}},
+		{20, 5 * ms, []shift{{10, 1, 100 * ms, 5 * time.Second, ""}, {10, 1, 100 * ms, 5 * time.Second, ""}, {40, 1, 100 * ms, 5 * time.Second, ""}}},
 		{1, 5 * ms, []shift{{1, 1, 50 * ms, time.Minute, ""}, {20, 1, 50 * ms, time.Minute, ""}}},
 		{2, 5 * ms, []shift{
 			{3, 1, 100 * ms, time.Minute, ""},
