@@ -301,10 +301,12 @@ func (l *RateLimiter) Ping(ctx context.Context) error {
 	return publicError("ping", l.table.Call(table.Insist(ctx), l.store.Ping))
 }
 
-// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It writes a last
-// report of rejections, see [WithRejectionReports]. It closes the store if [Open] opened it. Later calls of the limiter
-// fail with [ErrClosed]. Settle leases before, since their adjustments cannot be written any more. Closing again does
-// nothing.
+// Close wakes all callers that sleep, with [ErrClosed]. It gives back their tokens, the tokens of callers that gave up
+// before, and all slots. It waits until this is done, and for reads in the background. If the store does not answer, Close
+// gives up after ten seconds: [Stats].Unreturned then includes the requests whose tokens were not given back, and slots
+// are free again within two terms. It writes a last report of rejections, see [WithRejectionReports]. It closes the store
+// if [Open] opened it. Later calls of the limiter fail with [ErrClosed]. Settle leases before, since their adjustments
+// cannot be written any more. Closing again does nothing.
 func (l *RateLimiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil

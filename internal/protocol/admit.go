@@ -294,6 +294,10 @@ func slotKeyOf(levels []level) store.Key {
 // are taken in parallel with the tokens of the request. They come first if tokens may have to be waited for, or if their
 // item may be missing, which both would create.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
+	if !ad.background.Begin() { // else the engine would be closed between a write and its outcome
+		return ErrClosed
+	}
+	defer ad.background.End()
 	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
 	whole := levels
 	for i := range levels {

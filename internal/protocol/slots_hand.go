@@ -6,6 +6,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A process whose callers stand in line for slots hands on what it gives back: the counters stay as they are, and one write gives a fencing
@@ -134,11 +135,16 @@ func (td *tender) finishHandings(ctx context.Context, b *Bucket, round []*Hold, 
 	}
 	runs := td.tendUnlessClosed(ctx, b, holds)
 	for i, hold := range holds {
-		if !runs { // the engine is closed: it is free again within two terms
+		if !runs { // the engine is closed
 			td.drop(ctx, hold)
 			hold = nil
 		}
 		fate[i](hold)
+	}
+	if !runs {
+		ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), td.options.SettleLimit)
+		defer cancel()
+		_ = td.writeRound(ctx, b, holds) // those who gave them back have done so: they are free again within two terms otherwise
 	}
 }
 

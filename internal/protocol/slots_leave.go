@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -311,7 +312,8 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 		}
 	}
 	d.mu.Unlock()
-	if err := td.leave(ctx, b, holds); err != nil {
+	err := td.leave(ctx, b, holds)
+	if err = errors.Join(err, td.finishLeaves(ctx, b)); err != nil {
 		td.options.Logger.Warn("zlimit: slots could not be given back; they are free again within two terms", "entity", b.Entity,
 			"resource", b.Resource, "error", err)
 	}
@@ -319,6 +321,24 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 	d.holds, d.running = nil, false
 	d.mu.Unlock()
 	td.tellSlots(ctx, b)
+}
+
+// finishLeaves waits for a write that gives slots back, and writes what callers wait to give back.
+func (td *tender) finishLeaves(ctx context.Context, b *Bucket) error {
+	d := &b.tended
+	end, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	d.mu.Lock()
+	leaves := d.leaves
+	d.leaves = nil
+	d.mu.Unlock()
+	if len(leaves) > 0 {
+		td.writeLeaves(ctx, b, leaves)
+	}
+	return nil
 }
 
 // giveSlotsBack gives back slots of a request that was not admitted. It outlives the caller's context. Slots that are not given back are free

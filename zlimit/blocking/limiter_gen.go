@@ -106,10 +106,13 @@ func (l *RateLimiter) Ping() error {
 	return l.core.Ping(ctx)
 }
 
-// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It writes a
-// last report of rejections, see [zlimit.WithRejectionReports]. It closes the store if [Open] opened it. Later calls of
-// the limiter fail with [zlimit.ErrClosed]. Settle leases before, since their adjustments cannot be written any more.
-// Closing again does nothing.
+// Close wakes all callers that sleep, with [zlimit.ErrClosed]. It gives back their tokens, the tokens of callers that
+// gave up before, and all slots. It waits until this is done, and for reads in the background. If the store does not
+// answer, Close gives up after ten seconds: [zlimit.Stats].Unreturned then includes the requests whose tokens were not
+// given back, and slots are free again within two terms. It writes a last report of rejections, see
+// [zlimit.WithRejectionReports]. It closes the store if [Open] opened it. Later calls of the limiter fail with
+// [zlimit.ErrClosed]. Settle leases before, since their adjustments cannot be written any more. Closing again does
+// nothing.
 func (l *RateLimiter) Close() error {
 	return l.core.Close()
 }
