@@ -284,7 +284,7 @@ func (td *tender) merge(ctx context.Context, of layout.BucketKey, shards int, lo
 		case !states[0].MergesWith(states[1]) || states[0].Writable(now) < scarceUnits || states[1].Writable(now) < scarceUnits:
 			return nil, nil
 		}
-		return low.Merge(high, states[0], states[1])
+		return low.Merge(high, states[0], states[1], now)
 	})
 }
 

@@ -163,7 +163,7 @@ func mergeNow(ctx context.Context, l *zlimit.RateLimiter, entity string, s *buck
 	if err != nil || !a.MergesWith(&b) {
 		return gone, false, err
 	}
-	writes, err := low.Merge(high, &a, &b)
+	writes, err := low.Merge(high, &a, &b, l.Now().UnixMilli())
 	if err == nil {
 		done, err = l.Table().Transact(ctx, writes)
 	}

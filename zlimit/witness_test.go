@@ -430,8 +430,8 @@ func (w *witness) judgeSplit(before, after map[layout.BucketKey]*layout.Bucket, 
 	return nil
 }
 
-// judgeMerge checks that a merged shard has the tokens of both shards, and their refill. Up to the later stamp each
-// refills below its own share, and from then on both together.
+// judgeMerge checks that a merged shard has the tokens of both shards, and their refill. Each refills below its own share until the merge, or
+// until a second after the later stamp if that is earlier. From then on both refill together.
 func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, k layout.BucketKey) error {
 	gone := k
 	gone.Shard += int(after[k].ShardCount)
@@ -440,16 +440,20 @@ func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, 
 		return fmt.Errorf("shard %d grew without another one", k.Shard)
 	}
 	latest := max(old.RefilledAt, was.RefilledAt)
-	refilled := func(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
-		flow := func(from, to int64) int64 { return bucket.Refill(from, to, refillOf(k, item, l), l.RefillPeriod) }
-		return min(l.Tokens+flow(item.RefilledAt, latest), shareOf(k, item, l)) + flow(latest, next.RefilledAt)
+	flow := func(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit, from, to int64) int64 {
+		return bucket.Refill(from, to, refillOf(k, item, l), l.RefillPeriod)
 	}
 	for _, l := range next.Limits {
 		w.ideals[k.Key()][l.Name] = rational(l.Tokens)
 		a, b := find(old, l.Name), find(was, l.Name)
-		sum := min(refilled(k, old, a)+refilled(gone, was, b), shareOf(k, next, &l))
-		if l.Name != bucket.WriteUnits && (l.Tokens != sum || l.Consumed != a.Consumed) {
-			return fmt.Errorf("%s is %d after the merge and counts %d, want %d and %d", l.Name, l.Tokens, l.Consumed, sum, a.Consumed)
+		apartUntil := func(at int64) int64 { // the balance at the stamp of the merged shard
+			mine := min(a.Tokens+flow(k, old, a, old.RefilledAt, at), shareOf(k, old, a))
+			its := min(b.Tokens+flow(gone, was, b, was.RefilledAt, at), shareOf(gone, was, b))
+			return mine + its - flow(k, next, &l, next.RefilledAt, at)
+		}
+		least, most := apartUntil(max(latest+1000, next.RefilledAt)), apartUntil(next.RefilledAt)
+		if l.Name != bucket.WriteUnits && (l.Tokens < least-1 || l.Tokens > most+1 || l.Consumed != a.Consumed) { // rates are rounded down
+			return fmt.Errorf("%s is %d after the merge and counts %d, want %d to %d and %d", l.Name, l.Tokens, l.Consumed, least, most, a.Consumed)
 		}
 	}
 	return nil

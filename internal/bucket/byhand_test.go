@@ -178,7 +178,7 @@ func (p *restoring) merge() {
 	seen := p.shards[higher].state
 	same := seen.RefilledAt == b.RefilledAt && seen.Generation() == b.Generation() && slices.EqualFunc(seen.Limits, b.Limits, func(x, y Limit) bool { return x.Tokens == y.Tokens })
 	var plan Plan
-	if plan.Merge(a, b); same && p.shards[lower].apply(&plan) {
+	if plan.Merge(a, b, p.now); same && p.shards[lower].apply(&plan) {
 		p.shards, p.merged = slices.Delete(p.shards, higher, higher+1), true
 	}
 }

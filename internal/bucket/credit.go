@@ -25,13 +25,13 @@ package bucket
 // stamp, and distinguish this program from others by it; see [longestStale].
 const maxCredit = 1000
 
-// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Waiting callers do so at any age, as long as
-// their debt without the refill is no deeper than they wait.
+// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Waiting callers of a whole bucket do so at any age, as
+// long as their debt without the refill is no deeper than they wait.
 func (s *State) givesCredit(d *Demand, now int64) bool {
 	if now < s.RefilledAt || d.rest().part != nil || len(d.Amounts) == 0 && len(d.rest().counted) == 0 {
 		return false
 	}
-	return d.Waits() || s.Shards == 1 && sub(now, s.RefilledAt) <= maxCredit
+	return s.Shards > 0 && sub(now, s.RefilledAt) <= maxCredit || d.Waits() && !s.sharded()
 }
 
 // credit returns the refill of a limit since the stamp, for a plan on credit that takes an amount from the limit. The plan
@@ -39,6 +39,9 @@ func (s *State) givesCredit(d *Demand, now int64) bool {
 func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits bool) {
 	if !p.OnCredit || l.Name == WriteUnits {
 		return 0, true
+	}
+	if s.sharded() && l.Granted() != 0 {
+		return 0, false
 	}
 	ch := s.chain(l, s.RefilledAt, now, 0)
 	credit = signed(ch.inflow)
@@ -49,7 +52,7 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 		}
 		p.step(Below, l.Name, ceiling)
 	}
-	if s.sharded() || sub(now, s.RefilledAt) > maxCredit { // shards hold tokens for each other from the latest stamp on, if nothing was taken since
+	if sub(now, s.RefilledAt) > maxCredit {
 		credit = 0
 	}
 	return credit, true
@@ -63,10 +66,13 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 // So a full limit does not move the stamp if another limit is used up. If all limits of a demand have been full, the stamp moves:
 // it is then fresh, and the next writes need no guess.
 func (p *Plan) place(s *State, l *Limit, d *Demand, amount, now int64) bool {
-	if !p.OnCredit || l.Rare != nil || d.isFloored() || amount > l.Capacity || s.sharded() || sub(now, s.RefilledAt) > maxCredit {
+	if !p.OnCredit || l.Rare != nil || d.isFloored() || sub(now, s.RefilledAt) > maxCredit {
 		return false
 	}
 	ch := s.chain(l, s.RefilledAt, now, 0)
+	if amount > ch.ceiling {
+		return false
+	}
 	brink := sub(ch.ceiling, signed(ch.inflow))
 	p.step(Place, l.Name, brink, sub(brink, amount), amount)
 	return true

@@ -108,3 +108,120 @@ func TestCreditIsExact(t *testing.T) {
 		t.Errorf("%d writes on credit were done, %d of them from an old image, and %d took from a limit that was full", onCredit, late, placed)
 	}
 }
+
+// TestSplitOnCredit runs random programs on the shards of a bucket that is taken from several times a second, beside the ideal bucket, which is
+// whole. Takes on credit leave the stamps of shards alone. Full shards give others what they cannot hold, and shards split and merge. Together they
+// never have more than the ideal bucket, besides millitokens of rounding.
+func TestSplitOnCredit(t *testing.T) {
+	onCredit := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := Params{
+			Name: "rpm", Capacity: rapid.Int64Range(1_000, 100_000).Draw(t, "capacity"),
+			RefillAmount: rapid.Int64Range(1_000, 100_000).Draw(t, "refill"), RefillPeriod: rapid.Int64Range(500, 5_000).Draw(t, "period"),
+		}
+		c := Config{Params: []Params{p}}
+		now := int64(1 << 40)
+		shards := fullShards(&c, 1<<rapid.IntRange(1, 3).Draw(t, "shards"), now)
+		whole := ideal{Params: p, level: rat(p.Capacity), at: now}
+		resizes, early := rapid.Bool().Draw(t, "resizes"), int64(0)
+		for step := range rapid.IntRange(1, 100).Draw(t, "operations") {
+			now += rapid.Int64Range(0, 900).Draw(t, "time")
+			whole.refill(now)
+			at := rapid.IntRange(0, len(shards)-1).Draw(t, "shard")
+			if resizes && rapid.IntRange(0, 3).Draw(t, "resize") == 0 {
+				early += p.RefillAmount/p.RefillPeriod + 1 // of the millisecond by which it moves the stamp
+				shards.divide(t, &c, at, now)
+				at = min(at, len(shards)-1)
+			}
+			rounding := rat(int64(32*(step+2)) + early)
+			has := (view{&c, shards.images(), now}).whole(&p).available()
+			if excess := rat(has); excess.Sub(excess, whole.level).Cmp(rounding) > 0 {
+				t.Fatalf("the shards have %d, the ideal bucket %v", has, whole.level)
+			}
+			amount := rapid.Int64Range(1, p.Capacity/int64(len(shards))*3/2+1).Draw(t, "amount")
+			d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: amount}}}
+			if rapid.IntRange(0, 3).Draw(t, "waits") == 0 {
+				d.Wait = rapid.Int64Range(1, 3000).Draw(t, "wait")
+			}
+			var plan Plan
+			var admitted bool
+			if plan.Decide(shards[at].image(), &c, &d, now); plan.Writes() {
+				if plan.OnCredit {
+					onCredit++
+				}
+				admitted = shards[at].apply(&plan)
+			} else {
+				admitted = shards.gather(t, &c, &d, rapid.Bool().Draw(t, "even"), now)
+			}
+			if admitted {
+				whole.consume(amount)
+			}
+		}
+	})
+	if onCredit == 0 {
+		t.Error("no take left a stamp alone on credit")
+	}
+}
+
+// TestSurplusOfTakesOnCredit takes from one of two shards on credit, just before the unsplit bucket would be full. What the other shard cannot hold
+// until a second after the stamps is lost: the take may have come after it. Neither a view nor a merge counts it.
+func TestSurplusOfTakesOnCredit(t *testing.T) {
+	c := Config{Params: []Params{{Name: "rpm", Capacity: 20_000, RefillAmount: 20_000, RefillPeriod: 1000}}}
+	for _, merges := range []bool{false, true} {
+		shards := fullShards(&c, 2, 0)
+		take := func(amount, now int64) (onCredit bool) {
+			var plan Plan
+			plan.Decide(shards[1].image(), &c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: amount}}}, now)
+			if !shards[1].apply(&plan) {
+				t.Fatalf("a take of %d at %d does not apply", amount, now)
+			}
+			return plan.OnCredit
+		}
+		take(5_000, 0)
+		if !take(9_000, 400) { // it has 9,000, and the unsplit bucket is full since 250
+			t.Fatal("the take moves the stamp")
+		}
+		if merges {
+			var plan Plan
+			if plan.Merge(shards[0].image(), shards[1].image(), 400); !shards[0].apply(&plan) {
+				t.Fatal("the merge does not apply")
+			}
+			shards = shards[:1]
+		}
+		want := map[int64]int64{400: 10_000, 900: 15_000} // what flows into the first shard after 400 finds no room
+		if merges {
+			want[900] = 20_000
+		}
+		for now, want := range want {
+			if got := (view{&c, shards.images(), now}).whole(&c.Params[0]).available(); got != want {
+				t.Errorf("merged %t: %d at %d, want %d", merges, got, now, want)
+			}
+		}
+	}
+}
+
+// TestShardsAreNoWholeBuckets takes from a shard in two ways in which a whole bucket leaves its stamp alone: with a wait, from a stamp of over a
+// second, and more than the shard holds, which was full since its stamp and has another limit that is used up.
+func TestShardsAreNoWholeBuckets(t *testing.T) {
+	c := Config{Params: []Params{
+		{Name: "rpm", Capacity: 20_000, RefillAmount: 20_000, RefillPeriod: 1000},
+		{Name: "tpm", Capacity: 20_000, RefillAmount: 20_000, RefillPeriod: 60_000},
+	}}
+	take := func(it *item, d Demand, now int64) *Plan {
+		var plan Plan
+		if plan.Decide(it.image(), &c, &d, now); plan.Writes() && !it.apply(&plan) {
+			t.Fatalf("%+v does not apply", plan)
+		}
+		return &plan
+	}
+	waiting := fullShards(&c, 2, 0)[0]
+	take(waiting, Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 10_000}, {Limit: "tpm", Tokens: 10_000}}}, 0)
+	if p := take(waiting, Demand{Amounts: []Amount{{Limit: "tpm", Tokens: 100}}, Wait: 60_000}, maxCredit+1); p.Kind != Advance {
+		t.Errorf("a waiting caller takes from an old stamp by %v, want an advance", p.Kind)
+	}
+	full := fullShards(&c, 2, 0)[0]
+	take(full, Demand{Amounts: []Amount{{Limit: "tpm", Tokens: 10_000}}}, 0)
+	if p := take(full, Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 10_001}, {Limit: "tpm", Tokens: 1}}}, 500); p.Kind != Reject {
+		t.Errorf("more than a full shard holds is taken by %v, want a rejection", p.Kind)
+	}
+}

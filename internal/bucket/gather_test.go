@@ -65,7 +65,7 @@ func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int6
 	for i, later := range times {
 		told[i] = (view{c, shards.images(), later}).whole(p).available()
 	}
-	bound = shards.divide(t, c, at)
+	bound = shards.divide(t, c, at, now)
 	for i, later := range times {
 		if got := (view{c, shards.images(), later}).whole(p).available(); got < told[i]-bound {
 			t.Fatalf("%d after %d ms as told, and %d once it is one of %d shards", told[i], later-now, got, len(*shards))
@@ -75,7 +75,7 @@ func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int6
 }
 
 // divide splits a shard, or merges it, as resize does.
-func (shards *tree) divide(t *rapid.T, c *Config, at int) (bound int64) {
+func (shards *tree) divide(t *rapid.T, c *Config, at int, now int64) (bound int64) {
 	p := &c.Params[0]
 	it := (*shards)[at]
 	low, high := Sibling(it.state.Shard, it.state.Shards)
@@ -86,7 +86,7 @@ func (shards *tree) divide(t *rapid.T, c *Config, at int) (bound int64) {
 	p.rule().each(func(r rule) { bound = max(bound, r.refill/r.period+1+int64(len(*shards))) })
 	switch lower, higher := of(low), of(high); {
 	case it.state.Shards > 1 && lower >= 0 && higher >= 0 && rapid.Bool().Draw(t, "merge"):
-		plan.Merge((*shards)[lower].image(), (*shards)[higher].image())
+		plan.Merge((*shards)[lower].image(), (*shards)[higher].image(), now)
 		if !(*shards)[lower].apply(&plan) {
 			t.Fatalf("%+v does not apply", plan)
 		}
@@ -163,7 +163,8 @@ func TestSplitIsWhole(t *testing.T) {
 				whole.consume(amount)
 			}
 			for _, it := range shards {
-				if l := it.state.find("rpm"); l.Tokens > it.state.share("rpm", l.Capacity) || it.state.Available(l, now) < 0 {
+				// A half of the credit of a split may flow in more slowly, by a millitoken a period.
+				if l := it.state.find("rpm"); l.Tokens > it.state.share("rpm", l.Capacity) || it.state.Available(l, now) < -2-maxCredit/p.RefillPeriod {
 					t.Fatalf("shard %d of %d has %d", it.state.Shard, it.state.Shards, l.Tokens)
 				}
 			}
@@ -172,7 +173,7 @@ func TestSplitIsWhole(t *testing.T) {
 }
 
 // TestGatherMovesRefill takes from one of two shards and waits. A demand of all that the whole bucket has gets what the
-// full shard could not hold.
+// full shard could not hold, from a second after the take on.
 func TestGatherMovesRefill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
@@ -181,10 +182,10 @@ func TestGatherMovesRefill(t *testing.T) {
 		var plan Plan
 		plan.Decide(shards[0].image(), &c, &take, 0)
 		shards[0].apply(&plan)
-		all := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 9_100_000}}}
-		more := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 9_100_001}}}
-		if got := c.Statuses(nil, shards.images(), &more, 4000); got[0].Available != 9_100_000 || got[0].Wait != 1 {
-			t.Fatalf("status %+v, want 9,100,000 available and a wait of 1 ms", got[0])
+		all := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 8_600_000}}}
+		more := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 8_600_001}}}
+		if got := c.Statuses(nil, shards.images(), &more, 4000); got[0].Available != 8_600_000 || got[0].Wait != 1 {
+			t.Fatalf("status %+v, want 8,600,000 available and a wait of 1 ms", got[0])
 		}
 		if shards.gather(t, &c, &more, false, 4000) {
 			t.Fatal("more than the whole bucket has is admitted")

@@ -492,7 +492,7 @@ func (p *granting) merge() {
 		return
 	}
 	var plan Plan
-	if plan.Merge(a, b); p.shards[lower].apply(&plan) {
+	if plan.Merge(a, b, p.now); p.shards[lower].apply(&plan) {
 		p.shards = slices.Delete(p.shards, higher, higher+1)
 		delete(p.images, b.Shard)
 	}

@@ -62,7 +62,7 @@ func TestEdgesAskForTheRest(t *testing.T) {
 	image = shards[0].image()
 	takeOf(t, &c, shards[0], shards[0].image(), "a", 700, grantStart+1)
 	takeOf(t, &c, shards[1], shards[1].image(), "b", 1, grantStart+grantHour)
-	if plan.Merge(image, shards[1].image()); shards[0].apply(&plan) {
+	if plan.Merge(image, shards[1].image(), grantStart+grantHour); shards[0].apply(&plan) {
 		t.Errorf("a merge that knows nothing of a take applies: %+v", shards[0].state)
 	}
 }
@@ -158,7 +158,7 @@ func TestMergesOfQuotasInWindows(t *testing.T) {
 	at := int64(grantStart + 9*60_000) // a minute after a window of half the capacity
 	takeOf(t, &c, shards[0], shards[0].image(), "a", 1, at)
 	var plan Plan
-	if plan.Merge(shards[0].image(), shards[1].image()); !shards[0].apply(&plan) {
+	if plan.Merge(shards[0].image(), shards[1].image(), at); !shards[0].apply(&plan) {
 		t.Fatal("the merge does not apply")
 	}
 	if l := shards[0].state.find("a"); l.Tokens != 499 {

@@ -41,7 +41,7 @@ func TestPartsInWindows(t *testing.T) {
 				ahead := int64(0)
 				p.rule().each(func(r rule) { ahead = max(ahead, r.refill/r.period+1) })
 				early += ahead
-				lost += shards.divide(t, &c, at)
+				lost += shards.divide(t, &c, at, now)
 				resized++
 				at = min(at, len(shards)-1)
 			}

@@ -277,7 +277,7 @@ func (p *quotaProgram) merge() {
 		return
 	}
 	var plan Plan
-	plan.Merge(s, other)
+	plan.Merge(s, other, p.now)
 	at := max(plan.Now, p.judge.latest[low], p.judge.latest[high])
 	p.judge.moves(high, other, at)
 	p.judge.moves(low, s, at)
@@ -352,7 +352,7 @@ func TestMergeKeepsMarks(t *testing.T) {
 		{"none has crossed", shard(0, 100, 0), shard(1, 30, 0), 130},
 	} {
 		var merge, later Plan
-		merge.Merge(test.low, test.high)
+		merge.Merge(test.low, test.high, edge+10_000)
 		crossed := max(test.low.Crossed(), test.high.Crossed()) > 0
 		it := item{test.low}
 		if !it.apply(&merge) || it.state.find("quota").Tokens != test.tokens {

@@ -314,7 +314,7 @@ func (p *sessionProgram) merge() {
 		p.Fatalf("shards merge whose sessions end at %d and %d", p.judge.ends[low], p.judge.ends[high])
 	}
 	var plan Plan
-	if plan.Merge(s, other); p.judge.ends[high] <= plan.Now {
+	if plan.Merge(s, other, p.now); p.judge.ends[high] <= plan.Now {
 		p.judge.total += other.share("quota", p.judge.capacity) - other.find("quota").Tokens
 	}
 	if !p.apply(low, &plan, 0, 0, 0, 0) {

@@ -1,7 +1,5 @@
 package bucket
 
-import "math"
-
 // Split plans the split of an item in two: the steps of the item, and with Item the new shard. The new shard, number
 // s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they
 // have exactly the balance of the item. Both get a new stamp, so that plans for the old share fail. It is a millisecond
@@ -100,13 +98,15 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 // Merge plans that a shard takes over another one, which split off from it and is still of the same size. The plan has
 // the steps of the first shard. The second is deleted on condition that it is as given.
 //
-// The shards become one at the later of their refill stamps, and not now. Refill since then that one of them
-// has no room for belongs to the other, and flows into the whole of both. So the first has the balance that
-// [Config.Statuses] reported for both, and the refill of other shards belongs to all from the same time on. Where its own
-// stamp is the later one, the first gets a new one, a millisecond later, so that plans for the old share fail.
-func (p *Plan) Merge(s, other *State) {
-	latest := max(s.RefilledAt, other.RefilledAt)
-	at := max(latest, s.RefilledAt+1)
+// The shards become one at the later of their refill stamps, and not now: the refill of other shards belongs to all from the same time on.
+// If the stamp of the first is the later one, it gets a new one, a millisecond later, so that plans for the old share fail.
+//
+// Takes on credit may have left the stamps alone until maxCredit after the later one. So each keeps no more than it has room for until then, or
+// until now if that is earlier. The first has the balance then that [Config.Statuses] reported for both, less what flows into both from the
+// stamp on.
+func (p *Plan) Merge(s, other *State, now int64) {
+	at := max(other.RefilledAt, s.RefilledAt+1)
+	apart := max(at, min(now, add(max(s.RefilledAt, other.RefilledAt), maxCredit)))
 	p.reset(Advance, s, s.RefilledAt, at)
 	p.admit(&Demand{})
 	p.ValidUntil = s.Seen()
@@ -139,17 +139,19 @@ func (p *Plan) Merge(s, other *State) {
 		mine, its.grant = mine.beside(its.grant, s, l, ch.of(l.Tokens), at), its.grant.beside(mine, other, theirs, its.of(theirs.Tokens), at)
 		next.grants(is.regrant(mine.plus(its.grant), &d))
 		p.differ(l, &is, false)
-		refill, most := signed(ch.inflow), ch.ceiling
-		theirs, since, _ := other.past(theirs, other.RefilledAt, at)
-		then := max(latest, since)
-		held := min(other.chain(theirs, since, then, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), then))
-		last := other.chain(theirs, then, at, math.MaxUint64)
-		gets := raised(held, last.inflow)
-		full := add(most, gets)
-		if at > latest { // in that millisecond both have one capacity
-			full = add(most, min(last.ceiling, other.capacity(l.Name, l.rule(), at)))
-			most = sub(full, gets)
+		then := apart
+		if l.Granted() != 0 || theirs.Granted() != 0 { // shards give no credit of one
+			then = at
 		}
+		theirs, since, _ := other.past(theirs, other.RefilledAt, then)
+		gets := min(other.chain(theirs, since, then, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), then))
+		if then > at {
+			ch = s.chain(l, s.RefilledAt, then, 0)
+			both := State{Shard: s.Shard, Shards: s.Shards / 2}
+			gets = sub(gets, signed(l.rule().over(&both, l.Name, at, then)))
+		}
+		refill, most := signed(ch.inflow), ch.ceiling
+		full := add(most, gets)
 		switch {
 		case ch.ended || asks:
 			p.exactly(l, min(add(ch.of(l.Tokens), gets), full))

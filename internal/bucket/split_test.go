@@ -66,7 +66,7 @@ func TestSplitsAndMergesConserve(t *testing.T) {
 					continue
 				}
 				other := shards[i]
-				if plan.Merge(image, other.state); it.apply(&plan) {
+				if plan.Merge(image, other.state, now); it.apply(&plan) {
 					shards = slices.Delete(shards, i, i+1)
 				}
 			default:
@@ -121,7 +121,7 @@ func TestRefillAcrossSplits(t *testing.T) {
 					shards, n = append(shards, &item{&created}), n+1
 				}
 			case other >= 0 && it.state.Shards > 1:
-				if plan.Merge(it.image(), shards[other].state); it.apply(&plan) {
+				if plan.Merge(it.image(), shards[other].state, now); it.apply(&plan) {
 					shards, n = slices.Delete(shards, other, other+1), n+1
 				}
 			}

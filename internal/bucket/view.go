@@ -44,11 +44,16 @@ func (v view) whole(p *Params) (sum standing) {
 	return sum
 }
 
-// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp.
+// latest returns the time from which on a full shard's refill belongs to the others. Nothing is taken from then on: takes on credit leave a
+// stamp alone, but not for longer than maxCredit.
 func (v view) latest() int64 {
 	latest := int64(math.MinInt64)
 	for _, s := range v.shards {
-		latest = max(latest, v.since(s, v.now))
+		at := v.since(s, v.now)
+		if s.sharded() {
+			at = add(at, maxCredit)
+		}
+		latest = max(latest, at)
 	}
 	return latest
 }

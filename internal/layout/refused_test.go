@@ -79,7 +79,7 @@ func TestResizesAskForMarks(t *testing.T) {
 	high.Shard = 1
 	other := k
 	other.Shard = 1
-	writes, err := k.Merge(other, &low, &high)
+	writes, err := k.Merge(other, &low, &high, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,10 +47,11 @@ func asSeen(s *bucket.State) (expr.Bound, error) {
 }
 
 // Merge returns the writes by which a shard takes over the last one that it split off, for one transaction. Both are of
-// the same size and have the same limits, see [bucket.State.MergesWith]; the writes hold for these states alone.
-func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Write, error) {
+// the same size and have the same limits, see [bucket.State.MergesWith]; the writes hold for these states alone. The time now is in epoch
+// milliseconds.
+func (k BucketKey) Merge(other BucketKey, s, others *bucket.State, now int64) ([]store.Write, error) {
 	var plan bucket.Plan
-	plan.Merge(s, others)
+	plan.Merge(s, others, now)
 	update, err := k.Write(&plan, Lineage{})
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Writ
 // milliseconds.
 func (k BucketKey) Inherit(lost BucketKey, s *bucket.State, now int64) ([]store.Write, error) {
 	var plan bucket.Plan
-	plan.Merge(s, &bucket.State{RefilledAt: now, Shard: lost.Shard, Shards: s.Shards})
+	plan.Merge(s, &bucket.State{RefilledAt: now, Shard: lost.Shard, Shards: s.Shards}, now)
 	update, err := k.Write(&plan, Lineage{})
 	if err != nil {
 		return nil, err

@@ -451,3 +451,51 @@ func TestRequestsUnderWay(t *testing.T) {
 		t.Errorf("after the others were refused, Take() of 90 = %v after %d calls, want none and two", err, calls)
 	}
 }
+
+// TestShortShards has a request find a shard short, whose other one has tokens as last seen. It turns to that one by a write, and reads nothing. If
+// another process has taken those tokens, too, the two failed writes reject the request. Nothing is read either.
+func TestShortShards(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		taken  int64 // of the other shard by another process
+		writes int
+		admits bool
+	}{{"the other has tokens", 0, 2, true}, {"the other has none", 480, 2, false}} {
+		t.Run(test.name, func(t *testing.T) {
+			g, limits := newGauge(t), fixedLimits{}
+			own := perDay("", map[string]int64{"rpm": 1000})
+			own.Config.Params[0].RefillPeriod = 1000
+			limits.set("hot", own)
+			e, other := newProcess(t, g, limits), newProcess(t, g, limits)
+			e.core.options.RejectionAge = 250 * time.Millisecond
+			takeFrom(t, e, "hot", map[string]int64{"rpm": 40})
+			split(t, e, "hot", 0) // each has 480, and half a token of the millisecond by which its stamp moves
+			takeFrom(t, other, "hot", map[string]int64{"rpm": 0})
+			take := func(of *Engine, shard int, tokens int64) error {
+				b := of.Memory.Bucket("hot", "model")
+				l := level{bucket: b, limits: limits["hot"].Load(), demand: bucket.Demand{Amounts: amountsOf(map[string]int64{"rpm": tokens})}}
+				l.began, l.at = of.NextEpoch(), g.now.Load()
+				return of.taker.takeAnywhere(t.Context(), &party{level: &l, lot: lotOf(shard), to: new(taking)})
+			}
+			for shard, tokens := range []int64{480, test.taken} {
+				if err := take(other, shard, tokens); err != nil {
+					t.Fatal(err)
+				}
+			}
+			reads, writes := 0, 0
+			g.onRead(func([]store.Key, bool) { reads++ })
+			g.onWrite(func([]store.Write) error {
+				writes++
+				g.now.Add(300) // longer than an image is recent
+				return nil
+			})
+			err := take(e, 0, 2)
+			if test.admits != (err == nil) || err != nil && !errors.Is(err, errShort) {
+				t.Errorf("takeAnywhere() = %v, admitted should be %t", err, test.admits)
+			}
+			if writes != test.writes || reads > 0 {
+				t.Errorf("%d writes and %d reads, want %d and none", writes, reads, test.writes)
+			}
+		})
+	}
+}

@@ -193,28 +193,19 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		if p.last = nil; s == nil {
 			s = tk.roomier(p)
 		}
-		if !tk.isStrained(p.bucket) && tk.isUneven(p.level, s) {
+		if !tk.isStrained(p.bucket) && !p.bucket.isUsedUp() && tk.isUneven(p.level, s) {
 			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
 				return err
 			}
 		}
 		err := tk.takeFromShard(ctx, p, s)
 		switch {
-		case err == nil:
-			return nil
 		case errors.Is(err, errNoShard):
-		case errors.Is(err, errShort) && attempt < maxDraws && tk.goesByShare(p):
-			p.lot = 0
+		case errors.Is(err, errShort) && attempt < maxDraws && (tk.redraws(p) || tk.turnsTo(p)):
+		case errors.Is(err, errShort) && tk.areShort(p):
+			return p.proof()
 		case errors.Is(err, errUnaligned), errors.Is(err, errShort) && p.bucket.isSplit():
-			unaligned := errors.Is(err, errUnaligned)
-			err = tk.takeFromShards(ctx, p)
-			if unaligned && err != nil && !errors.Is(err, errShort) {
-				tk.aligner.part(ctx, p.level, err)
-			}
-			if IsThrottled(err) && (tk.isStrained(p.bucket) || tk.isSought(p.bucket)) && p.isSmall() {
-				return p.proof() // requests for the bucket keep its keys throttled: that is no outage
-			}
-			return err
+			return tk.takeFromAll(ctx, p, errors.Is(err, errUnaligned))
 		default:
 			return err
 		}
@@ -222,12 +213,33 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
+// redraws draws another shard for a party that found one short, if two such shards decide that it falls short.
+func (tk *taker) redraws(p *party) bool {
+	if !tk.goesByShare(p) {
+		return false
+	}
+	p.lot = 0
+	return true
+}
+
+// takeFromAll is takeFromShards for a party that one shard falls short of, or whose shard is not in line with the others.
+func (tk *taker) takeFromAll(ctx context.Context, p *party, unaligned bool) error {
+	err := tk.takeFromShards(ctx, p)
+	if unaligned && err != nil && !errors.Is(err, errShort) {
+		tk.aligner.part(ctx, p.level, err)
+	}
+	if IsThrottled(err) && (tk.isStrained(p.bucket) || tk.isSought(p.bucket)) && p.isSmall() {
+		return p.proof() // requests for the bucket keep its keys throttled: that is no outage
+	}
+	return err
+}
+
 // roomier returns the shard of the party's lot. For callers that wait, it returns the shard of another lot if that has more left,
 // so the queues of shards have similar lengths. This costs no call, since it uses images of any age: queues that matter are
 // longer than images are old.
 func (tk *taker) roomier(p *party) *shard {
 	s := tk.items.draw(p.bucket, &p.lot)
-	if !p.bucket.isSplit() || !p.demand.Waits() {
+	if !p.bucket.isSplit() || !p.demand.Waits() && !p.bucket.isUsedUp() {
 		return s
 	}
 	var lot lot

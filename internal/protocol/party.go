@@ -64,6 +64,14 @@ func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
 	return demands
 }
 
+// next returns the demand of the caller who is served first.
+func (p *party) next() *bucket.Demand {
+	if len(p.waiters) == 0 {
+		return &p.demand
+	}
+	return &p.waiters[0].job.level.demand
+}
+
 // mayChoose reports whether the next write depends on what shards have: for whom it is, or of which part of a limit it takes.
 func (p *party) mayChoose() bool {
 	switch len(p.waiters) {

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -38,31 +39,55 @@ func (t *take) ration(i *image) {
 	t.planAsOf(i)
 }
 
-// outOfRation returns the shortage of a request for a whole bucket that finds nothing left of its process's ration; nil for one that is to be
-// decided by the store.
+// outOfRation returns the shortage of a request that finds nothing left of its process's ration; nil for one that is to be decided by the
+// store. In a split bucket, neither a shard alone has enough, nor do all of them.
 func (tk *taker) outOfRation(l *level) error {
-	s := l.bucket.shard(0)
-	i := s.image.Load()
-	if i == nil || !i.exists || i.Count() > 1 || l.demand.Empty() || !s.traffic.isUsedUp() {
+	if l.demand.Empty() || !l.bucket.isUsedUp() {
 		return nil
 	}
-	now, p := tk.items.judgedAt(&l.limits.Config, i, l.at), party{level: l}
-	if !tk.isRationed(l, s, i, now) || !l.demand.Waits() && !p.areSmall(i, now) {
+	c, p, first := &l.limits.Config, party{level: l}, &l.bucket.shard(0).traffic
+	var space [4]*bucket.State
+	states, asOf, since := space[:0], int64(math.MaxInt64), int64(math.MaxInt64)
+	var short *shortage
+	decides := false // the store does
+	l.bucket.walk((*shard).last, func(s *shard, i *image) {
+		switch {
+		case decides:
+			return
+		case i != nil && !i.exists && s.Shard > 0: // merged
+			return
+		case i == nil || !i.exists:
+			decides = true
+			return
+		}
+		now := tk.items.judgedAt(c, i, l.at)
+		if decides = !tk.items.isRecent(s, i, now) || !c.InLine(&i.State, now) || !l.demand.Waits() && !p.areSmall(i, now); decides {
+			return
+		}
+		short = &shortage{s, first.less(i), s.traffic.rationedAt(i, now, l.demand.Waits()), true}
+		decides = c.Covers([]*bucket.State{&short.image.State}, &l.demand, short.at)
+		if len(states) == 0 { // what is under way counts once
+			i = short.image
+		}
+		states, asOf, since = append(states, &i.State), min(asOf, short.at), min(since, i.askedAt)
+	})
+	switch {
+	case decides || short == nil:
+		return nil
+	case len(states) > 1 && c.Covers(states, &l.demand, asOf):
+		return nil
+	case !c.IsTrickle(states, &short.image.State, &l.demand, asOf, since, tk.options.RejectionAge.Milliseconds()):
 		return nil
 	}
-	asOf, left := s.traffic.rationedAt(i, now, l.demand.Waits()), s.traffic.less(i)
-	if l.limits.Config.Covers([]*bucket.State{&left.State}, &l.demand, asOf) || !tk.isTrickleOf(l, left, asOf) {
-		return nil
-	}
-	s.traffic.fellShort(1)
-	return &shortage{s, left, asOf, true}
+	short.first.traffic.fellShort(1)
+	return short
 }
 
 // begins notes that a request for a bucket is to be decided, and returns the function to be called when it is. Until then, later requests leave
 // to it what it asks for.
 func (tk *taker) begins(l *level) (ended func()) {
 	t := &l.bucket.shard(0).traffic
-	if l.bucket.isSplit() || !t.isUsedUp() {
+	if !l.bucket.isUsedUp() {
 		return noTurn
 	}
 	t.begins(l.demand.Amounts)

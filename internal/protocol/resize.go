@@ -196,7 +196,7 @@ func (rs *resizer) merge(ctx context.Context, low, high *shard) error {
 	if !a.exists || !b.exists || !a.MergesWith(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
-	writes, err := low.Merge(high.BucketKey, &a.State, &b.State)
+	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
 	if err != nil {
 		return err
 	}

@@ -147,15 +147,62 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
+// turnsTo turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It leaves
+// out the shard that was just found short.
+func (tk *taker) turnsTo(p *party) bool {
+	if !p.bucket.isSplit() {
+		return false
+	}
+	var stateSpace [4]*bucket.State
+	var shardSpace [4]*shard
+	states, shards, now := stateSpace[:0], shardSpace[:0], tk.now()
+	p.bucket.walk((*shard).last, func(s *shard, i *image) {
+		if i != nil && i.exists && i != p.short.image && now-i.seenAt < evenTime.Milliseconds() && p.limits.Config.InLine(&i.State, now) {
+			states, shards = append(states, &i.State), append(shards, s)
+		}
+	})
+	at, ok := p.limits.Config.Roomiest(states, p.next(), p.at)
+	if ok {
+		p.lot = lotOf(shards[at].Shard)
+	}
+	return ok
+}
+
+// areShort reports whether all shards together fall short of the next caller of a party, and have only a trickle. Their images arrived after
+// the request, or recently enough for a rejection from memory. They were not read together, see [view], so the demand must be small.
+func (tk *taker) areShort(p *party) bool {
+	if !p.bucket.isSplit() || !p.isSmall() {
+		return false
+	}
+	c, now := &p.limits.Config, tk.now()
+	var space [4]*bucket.State
+	states, complete := space[:0], true
+	p.bucket.walk((*shard).last, func(s *shard, i *image) {
+		switch {
+		case i == nil || !i.since(p.began) && !tk.items.isRecent(s, i, now):
+			complete = false
+		case i.exists:
+			states, complete = append(states, &i.State), complete && c.InLine(&i.State, now)
+		}
+	})
+	return complete && !c.Covers(states, p.next(), p.at) && tk.isTrickle(p)
+}
+
 // maxViews is the number of views of all shards after which others have come first too often.
 const maxViews = 3
 
-// takeFromView takes the demand of a party, which a view covers, from one shard or from several. It returns false when
+// takeFromView takes the demand of a party, which a view covers, from one shard or from several. Callers that share a write, and do not fit into
+// one shard together, take from one after another: only a demand that no shard covers needs a transaction. It returns false when
 // others came first. Where they did before, any shard with the demand will do. Processes that look at the same time
 // then take from different ones.
 func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)
+	if !ok && len(p.waiters) > 1 {
+		if at, ok = c.Roomiest(v.states, p.next(), now); ok {
+			p.choose(c, v.states[at:at+1], now)
+		}
+	}
 	if ok && !v.isWhole() && c.Opens(v.states, &p.demand, now) {
 		ok = false
 	}

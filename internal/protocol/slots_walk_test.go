@@ -485,7 +485,7 @@ func (w *slotWalk) divide() {
 	} else {
 		var others bucket.State
 		if others, err = layout.ReadState(other); err == nil && state.MergesWith(&others) {
-			writes, err = w.key.Merge(high, &state, &others)
+			writes, err = w.key.Merge(high, &state, &others, time.Now().UnixMilli())
 		}
 	}
 	if err != nil {

@@ -465,7 +465,7 @@ func (a *actor) resizeShard(ctx context.Context, r *running, from, to int) error
 		if other, err = layout.ReadState(items[1]); err != nil || !state.MergesWith(&other) {
 			return err
 		}
-		writes, err = low.Merge(high, &state, &other)
+		writes, err = low.Merge(high, &state, &other, time.Now().UnixMilli())
 	}
 	if err != nil {
 		return err
