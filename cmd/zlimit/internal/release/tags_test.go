@@ -17,7 +17,7 @@ const root = "../../../.."
 
 // TestPublished knows every module of the repository, as one that users get or as one for tests and tools.
 func TestPublished(t *testing.T) {
-	others := []string{"examples", "tools", "httplimit/sfvtest", "quota/bench", "stack/hcltest", "zlimit/bench"}
+	others := []string{"examples", "tools", "httplimit/sfvtest", "quota/bench", "server/internal/page/browsertest", "stack/hcltest", "zlimit/bench"}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -97,13 +97,10 @@ func TestTags(t *testing.T) {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		tree, args := tags[i]+":"+sub, []string{"."}
-		if sub == "." {
-			tree = tags[i]
-			for _, file := range strings.Fields(command(copied, nil, "git", "ls-tree", "-r", "--name-only", tags[i])) {
-				if nested, ok := strings.CutSuffix(file, "/go.mod"); ok {
-					args = append(args, ":(exclude)"+nested)
-				}
+		tree, args := strings.TrimSuffix(tags[i]+":"+sub, ":."), []string{"."}
+		for _, file := range strings.Fields(command(copied, nil, "git", "ls-tree", "-r", "--name-only", tree)) {
+			if nested, ok := strings.CutSuffix(file, "/go.mod"); ok {
+				args = append(args, ":(exclude)"+nested)
 			}
 		}
 		archive := append([]string{"archive", "--format=zip", "--prefix=" + path + "@" + version + "/", "-o", filepath.Join(at, version+".zip"), tree, "--"}, args...)
