@@ -51,13 +51,7 @@ func (tk *taker) outOfRation(l *level) error {
 	var short *shortage
 	decides := false // the store does
 	l.bucket.walk((*shard).last, func(s *shard, i *image) {
-		switch {
-		case decides:
-			return
-		case i != nil && !i.exists && s.Shard > 0: // merged
-			return
-		case i == nil || !i.exists:
-			decides = true
+		if decides = decides || i == nil || !i.exists; decides {
 			return
 		}
 		now := tk.items.judgedAt(c, i, l.at)

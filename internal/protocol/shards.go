@@ -178,11 +178,9 @@ func (tk *taker) areShort(p *party) bool {
 	var space [4]*bucket.State
 	states, complete := space[:0], true
 	p.bucket.walk((*shard).last, func(s *shard, i *image) {
-		switch {
-		case i == nil || !i.since(p.began) && !tk.items.isRecent(s, i, now):
-			complete = false
-		case i.exists:
-			states, complete = append(states, &i.State), complete && c.InLine(&i.State, now)
+		complete = complete && i != nil && i.exists && (i.since(p.began) || tk.items.isRecent(s, i, now)) && c.InLine(&i.State, now)
+		if complete { // a missing shard was split, merged, or lost with its tokens: a view finds out
+			states = append(states, &i.State)
 		}
 	})
 	return complete && !c.Covers(states, p.next(), p.at) && tk.isTrickle(p)
