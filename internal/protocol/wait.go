@@ -111,11 +111,10 @@ func (l *level) wane(c *core, asOf int64) {
 
 const (
 	// graceTrips is how many round trips of usual length may begin and end after the wait of a call is over.
-	graceTrips = 2
+	graceTrips = 4
 	leastGrace = 20 * time.Millisecond
-	// mostGracePart is the part of the call timeout that they take at most, and unknownGracePart if it is not known how long a call takes.
-	mostGracePart    = 4
-	unknownGracePart = 10
+	// mostGracePart is the part of the call timeout that they take at most, and if it is not known how long a call takes.
+	mostGracePart = 4
 )
 
 // Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, so that the call is decided or
@@ -139,10 +138,11 @@ func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Contex
 
 // grace returns the time that a few round trips take at most.
 func (c *core) grace() time.Duration {
+	most := c.table.Timeout() / mostGracePart
 	if usual := c.table.Usual(); usual > 0 {
-		return min(max(graceTrips*usual, leastGrace), c.table.Timeout()/mostGracePart)
+		return min(max(graceTrips*usual, leastGrace), most)
 	}
-	return c.table.Timeout() / unknownGracePart
+	return most
 }
 
 // maxBound is a time that no call takes.

@@ -63,12 +63,12 @@ func (t *Table) Partitioned() bool { return t.store.Partitioned() }
 // Immediate reports whether calls wait for nothing.
 func (t *Table) Immediate() bool { return t.direct }
 
-// Usual returns how long nearly all calls take, at most twice the mean; 0 if that is not known yet.
+// Usual returns how long nearly all calls take, 0 if that is not known yet.
 func (t *Table) Usual() time.Duration {
 	if t.breaker == nil {
 		return 0
 	}
-	return t.breaker.traffic.took.typical()
+	return t.breaker.traffic.took.usual()
 }
 
 // Timeout returns the bound of one call.

@@ -112,10 +112,3 @@ func (l *latency) usual() time.Duration {
 	defer l.mu.Unlock()
 	return l.mean + 4*l.spread
 }
-
-// typical returns usual, but no more than twice the mean: a few slow calls count less.
-func (l *latency) typical() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return min(l.mean+4*l.spread, 2*l.mean)
-}
