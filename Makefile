@@ -3,7 +3,8 @@
 GO ?= go
 
 # How tests are compiled: without DWARF and, below 2 GiB, without garbage collection. Both take compilers a third of
-# their time. Only a debugger needs DWARF. The vet of go test is left out, since make lint does it. In the large clients that services
+# their time. What reads compiled packages, such as the linters and the list of exports, has the same flags: with others it compiles all
+# dependencies a second time, for 400 seconds of a processor. Only a debugger needs DWARF. The vet of go test is left out, since make lint does it. In the large clients that services
 # generate, of which tests call few functions, nothing is inlined. SQLite is inlined: without that its tests take twice the time, which
 # is more than the compiler gains. And gin in the examples has no MessagePack.
 CLIENTS := github.com/openai/openai-go/v3... github.com/anthropics/anthropic-sdk-go... google.golang.org/genai... \
@@ -11,7 +12,7 @@ CLIENTS := github.com/openai/openai-go/v3... github.com/anthropics/anthropic-sdk
 ifeq ($(findstring -dwarf=false,$(GOFLAGS)),)
 LEAN := $(strip -tags=nomsgpack $(GOFLAGS) -vet=off -gcflags=all=-dwarf=false \
 	$(foreach client,$(CLIENTS),'-gcflags=$(client)=-dwarf=false -l') '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
-check quick test long race race-quick mean mean-quick infra mutate rules: export GOFLAGS := $(LEAN)
+generate api check-generate check quick test long race race-quick mean mean-quick infra lint mutate rules: export GOFLAGS := $(LEAN)
 endif
 
 # How the tests run.
