@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/zlimit/zlimit-go/server/client"
@@ -89,42 +90,46 @@ func (a *issuer) sign(t *testing.T, names ...string) (certificate, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
 
-// TestCallersByCertificate asks both ports with certificates and with keys. A certificate of another authority and one of no caller are refused.
+// TestCallersByCertificate asks both ports with certificates and with keys. A certificate of another authority and one of no caller are
+// refused. Without callers, everyone with a certificate of the authority may call.
 func TestCallersByCertificate(t *testing.T) {
 	ours, others := newIssuer(t), newIssuer(t)
 	certificate, key := ours.sign(t, "localhost")
-	sum := sha256.Sum256([]byte("secret"))
-	path := filepath.Join(directory(t, map[string]string{
-		"zlimitd.yaml": config + `
-tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt}
-signing_keys: [{id: k1, file: key}]
-callers:
-- {name: gateway, certificate: "spiffe://example.org/gateway", roles: [acquire]}
-- {name: reader, key_sha256: ` + hex.EncodeToString(sum[:]) + `, roles: [read]}
-`,
-		"a.limits.yaml": limits, "tls.crt": certificate, "tls.key": key, "clients.crt": ours.pem(), "key": strings.Repeat("k", 32),
-	}), "zlimitd.yaml")
-	s, _ := start(t, path)
-	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
-		t.Fatal(err)
+	sum := sha256.Sum256([]byte("s3cret"))
+	files := map[string]string{"a.limits.yaml": limits, "tls.crt": certificate, "tls.key": key, "clients.crt": ours.pem(), "key": strings.Repeat("k", 32)}
+	serve := func(callers string) *Server {
+		files["zlimitd.yaml"] = config + "tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt}\nsigning_keys: [{id: k1, file: key}]\n" + callers
+		s, _ := start(t, filepath.Join(directory(t, files), "zlimitd.yaml"))
+		if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
+	closed, open := serve(`callers:
+- {name: gateway, certificate: "spiffe://example.org/gateway", roles: [acquire]}
+- {name: reader, key_sha256: `+hex.EncodeToString(sum[:])+`, roles: [read]}
+`), serve("")
 	roots := x509.NewCertPool()
 	roots.AddCert(ours.certificate)
 	for _, test := range []struct {
 		name     string
+		server   *Server
 		issuer   *issuer
 		identity string
 		key      string
 		http     int // the status of an acquire; 0 for no connection
 		grpc     codes.Code
 	}{
-		{"the gateway", ours, "spiffe://example.org/gateway", "", 200, codes.OK},
-		{"another workload", ours, "spiffe://example.org/other", "", 401, codes.Unauthenticated},
-		{"the name of the gateway by another authority", others, "spiffe://example.org/gateway", "", 0, codes.Unavailable},
-		{"no certificate", nil, "", "", 401, codes.Unauthenticated},
-		{"a reader", nil, "", "secret", 403, codes.PermissionDenied},
-		{"a key beside the certificate", ours, "spiffe://example.org/gateway", "secret", 403, codes.PermissionDenied},
-		{"a wrong key beside the certificate", ours, "spiffe://example.org/gateway", "wrong", 401, codes.Unauthenticated},
+		{"the gateway", closed, ours, "spiffe://example.org/gateway", "", 200, codes.OK},
+		{"another workload", closed, ours, "spiffe://example.org/other", "", 401, codes.Unauthenticated},
+		{"the name of the gateway by another authority", closed, others, "spiffe://example.org/gateway", "", 0, codes.Unavailable},
+		{"no certificate", closed, nil, "", "", 401, codes.Unauthenticated},
+		{"a reader", closed, nil, "", "s3cret", 403, codes.PermissionDenied},
+		{"a key beside the certificate", closed, ours, "spiffe://example.org/gateway", "s3cret", 403, codes.PermissionDenied},
+		{"a wrong key beside the certificate", closed, ours, "spiffe://example.org/gateway", "wr0ng", 401, codes.Unauthenticated},
+		{"any certificate without callers", open, ours, "spiffe://example.org/other", "", 200, codes.OK},
+		{"another authority without callers", open, others, "spiffe://example.org/gateway", "", 0, codes.Unavailable},
+		{"no certificate without callers", open, nil, "", "", 0, codes.Unavailable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := &tls.Config{RootCAs: roots, ServerName: "localhost"}
@@ -137,7 +142,7 @@ callers:
 			}
 			transport := &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}
 			defer transport.CloseIdleConnections()
-			_, err := (&client.Client{URL: "https://" + s.HTTPAddr(), Key: test.key, HTTP: &http.Client{Transport: transport}}).Acquire(
+			_, err := (&client.Client{URL: "https://" + test.server.HTTPAddr(), Key: test.key, HTTP: &http.Client{Transport: transport}}).Acquire(
 				t.Context(), client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 1}})
 			got := 200
 			var problem *client.Problem
@@ -153,13 +158,22 @@ callers:
 			if test.key != "" {
 				options = append(options, grpc.WithPerRPCCredentials(bearer(test.key)))
 			}
-			conn, err := grpc.NewClient(s.GRPCAddr(), options...)
+			conn, err := grpc.NewClient(test.server.GRPCAddr(), options...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("ann")); status.Code(err) != test.grpc {
+			_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("ann"))
+			if status.Code(err) != test.grpc {
 				t.Errorf("gRPC = %v, want %v", err, test.grpc)
+			}
+			if test.key != "" && err != nil && strings.Contains(err.Error(), test.key) {
+				t.Errorf("the error shows the key: %v", err)
+			}
+			if test.grpc != codes.Unavailable { // health is open to everyone who connects
+				if _, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{}); err != nil {
+					t.Errorf("health = %v", err)
+				}
 			}
 		})
 	}

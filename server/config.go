@@ -204,8 +204,8 @@ func (c *Config) check() error {
 	if _, err := c.signer(); err != nil {
 		return err
 	}
-	if len(c.SigningKeys) == 0 && c.authenticates() && c.RateLimit.Leases() {
-		return errors.New("signing_keys: must be given for leases of callers: replicas settle the leases of one another")
+	if len(c.SigningKeys) == 0 && c.authenticates() {
+		return errors.New("signing_keys: must be given for callers: replicas settle the leases of one another")
 	}
 	if err := c.RateLimit.Check(); err != nil {
 		return fmt.Errorf("ratelimit: %w", err)

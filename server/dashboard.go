@@ -124,7 +124,7 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: maxMessage}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if d.Ready != nil {

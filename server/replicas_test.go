@@ -18,7 +18,7 @@ func TestReplicas(t *testing.T) {
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": engine.Endpoint(), "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"} {
 		t.Setenv(name, value)
 	}
-	text := "store: dynamodb:" + engine.Table(t) + "?region=eu-central-1\nsetup: true\n" + config
+	text := "store: dynamodb:" + engine.Table(t) + "?region=eu-central-1&timeout=30s\nsetup: true\n" + config
 	path := filepath.Join(directory(t, map[string]string{
 		"zlimitd.yaml": text, "a.limits.yaml": strings.Replace(limits, "unit: hour, requests_per_unit: 2", "unit: year, requests_per_unit: 100", 1),
 	}), "zlimitd.yaml")

@@ -8,16 +8,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -49,11 +53,13 @@ type Server struct {
 	ports    [2]net.Listener // gRPC and HTTP
 	draining atomic.Bool
 	ending   chan struct{} // closed when requests that wait, and streams, end
+	watches  chan struct{} // a place for each stream of gRPC
+	ping     func(context.Context) error
 }
 
 // New opens the store, stores the limits of the files, and listens. The caller ends it by [Server.Run].
 func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimit.Option) (_ *Server, err error) {
-	s := &Server{config: config, logger: logger, health: health.NewServer(), ending: make(chan struct{}), others: map[string]*zlimit.RateLimiter{}}
+	s := &Server{config: config, logger: logger, health: health.NewServer(), ending: make(chan struct{}), watches: make(chan struct{}, maxWatches), others: map[string]*zlimit.RateLimiter{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -91,6 +97,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	if s.limiter, err = zlimit.Open(ctx, config.Store, opts...); err != nil {
 		return nil, err
 	}
+	s.ping = rarely(s.limiter.Ping)
 	for _, name := range config.Namespaces {
 		more := []zlimit.Option{observed(name)}
 		if config.Setup {
@@ -142,6 +149,9 @@ func (s *Server) secure(config *Config) error {
 	return nil
 }
 
+// maxWatches bounds the streams of gRPC.
+const maxWatches = 1000
+
 // maxMessage bounds a request of gRPC, and a body of HTTP.
 const maxMessage = 64 << 10
 
@@ -149,7 +159,8 @@ const maxMessage = 64 << 10
 func (s *Server) build(metrics http.Handler, events *api.Events, people http.Handler) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second),
-		grpc.UnaryInterceptor(rls.Recognize(s.callers.Load, healthpb.Health_Check_FullMethodName, healthpb.Health_List_FullMethodName)),
+		grpc.ChainUnaryInterceptor(s.guard, rls.Recognize(s.callers.Load, healthpb.Health_Check_FullMethodName, healthpb.Health_List_FullMethodName)),
+		grpc.StreamInterceptor(s.watch),
 	}
 	if s.tls.Load() != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.currentTLS())))
@@ -174,9 +185,54 @@ func (s *Server) build(metrics http.Handler, events *api.Events, people http.Han
 		mux.Handle("/", people)
 	}
 	s.http = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxMessage,
-		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+		Handler: api.ExactPaths(mux), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: maxMessage,
+		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 	}
+}
+
+// maxCall bounds a call of gRPC, also of a client that sets no deadline.
+const maxCall = 30 * time.Second
+
+// guard bounds the time of a call, and answers one that panics, which would end the process.
+func (s *Server) guard(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxCall)
+	defer cancel()
+	defer func() {
+		if reason := recover(); reason != nil {
+			s.logger.ErrorContext(ctx, "a call panicked", "method", info.FullMethod, "panic", reason, "stack", string(debug.Stack()))
+			answer, err = nil, status.Error(codes.Internal, "internal error")
+		}
+	}()
+	return handle(ctx, request)
+}
+
+// A watched is a stream with another context.
+type watched struct {
+	grpc.ServerStream
+	context func() context.Context
+}
+
+func (w watched) Context() context.Context { return w.context() }
+
+// watch bounds the streams, which are of clients that watch the health, and ends them at a drain. The clients know by then.
+func (s *Server) watch(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	select {
+	case s.watches <- struct{}{}:
+		defer func() { <-s.watches }()
+	default:
+		return status.Error(codes.ResourceExhausted, "too many clients watch the health")
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.ending:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return handle(service, watched{stream, func() context.Context { return ctx }})
 }
 
 // currentTLS is the config of connections, which takes the certificates of the last reload.
@@ -190,7 +246,7 @@ func (s *Server) currentTLS() *tls.Config {
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	switch err := s.limiter.Ping(ctx); {
+	switch err := s.ping(ctx); {
 	case s.draining.Load():
 		plain(w, http.StatusServiceUnavailable, "the server is draining")
 	case err != nil:
@@ -198,6 +254,26 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusServiceUnavailable, "the store does not answer")
 	default:
 		plain(w, http.StatusOK, "ok")
+	}
+}
+
+// rarely calls a function at most once a second, and returns its last answer meanwhile: anybody may ask whether the server is ready, and the
+// store is asked at a price.
+func rarely(ask func(context.Context) error) func(context.Context) error {
+	var mu sync.Mutex
+	var next time.Time
+	var last error
+	return func(ctx context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Now().Before(next) {
+			return last
+		}
+		if err := ask(ctx); !errors.Is(ctx.Err(), context.Canceled) { // a client that is gone says nothing of the store
+			last, next = err, time.Now().Add(time.Second)
+			return err
+		}
+		return ctx.Err()
 	}
 }
 
@@ -287,9 +363,10 @@ func (s *Server) close() error {
 // Reload enforces the limits of another config, and takes its callers, signing keys and certificates. A change of the store, the
 // namespace or a port needs a restart, and is an error. After an error, everything stays as it was.
 func (s *Server) Reload(ctx context.Context, config *Config) error {
-	if old := s.config; config.Store != old.Store || config.Namespace != old.Namespace || !slices.Equal(config.Namespaces, old.Namespaces) || config.GRPC != old.GRPC || config.HTTP != old.HTTP ||
+	if old := s.config; config.Store != old.Store || config.Namespace != old.Namespace || !slices.Equal(config.Namespaces, old.Namespaces) || config.Setup != old.Setup ||
+		config.GRPC != old.GRPC || config.HTTP != old.HTTP || config.Dashboard != old.Dashboard || config.Drain != old.Drain ||
 		config.authenticates() != old.authenticates() || (config.TLS.Certificate == "") != (old.TLS.Certificate == "") {
-		return errors.New("store, namespace, namespaces, grpc, http, and whether there is tls cannot be changed by a reload: restart the server")
+		return errors.New("store, namespace, namespaces, setup, grpc, http, dashboard, drain, and whether there are callers and tls cannot be changed by a reload: restart the server")
 	}
 	if _, err := config.TLS.config(false); err != nil { // before anything changes
 		return err

@@ -11,13 +11,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
 // directory returns a directory with files.
@@ -139,9 +142,14 @@ func TestServe(t *testing.T) {
 	if got, err := client.ShouldRateLimit(t.Context(), request("bob")); err != nil || got.Statuses[0].LimitRemaining != 8 {
 		t.Errorf("ShouldRateLimit after the reload = %v, %v, want 8 left", got, err)
 	}
-	changed.Store = "sqlite:other.db"
-	if err := s.Reload(t.Context(), changed); err == nil {
-		t.Error("Reload with another store = nil, want an error")
+	for name, change := range map[string]func(*Config){
+		"store": func(c *Config) { c.Store = "sqlite:other.db" }, "dashboard": func(c *Config) { c.Dashboard = true }, "setup": func(c *Config) { c.Setup = true },
+		"drain": func(c *Config) { c.Drain.Delay = time.Hour }, "callers": func(c *Config) { c.TLS.ClientCA = "ca.pem" },
+	} {
+		other := *changed
+		if change(&other); s.Reload(t.Context(), &other) == nil {
+			t.Errorf("Reload with another %s = nil, want an error", name)
+		}
 	}
 
 	if err := end(); err != nil {
@@ -176,10 +184,12 @@ func TestDrain(t *testing.T) {
 			_ = answer.Body.Close()
 		}
 		watched <- fmt.Sprint(got.GetStatus(), err, " ", asked.GetOverallCode(), failure, " ", code)
-		_ = conn.Close() // ends the watch, which the drain waits for
 	}()
 	if err := end(); err != nil {
 		t.Errorf("Run = %v", err)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.Canceled { // the drain does not wait for who watches
+		t.Errorf("the watch ends with %v, want canceled", err)
 	}
 	if got, want := <-watched, "NOT_SERVING <nil> OK <nil> 503"; got != want {
 		t.Errorf("during the drain = %s, want %s", got, want)
@@ -193,6 +203,7 @@ func TestLoad(t *testing.T) {
 		{"http: ':8080'", `http: must be an address of the loopback without callers and tls.client_ca, got ":8080"`},
 		{"http: 'localhost'", `http: must be HOST:PORT, got "localhost"`},
 		{"tls: {certificate: c.pem}", "tls: must have certificate and key together, and both beside client_ca"},
+		{"callers: [{name: a, certificate: b, roles: [acquire]}]", "signing_keys: must be given for callers"},
 		{"drain: {delay: -1s}", "drain: delay and timeout must not be negative"},
 		{"ratelimit: {files: [none.yaml]}", "ratelimit.files: no file matches"},
 		{"ratelimit: {files: ['[']}", "ratelimit.files: syntax error in pattern"},
@@ -210,6 +221,66 @@ func TestLoad(t *testing.T) {
 	if err != nil || c.Store != "sqlite:x.db" || c.GRPC != "[::1]:1" || c.HTTP != "127.0.0.1:8080" || c.Drain.Delay != 5*time.Second {
 		t.Errorf("Load of the environment = %+v, %v", c, err)
 	}
+}
+
+// TestGuard bounds the time of a call, and answers one that panics.
+func TestGuard(t *testing.T) {
+	s := &Server{logger: slog.New(slog.DiscardHandler)}
+	got, err := s.guard(t.Context(), "in", &grpc.UnaryServerInfo{}, func(ctx context.Context, request any) (any, error) {
+		if end, ok := ctx.Deadline(); !ok || time.Until(end) > maxCall {
+			t.Errorf("the call ends at %v %v, want in %v", end, ok, maxCall)
+		}
+		return request, nil
+	})
+	if got != "in" || err != nil {
+		t.Errorf("guard = %v, %v, want the answer", got, err)
+	}
+	if got, err := s.guard(t.Context(), "in", &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { panic("broken") }); got != nil || status.Code(err) != codes.Internal {
+		t.Errorf("guard of a call that panics = %v, %v, want internal", got, err)
+	}
+}
+
+// TestWatches serves a bounded number of clients that watch the health.
+func TestWatches(t *testing.T) {
+	s, _ := start(t, filepath.Join(directory(t, map[string]string{"zlimitd.yaml": config, "a.limits.yaml": limits}), "zlimitd.yaml"))
+	for range maxWatches - 1 {
+		s.watches <- struct{}{}
+	}
+	health := healthpb.NewHealthClient(dial(t, s))
+	for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+		watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		if status.Code(err) != want {
+			t.Errorf("Watch = %v, want %v", err, want)
+		}
+	}
+}
+
+// TestRarely asks the store once a second, and not for a client that is gone.
+func TestRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		ask := rarely(func(ctx context.Context) error {
+			asked++
+			return ctx.Err()
+		})
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if err := ask(gone); err == nil {
+			t.Error("the answer to a client that is gone = nil, want an error")
+		}
+		for range 100 {
+			if err := ask(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(99 * time.Millisecond)
+		}
+		if asked != 1+10 {
+			t.Errorf("100 questions in 9.9 seconds asked %d times, want 11", asked)
+		}
+	})
 }
 
 // TestFailedStart closes what it has opened.

@@ -197,6 +197,7 @@ func TestLeases(t *testing.T) {
 	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/settle", keyOfGateway, fmt.Sprintf(`{"lease":%q,"actual":{"rpm":0}}`, lease))
 	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/settle", keyOfGateway, fmt.Sprintf(`{"lease":%q,"adjust":{"rpm":1}}`, lease))
 	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/settle", keyOfGateway, fmt.Sprintf(`{"lease":%q,"adjust":{"tpm":-501}}`, lease))
+	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/settle", keyOfGateway, fmt.Sprintf(`{"lease":%q,"adjust":{"tpm":%d}}`, lease, int64(maxInteger)))
 	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/settle", keyOfGateway, fmt.Sprintf(`{"lease":%q,"adjust":{"tpm":-1},"actual":{"tpm":1}}`, lease))
 	if left := s.left(t, "alice", "gpt-4", "tpm"); left != 9500 {
 		t.Errorf("after refused settlements %d are left, want 9500", left)

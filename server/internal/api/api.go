@@ -15,7 +15,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/server/internal/auth"
@@ -151,7 +153,31 @@ func New(o Options) http.Handler {
 		err := refuse(http.StatusForbidden, "cross_origin", "Request of another site", "")
 		writeProblem(w, err, problemOf(err, nil))
 	}))
-	return protection.Handler(h.mux)
+	return closeUnread(protection.Handler(h.mux))
+}
+
+// closeUnread lets a connection end with a reply that is made before the body was read. Otherwise net/http would wait for the rest of the
+// body before it replies. [call.body] keeps the connection.
+func closeUnread(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && r.Body != http.NoBody {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ExactPaths refuses paths with //, . and .. that are not percent-encoded. [http.ServeMux] redirects such a path to a shorter one, which
+// names another level.
+func ExactPaths(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.EscapedPath(); r.Method != http.MethodConnect && p != "/" && path.Clean("/"+p) != strings.TrimSuffix(p, "/") {
+			err := invalid("path", shown([]byte(p)), "must have no empty name, and . and .. as %2E and %2E%2E")
+			writeProblem(w, err, problemOf(err, nil))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serve returns the handler of a route: who calls, what the caller may do, and the answer.
@@ -160,6 +186,7 @@ func (h *handler) serve(rt route) http.Handler {
 		began := time.Now()
 		c := &call{w: &statusWriter{ResponseWriter: w}, r: r}
 		w.Header().Set("Cache-Control", "no-store")
+		c.deadlines(rt.limit)
 		var reply any
 		err := h.admit(c, rt)
 		if err == nil {
@@ -183,6 +210,17 @@ func (h *handler) serve(rt route) http.Handler {
 		}
 		h.log(r.Context(), c, rt, time.Since(began))
 	})
+}
+
+// deadlines bounds the times in which the body comes, and the reply is taken. A stream of events sets its own.
+func (c *call) deadlines(limit time.Duration) {
+	rc, now := http.NewResponseController(c.w), time.Now()
+	var body time.Time // none without a body: it would end the request while it is served
+	if c.r.Body != http.NoBody {
+		body = now.Add(maxBodyTime)
+	}
+	_ = rc.SetReadDeadline(body) // if there is a connection
+	_ = rc.SetWriteDeadline(now.Add(limit + maxBodyTime))
 }
 
 // admit says who calls, and refuses what the caller may not do.
@@ -268,10 +306,7 @@ func (c *call) body() ([]byte, error) {
 	if c.r.Header.Get("Content-Encoding") != "" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "media_type", "Wrong media type", "The body must not be encoded.")
 	}
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetReadDeadline(time.Now().Add(maxBodyTime)) // where there is a connection
 	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-	_ = rc.SetReadDeadline(time.Time{}) // else it would end the request while it waits
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -279,6 +314,8 @@ func (c *call) body() ([]byte, error) {
 	case err != nil:
 		return nil, refuse(http.StatusRequestTimeout, "body", "Body not sent in time", "")
 	}
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // which would end the request while it waits
+	c.w.Header().Del("Connection")
 	return bytes.TrimSpace(data), nil
 }
 

@@ -143,7 +143,6 @@ func (h *handler) stream(c *call, r *reader) {
 		}
 		return err == nil
 	}
-	_ = rc.SetReadDeadline(time.Time{}) // the stream lasts longer than a request may take
 	if !write([]byte(": events that this process sees; other replicas have their own\n\n")) {
 		return
 	}

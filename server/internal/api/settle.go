@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -70,8 +69,10 @@ func (s *settlement) of(path string, lease *token.Lease) (zlimit.Amounts, error)
 			return nil, invalid(at, strconv.FormatInt(change, 10), "must be left out for a limit of actual")
 		case !ok:
 			return nil, invalid(at, strconv.FormatInt(change, 10), "must be of a limit that the lease has taken")
-		case change < -taken || change > math.MaxInt64-taken:
+		case change < -taken:
 			return nil, invalid(at, strconv.FormatInt(change, 10), fmt.Sprintf("must not return more than the lease has taken, %d", taken))
+		case change > maxInteger-taken:
+			return nil, invalid(at, strconv.FormatInt(change, 10), fmt.Sprintf("must be at most %d together with what the lease has taken, %d", int64(maxInteger), taken))
 		}
 		actual[name] = taken + change
 	}

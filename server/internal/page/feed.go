@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -20,7 +21,7 @@ type feed struct {
 
 // A memory is the last answer to a question.
 type memory struct {
-	mu     sync.Mutex
+	lock   chan struct{} // holds a value while someone reads
 	value  any
 	at     time.Time // when it was read, by the clock of the machine
 	next   time.Time // before which it is not read again
@@ -39,7 +40,7 @@ func (f *feed) memory(key string) *memory {
 		if len(f.memories) >= mostMemories {
 			clear(f.memories) // who still looks reads again
 		}
-		m = &memory{}
+		m = &memory{lock: make(chan struct{}, 1)}
 		f.memories[key] = m
 	}
 	return m
@@ -54,9 +55,18 @@ func (f *feed) forget() {
 
 // once returns the answer to a question, from memory for a time. A failure is remembered for a second, so that an outage is not hammered.
 func once[T any](ctx context.Context, f *feed, key string, keep time.Duration, read func(context.Context) (T, error)) (value T, at time.Time, err error) {
+	return onceFor(ctx, f, key, func(T) time.Duration { return keep }, read)
+}
+
+// onceFor is [once] for a time that depends on the answer.
+func onceFor[T any](ctx context.Context, f *feed, key string, keep func(T) time.Duration, read func(context.Context) (T, error)) (value T, at time.Time, err error) {
 	m := f.memory(key)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	select { // a reading that hangs holds no one up for longer than their own time
+	case m.lock <- struct{}{}:
+		defer func() { <-m.lock }()
+	case <-ctx.Done():
+		return value, time.Time{}, ctx.Err()
+	}
 	begin := time.Now()
 	if begin.Before(m.next) {
 		if m.failed != nil {
@@ -66,14 +76,14 @@ func once[T any](ctx context.Context, f *feed, key string, keep time.Duration, r
 	}
 	value, err = read(ctx)
 	if err != nil {
-		if ctx.Err() == nil {
+		if !errors.Is(ctx.Err(), context.Canceled) { // by a browser that is gone
 			m.failed, m.next = err, time.Now().Add(time.Second)
 		}
 		return value, m.at, err
 	}
 	took := time.Since(begin)
 	m.value, m.failed, m.at = value, nil, f.p.Now()
-	m.next = time.Now().Add(max(keep, 4*took)) // at most a fifth of the time is spent reading
+	m.next = time.Now().Add(max(keep(value), 4*took)) // at most a fifth of the time is spent reading
 	return value, m.at, nil
 }
 
@@ -85,13 +95,12 @@ type reading struct {
 
 func (f *feed) buckets(ctx context.Context, resource string) (reading, time.Time, error) {
 	keep := f.p.Every - 100*time.Millisecond
-	m := f.memory("buckets " + resource)
-	m.mu.Lock()
-	if last, ok := m.value.(reading); ok && f.p.BucketsPerSecond > 0 {
-		keep = max(keep, time.Duration(float64(len(last.Buckets))/f.p.BucketsPerSecond*float64(time.Second)))
-	}
-	m.mu.Unlock()
-	return once(ctx, f, "buckets "+resource, keep, func(ctx context.Context) (r reading, err error) {
+	return onceFor(ctx, f, "buckets "+resource, func(r reading) time.Duration {
+		if f.p.BucketsPerSecond > 0 {
+			keep = max(keep, time.Duration(float64(len(r.Buckets))/f.p.BucketsPerSecond*float64(time.Second)))
+		}
+		return keep
+	}, func(ctx context.Context) (r reading, err error) {
 		for b, err := range f.p.Limiter.Usage.Buckets(ctx, resource) {
 			if err != nil {
 				return r, err

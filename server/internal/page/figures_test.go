@@ -3,7 +3,9 @@ package page
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -163,4 +165,38 @@ func TestChangeOf(t *testing.T) {
 			t.Errorf("changeOf() = %q, want %q", got, test.want)
 		}
 	}
+}
+
+// TestHangingStore answers those who wait for the same reading when their time is over, and asks the store once more for none of them.
+func TestHangingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &page{Options: Options{Now: time.Now}}
+		p.feed = newFeed(p)
+		asked := 0
+		var readers sync.WaitGroup
+		began := time.Now()
+		for i := range 50 {
+			patience := readTimeout
+			if i%2 == 1 {
+				patience = time.Second
+				synctest.Wait() // until another one reads
+			}
+			readers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				_, _, err := once(ctx, &p.feed, "buckets", time.Second, func(ctx context.Context) (int, error) {
+					asked++
+					<-ctx.Done()
+					return 0, ctx.Err()
+				})
+				if took := time.Since(began); err == nil || took > patience {
+					t.Errorf("a reading = %v after %v, want an error within %v", err, took, patience)
+				}
+			})
+		}
+		readers.Wait()
+		if asked != 1 {
+			t.Errorf("the store was asked %d times, want once", asked)
+		}
+	})
 }
