@@ -21,16 +21,23 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// buildFor builds the command for Linux on an architecture, and returns the program.
-func buildFor(t *testing.T, architecture string) []byte {
+// functionArch is the architecture of the function that tests run: that of this machine, for which everything is compiled already, and in
+// the long form that of a release.
+var functionArch = soak.Pick(runtime.GOARCH, "arm64")
+
+// buildFunction builds the command for Linux on functionArch, and returns the program.
+func buildFunction(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "zlimit")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-tags", "lambda.norpc", "-o", path, "../cmd/zlimit")
-	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+architecture, "CGO_ENABLED=0")
+	args := soak.Pick(nil, []string{"-trimpath"})
+	args = append([]string{"build", "-ldflags=-s -w", "-tags", "lambda.norpc", "-o", path}, args...)
+	cmd := exec.CommandContext(t.Context(), "go", append(args, "../cmd/zlimit")...)
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+functionArch)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
@@ -102,14 +109,18 @@ func (l *lambdaService) call(t *testing.T, event any) string {
 	}
 }
 
-// start starts the program of a function as Lambda does, under an emulator where the machine is another one.
+// functionCommand returns the command that runs a function, under an emulator where the machine is another one.
+func functionCommand(ctx context.Context, dir, bootstrap string) *exec.Cmd {
+	if runtime.GOOS+"/"+runtime.GOARCH == "linux/"+functionArch {
+		return exec.CommandContext(ctx, bootstrap)
+	}
+	return exec.CommandContext(ctx, filepath.Join(dir, "qemu-aarch64"), "-0", bootstrap, bootstrap)
+}
+
+// start starts the program of a function as Lambda does.
 func (l *lambdaService) start(t *testing.T, dir, bootstrap, handler, table, endpoint string) {
 	t.Helper()
-	args := []string{bootstrap}
-	if runtime.GOOS+"/"+runtime.GOARCH != "linux/arm64" {
-		args = []string{filepath.Join(dir, "qemu-aarch64"), "-0", bootstrap, bootstrap}
-	}
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd := functionCommand(t.Context(), dir, bootstrap)
 	cmd.Env = []string{
 		"AWS_LAMBDA_RUNTIME_API=" + strings.TrimPrefix(l.URL, "http://"), "_HANDLER=" + handler, "ZLIMIT_TABLE=" + table,
 		"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=secret", "AWS_ENDPOINT_URL_DYNAMODB=" + endpoint,
@@ -128,15 +139,19 @@ func (l *lambdaService) start(t *testing.T, dir, bootstrap, handler, table, endp
 	})
 }
 
-// TestInfraBootstrap builds the function for arm64 twice, with the same bytes, and plays the part of Lambda. The function
-// sums up a change, and serves Custom::ZlimitLimits, whose answer goes to a URL.
+// TestInfraBootstrap builds the function, and plays the part of Lambda. The function sums up a change, and serves
+// Custom::ZlimitLimits, whose answer goes to a URL. The long form builds it twice, with the same bytes.
 func TestInfraBootstrap(t *testing.T) {
 	dir := tools(t)
-	code, err := stack.Pack(buildFor(t, "arm64"))
+	program := buildFunction(t)
+	code, err := stack.Pack(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := stack.Pack(buildFor(t, "arm64"))
+	if soak.Runs() {
+		program = buildFunction(t)
+	}
+	again, err := stack.Pack(program)
 	if err != nil || again.Key() != code.Key() {
 		t.Errorf("a second build = %v, the keys are %s and %s", err, code.Key(), again.Key())
 	}
@@ -157,7 +172,7 @@ func TestInfraBootstrap(t *testing.T) {
 		testProvisionerOn(t, l, w)
 	})
 	t.Run("no table", func(t *testing.T) {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "qemu-aarch64"), "-0", bootstrap, bootstrap)
+		cmd := functionCommand(t.Context(), dir, bootstrap)
 		cmd.Env = []string{"_HANDLER=limits", "AWS_LAMBDA_RUNTIME_API=127.0.0.1:1"}
 		if output, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(output), "ZLIMIT_TABLE is not set") {
 			t.Errorf("a function without a table: %v, %s", err, output)

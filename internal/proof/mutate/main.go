@@ -4,10 +4,11 @@
 //
 // With -rules it breaks the rules of waiting and of slots instead, each as rules.go says.
 //
-// The tests are built once. In that build all terms are in place, and the environment of a test chooses the one to make
-// true. The source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant
-// last. That test is tried first, and then the short tests on the store in memory. All tests run only on mutants missed
-// by both.
+// The tests of a package are built once, when a mutant needs them. In that build all terms are in place, and the
+// environment of a test chooses the one to make true. The source is an overlay, so that no file changes. The file
+// noticed.txt says which test noticed each mutant last. That test is tried first, and then the short tests on the store in
+// memory. All tests run only on mutants missed by both. With -by, only the mutants are tried whose known test is in one
+// of the packages.
 package main
 
 import (
@@ -29,6 +30,7 @@ func main() {
 	flag.StringVar(&c.noticed, "noticed", "internal/proof/mutate/noticed.txt", "which test noticed each mutant last; rewritten")
 	flag.BoolVar(&c.rules, "rules", false, "break the rules of waiting and of slots, in place of the terms")
 	flag.StringVar(&c.only, "only", "", "the mutants to try: a regular expression on their names")
+	flag.StringVar(&c.by, "by", "", "the mutants to try: those whose known test is in a package that matches a regular expression, or without a known test")
 	flag.DurationVar(&c.budget, "budget", 0, "give up after this time; 0 for no end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -40,14 +42,18 @@ func main() {
 }
 
 type config struct {
-	file, noticed, only string
-	rules               bool
-	budget              time.Duration
+	file, noticed, only, by string
+	rules                   bool
+	budget                  time.Duration
 }
 
 func mutate(ctx context.Context, out io.Writer, c config) error {
-	wanted, err := regexp.Compile(c.only)
-	if err != nil {
+	t := trial{out: out}
+	var err error
+	if t.wanted, err = regexp.Compile(c.only); err != nil {
+		return err
+	}
+	if t.by, err = regexp.Compile(c.by); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "zlimit-mutate-")
@@ -55,13 +61,12 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // of the temporary directory
-	t := trial{out: out, wanted: wanted}
 	var mutants []living
 	if c.rules {
-		mutants, t.suites, err = livingRules(ctx, dir)
+		mutants, t.suites, err = livingRules(dir)
 	} else {
 		t.noticed = c.noticed
-		mutants, t.suites, err = t.livingTerms(ctx, c.file, dir)
+		mutants, t.suites, err = t.livingTerms(c.file, dir)
 	}
 	if err != nil {
 		return err
@@ -82,16 +87,17 @@ type living struct {
 
 // A trial runs tests on mutants.
 type trial struct {
-	suites
+	*suites
 	out     io.Writer
-	wanted  *regexp.Regexp
-	noticed string // the file of witnesses; "" for none
+	wanted  *regexp.Regexp // names of mutants
+	by      *regexp.Regexp // packages of known tests
+	noticed string         // the file of witnesses; "" for none
 	terms   []mutant
 	known   map[string]witness
 }
 
-// livingTerms builds the tests with the terms of a file.
-func (t *trial) livingTerms(ctx context.Context, file, dir string) (all []living, built suites, err error) {
+// livingTerms returns the terms of a file, and the tests with them.
+func (t *trial) livingTerms(file, dir string) (all []living, tests *suites, err error) {
 	source, err := os.ReadFile(file)
 	if err != nil {
 		return nil, nil, err
@@ -105,12 +111,12 @@ func (t *trial) livingTerms(ctx context.Context, file, dir string) (all []living
 	for i, m := range t.terms {
 		all = append(all, living{m.name, strconv.Itoa(i), t.known[m.name]})
 	}
-	built, err = build(ctx, dir, overlayOf(file, instrument(source, t.terms)), users)
-	return all, built, err
+	tests, err = newSuites(dir, overlayOf(file, instrument(source, t.terms)), users)
+	return all, tests, err
 }
 
-// livingRules builds the tests with all broken rules.
-func livingRules(ctx context.Context, dir string) (all []living, built suites, err error) {
+// livingRules returns the rules, and the tests with all of them broken.
+func livingRules(dir string) (all []living, tests *suites, err error) {
 	overlay, err := breakRules(".", rules)
 	if err != nil {
 		return nil, nil, err
@@ -118,17 +124,23 @@ func livingRules(ctx context.Context, dir string) (all []living, built suites, e
 	for _, r := range rules {
 		all = append(all, living{r.name, r.name, r.witness()})
 	}
-	built, err = build(ctx, dir, overlay, ruleUsers)
-	return all, built, err
+	tests, err = newSuites(dir, overlay, ruleUsers)
+	return all, tests, err
+}
+
+// chooses reports whether a mutant is tried.
+func (t *trial) chooses(m living) bool {
+	return t.wanted.MatchString(m.name) && (m.known == (witness{}) || t.by.MatchString(m.known.pkg))
 }
 
 // try runs the tests on mutants, and prints what noticed each of them.
 func (t *trial) try(ctx context.Context, mutants []living) error {
-	failed := 0
+	tried, failed := 0, 0
 	for i, m := range mutants {
-		if !t.wanted.MatchString(m.name) {
+		if !t.chooses(m) {
 			continue
 		}
+		tried++
 		by, err := t.notice(ctx, m.env, m.known, t.noticed != "")
 		text := by.String()
 		switch {
@@ -155,5 +167,9 @@ func (t *trial) try(ctx context.Context, mutants []living) error {
 	if failed > 0 {
 		return fmt.Errorf("no test notices %d mutants", failed)
 	}
-	return nil
+	if tried == 0 {
+		return errors.New("no mutant is chosen")
+	}
+	_, err := fmt.Fprintf(t.out, "%d of %d mutants are noticed\n", tried, len(mutants))
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,21 @@ func TestNoticedHasEveryTerm(t *testing.T) {
 	after, err := os.ReadFile(rewritten)
 	if diff := cmp.Diff(string(before), string(after)); diff != "" || err != nil {
 		t.Errorf("writeNoticed() = %v, differs from what was read (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestChosenMutants chooses by name and by the package of the known test. A mutant without a known test is always of the latter.
+func TestChosenMutants(t *testing.T) {
+	c := trial{wanted: regexp.MustCompile("^spend"), by: regexp.MustCompile("layout$")}
+	for m, want := range map[living]bool{
+		{name: "spend take", known: witness{"./internal/layout", "TestA"}}: true,
+		{name: "spend take"}: true,
+		{name: "spend take", known: witness{"./zlimit", "TestA"}}:      false,
+		{name: "insert", known: witness{"./internal/layout", "TestA"}}: false,
+	} {
+		if got := c.chooses(m); got != want {
+			t.Errorf("chooses(%v) = %t, want %t", m, got, want)
+		}
 	}
 }
 

@@ -61,13 +61,18 @@ func mutant(number int, term expr.Condition) expr.Condition {
 `
 }
 
-// suites are the tests of the users, built with all mutants.
-type suites map[string]suite
+// suites are the tests of the users, with all mutants in place. A suite is built when it is first asked for.
+type suites struct {
+	dir, overlay string   // of the programs, and the file that the go command takes
+	users        []string // by package
+	built        map[string]*suite
+}
 
 // A suite is the tests of a package as a program.
 type suite struct {
 	program, dir string
-	flags        []string // that the tests of this package know
+	flags        []string        // that the tests of this package know
+	sound        map[string]bool // the tests that passed without a mutant, each with whether all of it ran
 }
 
 // overlayOf returns an overlay with instrumented source in place of a file.
@@ -76,25 +81,32 @@ func overlayOf(file string, source []byte) map[string][]byte {
 	return map[string][]byte{file: source, filepath.Join(dir, "mutant.go"): []byte(function(filepath.Base(dir)))}
 }
 
-func build(ctx context.Context, dir string, sources map[string][]byte, users []string) (suites, error) {
+// newSuites returns the tests of the users with sources in place of files, and builds none of them yet.
+func newSuites(dir string, sources map[string][]byte, users []string) (*suites, error) {
 	overlay, err := writeOverlay(dir, sources)
 	if err != nil {
 		return nil, err
 	}
-	all := suites{}
-	for i, user := range users {
-		s := suite{program: filepath.Join(dir, strconv.Itoa(i)+".test"), dir: user}
-		if output, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", s.program, user).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build the tests of %s: %w\n%s", user, err, output)
-		}
-		// A failing test needs no smaller program, and must not leave one behind.
-		rapid := []string{"-rapid.nofailfile", "-rapid.shrinktime=0s"}
-		if _, err := s.run(ctx, none, false, "^$", rapid...); err == nil {
-			s.flags = rapid
-		}
-		all[user] = s
+	return &suites{dir: dir, overlay: overlay, users: users, built: map[string]*suite{}}, nil
+}
+
+// of returns the suite of a package.
+func (all *suites) of(ctx context.Context, user string) (*suite, error) {
+	if s, ok := all.built[user]; ok {
+		return s, nil
 	}
-	return all, nil
+	s := &suite{program: filepath.Join(all.dir, strconv.Itoa(len(all.built))+".test"), dir: user, sound: map[string]bool{}}
+	args := []string{"test", "-c", "-ldflags=-s -w", "-overlay", all.overlay, "-o", s.program, user}
+	if output, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the tests of %s: %w\n%s", user, err, output)
+	}
+	// A failing test needs no smaller program, and must not leave one behind.
+	rapid := []string{"-rapid.nofailfile", "-rapid.shrinktime=0s"}
+	if _, err := s.run(ctx, none, false, "^$", rapid...); err == nil {
+		s.flags = rapid
+	}
+	all.built[user] = s
+	return s, nil
 }
 
 // writeOverlay writes an overlay of sources by path into a directory, and returns the file that the Go command takes.
@@ -123,7 +135,7 @@ const none = "-1"
 
 // run runs tests with a mutant alive. Without all only the short ones run, on the store in memory where tests
 // run on every store.
-func (s suite) run(ctx context.Context, living string, all bool, tests string, flags ...string) (output []byte, err error) {
+func (s *suite) run(ctx context.Context, living string, all bool, tests string, flags ...string) (output []byte, err error) {
 	args := []string{"-test.failfast", "-test.run", tests, "-test.timeout", "20m"}
 	if !all {
 		args = append(args, "-test.short", "-test.skip", ".*/^(dynamodb|sqlite)$")
@@ -136,8 +148,12 @@ func (s suite) run(ctx context.Context, living string, all bool, tests string, f
 
 // notice returns a test that fails with a mutant alive, by itself too, and passes without it. It tries the one that is known first,
 // and all others where it searches.
-func (all suites) notice(ctx context.Context, living string, known witness, searches bool) (witness, error) {
-	if s, ok := all[known.pkg]; ok {
+func (all *suites) notice(ctx context.Context, living string, known witness, searches bool) (witness, error) {
+	if slices.Contains(all.users, known.pkg) {
+		s, err := all.of(ctx, known.pkg)
+		if err != nil {
+			return witness{}, err
+		}
 		for _, whole := range []bool{false, true} {
 			if _, err := s.run(ctx, living, whole, pattern(known.test)); err != nil {
 				return known, s.confirm(ctx, known.test, whole)
@@ -148,8 +164,11 @@ func (all suites) notice(ctx context.Context, living string, known witness, sear
 		return witness{}, ctx.Err()
 	}
 	for _, whole := range []bool{false, true} {
-		for _, pkg := range slices.Sorted(maps.Keys(all)) {
-			s := all[pkg]
+		for _, pkg := range slices.Sorted(slices.Values(all.users)) {
+			s, err := all.of(ctx, pkg)
+			if err != nil {
+				return witness{}, err
+			}
 			output, err := s.run(ctx, living, whole, ".")
 			if err == nil {
 				continue
@@ -167,11 +186,16 @@ func (all suites) notice(ctx context.Context, living string, known witness, sear
 	return witness{}, ctx.Err()
 }
 
-// confirm returns an error when a test fails without a mutant too.
-func (s suite) confirm(ctx context.Context, test string, all bool) error {
+// confirm returns an error when a test fails without a mutant too. A test that passed is not run again for the next mutant.
+func (s *suite) confirm(ctx context.Context, test string, all bool) error {
+	key := fmt.Sprint(test, " ", all)
+	if s.sound[key] {
+		return nil
+	}
 	if output, err := s.run(ctx, none, all, pattern(test)); err != nil {
 		return fmt.Errorf("%s fails without a mutant: %w\n%s", test, err, output)
 	}
+	s.sound[key] = true
 	return nil
 }
 
