@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -38,7 +41,8 @@ type budgetAlerts struct {
 // the alerts.
 //
 // Every process of the fleet should have the option. A threshold costs one write unit a period, and one more for each other process that
-// comes to it later. Requests do not wait for that. A budget that is crossed in an outage is noted after it.
+// comes to it later. A settlement of a token, or of a lease of a request with an ID, that charges more than was taken also costs a read unit for
+// each bucket. Nobody waits for that. A budget that is crossed in an outage is noted after it.
 func WithBudgetAlerts(notify func(context.Context, BudgetAlert) error, thresholds ...int) Option {
 	return func(o *options) { o.alerts = &budgetAlerts{notify, thresholds} }
 }
@@ -87,8 +91,45 @@ func (l *RateLimiter) watchBudgets(ctx context.Context, lease *Lease) {
 		return
 	}
 	var space [4]Status
-	now := l.now()
-	statuses := lease.AppendStatuses(space[:0])
+	l.alerts.look(ctx, lease.AppendStatuses(space[:0]))
+}
+
+// watchSettled looks at where the limits of a receipt stand after a settlement that has charged more. Its writes may have left nothing in
+// memory, so the buckets that were not seen since an epoch are read, in a goroutine of its own.
+func (l *RateLimiter) watchSettled(ctx context.Context, receipt *protocol.Receipt, corrections []bucket.Amount, epoch int64) {
+	if l.alerts == nil || !slices.ContainsFunc(corrections, func(a bucket.Amount) bool { return a.Tokens > 0 }) {
+		return
+	}
+	background := context.WithoutCancel(ctx)
+	l.alerts.goes(func() {
+		ctx, cancel := context.WithTimeout(background, alertTimeout)
+		defer cancel()
+		levels, err := l.engine.StatusesSince(ctx, receipt, epoch)
+		if err != nil {
+			l.options.logger.Log(ctx, slog.LevelWarn, "zlimit: the budgets of a settlement could not be read, and are looked at with the next request",
+				"entity", receipt.Entity(), "resource", receipt.Resource(), "error", publicError("read budgets", err))
+			return
+		}
+		var statuses Statuses
+		for i := range levels {
+			statuses = appendStatuses(statuses, &levels[i])
+		}
+		l.alerts.look(background, statuses)
+	})
+}
+
+// goes calls a function in a goroutine, unless the limiter is closed.
+func (a *alertLog) goes(do func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.work.Go(do)
+	}
+}
+
+// look notes the budgets that have come to a threshold.
+func (a *alertLog) look(ctx context.Context, statuses Statuses) {
+	now := a.l.now()
 	for i := range statuses {
 		s := &statuses[i]
 		if !s.isBudget() {
@@ -96,9 +137,9 @@ func (l *RateLimiter) watchBudgets(ctx context.Context, lease *Lease) {
 		}
 		capacity := s.Now().Capacity + s.Granted
 		used := float64(capacity - s.Available)
-		for _, threshold := range l.options.alerts.thresholds {
+		for _, threshold := range a.l.options.alerts.thresholds {
 			if capacity > 0 && used*100 >= float64(threshold)*float64(capacity) {
-				l.alerts.cross(ctx, s, threshold, capacity, now)
+				a.cross(ctx, s, threshold, capacity, now)
 			}
 		}
 	}

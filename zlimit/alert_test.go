@@ -144,6 +144,105 @@ func TestBudgetAlerts(t *testing.T) {
 	})
 }
 
+// TestBudgetAlertOfEachWay charges 60 of 100 in each way that a budget can be charged, 10 of them when the request is admitted where it is
+// settled later. The process that charges them, which may know nothing of the bucket, notifies of the entity and its parent.
+func TestBudgetAlertOfEachWay(t *testing.T) {
+	type processes struct{ first, second *zlimit.RateLimiter }
+	request := func(amount int64) zlimit.Request {
+		return zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"day": amount}}
+	}
+	token := func(opts ...zlimit.SettleOption) func(context.Context, processes) error {
+		return func(ctx context.Context, p processes) error {
+			lease, err := p.first.Acquire(ctx, request(10))
+			if err != nil {
+				return err
+			}
+			token, err := lease.Token(time.Hour)
+			if err != nil {
+				return err
+			}
+			return p.second.Settle(ctx, token, zlimit.Amounts{"day": 60}, opts...)
+		}
+	}
+	settled := func(id string) func(context.Context, processes) error {
+		return func(ctx context.Context, p processes) error {
+			r := request(10)
+			r.ID = id
+			lease, err := p.first.Acquire(ctx, r)
+			if err != nil {
+				return err
+			}
+			if err := lease.Adjust(zlimit.Amounts{"day": 50}); err != nil {
+				return err
+			}
+			return lease.Commit(ctx)
+		}
+	}
+	for name, charge := range map[string]func(context.Context, processes) error{
+		"a request": func(ctx context.Context, p processes) error {
+			_, err := p.second.Acquire(ctx, request(60))
+			return err
+		},
+		"a request that waits": func(ctx context.Context, p processes) error {
+			_, err := p.second.Wait(ctx, request(60), zlimit.MaxWait(time.Minute))
+			return err
+		},
+		"a request with an ID": func(ctx context.Context, p processes) error {
+			r := request(60)
+			r.ID = "call-1"
+			_, err := p.second.Acquire(ctx, r)
+			return err
+		},
+		"requests together": func(ctx context.Context, p processes) error {
+			_, err := p.second.AcquireAll(ctx, []zlimit.Request{request(30), request(30)})
+			return err
+		},
+		"more for a lease": func(ctx context.Context, p processes) error {
+			lease, err := p.second.Acquire(ctx, request(10))
+			if err != nil {
+				return err
+			}
+			return lease.Consume(ctx, zlimit.Amounts{"day": 50})
+		},
+		"a lease":                      settled(""),
+		"a lease of a request with ID": settled("call-1"),
+		"a token":                      token(),
+		"a token, exactly":             token(zlimit.SettleExactly()),
+		"a token, trusted":             token(zlimit.SettleTrusted()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p, got := newMemory(t), processes{}, notices{}
+				for _, l := range []**zlimit.RateLimiter{&p.first, &p.second} {
+					var err error
+					if *l, err = zlimit.New(t.Context(), s, zlimit.WithBudgetAlerts(got.add, 50)); err != nil {
+						t.Fatal(err)
+					}
+					defer (*l).Close()
+				}
+				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}} {
+					if _, err := p.first.Entities.Create(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+				limits := []zlimit.Limit{zlimit.Daily("day", 100, "UTC")}
+				if err := p.first.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
+					t.Fatal(err)
+				}
+				if err := charge(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				since := strconv.FormatInt(time.Now().UTC().Truncate(24*time.Hour).UnixMilli(), 10)
+				want := map[string]int{"key/gpt/day/" + since + "/50": 1, "team/gpt/day/" + since + "/50": 1}
+				if diff := cmp.Diff(want, got.take()); diff != "" {
+					t.Errorf("alerts (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // noAlerts is a store that takes no alerts for a while.
 type noAlerts struct {
 	store.Store

@@ -340,7 +340,7 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 	if errors.As(err, &outage) && outage.Unknown {
 		le.limiter.stats.unsettled.Add(1)
 	}
-	if err == nil && op == OpCommit {
+	if err == nil && op == OpCommit && le.rest.shared == nil {
 		le.limiter.watchBudgets(ctx, le)
 	}
 	le.tellSettled(ctx, watch, op, err)

@@ -172,9 +172,13 @@ func (le *Lease) settleShared(ctx context.Context, op string, shared *sharedLeas
 		corrections = bucket.Negated(le.amounts)
 	}
 	t := &leaseToken{id: shared.id, namespace: le.limiter.ns.id(), until: shared.until, amounts: le.amounts, receipt: &le.receipt}
+	epoch := le.limiter.engine.NextEpoch()
 	err := t.expired(le.limiter.now())
 	if err == nil {
 		err = le.limiter.settleToken(ctx, t, slices.DeleteFunc(slices.Clone(corrections), func(a bucket.Amount) bool { return a.Tokens == 0 }), settleOptions{})
+	}
+	if err == nil {
+		le.limiter.watchSettled(ctx, &le.receipt, corrections, epoch)
 	}
 	if err == nil || protocol.IsUnknown(err) || errors.Is(err, ErrSettled) || errors.Is(err, ErrTokenExpired) {
 		le.mu.Lock()

@@ -80,8 +80,11 @@ func (l *RateLimiter) Settle(ctx context.Context, token string, actual Consumpti
 	if t.receipt == nil {
 		return nil
 	}
-	watch := l.watch()
+	watch, epoch := l.watch(), l.engine.NextEpoch()
 	err = l.settleToken(table.Insist(context.WithoutCancel(ctx)), t, corrections, o)
+	if err == nil {
+		l.watchSettled(ctx, t.receipt, corrections, epoch)
+	}
 	if err = publicError(OpSettle, err); errors.Is(err, ErrContended) {
 		err = fmt.Errorf("%w: %s/%s", err, t.receipt.Entity(), t.receipt.Resource())
 	}

@@ -243,6 +243,12 @@ func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
 	e.judge.tellTaken(r, tell)
 }
 
+// StatusesSince returns the limits of each bucket of a receipt, also of one that was read from data. It reads the buckets that were not
+// seen since an epoch.
+func (e *Engine) StatusesSince(ctx context.Context, r *Receipt, epoch int64) ([]LevelStatus, error) {
+	return e.judge.statusesSince(ctx, r, epoch)
+}
+
 // IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
 // of a rejection, or to share a write. The store recently throttled the key of the bucket or of a parent, or the bucket
 // was nearly exhausted when last seen.

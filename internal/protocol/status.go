@@ -159,6 +159,28 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 	}
 }
 
+// statusesSince is [Engine.StatusesSince].
+func (ju *judge) statusesSince(ctx context.Context, r *Receipt, epoch int64) ([]LevelStatus, error) {
+	var levels []level
+	for i := range r.takings {
+		t := &r.takings[i]
+		if slices.ContainsFunc(r.takings[i+1:], func(later taking) bool { return later.isOf(t.bucket) }) {
+			continue // of a later round
+		}
+		b := ju.memory.current(t.bucket)
+		limits, err := ju.options.Source.For(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		levels = append(levels, level{bucket: b, limits: limits, began: epoch, rung: t.rung})
+	}
+	seen := ju.looks.seenSince(epoch)
+	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
+		return nil, err
+	}
+	return ju.statuses(levels, ju.views(levels, seen)), nil
+}
+
 // isForeseen reports whether a shadow limit would have refused the request.
 func (t *taking) isForeseen(s *bucket.Status) bool {
 	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives(), s.Name) })
