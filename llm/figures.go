@@ -10,8 +10,9 @@ import (
 )
 
 // Providers say in headers what is left of their limits. The names differ: x-ratelimit-remaining-requests,
-// anthropic-ratelimit-input-tokens-remaining, x-ratelimit-remaining-req-minute, ratelimitbysize-remaining. So they are read by their
-// words: one is that of a rest, and the others are the kind and the period of the limit.
+// anthropic-ratelimit-input-tokens-remaining, x-ratelimit-remaining-req-minute, ratelimitbysize-remaining, x-rate-limit-remaining,
+// x-tokenlimit-remaining. So they are read by their words: one is that of a rest, and the others are the kind and the period of the limit,
+// and whose it is. Words before the first one of a limit are the name of a vendor. The structured RateLimit field is read by its parameters.
 
 // A figure is what a provider says to be left of a limit.
 type figure struct {
@@ -39,14 +40,28 @@ func (f figure) bounds(l zlimit.Limit) bool {
 
 // periods are the words for the period of a limit.
 var periods = map[string]time.Duration{
-	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour,
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day, "week": 7 * day, "month": 31 * day,
+	"sec": time.Second, "min": time.Minute, "minutes": time.Minute, "hr": time.Hour, "hourly": time.Hour, "daily": day, "monthly": 31 * day,
+	"1s": time.Second, "1m": time.Minute, "60s": time.Minute, "1h": time.Hour, "1d": day, "24h": day,
 }
+
+const day = 24 * time.Hour
 
 // kindWords are the words for the kind of a limit.
 var kindWords = map[string]string{
-	"requests": "requests", "request": "requests", "req": "requests", "tokens": "tokens", "token": "tokens",
+	"requests": "requests", "request": "requests", "req": "requests", "calls": "requests", "tokens": "tokens", "token": "tokens",
 	"input": "input", "prompt": "input", "output": "output", "completion": "output", "generated": "output",
 }
+
+// shortWords are words for a kind and a period.
+var shortWords = map[string]heading{
+	"rps": {"requests", time.Second}, "rpm": {"requests", time.Minute}, "rph": {"requests", time.Hour}, "rpd": {"requests", day},
+	"tpm": {"tokens", time.Minute}, "tph": {"tokens", time.Hour}, "tpd": {"tokens", day},
+	"itpm": {"input-tokens", time.Minute}, "otpm": {"output-tokens", time.Minute},
+}
+
+// ownerWords say whose limit it is. All of them bound the account.
+var ownerWords = set("project", "organization", "org", "workspace", "account", "user", "key", "model", "global")
 
 // A heading is the name of a header about a limit.
 type heading struct {
@@ -57,19 +72,13 @@ type heading struct {
 // parseHeading parses the name of a header, in small letters; what is the word that it must have, such as remaining. It returns false
 // for a header that is not about a limit, or of a kind of limit that is not known.
 func parseHeading(name, what string) (h heading, ok bool) {
-	words := strings.Split(strings.TrimPrefix(name, "x-"), "-")
-	bySize := false
-	family, found := false, false
-	tokens, side := false, ""
-	for _, word := range words {
+	found, tokens, side := false, strings.Contains(name, "ratelimitbysize") || strings.Contains(name, "tokenlimit"), ""
+	for _, word := range limitWords(name) {
 		switch kind := kindWords[word]; {
-		case word == "ratelimit":
-			family = true
-		case word == "ratelimitbysize":
-			family, bySize = true, true
 		case word == what:
 			found = true
-		case word == "anthropic":
+		case shortWords[word].kind != "":
+			h = shortWords[word]
 		case kind == "tokens":
 			tokens = true
 		case kind == "requests":
@@ -78,14 +87,14 @@ func parseHeading(name, what string) (h heading, ok bool) {
 			side = kind
 		case periods[word] > 0:
 			h.period = periods[word]
-		default:
+		case !ownerWords[word]:
 			return h, false
 		}
 	}
 	switch {
 	case side != "" && tokens:
 		h.kind = side + "-tokens"
-	case tokens || bySize:
+	case tokens:
 		h.kind = "tokens"
 	case side != "":
 		return h, false
@@ -95,7 +104,17 @@ func parseHeading(name, what string) (h heading, ok bool) {
 	if h.period == 0 {
 		h.period = time.Minute
 	}
-	return h, family && found
+	return h, found
+}
+
+// limitWords returns the words of a header's name behind that of a limit; none for a header that has no such word.
+func limitWords(name string) []string {
+	for _, family := range [...]string{"ratelimitbysize", "ratelimit", "rate-limit", "tokenlimit", "token-limit"} {
+		if before, after, ok := strings.Cut(name, family); ok && (after == "" || after[0] == '-') && (before == "" || strings.HasSuffix(before, "-")) {
+			return strings.Split(strings.TrimPrefix(after, "-"), "-")
+		}
+	}
+	return nil
 }
 
 // figuresOf returns what the headers of a response say to be left, by the kind of the limit.
@@ -103,18 +122,17 @@ func figuresOf(headers http.Header, now time.Time) map[string][]figure {
 	figures := map[string][]figure{}
 	resets := map[heading]time.Duration{}
 	for name, values := range headers {
-		name = strings.ToLower(name)
-		if len(values) == 0 || !strings.Contains(name, "ratelimit") {
+		if name = strings.ToLower(name); !strings.Contains(name, "limit") {
 			continue
 		}
-		if h, ok := parseHeading(name, "reset"); ok {
-			resets[h] = resetIn(values[0], now)
-			continue
-		}
-		h, ok := parseHeading(name, "remaining")
-		n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64)
-		if ok && err == nil && n >= 0 {
-			figures[h.kind] = append(figures[h.kind], figure{left: min(n, maxAmount), period: h.period})
+		for _, value := range values {
+			if h, ok := parseHeading(name, "reset"); ok {
+				resets[h] = max(resets[h], resetIn(value, now))
+			} else if h, ok := parseHeading(name, "remaining"); ok {
+				if n, ok := restIn(value); ok {
+					figures[h.kind] = append(figures[h.kind], figure{left: n, period: h.period})
+				}
+			}
 		}
 	}
 	for kind, left := range figures {
@@ -122,24 +140,108 @@ func figuresOf(headers http.Header, now time.Time) map[string][]figure {
 			left[i].reset = resets[heading{kind, left[i].period}]
 		}
 	}
+	structured(headers, figures)
 	return figures
 }
 
-// resetIn returns how long it takes until a reset: as a duration such as 1m2.5s, in seconds, or as a time; 0 for another text.
+// restIn returns the rest that a header names; false for another text.
+func restIn(text string) (n int64, ok bool) {
+	text, _, _ = strings.Cut(text, ";") // of parameters
+	x, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || !(x >= 0) {
+		return 0, false
+	}
+	return int64(min(x, maxAmount)), true
+}
+
+// structured adds what the RateLimit field of the IETF says to be left, such as "default";r=50;t=30. Its policy of the same name has the
+// window and the unit.
+func structured(headers http.Header, figures map[string][]figure) {
+	policies := map[string]map[string]string{}
+	for _, p := range listOf(headers.Values("RateLimit-Policy")) {
+		policies[p.name] = p.params
+	}
+	for _, l := range listOf(headers.Values("RateLimit")) {
+		policy := policies[l.name]
+		kind, known := quotaUnits[policy["qu"]]
+		n, ok := restIn(l.params["r"])
+		if !known || !ok {
+			continue
+		}
+		f := figure{left: n, period: time.Minute, reset: seconds(l.params["t"])}
+		if window := seconds(policy["w"]); window > 0 {
+			f.period = window
+		}
+		figures[kind] = append(figures[kind], f)
+	}
+}
+
+// quotaUnits are the units of policies. Without one, a policy is of requests.
+var quotaUnits = map[string]string{"": "requests", "requests": "requests", "tokens": "tokens", "input-tokens": "input-tokens", "output-tokens": "output-tokens"}
+
+// An item is one of a structured list, with its parameters.
+type item struct {
+	name   string
+	params map[string]string
+}
+
+// listOf returns the items of a structured list of strings. What is of another form is left out.
+func listOf(values []string) (items []item) {
+	for _, text := range splitOutside(strings.Join(values, ","), ',') {
+		parts := splitOutside(text, ';')
+		i := item{strings.Trim(strings.TrimSpace(parts[0]), `"`), map[string]string{}}
+		for _, param := range parts[1:] {
+			name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+			i.params[name] = strings.Trim(value, `"`)
+		}
+		items = append(items, i)
+	}
+	return items
+}
+
+// splitOutside splits a text at a separator outside quotes.
+func splitOutside(text string, separator byte) (parts []string) {
+	quoted, from := false, 0
+	for i := range len(text) {
+		switch {
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == separator && !quoted:
+			parts, from = append(parts, text[from:i]), i+1
+		}
+	}
+	return append(parts, text[from:])
+}
+
+// seconds returns a duration that is written as a number of seconds; 0 for another text.
+func seconds(text string) time.Duration {
+	s, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(s > 0) {
+		return 0
+	}
+	return time.Duration(min(s, 366*day.Seconds()) * float64(time.Second))
+}
+
+// resetIn returns how long it takes until a reset: as a duration such as 1m2.5s, in seconds, or as a time, also in seconds or milliseconds
+// since 1970; 0 for another text.
 func resetIn(text string, now time.Time) time.Duration {
 	text = strings.TrimSpace(text)
 	if d, err := time.ParseDuration(text); err == nil {
 		return max(0, d)
 	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return max(0, at.Sub(now))
+	for _, parse := range [...]func(string) (time.Time, error){func(t string) (time.Time, error) { return time.Parse(time.RFC3339, t) }, http.ParseTime} {
+		if at, err := parse(text); err == nil {
+			return max(0, at.Sub(now))
+		}
 	}
 	s, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || !(s > 0):
 		return 0
-	case s > 1e9: // seconds of an epoch
-		return max(0, time.Unix(int64(min(s, 1e11)), 0).Sub(now))
+	case s > 1e11: // milliseconds since 1970
+		return max(0, time.UnixMilli(int64(min(s, 1e14))).Sub(now))
+	case s > 1e9: // seconds since 1970
+		return max(0, time.Unix(int64(s), 0).Sub(now))
 	default:
 		return time.Duration(min(s, longestWait.Seconds()) * float64(time.Second))
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -183,17 +184,21 @@ func (w Weights) kind() string {
 	}
 }
 
-// retryAfter returns how long a response asks to wait; 0 when it does not.
+// retryAfter returns how long a response asks to wait; 0 when it does not. Azure and others have names of their own for it.
 func retryAfter(h http.Header, now time.Time) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
-		return time.Duration(math.Ceil(min(ms, 1e9))) * time.Millisecond
+	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if ms, err := strconv.ParseFloat(h.Get(name), 64); err == nil && ms > 0 {
+			return time.Duration(math.Ceil(min(ms, 1e9))) * time.Millisecond
+		}
 	}
-	value := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 {
-		return time.Duration(math.Ceil(min(s, 1e6)*1000)) * time.Millisecond
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return at.Sub(now)
+	for _, name := range [...]string{"Retry-After", "X-Retry-After", "X-Ratelimit-Retry-After", "Ratelimit-Retry-After", "X-Ratelimit-Reset-After"} {
+		value := strings.TrimSpace(h.Get(name))
+		if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 && s < 1e9 {
+			return time.Duration(math.Ceil(min(s, 1e6)*1000)) * time.Millisecond
+		}
+		if d := resetIn(value, now); d > 0 {
+			return d
+		}
 	}
 	return 0
 }
