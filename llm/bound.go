@@ -36,7 +36,7 @@ func meaningOf(path, name []byte) meaning {
 	}
 	found := meansText
 	switch name[0] | 0x20 { // of the names below
-	case 'm', 'n', 'b', 'c':
+	case 'm', 'n', 'b', 'c', 't', 'r':
 		found = countMeaning(fold(name))
 	}
 	if found == meansText && mayBeModel(name) && isModelName(fold(name)) {
@@ -86,6 +86,8 @@ func countMeaning(name string) meaning {
 	switch name {
 	case "maxlength", "maxgenlen", "numpredict", "npredict", "budgettokens", "maxtokencount", "maxtokenstosample", "maxoutputlength", "maxanswertokens":
 		return meansBound
+	case "thinkingbudget", "thinkingbudgettokens", "reasoningbudget", "reasoningbudgettokens":
+		return meansBound
 	case "n", "bestof", "candidatecount", "numreturnsequences", "numgenerations", "numresults", "numcompletions", "numchoices":
 		return meansChoices
 	}
@@ -112,7 +114,7 @@ func mayBeModel(name []byte) bool {
 
 // isModelName reports whether a folded name is one of models.
 func isModelName(name string) bool {
-	for _, end := range []string{"model", "models", "modelid", "modelids", "modelname", "modelnames", "fallbacks"} {
+	for _, end := range []string{"model", "models", "modelid", "modelids", "modelname", "modelnames", "fallback", "fallbacks"} {
 		if strings.HasSuffix(name, end) {
 			return true
 		}
@@ -330,8 +332,27 @@ func (q *question) estimateOutput(output int64) {
 	q.call.Output = times(times(output, q.choices), max(1, q.prompts))
 }
 
-// standsIn reports whether a string is in a list below a member of fallbacks, which is named by the model that they are for.
+// standsIn reports whether a string names a model by where it is: in a list below a member of fallbacks, which is named by the model that
+// they are for; the name or any other text of an object that a member of models is; and what some servers have in place of a model.
 func (q *question) standsIn(path, name []byte) bool {
 	above, open := path[:len(path)-len(name)], q.scanner.open
-	return bytes.HasSuffix(above, []byte("fallbacks.")) && open[len(open)-1] == '[' && !bytes.HasPrefix(name, []byte("stop")) && !isFree(path, name)
+	if len(above) == 0 {
+		return string(name) == "engine" || string(name) == "deployment" || string(name) == "deployment_id"
+	}
+	if bytes.HasSuffix(above, []byte("fallbacks.")) && open[len(open)-1] == '[' && !bytes.HasPrefix(name, []byte("stop")) && !isFree(path, name) {
+		return true
+	}
+	above = above[:len(above)-1]
+	outer := above[bytes.LastIndexByte(above, '.')+1:]
+	if len(outer) == 0 || len(outer) > 64 || !mayBeModel(outer) || open[len(open)-1] != '{' || isFree(path, name) || isConversation(path) {
+		return false
+	}
+	switch of := fold(outer); {
+	case strings.HasSuffix(of, "models"):
+		return len(name) > 0 && string(name) != "type" && string(name) != "provider"
+	case strings.HasSuffix(of, "model"), strings.HasSuffix(of, "fallback"), strings.HasSuffix(of, "fallbacks"):
+		return string(name) == "name" || string(name) == "id" || string(name) == "slug"
+	default:
+		return false
+	}
 }

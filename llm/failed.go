@@ -35,18 +35,23 @@ func isLimit(text string) bool {
 	if text == "429" {
 		return true
 	}
-	plain := strings.Map(func(r rune) rune {
-		if r == '_' || r == '-' || r == ' ' {
-			return -1
-		}
-		return r
-	}, strings.ToLower(text))
+	plain := plainOf(text)
 	for _, limit := range limits {
 		if strings.Contains(plain, limit) {
 			return true
 		}
 	}
 	return false
+}
+
+// plainOf returns a text in lower case, without signs between the words.
+func plainOf(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == ' ' {
+			return -1
+		}
+		return r
+	}, strings.ToLower(text))
 }
 
 // waits finds the time to wait in the text of an error, such as "try again in 1m2.5s" or "retry after 20 seconds".
@@ -74,11 +79,25 @@ func delayIn(text string) time.Duration {
 	return time.Duration(min(n, 1e6) * float64(unit))
 }
 
-// reasons are those for which an answer ends before the model has ended it.
-var reasons = set("content_filter", "content_filtered", "guardrail_intervened", "error", "refusal", "safety", "prohibited_content", "blocklist", "spii", "recitation", "language",
-	"image_safety", "image_prohibited_content", "image_recitation", "malformed_function_call", "unexpected_tool_call", "other", "error_toxic", "malformed_model_output")
+// reasons are parts of the reasons for which an answer ends before the model has ended it.
+var reasons = []string{
+	"filter", "safety", "guard", "armor", "prohibited", "blocklist", "blocked", "sensitive", "violat", "toxic", "spii", "recitation", "language", "refus", "reject", "moderat",
+	"error", "malformed", "unexpected", "fail", "abort", "cancel", "timeout", "timedout", "insufficient", "overload", "noimage", "imageother", "missingthought", "toomanytool",
+}
 
-func isWithheld(reason string) bool { return reasons[strings.ToLower(reason)] }
+// isWithheld reports whether an answer that ends for a reason was ended by a filter or an error.
+func isWithheld(reason string) bool {
+	plain := plainOf(reason)
+	if plain == "other" {
+		return true
+	}
+	for _, part := range reasons {
+		if strings.Contains(plain, part) {
+			return true
+		}
+	}
+	return false
+}
 
 // serviceOf returns the name of a class of service. Vertex AI has it within the type of the traffic.
 func serviceOf(text string) string {

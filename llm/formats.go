@@ -1,12 +1,13 @@
 package llm
 
 import (
+	"bytes"
 	"maps"
 	"strings"
 )
 
 // The counts of chat completions, below the members that servers have them in. OpenAI's own names come first. The others are from
-// Mistral, DeepSeek, Moonshot, OpenRouter, LiteLLM, SGLang, Perplexity and xAI.
+// Mistral, DeepSeek, Moonshot, OpenRouter, LiteLLM, SGLang, Perplexity, Qwen and xAI, and from servers with names of other APIs.
 var chatCounts = map[string]Count{
 	"prompt_tokens":                              CountInput,
 	"completion_tokens":                          CountOutput,
@@ -19,23 +20,40 @@ var chatCounts = map[string]Count{
 	"completion_tokens_details.audio_tokens":     CountAudioOutput,
 	"completion_tokens_details.image_tokens":     CountImageOutput,
 
-	"cached_tokens":                                          CountCacheRead,
-	"num_cached_tokens":                                      CountCacheRead,
-	"prompt_cache_hit_tokens":                                CountCacheRead,
-	"cache_read_input_tokens":                                CountCacheRead,
-	"prompt_token_details.cached_tokens":                     CountCacheRead,
-	"input_tokens_details.cached_tokens":                     CountCacheRead,
-	"cache_creation_input_tokens":                            CountCacheWrite,
-	"prompt_tokens_details.cache_creation_tokens":            CountCacheWrite,
-	"cache_creation.ephemeral_1h_input_tokens":               CountCacheWriteHour,
-	"cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
+	"input_tokens":     CountInput,
+	"output_tokens":    CountOutput,
+	"promptTokens":     CountInput,
+	"completionTokens": CountOutput,
+	"inputTokens":      CountInput,
+	"outputTokens":     CountOutput,
+	"totalTokens":      CountTotal,
+
+	"cached_tokens":                                                                CountCacheRead,
+	"num_cached_tokens":                                                            CountCacheRead,
+	"prompt_cache_hit_tokens":                                                      CountCacheRead,
+	"cache_read_input_tokens":                                                      CountCacheRead,
+	"prompt_token_details.cached_tokens":                                           CountCacheRead,
+	"input_tokens_details.cached_tokens":                                           CountCacheRead,
+	"cache_creation_input_tokens":                                                  CountCacheWrite,
+	"prompt_tokens_details.cache_creation_tokens":                                  CountCacheWrite,
+	"prompt_tokens_details.cache_creation_input_tokens":                            CountCacheWrite,
+	"cache_creation.ephemeral_1h_input_tokens":                                     CountCacheWriteHour,
+	"cache_creation_token_details.ephemeral_1h_input_tokens":                       CountCacheWriteHour,
 	"prompt_tokens_details.cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
-	"reasoning_tokens":                                CountReasoning,
-	"output_tokens_details.reasoning_tokens":          CountReasoning,
-	"num_search_queries":                              CountSearches,
-	"web_search_requests":                             CountSearches,
-	"server_tool_use.web_search_requests":             CountSearches,
-	"server_side_tool_usage_details.web_search_calls": CountSearches,
+	"reasoning_tokens":                                                             CountReasoning,
+	"output_tokens_details.reasoning_tokens":                                       CountReasoning,
+	"num_search_queries":                                                           CountSearches,
+	"web_search_requests":                                                          CountSearches,
+	"+citation_tokens":                                                             CountInput, // what Perplexity's research has read
+	"server_tool_use.web_search_requests":                                          CountSearches,
+	"server_side_tool_usage_details.web_search_calls":                              CountSearches,
+}
+
+// The counts of chat completions of the Llama API.
+var llamaCounts = map[string]Count{
+	"metrics[metric=num_prompt_tokens].value":     CountInput,
+	"metrics[metric=num_completion_tokens].value": CountOutput,
+	"metrics[metric=num_total_tokens].value":      CountTotal,
 }
 
 // The counts of Anthropic's messages.
@@ -101,8 +119,15 @@ var geminiCounts = map[string]Count{
 	"candidatesTokensDetails[modality=IMAGE].tokenCount": CountImageOutput,
 }
 
+// The counts of searches that Gemini lists.
+var geminiSearches = map[string]Count{
+	"candidates.groundingMetadata.webSearchQueries[]":   CountSearches,
+	"candidates.groundingMetadata.imageSearchQueries[]": CountSearches,
+}
+
 // The counts of Gemini's interactions.
 var interactionCounts = map[string]Count{
+	"grounding_tool_count[type=google_search].count":   CountSearches,
 	"total_input_tokens":                               CountInput,
 	"total_cached_tokens":                              CountCacheRead,
 	"total_output_tokens":                              CountOutput,
@@ -144,12 +169,13 @@ var makerCounts = map[string]Count{
 
 // Formats returns the built-in formats, in the order of their matching. The caller may change them.
 func Formats() []Format {
-	chat := under(chatCounts, "usage.", "x_groq.usage.", "choices.usage.", "choices.delta.usage.")
+	chat := join(under(chatCounts, "usage."), under(llamaCounts, "", "event."))
 	chatText := below([]string{"choices.delta.", "choices.message."}, "content", "refusal", "function_call.arguments", "tool_calls.function.arguments",
 		"tool_calls.custom.input", "audio.transcript")
 	for _, at := range []string{"choices.delta.", "choices.message."} { // that many servers repeat
 		chatText = append(chatText, strings.Join(below([]string{at}, "reasoning", "reasoning_content", "reasoning_text", "thinking", "reasoning_details.*", "thinking_blocks.*"), "|"), at+"*")
 	}
+	chatText = append(chatText, below([]string{"completion_message.content", "event.delta"}, "", ".text", ".function.arguments")...)
 	messages := join(under(messageCounts, "usage."), under(map[string]Count{
 		otherSteps + "input_tokens":                             CountInput,
 		otherSteps + "cache_read_input_tokens":                  CountCacheRead,
@@ -185,7 +211,7 @@ func Formats() []Format {
 		}},
 		{ // the usage is in the body, or in a last chunk of a stream that was asked for it
 			API: APIOpenAIChat, Paths: deployments("/chat/completions"),
-			Usage: chat, InputHasCache: true, Text: chatText, Model: []string{"model"}, Service: []string{"service_tier", "usage.service_tier"}, Finish: []string{"choices.finish_reason"},
+			Usage: chat, InputHasCache: true, Text: chatText, Model: []string{"model"}, Service: []string{"service_tier", "usage.service_tier"}, Finish: []string{"choices.finish_reason", "completion_message.stop_reason", "event.stop_reason"},
 			Speed: []string{"usage.speed"}, Region: []string{"usage.inference_geo"},
 		},
 		{
@@ -216,25 +242,17 @@ func Formats() []Format {
 			Model: []string{"model", "message.model"}, Service: messagesService, Speed: messagesSpeed, Region: messagesRegion, Finish: []string{"stop_reason", "delta.stop_reason"},
 		},
 		{ // the usage so far is in the body and in each chunk of a stream
-			API:     APIGeminiContent,
-			Paths:   below([]string{"/models/{model}", "/tunedModels/{model}", "/endpoints/{model}"}, ":generateContent"),
-			Streams: below([]string{"/models/{model}", "/tunedModels/{model}", "/endpoints/{model}"}, ":streamGenerateContent"),
-			Usage: join(under(geminiCounts, "usageMetadata."), map[string]Count{
-				"candidates.groundingMetadata.webSearchQueries[]": CountSearches,
-				"usage_metadata.prompt_token_count":               CountInput,
-				"usage_metadata.cached_content_token_count":       CountCacheRead,
-				"usage_metadata.candidates_token_count":           CountOutput,
-				"usage_metadata.thoughts_token_count":             CountReasoning,
-				"usage_metadata.tool_use_prompt_token_count":      CountToolInput,
-				"usage_metadata.total_token_count":                CountTotal,
-			}),
+			API:           APIGeminiContent,
+			Paths:         below([]string{"/models/{model}", "/tunedModels/{model}", "/endpoints/{model}"}, ":generateContent"),
+			Streams:       below([]string{"/models/{model}", "/tunedModels/{model}", "/endpoints/{model}"}, ":streamGenerateContent"),
+			Usage:         inBothCases(join(under(geminiCounts, "usageMetadata."), geminiSearches)),
 			InputHasCache: true, ReasoningApart: true,
 			Text: []string{
 				"candidates.content.parts.text", "candidates.content.parts.functionCall.args.*", "candidates.content.parts.functionCall.partialArgs.*",
-				"candidates.content.parts.executableCode.code",
+				"candidates.content.parts.executableCode.code", "candidates.content.parts.function_call.args.*", "candidates.content.parts.executable_code.code",
 			},
 			Model: []string{"modelVersion", "model_version"}, Finish: []string{"candidates.finishReason", "candidates.finish_reason"},
-			Service: []string{"usageMetadata.serviceTier", "usageMetadata.trafficType", "serviceTier"},
+			Service: []string{"usageMetadata.serviceTier", "usageMetadata.trafficType", "serviceTier", "usage_metadata.service_tier", "usage_metadata.traffic_type"},
 			Failure: []string{"promptFeedback.blockReason", "prompt_feedback.block_reason"},
 			delay:   []string{"error.details.retryDelay"},
 		},
@@ -252,7 +270,7 @@ func Formats() []Format {
 		},
 		{
 			API: APIGeminiEmbeddings, Paths: []string{"/models/{model}:embedContent", "/models/{model}:batchEmbedContents"}, InputOnly: true,
-			Usage: under(geminiCounts, "usageMetadata."), InputHasCache: true,
+			Usage: inBothCases(under(geminiCounts, "usageMetadata.")), InputHasCache: true,
 		},
 		{API: APIVertexPredict, Paths: below([]string{"/models/{model}", "/endpoints/{model}"}, ":predict", ":predictLongRunning"), InputOnly: true},
 		{
@@ -279,14 +297,62 @@ func Formats() []Format {
 	}
 }
 
-// failures are the places of errors that all providers have, and gateways before them.
+// failures are the places of errors that all providers have, and gateways before them. Members whose names begin with err are others, see
+// [isError].
 var failures = []string{
-	"error", "message", "msg", "detail", "code", "type=error", "errorMessage", "error_message", "error_msg", "errorCode", "error_code", "errorType",
-	"success=false", "x_groq.error", "base_resp.status_code", "object=error",
+	"message", "msg", "detail", "code", "title", "reason", "fault", "exception", "Message", "Code", "Fault", "status_msg", "status_message",
+	"type=error", "object=error", "success=false", "ok=false", "status=error", "status=failed", "status=fail", "status=failure", "result=error", "result=failed",
+	"status_code", "statusCode", "status_text", "base_resp.status_code", "base_resp.status_msg", "header.code",
 }
 
 // failing are places below which everything belongs to an error.
-var failing = []string{"error.", "errors", "detail.", "response.error.", "interaction.error.", "choices.error", "x_groq.error.", "message.error."}
+var failing = []string{"detail.", "fault.", "exception.", "Fault."}
+
+// written are members of an answer that hold what the model or its tools have written. An error in there is not one of the answer.
+var written = set("content", "contents", "parts", "steps", "output", "outputs", "item", "items", "tools", "tool_calls", "function_call", "functioncall", "input", "arguments", "args",
+	"messages", "metadata", "annotations", "citations", "logprobs", "documents", "results", "content_block", "content_filter_result", "content_filter_results", "prompt_filter_results")
+
+// isError reports whether a path is in an error of the answer, by the names of its members.
+func isError(path []byte) bool {
+	for rest := path; len(rest) > 0; {
+		name, after, _ := bytes.Cut(rest, []byte{'.'})
+		if len(name) >= 3 && name[0]|0x20 == 'e' && name[1] == 'r' && name[2] == 'r' {
+			return true
+		}
+		if written[string(name)] {
+			return false
+		}
+		rest = after
+	}
+	return false
+}
+
+// wrappers are members in which some gateways have the whole answer of another server.
+var wrappers = set("result", "data", "body", "payload")
+
+// wrapped returns the path that a scalar has in the answer of a server behind a gateway: behind a wrapper, or from the usage on, wherever
+// that is. It returns nil for a path that is no such one.
+func wrapped(path []byte) []byte {
+	first, after, ok := bytes.Cut(path, []byte{'.'})
+	if !ok {
+		return nil
+	}
+	if wrappers[string(first)] {
+		return after
+	}
+	at := bytes.Index(path, []byte(".usage"))
+	if at < 0 {
+		return nil
+	}
+	for rest := path[:at]; len(rest) > 0; {
+		name, after, _ := bytes.Cut(rest, []byte{'.'})
+		if written[string(name)] {
+			return nil
+		}
+		rest = after
+	}
+	return path[at+1:]
+}
 
 // as returns the format for an API.
 func (f Format) as(api API, paths, streams []string) Format {
@@ -308,6 +374,25 @@ func under(counts map[string]Count, prefixes ...string) map[string]Count {
 			}
 			all[place] = count
 		}
+	}
+	return all
+}
+
+// inBothCases returns counts with the names of their places in camel case, as given, and in snake case.
+func inBothCases(counts map[string]Count) map[string]Count {
+	all := map[string]Count{}
+	for place, count := range counts {
+		var snake strings.Builder
+		condition := false
+		for _, r := range place {
+			condition = r == '[' || condition && r != ']'
+			if !condition && r >= 'A' && r <= 'Z' {
+				snake.WriteByte('_')
+				r += 'a' - 'A'
+			}
+			snake.WriteRune(r)
+		}
+		all[place], all[snake.String()] = count, count
 	}
 	return all
 }

@@ -2,7 +2,9 @@ package llm
 
 import (
 	"fmt"
+	"maps"
 	"strings"
+	"sync/atomic"
 )
 
 // A place is a parsed place of an answer, see [Format].
@@ -131,6 +133,30 @@ type format struct {
 	arrays map[string]*array
 	groups int // of texts that come in several forms
 	forms  int // of any group, at most
+
+	uses atomic.Pointer[map[string]use] // of paths that answers had; a map is not changed
+}
+
+// A use is what a scalar at a path is for.
+type use struct {
+	at       *spot
+	interest interest
+}
+
+// usesMost bounds the paths that a format remembers. Answers have some twenty, and those that a model has made up may come beside them.
+const usesMost = 128
+
+// remember remembers the use of a path beside the known ones. Where others remember one at the same time, one of them is lost.
+func (c *format) remember(known *map[string]use, path []byte, u use) {
+	next := map[string]use{}
+	if known != nil {
+		if len(*known) >= usesMost {
+			return
+		}
+		next = maps.Clone(*known)
+	}
+	next[string(path)] = u
+	c.uses.CompareAndSwap(known, &next)
 }
 
 // A wild is a place of text that stands for everything below it.

@@ -69,7 +69,7 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	}
 	u.Input += n[CountToolInput]
 	u.Output, u.Reasoning = n[CountOutput], n[CountReasoning]
-	if t.format.ReasoningApart {
+	if t.format.ReasoningApart || u.Reasoning > u.Output { // more than the answer cannot be a part of it
 		u.Output += u.Reasoning
 	}
 	u.CacheWriteHour = min(n[CountCacheWriteHour], u.CacheWrite)
@@ -127,6 +127,7 @@ func (t *tally) compare(u *Usage, prompt, answer *bool) int64 {
 		u.Input += cache
 	case !t.format.ReasoningApart && rest == cache+u.Reasoning && t.format.InputHasCache:
 		u.Input, u.Output = u.Input+cache, u.Output+u.Reasoning
+	case !t.format.ReasoningApart && rest == -u.Reasoning && n[CountOutput] < u.Reasoning: // which the total leaves out
 	case t.format.API == APIBedrockConverse && (rest == cache || rest == -cache): // a total with the cache twice, or without it
 	case rest < 0:
 		return rest

@@ -86,6 +86,38 @@ var spotFailure = &spot{roles: roleFailure}
 
 // interest returns the use of a scalar.
 func (t *tally) interest(path []byte) interest {
+	known := t.format.uses.Load()
+	if known != nil {
+		if u, ok := (*known)[string(path)]; ok {
+			t.at = u.at
+			return u.interest
+		}
+	}
+	found := t.find(path)
+	t.format.remember(known, path, use{t.at, found})
+	return found
+}
+
+// find finds the use of a scalar: at its place, at that of an answer behind a gateway, or in an error.
+func (t *tally) find(path []byte) interest {
+	found := t.interestAt(path)
+	if found != ignored {
+		return found
+	}
+	if inner := wrapped(path); inner != nil {
+		if found = t.interestAt(inner); found != ignored {
+			return found
+		}
+	}
+	if isError(path) {
+		t.at = spotFailure
+		return kept
+	}
+	return ignored
+}
+
+// interestAt returns the use of a scalar at a place that the format, or all formats, name.
+func (t *tally) interestAt(path []byte) interest {
 	if t.at = t.format.spots[string(path)]; t.at != nil {
 		if t.at.text != nil {
 			return counted
@@ -113,6 +145,9 @@ var unsaid = set("id", "type", "role", "index", "object", "format", "name", "sta
 
 // isSaid reports whether a string below a place of text is text.
 func isSaid(path []byte) bool {
+	if bytes.HasPrefix(path, []byte("usage.")) || isError(path) {
+		return false
+	}
 	last := path[bytes.LastIndexByte(path, '.')+1:]
 	return !unsaid[string(last)] && !bytes.HasPrefix(path, []byte("annotations"))
 }
@@ -435,8 +470,9 @@ func (t *tally) exception(kind string) {
 	t.facts.limited = t.facts.limited || isLimit(kind)
 }
 
-// headers takes Bedrock's counts in headers, beside answers of models without counts.
+// headers takes what headers say: Gemini's class of service, and Bedrock's counts beside answers of models without counts.
 func (t *tally) headers(h http.Header) {
+	t.facts.service = serviceOf(h.Get("X-Gemini-Service-Tier"))
 	if t.format.API != APIBedrockInvoke {
 		return
 	}
@@ -448,5 +484,5 @@ func (t *tally) headers(h http.Header) {
 			t.total = t.total || count == CountOutput
 		}
 	}
-	t.facts.service = h.Get("X-Amzn-Bedrock-Service-Tier")
+	t.facts.service = strings.ToLower(h.Get("X-Amzn-Bedrock-Service-Tier"))
 }

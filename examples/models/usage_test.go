@@ -13,6 +13,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/responses"
 	"google.golang.org/genai"
+	"google.golang.org/genai/interactions/models/interactions"
 
 	"github.com/zlimit/zlimit-go/llm"
 )
@@ -67,6 +68,9 @@ var reports = []reported{
 		"server_tool_use.web_fetch_requests": noToken, "iterations.cache_creation.ephemeral_5m_input_tokens": sumOf,
 	}},
 	{llm.APIGeminiContent, "usageMetadata", genai.GenerateContentResponseUsageMetadata{}, map[string]string{"toolUsePromptTokensDetails.tokenCount": partOf}},
+	{llm.APIGeminiInteractions, "usage", interactions.Usage{}, map[string]string{
+		"initial_input_tokens": partOf, "tool_use_tokens_by_modality.tokens": partOf,
+	}},
 	{llm.APIBedrockConverse, "usage", types.TokenUsage{}, nil},
 }
 
