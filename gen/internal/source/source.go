@@ -44,18 +44,32 @@ func Load(dir string) (*Package, error) {
 	config := types.Config{
 		IgnoreFuncBodies: true,
 		Error:            func(err error) { mistakes = append(mistakes, err) },
-		Importer: importer.ForCompiler(p.Fset, "gc", func(path string) (io.ReadCloser, error) {
-			if exports[path] == "" {
-				return nil, errors.New("it does not compile")
-			}
-			return os.Open(exports[path])
-		}),
+		Importer:         importing(p.Fset, exports),
 	}
 	p.Types, err = config.Check(listed.ImportPath, p.Fset, p.Files, nil)
 	if err != nil {
 		return nil, errors.Join(mistakes...)
 	}
 	return p, nil
+}
+
+// Importer imports the packages that the package in a directory imports, by the export data of the go command.
+func Importer(fset *token.FileSet, dir string) (types.Importer, error) {
+	_, exports, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	return importing(fset, exports), nil
+}
+
+// importing imports packages from files of export data by path.
+func importing(fset *token.FileSet, exports map[string]string) types.Importer {
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, errors.New("it does not compile")
+		}
+		return os.Open(exports[path])
+	})
 }
 
 // listing is the answer of the go command about a package.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -259,12 +259,9 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestManyLevels plans and applies a file of 100,000 levels, of which one changes afterwards.
+// TestManyLevels plans and applies a file of many levels, of which one changes afterwards.
 func TestManyLevels(t *testing.T) {
-	n := 100_000
-	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
-		n = 5_000
-	}
+	n := soak.Pick(5_000, 100_000)
 	ctx := context.Background()
 	w := newTestbed(t)
 	p := w.provisioner("deploy", nil)
