@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs make targets one after another, and says how long each took. The first that
-# fails ends it.
+# Runs make targets one after another, and says how long each took. Those in one argument run side by side, and their output comes
+# at the end of each. The first argument that fails ends it.
 #
-# Usage: scripts/check.sh TARGET...   each with variables behind it, in one argument
+# Usage: scripts/check.sh 'TARGET...'...
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,23 +12,56 @@ export ZLIMIT_EXHAUSTIVE=1
 # Tests take memory rather than time.
 export GOGC="${GOGC:-400}"
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+run() { # TARGET, and writes its output and its code
+	from=$(date +%s)
+	code=0
+	"${MAKE:-make}" --no-print-directory "$1" || code=$?
+	echo "check: $1 took $(($(date +%s) - from))s"
+	echo "$code" >"$work/$1.code"
+}
+
 # What make infra installs comes over the network, while processors do other things.
-installed=$(mktemp)
-trap 'rm -f "$installed"' EXIT
+installing=
 case " $* " in
-*" infra "*) "${MAKE:-make}" --no-print-directory infra-tools >"$installed" 2>&1 & ;;
+*infra*)
+	"${MAKE:-make}" --no-print-directory infra-tools >"$work/tools" 2>&1 &
+	installing=$!
+	;;
 esac
 
 began=$(date +%s)
-for target; do
-	from=$(date +%s)
-	echo "check: $target"
-	if [ "$target" = infra ]; then
-		wait || true # make infra installs again what is missing, and says why it cannot
-		cat "$installed"
+for targets; do
+	echo "check: $targets"
+	case " $targets " in
+	*' infra '*)
+		wait "$installing" || true # make infra installs again what is missing, and says why it cannot
+		cat "$work/tools"
+		;;
+	esac
+	if [ "${targets#* }" = "$targets" ]; then
+		run "$targets"
+	else
+		started=
+		for target in $targets; do
+			{
+				run "$target" >"$work/$target.out" 2>&1
+				cat "$work/$target.out"
+			} &
+			started="$started $!"
+		done
+		for each in $started; do
+			wait "$each"
+		done
 	fi
-	# shellcheck disable=SC2086 # a target and its variables are words
-	"${MAKE:-make}" --no-print-directory $target
-	echo "check: $target took $(($(date +%s) - from))s"
+	for target in $targets; do
+		code=$(cat "$work/$target.code")
+		if [ "$code" != 0 ]; then
+			echo "check: $target failed"
+			exit "$code"
+		fi
+	done
 done
 echo "check: passed in $(($(date +%s) - began))s"
