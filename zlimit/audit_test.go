@@ -245,7 +245,7 @@ func TestAuditValidation(t *testing.T) {
 	}
 }
 
-// TestAuditRetention has another process change the retention, and the clock go on.
+// In TestAuditRetention, another process changes the retention, and the clock advances.
 func TestAuditRetention(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

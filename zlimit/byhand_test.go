@@ -402,9 +402,9 @@ func TestTopUpRefuses(t *testing.T) {
 	}
 }
 
-// TestOperationsAtOnce has two operators do one operation at once. The second operator has seen no record, and the
-// record of the first is there when the second writes. The cases are a first try, a late try without balances, and a
-// missing bucket, of which only the record tells. One of the operators does it, and both get the same answer.
+// In TestOperationsAtOnce, two operators do one operation at the same time. The second operator has seen no record, and
+// the record of the first is there when the second writes. The cases are a first try, a late try without balances, and
+// a missing bucket, which only the record shows. One of the operators does it, and both get the same answer.
 func TestOperationsAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		taken int64 // 0 for no bucket

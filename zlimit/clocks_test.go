@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestClocksAhead has two processes ask twice a second for ten minutes, the clock of one of which is ahead. An ideal bucket
-// admits 660. A stamp that is set back may admit one capacity more, and neither process starves.
+// In TestClocksAhead, two processes ask twice a second for ten minutes, and the clock of one is ahead. An ideal bucket admits 660. A
+// stamp that is set back may admit one capacity more, and neither process starves.
 func TestClocksAhead(t *testing.T) {
 	for _, ahead := range []time.Duration{12 * time.Second, 30 * time.Second, time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestClockThatGoesToAndFro(t *testing.T) {
 	}
 }
 
-// TestClocksThatGoToAndFro has several processes ask for twenty minutes by clocks that step again and again. The clock that is furthest
-// ahead hands out one capacity early. Each process may set a stamp back once in that time, and let in one capacity more.
+// In TestClocksThatGoToAndFro, several processes ask for twenty minutes by clocks that step again and again. The clock that is furthest
+// ahead hands out one capacity early. Each process may set a stamp back once in that time, which admits one capacity more.
 func TestClocksThatGoToAndFro(t *testing.T) {
 	right := func(time.Duration) time.Duration { return 0 }
 	steps := func(by, every time.Duration) func(time.Duration) time.Duration {

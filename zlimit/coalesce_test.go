@@ -165,7 +165,7 @@ func TestCoalescedRejections(t *testing.T) {
 	}
 }
 
-// TestCoalescedRejectionsAfterOthers has another process take nearly all that a batch was last seen to have. The batch
+// In TestCoalescedRejectionsAfterOthers, another process takes nearly all that a batch was last seen to have. The batch
 // learns that from its refused write, and not by a call for each of its callers.
 func TestCoalescedRejectionsAfterOthers(t *testing.T) {
 	l, g, w := newCoalescing(t)

@@ -268,7 +268,7 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestApplyAfterAChangeOfPolicy has an operator change what happens in outages, and an application its limits.
+// In TestApplyAfterAChangeOfPolicy, an operator changes the failure policy, and an application its limits.
 func TestApplyAfterAChangeOfPolicy(t *testing.T) {
 	ctx := t.Context()
 	l := newLimiter(t, newMemory(t))

@@ -130,8 +130,8 @@ func TestSetParent(t *testing.T) {
 	})
 }
 
-// TestMovesByOthers has another program move an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps
-// nothing. A process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
+// In TestMovesByOthers, another program moves an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps nothing. A
+// process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
 func TestMovesByOthers(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()

@@ -111,7 +111,7 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 }
 
-// TestUpdateAsksForWhatItRead has an entity change between the read and the write of an update.
+// In TestUpdateAsksForWhatItRead, an entity changes between the read and the write of an update.
 func TestUpdateAsksForWhatItRead(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()

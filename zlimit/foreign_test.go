@@ -95,7 +95,7 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 	}
 }
 
-// TestResizingAsksForTheCount has another program change the number of shards, and nothing else.
+// In TestResizingAsksForTheCount, another program changes the number of shards, and nothing else.
 func TestResizingAsksForTheCount(t *testing.T) {
 	ctx := context.Background()
 	for name, resize := range map[string]func(l *zlimit.RateLimiter, first *bucket.State) error{
@@ -132,8 +132,8 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	}
 }
 
-// TestReplacingAnOrphanAsksForItsState has another program change an orphan before a new shard would take its place, though no
-// program that knows the bucket does.
+// In TestReplacingAnOrphanAsksForItsState, another program changes an orphan before a new shard would take its place, though
+// no program that knows the bucket does.
 func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 	for name, change := range map[string]func(orphan *layout.Bucket){
 		"as it was": func(*layout.Bucket) {},
@@ -268,8 +268,8 @@ func TestCountOfWritesIsSeeded(t *testing.T) {
 	})
 }
 
-// TestAdvanceAsksForTheBalance has one process take a stamp of a minute for fresh. It empties the bucket by a spend,
-// which leaves the stamp alone. Another process, which asks for the present, may not advance from the former balance.
+// In TestAdvanceAsksForTheBalance, one process treats a stamp as fresh for a minute. It empties the bucket by a spend, which
+// leaves the stamp alone. Another process uses the present time, and may not advance from the former balance.
 func TestAdvanceAsksForTheBalance(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A guard that refuses calls for lack of knowledge must not be the only way to that knowledge. The tests here have a fresh process make one
-// kind of call and nothing else: it comes to an answer of the store.
+// A guard that refuses calls for lack of knowledge must not be the only way to that knowledge. In the tests here, a fresh process makes one kind of
+// call and nothing else, and gets an answer of the store.
 
 // newFresh returns a limiter with a client of its own for a table, as a process that has just begun, and the network between them.
 func newFresh(t *testing.T, table string, opts ...zlimit.Option) (*zlimit.RateLimiter, *enginetest.Faults) {
@@ -26,7 +26,7 @@ func newFresh(t *testing.T, table string, opts ...zlimit.Option) (*zlimit.RateLi
 	return newLimiter(t, s, opts...), faults
 }
 
-// TestFreshProcessTakesSlots has processes ask for a slot of each term first, and for nothing else.
+// In TestFreshProcessTakesSlots, processes ask for a slot of each term first, and for nothing else.
 func TestFreshProcessTakesSlots(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.Start(t)

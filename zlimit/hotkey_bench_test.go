@@ -143,8 +143,8 @@ func BenchmarkHotKey(b *testing.B) {
 }
 
 // BenchmarkZipf lets 64 callers take from 10,000 buckets, some of them much more often than others, on the engine and a
-// file. They share writes by default and have a write for each, in turns. It reports the calls per second of sharing
-// against those without.
+// file. They share writes by default, and each have a write of their own, in turns. It reports the calls per second
+// with sharing against the calls without.
 func BenchmarkZipf(b *testing.B) {
 	const keys, callers, calls = 10_000, 64, 10
 	_, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })

@@ -67,8 +67,8 @@ func queued(t *testing.T, takes time.Duration, test func(l *zlimit.RateLimiter, 
 	})
 }
 
-// TestACrowdIsNoOutage has more requests at once than the store does within the call timeout. Each has a write of its own: in
-// a few shared writes there would be no line.
+// TestACrowdIsNoOutage makes more requests at the same time than the store serves within the call timeout. Each has a write
+// of its own: a few shared writes would form no line.
 func TestACrowdIsNoOutage(t *testing.T) {
 	const callers = 300
 	queued(t, 10*time.Millisecond, func(l *zlimit.RateLimiter, _ *queue) {
@@ -87,9 +87,9 @@ func TestACrowdIsNoOutage(t *testing.T) {
 	}, zlimit.WithTuning(zlimit.Tuning{MaxInFlight: 50}), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }
 
-// TestLeavingTheLine sends callers with little patience to a store that does not answer. Those whose turn does not come
-// are charged nothing, and nothing is sent for them. Each has a write of its own: those that wait to share one do not
-// stand in line.
+// TestLeavingTheLine sends callers with little patience to a store that does not answer. Callers whose turn does not
+// come are charged nothing, and nothing is sent for them. Each has a write of its own: callers that wait to share one
+// do not stand in line.
 func TestLeavingTheLine(t *testing.T) {
 	const callers, turns = 500, 20
 	queued(t, time.Hour, func(l *zlimit.RateLimiter, q *queue) {

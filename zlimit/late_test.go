@@ -52,7 +52,7 @@ func TestABrownOut(t *testing.T) {
 	}
 }
 
-// TestAPartThatIsSlow has the calls of most keys take 1.5 s. Requests of the others are decided by the store.
+// In TestAPartThatIsSlow, the calls of most keys take 1.5 s. The store decides the requests of the others.
 func TestAPartThatIsSlow(t *testing.T) {
 	isSlow := func(entity string) bool { return entity[len(entity)-1] != '7' }
 	fault := func(_ context.Context, pk string, _ bool) error {

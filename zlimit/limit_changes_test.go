@@ -357,9 +357,9 @@ func haveLimit(tb testing.TB, l *zlimit.RateLimiter, want zlimit.Limit) bool {
 	return true
 }
 
-// TestLimitsThatAreChangedBack has one process know a bucket with some limits. Another process brings the bucket in
-// line with others, and then the first limits are stored again. The first request of the former process finds the
-// item as it expects, except for the limits. That request brings all shards in line before it is answered.
+// In TestLimitsThatAreChangedBack, one process knows a bucket with some limits. Another process brings the bucket in
+// line with others, and then the first limits are stored again. The first request of the former process finds the item
+// as it expects, except for the limits. That request brings all shards in line before it is answered.
 func TestLimitsThatAreChangedBack(t *testing.T) {
 	slow, fast := zlimit.PerHour("rpm", 10_000), zlimit.PerSecond("rpm", 10_000)
 	for _, splits := range []int{0, 2} {
@@ -389,8 +389,8 @@ func TestLimitsThatAreChangedBack(t *testing.T) {
 	}
 }
 
-// TestAlignmentThatFails has a store fail in the middle of a change of limits, shard by shard since transactions meet others. The
-// next request finishes the change, whichever shard it takes from.
+// In TestAlignmentThatFails, a store fails in the middle of a change of limits, which goes shard by shard since transactions meet
+// others. The next request finishes the change, whichever shard it takes from.
 func TestAlignmentThatFails(t *testing.T) {
 	slow, fast := zlimit.PerHour("rpm", 10_000), zlimit.PerSecond("rpm", 10_000)
 	c := newClock()
@@ -428,7 +428,7 @@ func TestAlignmentThatFails(t *testing.T) {
 	}
 }
 
-// TestDisagreeingLimitsOfSplitBucket has two processes take by limits of their own from one split bucket. They align its shards
+// In TestDisagreeingLimitsOfSplitBucket, two processes take from one split bucket with limits of their own. They align its shards
 // at most once a second each, so that neither keeps the other from taking.
 func TestDisagreeingLimitsOfSplitBucket(t *testing.T) {
 	c := newClock()

@@ -453,8 +453,8 @@ func TestPurgeLeavesWhatExpires(t *testing.T) {
 	})
 }
 
-// TestIndexOfTheNamespace has the index of a namespace list the buckets that do not expire, and no others. They are
-// listed from their creation on, or from when they expire no more. A purge finds all.
+// TestIndexOfTheNamespace checks that the index of a namespace lists the buckets that do not expire, and no others. They are
+// listed from their creation, or from when they stop expiring. A purge finds all.
 func TestIndexOfTheNamespace(t *testing.T) {
 	test := func(t *testing.T, s zlimit.Store) {
 		ctx := t.Context()

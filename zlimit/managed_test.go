@@ -278,8 +278,8 @@ func TestCostsOfManaged(t *testing.T) {
 	measure("Unlock", 1, 0, 1, 1, func() error { return l.Managed.Unlock(ctx, lock) })
 }
 
-// TestManagedPolicies has a file of limits change and drop the failure policy of a level, which an operator has set, with the
-// limits and without.
+// In TestManagedPolicies, a file of limits changes and drops the failure policy of a level, which an operator has set, with
+// and without the limits.
 func TestManagedPolicies(t *testing.T) {
 	ctx := context.Background()
 	rpm := func(n int64) []zlimit.Limit { return []zlimit.Limit{zlimit.PerMinute("rpm", n)} }
@@ -341,7 +341,7 @@ func TestManagedWritesHoldTheLock(t *testing.T) {
 	}
 }
 
-// TestRunKeepsItsLock has a run that takes longer than its lock lasts: the run of another program waits for its end.
+// In TestRunKeepsItsLock, a run takes longer than its lock lasts. The run of another program waits for its end.
 func TestRunKeepsItsLock(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
@@ -371,7 +371,8 @@ func TestRunKeepsItsLock(t *testing.T) {
 	}
 }
 
-// TestRunLosesItsLock has a run pause for longer than its lock lasts, while another program runs: it writes nothing any more.
+// In TestRunLosesItsLock, a run pauses for longer than its lock lasts, while another program runs. The first run writes
+// nothing any more.
 func TestRunLosesItsLock(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)

@@ -71,8 +71,8 @@ func TestSoftBeyondStamp(t *testing.T) {
 	}
 }
 
-// TestHardened has a soft limit refuse requests again. A process with the former config in memory goes by it for its
-// time at most. It stops once another process has written the bucket.
+// TestHardened makes a soft limit refuse requests again. A process with the former config in memory uses it until it expires at most. It stops once
+// another process has written the bucket.
 func TestHardened(t *testing.T) {
 	c := newClock()
 	for _, mode := range []func(zlimit.Limit) zlimit.Limit{zlimit.Limit.Soft, zlimit.Limit.Shadow} {

@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestModesWithSibling has each of the two make a limit soft, bypass a resource, and say whether a resource, an entity or both charge the
-// parent. Both obey what either of them has stored, and what it has taken back. One entity was created by zlimit, another by zae-limiter.
+// In TestModesWithSibling, zlimit and zae-limiter in turn make a limit soft, bypass a resource, and say whether a resource, an entity or
+// both charge the parent. Both obey what either of them has stored, and what it has taken back. Each has created one of the entities.
 func TestModesWithSibling(t *testing.T) {
 	f := newMixedFleet(t, 1, zlimit.WithMixedFleet(), zlimit.WithListing(true))
 	ctx, pair := context.Background(), zlimit.Level{Entity: "key-1", Resource: "gpt-4"}

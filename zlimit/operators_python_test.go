@@ -48,7 +48,7 @@ func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...siblin
 	}
 }
 
-// take has one of the two take, and give something back.
+// take makes one of the two programs take, and give something back.
 func (f *mixedFleet) take(theirs bool, amount, back int64) string {
 	f.Helper()
 	if theirs {
@@ -193,8 +193,8 @@ func TestSwitchesWithSibling(t *testing.T) {
 	}
 }
 
-// TestByHandWithSibling has each of the two reset a bucket, and top it up, between takes of both. What is left is as told, and
-// an operation ID counts once.
+// In TestByHandWithSibling, zlimit and zae-limiter each reset a bucket, and top it up, between takes of both. What is left is as
+// they report, and an operation ID counts once.
 func TestByHandWithSibling(t *testing.T) {
 	const amount = 20
 	for seed := range uint64(2) {

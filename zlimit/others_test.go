@@ -44,7 +44,7 @@ func everything(t *testing.T, s zlimit.Store) map[store.Key]expr.Item {
 	}
 }
 
-// TestAttributesOfOthersStay has each writer of a limiter change items in which other programs keep attributes. Items that are there afterwards
+// In TestAttributesOfOthersStay, each writer of a limiter changes items in which other programs keep attributes. Items that remain afterwards still
 // have all of these.
 func TestAttributesOfOthersStay(t *testing.T) {
 	ctx, c, s := context.Background(), newClock(), newMemory(t)

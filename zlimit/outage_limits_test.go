@@ -95,7 +95,7 @@ func TestStaleLimits(t *testing.T) {
 	})
 }
 
-// TestLateReadsOfLevels has the reads of limits take longer than a request has, of an entity and of its parent. What they return serves
+// In TestLateReadsOfLevels, the reads of limits of an entity and of its parent take longer than a request has. What they return serves
 // the next requests, which neither wait nor read again.
 func TestLateReadsOfLevels(t *testing.T) {
 	const slow, ttl = 400 * time.Millisecond, 20 * time.Second

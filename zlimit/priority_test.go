@@ -141,8 +141,8 @@ func TestFloodOfLowPriority(t *testing.T) {
 	}
 }
 
-// TestLowPriorityWaits has callers of two priorities wait. Those of low priority hold nothing while they wait, and those of high priority
-// are as late as if the others were not there.
+// In TestLowPriorityWaits, callers of two priorities wait. Callers of low priority hold nothing while they wait, and callers of high priority are as
+// late as if the others were not there.
 func TestLowPriorityWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))

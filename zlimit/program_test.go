@@ -367,7 +367,7 @@ func lostBy(l *zlimit.RateLimiter) uint64 {
 	return stats.Unreturned + stats.UnknownOutcomes
 }
 
-// repay has a process give back what it owes, which it would do in the background.
+// repay gives back what a process owes, which the process would do in the background.
 func (w *fleet) repay(ctx context.Context, p *process) {
 	for _, e := range slices.Concat(programEntities, programParents) {
 		for range 10 { // more often than a program has faults in a row

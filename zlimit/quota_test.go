@@ -196,8 +196,8 @@ func TestQuotasOfOthers(t *testing.T) {
 	})
 }
 
-// TestWaitForQuota has callers wait for a quota that is used up. They ask once more when it is full anew. Those who
-// come too late are told the next time.
+// In TestWaitForQuota, callers wait for a quota that is used up. They ask once more when it resets. The error of callers
+// that come too late reports the next reset.
 func TestWaitForQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
@@ -257,8 +257,8 @@ func TestWaitForQuota(t *testing.T) {
 	})
 }
 
-// TestNoWaitPastAnEdge has a request ask for a token of a quota, and for one that flows in after the quota is full
-// anew. The request takes of the later period alone.
+// In TestNoWaitPastAnEdge, a request asks for a token of a quota, and for one that flows in after the quota resets. The
+// request takes of the later period alone.
 func TestNoWaitPastAnEdge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))

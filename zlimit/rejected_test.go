@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// rejectSome has an entity send requests of which a limit of two a day rejects all but two.
+// rejectSome sends requests of an entity, of which a limit of two a day rejects all but two.
 func rejectSome(t *testing.T, l *zlimit.RateLimiter, entity string, rejections int) {
 	t.Helper()
 	for i := range rejections + 2 {

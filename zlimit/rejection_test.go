@@ -197,8 +197,8 @@ func TestThrottledBucketsWithRoom(t *testing.T) {
 	}
 }
 
-// TestRejectionsShareALook has many goroutines of a process ask at once for a bucket that others have exhausted: they share
-// the read that proves it.
+// In TestRejectionsShareALook, many goroutines of a process ask at the same time for a bucket that others have exhausted. They
+// share the read that proves it.
 func TestRejectionsShareALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowReads{hooked: hook(newMemory(t)), meanwhile: func() { time.Sleep(5 * time.Millisecond) }}
@@ -321,7 +321,7 @@ func TestDeletedBucketsRejectNothing(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 }
 
-// TestSlowReadsAreOld has a read take longer than a rejection from memory may be old. What another process gave back while its
+// In TestSlowReadsAreOld, a read takes longer than a rejection from memory may be old. What another process gave back while its
 // reply was under way counts for the next request.
 func TestSlowReadsAreOld(t *testing.T) {
 	c := newClock()

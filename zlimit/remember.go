@@ -123,7 +123,7 @@ func (m *rememberedRequest) record(taken *protocol.Receipt) (store.Write, error)
 	return store.Write{Kind: store.Put, Key: m.key.Key(), Item: record.Encode(), Expr: absent}, err
 }
 
-// settleAs has a lease of the request settle as its token does. If the record was there before, the lease has the tokens of the record.
+// settleAs makes a lease of the request settle as its token does. If the record was there before, the lease has the tokens of the record.
 func (m *rememberedRequest) settleAs(le *Lease) {
 	le.mu.Lock()
 	defer le.mu.Unlock()

@@ -181,7 +181,7 @@ func TestRepeatedRequestsSettleOnce(t *testing.T) {
 	})
 }
 
-// TestRepeatedRequestsAtOnce has several processes make one request at the same time, which leaves nothing. None is rejected.
+// In TestRepeatedRequestsAtOnce, several processes make one request at the same time, which leaves nothing. None is rejected.
 func TestRepeatedRequestsAtOnce(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

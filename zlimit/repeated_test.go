@@ -127,7 +127,7 @@ func TestFleetReadsLimitsOnce(t *testing.T) {
 	}
 }
 
-// TestOneProcessReadsAtOnce has one process alone meet buckets, new ones and known ones: the limits and the item come in one read.
+// TestOneProcessReadsAtOnce checks that a process alone reads the limits and the item of a bucket in one call, whether the bucket is new or known.
 func TestOneProcessReadsAtOnce(t *testing.T) {
 	c := newCrew(t, 0)
 	for round := range 3 {
@@ -332,8 +332,8 @@ func TestWhatWasReadLaterStays(t *testing.T) {
 	}
 }
 
-// TestOldCopiesDoNotReturn has a process write a bucket again, long after it read the limits, and after another process has repeated later
-// ones.
+// In TestOldCopiesDoNotReturn, a process writes a bucket long after it read the limits, and after another process has repeated later ones. The item
+// keeps the later ones.
 func TestOldCopiesDoNotReturn(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	repeated := func() int64 {
@@ -363,7 +363,7 @@ func TestOldCopiesDoNotReturn(t *testing.T) {
 	}
 }
 
-// TestRestartedProcess has processes begin anew beside old buckets of their own. They read each with its limits, in one call.
+// In TestRestartedProcess, processes restart beside old buckets of their own. They read each with its limits, in one call.
 func TestRestartedProcess(t *testing.T) {
 	c := newCrew(t, 0)
 	for i := range 10 {
@@ -418,8 +418,8 @@ func TestNothingIsRepeatedWhereReadsAreFree(t *testing.T) {
 	}
 }
 
-// TestOwnChangesBindAtOnce has a process change limits, or forget them, that the item repeats as they were before: its next request
-// reads what is stored.
+// In TestOwnChangesBindAtOnce, a process changes or forgets limits while the item still repeats the former ones. Its next request reads what is
+// stored.
 func TestOwnChangesBindAtOnce(t *testing.T) {
 	for name, do := range map[string]func(c *crew, l *zlimit.RateLimiter){
 		"forgotten": func(c *crew, l *zlimit.RateLimiter) {

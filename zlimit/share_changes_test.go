@@ -162,7 +162,7 @@ func TestCorrectionOfASplitShare(t *testing.T) {
 }
 
 // TestResetOfChangedShares resets a bucket whose shares were changed since its last request. Each share is full then, and one that is gone adds
-// nothing. A top-up has a new share begin empty, as a request does.
+// nothing. A new share begins empty at a top-up, as at a request.
 func TestResetOfChangedShares(t *testing.T) {
 	for _, change := range [][2][2]int{{{0, 0}, {30, 0}}, {{30, 0}, {0, 0}}, {{60, 0}, {30, 0}}, {{60, 0}, {0, 30}}} {
 		for _, items := range []int{1, 2} {
@@ -229,9 +229,9 @@ func TestTopUpTellsShares(t *testing.T) {
 	})
 }
 
-// TestSplitWhileLimitsChange has a bucket be split just before the write that brings it in line with new limits. The
-// request that found the former limits brings both shards in line. A shard that no request draws would have the
-// former rate for ever.
+// TestSplitWhileLimitsChange splits a bucket just before the write that brings it in line with new limits. The request
+// that found the former limits brings both shards in line. Otherwise a shard that no request draws would keep the
+// former rate forever.
 func TestSplitWhileLimitsChange(t *testing.T) {
 	w := &shareLedger{Store: store.Of(newMemory(t)), clock: newClock()}
 	l := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(w.clock.now))

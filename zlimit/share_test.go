@@ -128,9 +128,9 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestSharesThatFill has a process know a share as empty, to which another one gives back. Its next requests take of
-// the share all the same. They do so alone and together, by an old stamp and by a new one, so that the others have
-// their part.
+// In TestSharesThatFill, a process knows a share as empty, to which another one gives back. Its next requests take of
+// the share all the same. They do so alone and together, by an old stamp and by a new one, and the others keep their
+// part.
 func TestSharesThatFill(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, limit := range []zlimit.Limit{zlimit.PerDay("rpd", 100), zlimit.PerHour("rpd", 100)} {
@@ -201,7 +201,7 @@ func TestShareCosts(t *testing.T) {
 	})
 }
 
-// TestSharedWritesOfShares has callers of two priorities share writes. Each takes of its own part, and gives back to it.
+// In TestSharedWritesOfShares, callers of two priorities share writes. Each takes of its own part, and gives back to it.
 func TestSharedWritesOfShares(t *testing.T) {
 	l, g, _ := newCoalescing(t)
 	limit := zlimit.PerDay("rpd", 100).Share("batch", 20)
@@ -258,7 +258,7 @@ func TestSharedWritesOfShares(t *testing.T) {
 	}
 }
 
-// TestFloodsOfShares has two priorities ask of a limit of 1,000/s, also in eight shards. A tenth is guaranteed to the low
+// In TestFloodsOfShares, two priorities ask of a limit of 1,000/s, also in eight shards. A tenth is guaranteed to the low
 // priority, whose floor is a fifth of the rest. Whatever the other asks, the low priority gets its share in every tenth of
 // a second. The high priority gets as much, by as many writes, as without a flood of low requests. All together get no
 // more than the limit.
@@ -331,9 +331,9 @@ func TestFloodsOfShares(t *testing.T) {
 	}
 }
 
-// TestSharesBesideMoves has a lease take of shares of an entity and of its parent, before and after the entity is moved. It gives back to
-// the shares that it took of, of the last first. A bypass counts requests of the priority, and takes of no share, nor do its leases later. A
-// shadow limit beside foretells what it would refuse, while the request takes of the share.
+// In TestSharesBesideMoves, a lease takes of shares of an entity and of its parent, before and after the entity is moved. It gives back to the shares
+// that it took of, beginning with the last. A bypass counts requests of the priority, and takes of no share, nor do its leases later. A shadow limit
+// beside it foretells what it would refuse, while the request takes of the share.
 func TestSharesBesideMoves(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()
@@ -438,8 +438,8 @@ func TestBadShares(t *testing.T) {
 	}
 }
 
-// TestShareWaits has callers of four processes wait for their share, a tenth of a limit of 20 a second. Others leave
-// nothing of the rest. The callers are admitted at the rate of the share.
+// In TestShareWaits, callers of four processes wait for their share, a tenth of a limit of 20 a second. Others leave nothing of the rest. The callers
+// are admitted at the rate of the share.
 func TestShareWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seconds, callers = 30, 5 // in each process

@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestSleepersHearOnEveryStore has callers sleep for hours on each store while an operator acts in another process. All of them hear of it, at one
+// In TestSleepersHearOnEveryStore, callers sleep for hours on each store while an operator acts in another process. All of them notice it, at one
 // read a second, and what is left is exact.
 func TestSleepersHearOnEveryStore(t *testing.T) {
 	t.Parallel() // it waits more than it computes

@@ -11,9 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestOtherLevelsKeepNoSlots has a caller wait for a slot whose parent lacks something else: the rest of a quota, or a slot of its own. It is
-// handed the slot once, gives it back, and waits for the other level. Meanwhile it keeps no slots from those who came after it, and costs no
-// writes.
+// In TestOtherLevelsKeepNoSlots, a caller waits for a slot whose parent lacks something else: the rest of a quota, or a slot of its own. It gets the
+// slot once, gives it back, and waits for the other level. Meanwhile it keeps no slots from the callers behind it, and costs no writes.
 func TestOtherLevelsKeepNoSlots(t *testing.T) {
 	for _, test := range []struct {
 		name    string

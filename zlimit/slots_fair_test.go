@@ -36,7 +36,7 @@ type shift struct {
 	entity  string        // "" for the usual one
 }
 
-// work has the callers work for a time, and counts the admissions and the rejections.
+// work runs the callers for a time, and counts the admissions and the rejections.
 func (c *shift) work(ctx context.Context, l *zlimit.RateLimiter, d time.Duration, atWork *atomic.Int64, most int64) (admitted, refused int64, err error) {
 	var wg sync.WaitGroup
 	var yes, no atomic.Int64
@@ -147,8 +147,8 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 	}
 }
 
-// TestLargeRequestsForSlots has a caller wait for most of the slots beside callers for one, of its own process, of another one, and of both. It
-// is passed by them for half a second at most, and has its slots in time. Before that, they pass it.
+// In TestLargeRequestsForSlots, a caller waits for most of the slots beside callers for one: of its own process, of another one, or of both. They
+// pass it for half a second at most, and it gets its slots in time.
 func TestLargeRequestsForSlots(t *testing.T) {
 	single, never := shift{4, 1, 50 * time.Millisecond, 20 * time.Second, ""}, shift{4, 1, 50 * time.Millisecond, 0, ""}
 	for name, beside := range map[string][2]*shift{
@@ -197,8 +197,8 @@ func TestLargeRequestsForSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsPassTheFirst has a caller wait for three of four slots while two are held for long: callers for one pass it for half a second, and
-// hear then that the free slots are kept.
+// In TestSlotsPassTheFirst, a caller waits for three of four slots while two are held for long. Callers for one pass it for half a second. After
+// that, their rejection says that the free slots are kept.
 func TestSlotsPassTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))

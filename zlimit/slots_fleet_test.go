@@ -145,7 +145,7 @@ func (p *slotProcess) Read(ctx context.Context, keys []store.Key, consistent boo
 	return items, err
 }
 
-// acquire takes slots, and has the observer count them.
+// acquire takes slots, and counts those at work.
 func (p *slotProcess) acquire() *zlimit.Lease {
 	f := p.fleet
 	lease, err := p.limiter.Acquire(context.Background(), f.ask)
@@ -171,7 +171,7 @@ func (p *slotProcess) acquire() *zlimit.Lease {
 	return lease
 }
 
-// release has a process end its work.
+// release ends the work of a lease.
 func (p *slotProcess) release(lease *zlimit.Lease) {
 	p.fleet.mu.Lock()
 	delete(p.fleet.working, lease)
@@ -208,9 +208,9 @@ func (p *slotProcess) work(until time.Time) {
 	}
 }
 
-// TestSlotsOfAFleet has processes take slots and give them back, alone or beside tokens. Their clocks differ, their
-// networks lose calls and replies, and some processes are killed or cut off. An outside observer never sees more at work
-// than there are slots.
+// In TestSlotsOfAFleet, processes take slots and give them back, alone or beside tokens. Their clocks differ, their
+// networks lose calls and replies, and some processes are killed or cut off. An outside observer never sees more at
+// work than there are slots.
 func TestSlotsOfAFleet(t *testing.T) {
 	seeds := soak.Pick[uint64](12, 40) // of every combination of what fails
 	admitted, failed := 0, 0

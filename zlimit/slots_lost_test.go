@@ -155,8 +155,8 @@ func TestSlotsThatNobodyGivesBack(t *testing.T) {
 	})
 }
 
-// TestSlotsThatDoCannotGiveBack has the store refuse what Do gives back. Nobody has the lease any more, and the slot is free again, though its
-// process goes on and holds others.
+// In TestSlotsThatDoCannotGiveBack, the store refuses what Do gives back. No one has the lease any more, and the slot is free again, though its
+// process keeps renewing others.
 func TestSlotsThatDoCannotGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &lossyStore{Store: store.Of(newMemory(t))}

@@ -21,7 +21,7 @@ func (s *distantStore) Write(ctx context.Context, w store.Write) (store.Result, 
 	return s.countedStore.Write(ctx, w)
 }
 
-// TestSlotsShareWrites has many callers of a process ask for slots at once, alone and beside tokens, and give them back: they share writes.
+// In TestSlotsShareWrites, many callers of a process ask for slots at the same time, alone and beside tokens, and give them back. They share writes.
 // As many as fit are admitted, each with a fencing number of its own.
 func TestSlotsShareWrites(t *testing.T) {
 	for name, consume := range map[string]zlimit.Amounts{"alone": {"slots": 1}, "beside tokens": {"slots": 1, "rpd": 2}} {
@@ -123,7 +123,7 @@ func TestSlotsOfRequestsTogether(t *testing.T) {
 	})
 }
 
-// askAtOnce has a number of callers ask at once, and returns what they have. The others are rejected.
+// askAtOnce makes a number of requests at the same time, and returns the leases of the admitted ones.
 func askAtOnce(t *testing.T, l *zlimit.RateLimiter, r zlimit.Request, callers int) (leases []*zlimit.Lease) {
 	t.Helper()
 	var mu sync.Mutex
@@ -145,7 +145,7 @@ func askAtOnce(t *testing.T, l *zlimit.RateLimiter, r zlimit.Request, callers in
 	return leases
 }
 
-// TestSlotsBesideTokensOfAResizedBucket has processes take slots beside tokens, and give both back, while others split the bucket and merge it. There
+// In TestSlotsBesideTokensOfAResizedBucket, processes take slots beside tokens, and give both back, while others split and merge the bucket. There
 // are never more at work than slots, and in the end all slots are free and all tokens are back.
 func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 	s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})

@@ -86,7 +86,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestSlotsGoOn has a process hold slots for many terms, and another one end without a word.
+// TestSlotsGoOn checks that a process holds a slot for many terms, while another slot is taken and given back.
 func TestSlotsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)
@@ -113,7 +113,7 @@ func TestSlotsGoOn(t *testing.T) {
 	})
 }
 
-// TestSlotsWait has callers wait for slots: those of one process get them in the order in which they came, and those of another one, too.
+// In TestSlotsWait, callers of two processes wait for slots. Callers of one process get them in the order in which they came.
 func TestSlotsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)
@@ -400,7 +400,7 @@ func (s *countedStore) Write(ctx context.Context, w store.Write) (store.Result, 
 	return s.Store.Write(ctx, w)
 }
 
-// TestSlotsHeldByOneWrite has a process hold many slots of two limits: it writes once a term for all of them.
+// TestSlotsHeldByOneWrite checks that a process that holds many slots of two limits writes once a term for all of them.
 func TestSlotsHeldByOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &countedStore{Store: store.Of(newMemory(t))}

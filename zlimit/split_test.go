@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestMergedShardsDoNotCount has another process merge the shards of a bucket: their images count no more.
+// In TestMergedShardsDoNotCount, another process merges the shards of a bucket. Their images no longer count.
 func TestMergedShardsDoNotCount(t *testing.T) {
 	c := newClock()
 	s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})

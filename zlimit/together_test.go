@@ -337,7 +337,7 @@ func TestAcquireAllFaults(t *testing.T) {
 	}
 }
 
-// TestAcquireAllOnce has a caller give up while calls for several buckets are under way: its error says so once.
+// In TestAcquireAllOnce, a caller gives up while calls for several buckets are under way. Its error says so once.
 func TestAcquireAllOnce(t *testing.T) {
 	s := hook(newMemory(t))
 	l := newWider(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now))

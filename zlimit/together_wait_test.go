@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestAcquireAllWaits has several requests wait until all limits have enough: tokens, a quota, and slots that are held. They hold nothing
-// meanwhile, and a wait that would be too long is rejected at once.
+// In TestAcquireAllWaits, several requests wait until all limits have enough: tokens, a quota, and slots that are held. They hold nothing
+// meanwhile, and a wait that would be too long is rejected immediately.
 func TestAcquireAllWaits(t *testing.T) {
 	both := []zlimit.Request{
 		{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 5}},

@@ -239,8 +239,7 @@ func TestTokensSettleOnce(t *testing.T) {
 	})
 }
 
-// TestTokensOfManyProcesses has several processes settle one token at the same time, with different amounts. The amounts of one of
-// them hold.
+// In TestTokensOfManyProcesses, several processes settle one token at the same time, with different amounts. The amounts of one of them hold.
 func TestTokensOfManyProcesses(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
@@ -354,7 +353,7 @@ func (r *refusing) Write(ctx context.Context, w store.Write) (store.Result, erro
 	return r.Store.Write(ctx, w)
 }
 
-// TestSettlementIsWithdrawn has the correction of a settlement fail. The next settlement of the token corrects, whatever its amounts are.
+// In TestSettlementIsWithdrawn, the correction of a settlement fails. The next settlement of the token corrects, whatever its amounts are.
 func TestSettlementIsWithdrawn(t *testing.T) {
 	ctx := context.Background()
 	s := &refusing{Store: store.Of(newMemory(t))}

@@ -87,7 +87,7 @@ func TestUpdateInput(t *testing.T) {
 	checkLevels(t, l, zlimit.LevelQuery{})
 }
 
-// TestUpdateContended has another writer come first each time: Update ends, says where, and has written nothing.
+// In TestUpdateContended, another writer comes first each time. Update fails, says where, and has written nothing.
 func TestUpdateContended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the pauses between tries take no time
 		ctx := context.Background()
@@ -161,7 +161,7 @@ func update(job string) int {
 	return 0
 }
 
-// TestUpdatesLoseNothing has two processes change the rate and the failure policy of one level. Each reads what it wrote.
+// In TestUpdatesLoseNothing, two processes change the rate and the failure policy of one level. Each reads what it wrote.
 func TestUpdatesLoseNothing(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) string{
 		"file":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db") },

@@ -198,8 +198,8 @@ func turnOf(entity string, refused int64, spread time.Duration) time.Duration {
 	return spread / 1000 * time.Duration(h.Sum64()%1000)
 }
 
-// waitForUnknown has a request wait that is admitted after an unknown outcome: until none of its buckets is in debt, or
-// without an answer as long as it may.
+// waitForUnknown delays a request that was admitted after an unknown outcome until none of its buckets is in debt. If the store does not
+// answer, the request waits as long as it may.
 func (l *RateLimiter) waitForUnknown(ctx context.Context, r *protocol.Request, lease *Lease, until time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, until-l.engine.Waits.Elapsed())
 	defer cancel()

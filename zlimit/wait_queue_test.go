@@ -216,7 +216,8 @@ func TestProcessesWaitInOneQueue(t *testing.T) {
 	}
 }
 
-// testQueuers has the callers of four processes wait that a function starts. It returns what they tell, how to have them go on, and how they ended.
+// testQueuers tests the queue with callers of four processes. start starts a process, and returns its output, its input for the next step, and a
+// function that waits for its end.
 func testQueuers(t *testing.T, s zlimit.Store, callers int, start func(queuers) (*json.Decoder, io.WriteCloser, func() error)) {
 	const processes = 4
 	stopped := newClock()

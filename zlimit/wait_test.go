@@ -25,7 +25,7 @@ func waitFor(tokens int64, limits []zlimit.Limit) zlimit.Request {
 	return zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": tokens}, Limits: limits}
 }
 
-// TestWaitersComeInOrder has callers wait one after another: each sleeps until its token has flowed in, and not a millisecond longer.
+// In TestWaitersComeInOrder, callers wait one after another. Each sleeps until its token has flowed in, and not a millisecond longer.
 func TestWaitersComeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
@@ -87,7 +87,8 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// TestWaitFailsAtOnce has callers ask for waits that are too long: they take nothing, and hear when their tokens would be there.
+// In TestWaitFailsAtOnce, callers ask for waits that are too long. They take nothing, and their error reports when their tokens would be
+// there.
 func TestWaitFailsAtOnce(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -297,7 +298,7 @@ func TestLimitsChangeWhileAsleep(t *testing.T) {
 	}
 }
 
-// TestLimitsAndParentsWait has a request wait for the latest of its limits, and of the parents of its entity.
+// TestLimitsAndParentsWait checks that a request waits for the latest of its limits, and of its parents' limits.
 func TestLimitsAndParentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
@@ -337,8 +338,8 @@ func TestLimitsAndParentsWait(t *testing.T) {
 	})
 }
 
-// TestQueueThatBecameShorter has a request of two levels come when a queue is shorter than its process last saw. The
-// request waits, though its tokens are not available yet.
+// In TestQueueThatBecameShorter, a request of two levels comes when a queue is shorter than its process last saw. The request waits,
+// though its tokens are not available yet.
 func TestQueueThatBecameShorter(t *testing.T) {
 	clock := newClock()
 	s := newMemory(t)
@@ -365,8 +366,8 @@ func TestQueueThatBecameShorter(t *testing.T) {
 	}
 }
 
-// TestBookingsOnOldImages has another process change a bucket between two bookings of one that does not look: the conditions of the
-// second one notice.
+// In TestBookingsOnOldImages, another process changes a bucket between two bookings of one that does not look. The conditions of the
+// second booking detect the change.
 func TestBookingsOnOldImages(t *testing.T) {
 	limit := func(n int64) zlimit.Limit {
 		return zlimit.Limit{Name: "rpm", Capacity: 10, RefillAmount: n, RefillPeriod: time.Second}
@@ -535,8 +536,8 @@ func TestCancelWhileAsleep(t *testing.T) {
 	})
 }
 
-// TestWaitWithoutBound has callers wait with the longest MaxWait that there is. They sleep until their tokens are there, and for a quota
-// until it is full anew.
+// In TestWaitWithoutBound, callers wait with the longest MaxWait that there is. They sleep until their tokens are there, or until the
+// quota resets.
 func TestWaitWithoutBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))

@@ -58,8 +58,8 @@ func TestFileThatMoves(t *testing.T) {
 	})
 }
 
-// TestLockedFile has another program keep the write lock of a file, as a shell does in a transaction. That is an
-// outage: the policy decides, and the outage is over with the lock. Nothing is taken meanwhile.
+// In TestLockedFile, another program keeps the write lock of a file, as a shell does in a transaction. That is an
+// outage: the policy decides until the lock is released. Nothing is taken meanwhile.
 func TestLockedFile(t *testing.T) {
 	for policy, within := range map[zlimit.FailurePolicy]time.Duration{
 		zlimit.PolicyAllow: 250 * time.Millisecond, zlimit.PolicyBlock: 15 * time.Second,

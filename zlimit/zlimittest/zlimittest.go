@@ -88,7 +88,7 @@ func (c *Clock) Sleeping() int {
 	return c.asleep
 }
 
-// A sleeper has callers sleep by a clock. It implements [hooks.Sleeper].
+// A sleeper makes callers sleep by a clock of a test. It implements [hooks.Sleeper].
 type sleeper struct{ *Clock }
 
 // Elapsed returns the time since the clock's epoch.
