@@ -30,8 +30,7 @@ type Aggregator struct {
 	hourly   hourly
 	roller   roller
 	tender   tender
-	// byHour has a batch write snapshots of hours first. Its writes of days and months follow from the hours that it
-	// finds.
+	// byHour makes a batch write snapshots of hours first. Its writes of days and months follow from the hours that it finds.
 	byHour bool
 	// repeats are changes that Lambda brings again though they are applied.
 	repeats memory

@@ -170,8 +170,8 @@ func TestPaceEnds(t *testing.T) {
 	})
 }
 
-// TestExistingSnapshotsGoFirst has a batch begin many snapshots of a full index, and add to others. The others are
-// written at once, wherever they stand in the batch.
+// In TestExistingSnapshotsGoFirst, a batch begins many snapshots of a full index, and adds to others. The others are written
+// immediately, wherever they are in the batch.
 func TestExistingSnapshotsGoFirst(t *testing.T) {
 	inCrowd(t, 1e6, func(t *testing.T, a *Aggregator, s *crowded) {
 		mustApply(t, a, crowd(0, 100, true)...)
@@ -237,7 +237,7 @@ func TestPaceOfEachResource(t *testing.T) {
 	}
 }
 
-// TestFullForLong has an index take nothing for good: the batch fails within a minute, and says why.
+// In TestFullForLong, an index takes nothing for a long time. The batch fails within a minute, and says why.
 func TestFullForLong(t *testing.T) {
 	inCrowd(t, 0, func(t *testing.T, a *Aggregator, s *crowded) {
 		s.room = 0

@@ -161,7 +161,7 @@ func TestRunEndsInAPage(t *testing.T) {
 	}
 }
 
-// TestTwoRollers has a roller come to an hour that another one works on.
+// In TestTwoRollers, a roller comes to an hour that another one works on.
 func TestTwoRollers(t *testing.T) {
 	const n = 150
 	everything := func(s zlimit.Store) { roll(t, s, after.Add(2*claimTerm)) }

@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// byHour has an aggregator work as on DynamoDB, whatever its store.
+// byHour makes an aggregator work as on DynamoDB, whatever its store.
 func byHour(a *Aggregator, carries bool) *Aggregator {
 	a.byHour, a.hourly.carries = true, carries
 	return a

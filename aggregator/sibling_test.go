@@ -37,8 +37,8 @@ func TestUnsupportedBucketsAreLeft(t *testing.T) {
 	}
 }
 
-// TestAttributesOfOthersStay has an aggregator write in each of its ways. The items have attributes of other
-// programs: of zae-limiter 0.17, and of a later release. Items that are there afterwards have all of these.
+// In TestAttributesOfOthersStay, an aggregator writes in each of its ways. The items have attributes of other programs: of
+// zae-limiter 0.17, and of a later release. Items that remain afterwards still have all of these.
 func TestAttributesOfOthersStay(t *testing.T) {
 	s := partitioned(t)
 	g := newGarden(t, s, WithMaxShards(2))

@@ -302,7 +302,7 @@ func consumptions(t *testing.T, s zlimit.Store) (times []time.Time) {
 	return times
 }
 
-// startStream has a store tell its changes from now on.
+// startStream starts the change stream of a store.
 func startStream(t *testing.T, s zlimit.Store) {
 	t.Helper()
 	if err := store.Of(s).(store.Streamer).StartStream(t.Context()); err != nil {

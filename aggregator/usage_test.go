@@ -352,8 +352,8 @@ func TestRetentionIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestIndexOfTheNamespace has the index of a namespace list the snapshots that are kept for ever. One whose retention has changed
-// is entered, or taken out, by the next write. Where no scan would find the others, it lists them as well.
+// TestIndexOfTheNamespace checks that the index of a namespace lists the snapshots that are kept forever. The next write of a
+// snapshot whose retention has changed adds it, or removes it. If no scan would find the others, the index lists them as well.
 func TestIndexOfTheNamespace(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		changes := busy(5)

@@ -152,7 +152,7 @@ func %s(ctx c.Context, limiter *l.RateLimiter, sleep func(t.Duration), callModel
 `, module, name)
 }
 
-// numbered returns the code of a block, with a line that has the compiler count as in the page.
+// numbered returns the code of a block, after a line that makes the compiler count lines as in the page.
 func numbered(b pages.Block) string { return fmt.Sprintf("\n//line %s\n%s", b.At(), b.Text) }
 
 // packageOf returns the name of the package that a page becomes.

@@ -85,7 +85,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, panics bool, end string) {
 	}
 }
 
-// TestLeasesThatCannotBeSettledAreALineAMinute has the store go away beneath each of many handlers, and of many answers.
+// In TestLeasesThatCannotBeSettledAreALineAMinute, the store goes away beneath each of many handlers, and of many answers.
 func TestLeasesThatCannotBeSettledAreALineAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, store := faulttest.New(t, faulttest.Never())

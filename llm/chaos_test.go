@@ -232,9 +232,9 @@ func (c *chaos) call(ctx context.Context, client http.RoundTripper, url string) 
 	return got, whole, nil
 }
 
-// TestChaos has a server answer in all formats: cut at any byte, compressed, slow, with errors, without usage or with it twice. Callers read
-// by single bytes, leave, cancel and close, also at once. Each call is settled once, the bucket has what the reports say, and a
-// caller reads the bytes of the server. The usage is that of a meter that the same bytes go through in one piece.
+// In TestChaos, a server answers in all formats: cut at any byte, compressed, slow, with errors, without usage or with it twice. Callers read by
+// single bytes, leave, cancel and close, also concurrently. Each call is settled once, the bucket has what the reports say, and a caller reads the
+// bytes of the server. The usage is that of a meter that reads the same bytes in one piece.
 func TestChaos(t *testing.T) {
 	streams := *chaosStreams
 	if testing.Short() {

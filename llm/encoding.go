@@ -29,7 +29,7 @@ func readable(accepted string) string {
 	return "identity"
 }
 
-// acceptReadable has a request ask for no answer in an encoding that is not understood.
+// acceptReadable removes from a request the encodings of an answer that are not understood.
 func acceptReadable(h http.Header) {
 	if accepted := h.Values("Accept-Encoding"); len(accepted) > 0 {
 		h.Set("Accept-Encoding", readable(strings.Join(accepted, ",")))

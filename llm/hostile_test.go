@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// TestOneKeyAgainstItsTeam has the holder of one key send what might be served and not charged, or charged to others and not served. What
-// a provider would take of each request is known here. Beyond one estimate, nothing is had for less, and a refused prompt costs its prompt.
+// In TestOneKeyAgainstItsTeam, the holder of one key sends what might be served and not charged, or charged to others and not served. What a provider
+// would take of each request is known here. Beyond one estimate, nothing is had for less, and a refused prompt costs its prompt.
 func TestOneKeyAgainstItsTeam(t *testing.T) {
 	table, err := price.NewTable(map[string]price.Model{
 		"small": {Rates: price.Rates{price.Input: price.PerMillion("1"), price.Output: price.PerMillion("1")}},
@@ -86,7 +86,7 @@ func TestOneKeyAgainstItsTeam(t *testing.T) {
 	}
 }
 
-// TestLeavingEarly has a key leave its streams at every place, fifty at once. Each is charged the text that came.
+// In TestLeavingEarly, a key leaves its streams at every place, fifty at the same time. Each is charged the text that came.
 func TestLeavingEarly(t *testing.T) {
 	const words = 40
 	var stream strings.Builder

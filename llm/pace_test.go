@@ -41,8 +41,8 @@ func paced(t *testing.T, limiter *zlimit.RateLimiter, base http.RoundTripper) (f
 	return fleet
 }
 
-// TestLearnedRate has a provider refuse calls without a figure. Of all calls that are under way in two processes one halves the rate of
-// the account, for both, and time raises it again. The team's own budget is charged as ever.
+// In TestLearnedRate, a provider refuses calls without a figure. Of all calls that are under way in two processes, one halves the rate
+// of the account, for both, and time raises it again. The team's own budget is charged as usual.
 func TestLearnedRate(t *testing.T) {
 	limiter, clock := zlimittest.New(t)
 	var mu sync.Mutex

@@ -100,7 +100,7 @@ func TestBetasOfBodies(t *testing.T) {
 	}
 }
 
-// TestRefusalsInMoney has a budget refuse a call, and reads the text that its caller gets.
+// In TestRefusalsInMoney, a budget refuses a call. The test reads the text that the caller gets.
 func TestRefusalsInMoney(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.USD("usd", 25, zlimit.PerMonth))
 	transport, _ := newTransport(t, limiter, respond(200, http.Header{}, http.NoBody), llm.WithResponses(),

@@ -308,8 +308,8 @@ func TestCallsWait(t *testing.T) {
 	})
 }
 
-// TestCallsHavePriority has a call of a priority ask for more than its limit can give it. The call takes what the
-// floor leaves, and the next call is refused.
+// In TestCallsHavePriority, a call of a priority asks for more than its limit can give it. The call takes what the floor leaves, and the next call is
+// refused.
 func TestCallsHavePriority(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000).Floor("batch", 40))
 	base := respond(200, http.Header{}, io.NopCloser(strings.NewReader("")))

@@ -196,7 +196,7 @@ func (sh *shard) setBack(now int64) {
 // idle reports whether nothing would be lost with the subject.
 func (s *subject) idle(now int64) bool { return s.window.idle() && s.calls.quiet(now) }
 
-// track has a subject know its calls from now on.
+// track makes a subject record its calls from now on.
 func (s *subject) track() {
 	if s.calls == nil {
 		s.calls = &calls{}

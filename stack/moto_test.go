@@ -117,7 +117,7 @@ func (m *motoTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return m.RoundTripper.RoundTrip(sent)
 }
 
-// complete has a form give every parameter its value, and a new stack its version.
+// complete gives every parameter of a form its value, and a new stack its version.
 func (m *motoTransport) complete(form url.Values, text string) error {
 	template, err := cfn.Parse(text)
 	if err != nil {

@@ -138,7 +138,7 @@ func askEmbeddings(ctx context.Context, url string, client *http.Client, model s
 	return firstPiece + secondPiece, nil
 }
 
-// A below client has its requests go below the path of a provider.
+// A below client sends its requests below the path of a provider.
 type below struct {
 	base http.RoundTripper
 	path string

@@ -357,7 +357,7 @@ func (d *Demand) keptWith(other *Demand) (kept []Life, ok bool) {
 	return kept, true
 }
 
-// CountOnly has a demand count its amounts, and give none of them back.
+// CountOnly makes a demand count its amounts, and give none of them back.
 func (d *Demand) CountOnly() {
 	next := beside{counted: slices.Concat(d.rest().counted, d.Amounts)}
 	d.Amounts, d.beside = nil, &next

@@ -195,7 +195,8 @@ func TestDebtsCommute(t *testing.T) {
 	}
 }
 
-// TestExpiryOfStaleImages has a process write by an image from before others took of the item. The item outlasts what they owe together.
+// In TestExpiryOfStaleImages, a process writes by an image from before others took of the item. The item outlasts what they owe
+// together.
 func TestExpiryOfStaleImages(t *testing.T) {
 	settles := func(tokens int64) Demand {
 		return Demand{Amounts: []Amount{{Limit: "a", Tokens: tokens}}, Unchecked: true, Settles: true}

@@ -8,10 +8,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCreditIsExact has several clients take of one item on credit: within a second, from images that are old, by writes that arrive late and in
-// any order, with clocks a little apart and some refunds. The item has at any time what ideal buckets have that see the same writes, each at
-// the latest time by which a write of the limit was judged. No rejection by the item itself is without a cause. A refund that was judged before
-// that time may leave what flows in between the two beyond the capacity, until the next write as of that time.
+// In TestCreditIsExact, several clients take of one item on credit: within a second, from images that are old, by writes that arrive late and in any
+// order, with clocks a little apart and some refunds. The item has at any time what ideal buckets have that see the same writes, each at the latest
+// time by which a write of the limit was judged. No rejection by the item itself is without a cause. A refund that was judged before that time may
+// leave what flows in between the two beyond the capacity, until the next write at that time.
 //
 // [TestExact] has idle times and greater differences of clocks, in which a stamp is seldom young enough for credit.
 func TestCreditIsExact(t *testing.T) {

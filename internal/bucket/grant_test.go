@@ -209,8 +209,8 @@ func TestGrantsGoAlong(t *testing.T) {
 	}
 }
 
-// TestGrantEndsAfterAWindow has a grant end in one of two items, after a window has cut off what both have. What it cut off does not come
-// back as what the item with the grant has room for.
+// In TestGrantEndsAfterAWindow, a grant ends in one of two items, after a window has cut off what both have. What it cut off does not come back as
+// what the item with the grant has room for.
 func TestGrantEndsAfterAWindow(t *testing.T) {
 	w, err := calendar.ParseWindows("30-44 * * * * x0.333", "UTC")
 	if err != nil {
@@ -236,7 +236,7 @@ func TestGrantEndsAfterAWindow(t *testing.T) {
 	}
 }
 
-// TestSplitBesideARefund has a lease give back a token between the image and the write of a split, during a grant. The split does not apply, since
+// In TestSplitBesideARefund, a lease gives back a token between the image and the write of a split, during a grant. The split does not apply, since
 // its halves of the grant would leave the token to the limit at the end.
 func TestSplitBesideARefund(t *testing.T) {
 	now := int64(1_792_879_200_000)

@@ -90,7 +90,7 @@ func TestGuarantees(t *testing.T) {
 	})
 }
 
-// TestPassedTogether has callers of one write pass a part, each beside those before it, of whom some take of the part.
+// In TestPassedTogether, callers of one write pass a part, each on top of the callers before it, of whom some take of the part.
 func TestPassedTogether(t *testing.T) {
 	of := func(limit string, amount, passed int64) *Demand {
 		d := Demand{Amounts: []Amount{{Limit: limit, Tokens: amount}}, Priority: "low"}

@@ -165,7 +165,7 @@ func (p *Plan) session(_ *State, l, is *Limit, params *Params, d *Demand) (since
 	return since
 }
 
-// begin has a session be open that began at a time, or none at 0.
+// begin opens a session that began at a time, or closes the session at 0.
 func (l *Limit) begin(since int64) {
 	if l.Since() != since || l.Applied() != since {
 		l.Change(func(r *Rare) {
@@ -189,7 +189,7 @@ func (d *Demand) begins(limit string, now int64) int64 {
 	return 0
 }
 
-// keepSession has the session of a limit be as a write at a time without an amount leaves it.
+// keepSession leaves the session of a limit as a write at a time without an amount leaves it.
 func (l *Limit) keepSession(s *State, at int64) {
 	switch {
 	case l.Session() <= 0 || l.Since() <= 0:

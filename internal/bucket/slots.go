@@ -230,7 +230,7 @@ func (p *SlotParams) keptIn(shards []*State, now int64) (kept int64) {
 	return kept
 }
 
-// KeepSlots has a status of slots keep more of them for a caller that waits.
+// KeepSlots makes a status of slots keep more of them for a caller that waits.
 func (s *Status) KeepSlots(slots int64) {
 	s.Kept += mul(slots, Slot)
 	if s.Requested > 0 && s.Requested > s.Available-s.Kept {

@@ -421,7 +421,7 @@ func (p *timelineProgram) grant() {
 	p.byHand(by)
 }
 
-// byHand has an operator change the bucket.
+// byHand makes an operator change the bucket.
 func (p *timelineProgram) byHand(by *Hand) {
 	if p.item.state == nil {
 		return
@@ -468,7 +468,7 @@ func (p *timelineProgram) byHand(by *Hand) {
 	p.compare()
 }
 
-// write has a process write a demand, perhaps by an image that is old.
+// write makes a process write a demand, perhaps by an image that is old.
 func (p *timelineProgram) write(d *Demand, amounts []Amount, c *Config, done func(at int64)) {
 	process := p.IntN(len(p.clocks))
 	if p.IntN(3) == 0 {

@@ -118,7 +118,7 @@ func (d *Demand) needs(p *Params, capacity int64) int64 {
 	return add(Of(d.Amounts, p.Name), p.Floors.kept(d.Priority, capacity))
 }
 
-// outlast has a spend ask for an item that does not expire before a limit has paid a debt and is full.
+// outlast makes a spend ask for an item that does not expire before a limit has paid a debt and is full.
 func (p *Plan) outlast(r rule, debt, now int64) {
 	p.Now = max(p.Now, r.paid(debt, now))
 }

@@ -138,8 +138,8 @@ func checkFloors(t *rapid.T, q *queueing, plan *Plan, fitting []*Demand) {
 	}
 }
 
-// TestNoWaitIsLonger has callers wait on shards. No caller is told a later time than it waits. Each is told the first
-// millisecond at which the inflow has paid the debt.
+// In TestNoWaitIsLonger, callers wait on shards. The reported time of a caller is never later than its wait. It is the first millisecond at which the
+// refill has paid the debt.
 func TestNoWaitIsLonger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := drawQueueing(t)
@@ -174,7 +174,7 @@ func TestNoWaitIsLonger(t *testing.T) {
 	})
 }
 
-// TestGatherWaits has shards give more than they have to a caller that waits: each of them a part, and no deeper than its share.
+// In TestGatherWaits, shards give more than they have to a caller that waits: each of them a part, and no deeper than its share.
 func TestGatherWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{"rpm", 1000, 100, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}
@@ -319,7 +319,7 @@ func TestOldStampsAsk(t *testing.T) {
 	}
 }
 
-// TestQuotaTakesTheDebt has a quota take the place of a limit that was in debt: what is owed is there when the quota is full anew.
+// In TestQuotaTakesTheDebt, a quota takes the place of a limit that was in debt. What is owed is there when the quota resets.
 func TestQuotaTakesTheDebt(t *testing.T) {
 	daily, err := calendar.Parse("0 0 * * *", "UTC")
 	if err != nil {

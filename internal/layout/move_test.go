@@ -6,7 +6,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// TestMoveAsks has another program write a record, or the item of a bucket, after it was read to move an entity.
+// In TestMoveAsks, another program writes a record, or the item of a bucket, after it was read to move an entity.
 func TestMoveAsks(t *testing.T) {
 	const now = 1_700_000_000_000
 	entity := Entity{Key: EntityKey{NS: "ns", Entity: "e"}, Name: "e", CreatedAt: "2026-01-02T15:04:05Z", Generation: 3}

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// TestStepsThatSet compares the kinds of step that have a plan move the stamp with the clauses that set or remove attributes, as the
+// TestStepsThatSet compares the kinds of step that make a plan move the stamp with the clauses that set or remove attributes, as the
 // schema declares them.
 func TestStepsThatSet(t *testing.T) {
 	for kind := range bucket.StepKinds {
@@ -31,7 +31,7 @@ func TestStepsThatSet(t *testing.T) {
 	}
 }
 
-// TestRepeatMovesTheStamp has a write that leaves the stamp as it was repeat no levels: another one may go by the same stamp.
+// TestRepeatMovesTheStamp checks that a write that leaves the stamp as it was repeats no levels: another one may use the same stamp.
 func TestRepeatMovesTheStamp(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	for _, now := range []int64{1000, 1001} {
@@ -49,7 +49,7 @@ func TestRepeatMovesTheStamp(t *testing.T) {
 	}
 }
 
-// TestExpiryAsks has a write that prolongs an item ask for the time of expiry as it was seen.
+// TestExpiryAsks checks that a write that prolongs an item asks for the time of expiry as it was seen.
 func TestExpiryAsks(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	w, err := k.Write(&bucket.Plan{Kind: bucket.Advance, RefilledAt: 1000, Now: 1000, Steps: []bucket.Step{{Kind: bucket.Expire, Values: [5]int64{50, 60}}}}, Lineage{})

@@ -481,7 +481,7 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []
 	return true, err
 }
 
-// enrol has a new item begin with the slots that a level asks for. It returns false where that cannot be.
+// enrol begins a new item with the slots that a level asks for. It returns false if it cannot.
 func (ad *admitter) enrol(l *level, plan *bucket.Plan, p *party) bool {
 	p.level = l
 	if len(l.demand.Slots()) == 0 {

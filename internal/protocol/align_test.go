@@ -90,7 +90,7 @@ func TestAlignmentGoesOn(t *testing.T) {
 	}
 }
 
-// TestAlignmentAfterReads has a request find a shard out of line, and no other shard can be read. The bucket is in line when they can.
+// In TestAlignmentAfterReads, a request finds a shard out of line, and no other shard can be read. The bucket is in line once they can.
 func TestAlignmentAfterReads(t *testing.T) {
 	inContest(t, 4, quick, func(t *testing.T, c *contest) {
 		held, _ := c.lower(10, nil)

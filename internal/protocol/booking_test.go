@@ -6,8 +6,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// TestBookingsOfOneWrite has three callers share a write that leaves a debt: each waits for its own tokens, and for those of the callers
-// before it.
+// In TestBookingsOfOneWrite, three callers share a write that leaves a debt. Each waits for its own tokens, and for the tokens of the
+// callers before it.
 func TestBookingsOfOneWrite(t *testing.T) {
 	const now = 1_700_000_000_000
 	for _, test := range []struct {

@@ -44,7 +44,7 @@ func (f *forecast) add(failure error) bool {
 	return grown
 }
 
-// apply has the levels of a request count what the limits of a forecast would refuse, as far as they are shadow limits by now.
+// apply makes the levels of a request count what the limits of a forecast would refuse, if they are still shadow limits.
 func (f forecast) apply(levels []level) {
 	if len(f) == 0 {
 		return

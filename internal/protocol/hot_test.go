@@ -186,8 +186,8 @@ func TestRefundsFillShards(t *testing.T) {
 	}
 }
 
-// TestFullByLimitsOfBefore has another process make a fast limit slow. The images of the first process are old, and it reads the shards
-// before it leaves out what is given back. By the limit that it finds, that does not flow in again.
+// In TestFullByLimitsOfBefore, another process makes a fast limit slow. The images of the first process are old, and it reads the shards before it
+// leaves out what is given back. By the limit that it finds, that does not flow in again.
 func TestFullByLimitsOfBefore(t *testing.T) {
 	const day, second = 86_400_000, 1000
 	for _, period := range []int64{second, day} {
@@ -378,8 +378,8 @@ func TestThrottledGather(t *testing.T) {
 	}
 }
 
-// TestOneReading has another process take each time what has flowed in, before the write of this one. The write fails, and rejects the request
-// as of when it came, though a token flows in meanwhile.
+// In TestOneReading, another process takes what has flowed in each time, before the write of this one. The write fails, and rejects the request by
+// the time at which it came, though a token flows in meanwhile.
 func TestOneReading(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	own := perDay("", map[string]int64{"rpm": 1000})
@@ -452,7 +452,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	}
 }
 
-// TestShortShards has a request find a shard short, whose other one has tokens as last seen. It turns to that one by a write, and reads nothing. If
+// In TestShortShards, a request finds a shard short, whose sibling has tokens as last seen. It turns to that one by a write, and reads nothing. If
 // another process has taken those tokens, too, the two failed writes reject the request. Nothing is read either.
 func TestShortShards(t *testing.T) {
 	for _, test := range []struct {

@@ -67,8 +67,8 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 	return w.Await(ctx, this)
 }
 
-// beginLook has a look begin at shards. When another look at one of them is under way that the caller may not pass, it begins at
-// none, and returns the other.
+// beginLook enters a look at shards. If another look at one of them is under way that the caller may not pass, it enters the look
+// at none, and returns the other.
 func beginLook(w *table.Sharer, l *table.Shared, shards []*shard) (under *table.Shared) {
 	for i := 0; i < len(shards); {
 		under = shards[i].looking.Load()

@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// TestLookBeginsAtAllOrNone has a look begin while another look reads one of its shards. It begins at no shard, and at all
-// of them when the other look has ended.
+// In TestLookBeginsAtAllOrNone, a look begins while another look reads one of its shards. It begins at no shard, and at all of them
+// when the other look has ended.
 func TestLookBeginsAtAllOrNone(t *testing.T) {
 	b := newBucket("ns", "hot", "model")
 	shards := []*shard{b.shard(0), b.shard(1), b.shard(2)}
@@ -42,8 +42,8 @@ func TestLookBeginsAtAllOrNone(t *testing.T) {
 	}
 }
 
-// TestLookThatBeginsAtNoneEnds has a look begin at shards the last of which is read by another look. Another goroutine finds it at the
-// first one meanwhile, and waits for it: it must end, though it began at none.
+// In TestLookThatBeginsAtNoneEnds, a look begins at shards the last of which is read by another look. Another goroutine finds it at
+// the first one meanwhile, and waits for it. The look must end, though it began at none.
 func TestLookThatBeginsAtNoneEnds(t *testing.T) {
 	s, err := memorystore.New(layout.Table)
 	if err != nil {

@@ -31,7 +31,7 @@ func partyOf(waiters []*waiter[*claim], to *taking) party {
 	return p
 }
 
-// ask has the next write take the demands of some of the callers.
+// ask makes the next write take the demands of some of the callers.
 func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	whole := *fit[0].job.level
 	demand, err := bucket.Join(asks)
@@ -45,7 +45,7 @@ func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	p.level, p.fit, p.asks = &whole, fit, asks
 }
 
-// wane has the callers wait for as long as is left of their time, where the next write is judged by a given time.
+// wane shortens the callers' waits to what is left of their time when the next write is judged.
 func (p *party) wane(c *core, asOf int64) {
 	if len(p.waiters) == 0 {
 		p.level.wane(c, asOf)
@@ -84,8 +84,8 @@ func (p *party) mayChoose() bool {
 	}
 }
 
-// choose has the next write take for the callers whose demands fit into the shards, each beside the demands before it.
-// Where no demand fits, the write is for the first caller, who falls short.
+// choose makes the next write take for the callers whose demands fit into the shards, each on top of the demands before it. If no demand
+// fits, the write is for the first caller, who falls short.
 func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 	if len(p.waiters) == 0 {
 		if d := p.demand.Through(c, shards, now); d != &p.demand {

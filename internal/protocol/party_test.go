@@ -61,7 +61,7 @@ func (c *contest) level(t *testing.T, tokens int64) level {
 	return levels[0]
 }
 
-// leave has the other process take so much that each shard is left with some tokens.
+// leave makes the other process take until each shard is left with the given tokens.
 func (c *contest) leave(t *testing.T, tokens ...int64) {
 	t.Helper()
 	b := c.other.Memory.Bucket("e", "model")
@@ -83,7 +83,7 @@ func (c *contest) leave(t *testing.T, tokens ...int64) {
 	}
 }
 
-// strain has the store throttle a look of the process. Then the pause is over.
+// strain makes the store throttle a look of the process, and waits until the pause has ended.
 func (c *contest) strain() {
 	c.e.Memory.Bucket("e", "model").pace.throttle(c.e.core.sinceStart(), noChance)
 	time.Sleep(ofLooks.least)
@@ -116,9 +116,9 @@ var (
 	quick = bucket.Params{Name: "rpm", Capacity: 800 * millis, RefillAmount: 2000 * millis, RefillPeriod: 1000}
 )
 
-// TestBatchTakesWhatShardsHave has callers share writes of a strained bucket, whose shards have tokens for some of them.
-// Each shard that is drawn serves the callers who fit, in their order, by a plain write. The others fall short. They do so
-// at once where shards are proven short, and by a view of all shards where one of them asks for much.
+// In TestBatchTakesWhatShardsHave, callers share writes of a strained bucket, whose shards have tokens for some of them.
+// Each shard that is drawn serves the callers who fit, in their order, by a plain write. The others fall short:
+// immediately if shards are proven short, and by a view of all shards if one of the callers asks for much.
 func TestBatchTakesWhatShardsHave(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -363,7 +363,7 @@ func TestThrottleShowsWriters(t *testing.T) {
 	}
 }
 
-// TestQuietShards has a shard be written eighty times a second. It is quiet unless as many writes fail, which the key bears as well.
+// In TestQuietShards, a shard is written eighty times a second. It is quiet unless as many writes fail, which the key bears as well.
 func TestQuietShards(t *testing.T) {
 	for _, lost := range []float64{0, 100} {
 		inContest(t, 2, daily, func(t *testing.T, c *contest) {

@@ -177,8 +177,8 @@ func TestOtherErrorsKeepThePace(t *testing.T) {
 	}
 }
 
-// TestRoundsOfLateWrites has callers wait behind a late write. The write does not count any more, and the waiting
-// callers are served. Its end changes nothing then, nor does the end of a former serving goroutine.
+// In TestRoundsOfLateWrites, callers wait behind a late write. The write no longer counts, and the waiting callers are served. Its
+// end changes nothing then, nor does the end of a former serving goroutine.
 func TestRoundsOfLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 200 * time.Millisecond

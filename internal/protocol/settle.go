@@ -250,7 +250,7 @@ type bearing struct {
 	refund bool // tokens given back that no shard has room for: it counts them
 }
 
-// asks has the demand of a correction ask a shard. It reports whether the shard has any limit of it.
+// asks makes the demand of a correction fit a shard. It reports whether the shard has any limit of it.
 func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bool {
 	if d.GiveBack(d.Amounts, lives, s); d.Empty() {
 		return false

@@ -306,7 +306,7 @@ func TestSettleThrottledRefund(t *testing.T) {
 	})
 }
 
-// TestLateMissing has a read answered before the first request creates the item, and its reply arrive after that. The process
+// In TestLateMissing, a read is answered before the first request creates the item, and its reply arrives after that. The process
 // knows that there is an item, and gives back to it.
 func TestLateMissing(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}

@@ -188,7 +188,7 @@ func TestOneLostLook(t *testing.T) {
 	}
 }
 
-// TestFailedLookIsOnes has a read that many wait for fail: it is an outage of the request that began it.
+// In TestFailedLookIsOnes, a read that many wait for fails. It is an outage of the request that began it.
 func TestFailedLookIsOnes(t *testing.T) {
 	onNetwork(t, 1, 0, func(t *testing.T, e *Engine, n *network) {
 		n.next(once("read", &store.Error{Op: "read", Unavailable: true, Err: errors.New("no route")}))
@@ -303,7 +303,7 @@ func TestOneLostCorrection(t *testing.T) {
 	})
 }
 
-// TestLostTurn has a goroutine keep its turn for long: those who wait go on after maxTurn, and those who come later at once.
+// In TestLostTurn, a goroutine keeps its turn for long. Requests that wait go on after maxTurn, and requests that come later immediately.
 func TestLostTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		it, s := &items{coreFor(8)}, newBucket("ns", "hot", "model").shard(0)
@@ -332,8 +332,8 @@ func TestLostTurn(t *testing.T) {
 	})
 }
 
-// TestTurnsOfMany has many callers take of a limit that is full again before the next one comes, so that each has to move the refill stamp.
-// Each makes its plan anew when its turn comes, and hardly any write is lost. Some find that a later request has moved the stamp.
+// In TestTurnsOfMany, many callers take of a limit that is full before the next one comes, so that each has to move the refill stamp. Each makes its
+// plan again when its turn comes, and hardly any write is lost. Some find that a later request has moved the stamp.
 func TestTurnsOfMany(t *testing.T) {
 	const callers = 80
 	onNetwork(t, 100, 0, func(t *testing.T, e *Engine, n *network) {

@@ -98,8 +98,8 @@ func (d *tended) giveUp(lv *leave, err error) error {
 	return err
 }
 
-// keep has a hold be held on that was not given back, for [keptTime] or two terms: its holder may try again, or may be gone. It is lost where
-// the engine was closed meanwhile, since no one tends it any more. The tended slots are locked.
+// keep continues a hold that was not given back, for [keptTime] or two terms: its holder may try again, or may be gone. The hold is lost if the
+// engine was closed meanwhile, since no one renews it any more. The tended slots are locked.
 func (d *tended) keep(h *Hold) {
 	h.over = true
 	if h.phase = held; d.closed {

@@ -183,7 +183,7 @@ func (p *party) asked() (asked []bucket.Amount) {
 	return asked
 }
 
-// choose has the write take for the callers for whom slots are free.
+// choose makes the write take for the callers for whom slots are free.
 func (t *slotTake) choose() {
 	var shards []*bucket.State
 	if t.image.exists {

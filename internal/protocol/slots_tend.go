@@ -332,8 +332,7 @@ func (bt *beating) heard() {
 	}
 }
 
-// postpone has the due holds wait for another try. The outcome of the last one is unknown, so they count in their
-// former epochs.
+// postpone schedules another try for the due holds. The outcome of the last one is unknown, so they count in their former epochs.
 func (bt *beating) postpone() {
 	d := &bt.bucket.tended
 	d.mu.Lock()

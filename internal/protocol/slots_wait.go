@@ -123,7 +123,7 @@ func (p *Place) IsFor(short ShortSlots) bool {
 	return p != nil && p.bucket.is(p.waits.memory.Bucket(short.Entity, short.Resource)) && slices.Equal(p.asks, short.Asks)
 }
 
-// stand has a caller stand in the line, before those that came later. The line is locked.
+// stand puts a caller in the line, before the callers that came later. The line is locked.
 func (l *slotLine) stand(p *Place) {
 	at, found := slices.BinarySearchFunc(l.places, p.number, func(other *Place, number int) int { return other.number - number })
 	if found {
@@ -141,7 +141,7 @@ func (l *slotLine) stand(p *Place) {
 	l.promote(p)
 }
 
-// promote has a caller be the first one of a line, which is locked.
+// promote makes a caller the first one of a line, which is locked.
 func (l *slotLine) promote(p *Place) {
 	p.first = p.elapsed()
 	p.wake()
@@ -249,11 +249,11 @@ func (p *Place) sleepUnlessWoken(ctx context.Context, d time.Duration) (woken bo
 	return woken, ctx.Err()
 }
 
-// StepAside has the caller leave the line until it waits for slots again: another level rejects its request. Meanwhile it keeps no slots from
-// those behind it. It comes back before them.
+// StepAside removes the caller from the line until it waits for slots again: another level rejects its request. Meanwhile it keeps no slots from the
+// callers behind it. It comes back before them.
 func (p *Place) StepAside(ctx context.Context) { p.Leave(ctx, false) }
 
-// Leave has the caller leave the line, with its slots or without. The next one is the first then.
+// Leave removes the caller from the line, with its slots or without. The next one is then the first.
 func (p *Place) Leave(ctx context.Context, served bool) {
 	if p == nil {
 		return
@@ -288,7 +288,7 @@ func (p *Place) Leave(ctx context.Context, served bool) {
 	}
 }
 
-// wake has the caller ask.
+// wake makes the caller ask.
 func (p *Place) wake() {
 	select {
 	case p.woken <- struct{}{}:
@@ -296,8 +296,8 @@ func (p *Place) wake() {
 	}
 }
 
-// free has callers of the line ask for the slots that an image shows to be free, nil for an unknown one: this process has given some back. A
-// caller for whom they are not enough is passed by others, unless it is the first one, and has been for [slotTurn].
+// free wakes callers of the line for whom an image shows free slots. The image is nil if it is unknown, after this process has given slots back.
+// Others pass a caller for whom they are not enough, unless it is the first one, and has been for [slotTurn].
 func (l *slotLine) free(c *core, i *image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

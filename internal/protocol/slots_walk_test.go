@@ -301,7 +301,7 @@ func (p *slotProc) await(r *Request, receipt *Receipt) (err error) {
 	}
 }
 
-// ask has a caller take a slot, alone or beside tokens. It may wait for that.
+// ask makes a caller take a slot, alone or beside tokens. It may wait for that.
 func (w *slotWalk) ask(p *slotProc, slots int64, waits bool) (done func() error) {
 	r := &Request{Entity: w.key.Entity, Resource: w.key.Resource, Amounts: []bucket.Amount{{Limit: "slots", Tokens: slots * bucket.Slot}}}
 	if w.rnd.IntN(4) == 0 {
@@ -343,7 +343,7 @@ func (w *slotWalk) ask(p *slotProc, slots int64, waits bool) (done func() error)
 	}
 }
 
-// giveBack has a caller give its slot back.
+// giveBack gives back the slot of a caller.
 func (w *slotWalk) giveBack(p *slotProc) {
 	if len(p.leases) == 0 {
 		return
@@ -359,7 +359,7 @@ func (w *slotWalk) giveBack(p *slotProc) {
 	go func() { _ = p.e.Settle(context.Background(), &settle) }()
 }
 
-// kill ends a process without a word. What it has sent may still arrive.
+// kill ends a process abruptly. What it has sent may still arrive.
 func (w *slotWalk) kill(p *slotProc) {
 	w.notef("process %d is killed", p.number)
 	p.dead.Store(true)
@@ -583,7 +583,7 @@ func (w *slotWalk) step(faults float64, deletes bool) {
 	}
 }
 
-// finish has all processes end without a word. All slots are free again in two terms and the difference of the clocks.
+// finish ends all processes abruptly. All slots are free again in two terms and the difference of the clocks.
 func (w *slotWalk) finish() {
 	for len(w.procs) > 0 {
 		w.kill(w.procs[0])

@@ -184,8 +184,8 @@ func TestCrowdOfASplitBucket(t *testing.T) {
 	}
 }
 
-// TestPartsOfTheInflow has a process write an item less often than another one. The requests that it is refused for that raise its part, and
-// count less as time goes on.
+// In TestPartsOfTheInflow, a process writes an item less often than another one. The requests that it is refused for that raise its part, and count
+// less as time goes on.
 func TestPartsOfTheInflow(t *testing.T) {
 	var tr traffic
 	writes, at := int64(1), int64(0)
@@ -212,7 +212,7 @@ func TestPartsOfTheInflow(t *testing.T) {
 	}
 }
 
-// TestUsedUpItems has a process find an item used up by the part of its requests that fall short.
+// TestUsedUpItems checks that a process finds an item used up by the part of its requests that fall short.
 func TestUsedUpItems(t *testing.T) {
 	for _, test := range []struct {
 		name           string

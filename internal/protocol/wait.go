@@ -13,7 +13,7 @@ import (
 // A waiting caller takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is
 // the queue, so that callers of many processes wait without asking again. See package bucket for the arithmetic.
 
-// Waits has callers wait for tokens or slots. It is safe for concurrent use.
+// Waits lets callers wait for tokens or slots. It is safe for concurrent use.
 type Waits struct {
 	*core
 	judge    *judge
@@ -101,8 +101,8 @@ func (a *arrival) lost(c *core, now int64) int64 {
 	return min(now-a.at, (c.elapsed() - a.elapsed).Milliseconds())
 }
 
-// wane has the caller of a level wait for as long as is left of its time, where the level is judged at a time. A request that has lost its
-// time does not wait any more.
+// wane shortens the wait of a level's caller to what is left of its time when the level is judged. A request that has no time left does not wait any
+// more.
 func (l *level) wane(c *core, asOf int64) {
 	if l.patience > 0 {
 		l.demand.Wait = max(l.patience-l.came.lost(c, asOf), 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestGateBounds has many calls of a second each wait for three turns.
+// In TestGateBounds, many calls of a second each share three turns.
 func TestGateBounds(t *testing.T) {
 	const turns, calls = 3, 30
 	synctest.Test(t, func(t *testing.T) {

@@ -275,7 +275,7 @@ func sequence(n int) store.Sequence {
 	return store.Sequence(text)
 }
 
-// TestPoison has a change that never succeeds.
+// In TestPoison, a change never succeeds. It is skipped, or the partition is stuck.
 func TestPoison(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

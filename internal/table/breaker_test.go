@@ -260,8 +260,8 @@ func TestSilenceRunsFromTheFirstCall(t *testing.T) {
 	}
 }
 
-// TestDoubt has several calls in a row be lost while the store answers. The breaker asks before it opens, and stays closed. Lost calls
-// that follow another answer have it ask again, once for each silence.
+// In TestDoubt, several calls in a row are lost while the store answers. The breaker asks before it opens, and stays closed. After lost calls that
+// follow another answer it asks again, once for each silence.
 func TestDoubt(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var all sync.WaitGroup
@@ -419,7 +419,7 @@ func TestWaitingForATurn(t *testing.T) {
 	})
 }
 
-// TestLeavingEarly has callers give calls up that would have been answered: that is no silence.
+// In TestLeavingEarly, callers give up calls that would have been answered. That is no silence.
 func TestLeavingEarly(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		g.set(true, nil)
@@ -453,9 +453,9 @@ func stateOf(table *Table) breakerState {
 	return table.breaker.state
 }
 
-// TestTrialsThatAreNotAnswered has a store answer probes, and swallow the calls after them. The breaker opens again
-// after the time of silence, and not after the call timeout. It counts from the first trial, or from the last
-// answered one. Callers who leave soon change nothing of that.
+// In TestTrialsThatAreNotAnswered, a store answers probes, and swallows the calls after them. The breaker opens again
+// after the time of silence, and not after the call timeout. It counts from the first trial, or from the last answered
+// one. Callers who leave soon do not change that.
 func TestTrialsThatAreNotAnswered(t *testing.T) {
 	const silence = 500 * time.Millisecond
 	swallowed := func(ctx context.Context) error {

@@ -296,8 +296,8 @@ func TestKeysWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAPartByChance has the first calls be of a part that is silent, while the others answer. The breaker opens, and learns at once that
-// the store answers. Calls of the part that are never answered do not open it again, since later ones are.
+// In TestAPartByChance, the first calls are of a part that is silent, while the others answer. The breaker opens, and learns immediately
+// that the store answers. Calls of the part that are never answered do not open it again, since later ones are.
 func TestAPartByChance(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var all sync.WaitGroup

@@ -60,7 +60,7 @@ func repeated(d time.Duration, times int) []time.Duration {
 	return all
 }
 
-// begin has a caller begin a read in a goroutine of its own.
+// begin begins a read in a goroutine of its own.
 func begin(t *Table, w *Sharer) *Shared {
 	c := w.Shared()
 	w.Begins(c)
@@ -118,8 +118,8 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestWaitingForSilentCalls has a caller make calls that are not answered, one after another as they are late. All of them together
-// take the call timeout, and those that it began last are cut off then.
+// In TestWaitingForSilentCalls, a caller makes calls that are not answered, one after another as they are late. All of them together
+// take the call timeout, and the calls that it began last are cut off then.
 func TestWaitingForSilentCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
@@ -217,8 +217,8 @@ func TestLeavingASharedCall(t *testing.T) {
 	})
 }
 
-// TestLateCallServesOthers has a call be late, and others begun in its place, none of which is answered. Then the first one is: who
-// waits for any of them looks again at once, and once. A late call that fails tells them nothing.
+// In TestLateCallServesOthers, a call is late, and others begin in its place, none of which is answered. When the first one is, a
+// caller that waits for any of them looks again immediately, and once. A late call that fails wakes no caller.
 func TestLateCallServesOthers(t *testing.T) {
 	for _, failure := range []error{nil, &store.Error{Unavailable: true}} {
 		for places := 1; places <= 3; places++ {

@@ -250,7 +250,7 @@ func TestResetOnAFile(t *testing.T) {
 	}
 }
 
-// TestALockedFileIsWaitedFor has another program hold the write lock for a while.
+// In TestALockedFileIsWaitedFor, another program holds the write lock for a while.
 func TestALockedFileIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	l := open(t, path, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100}}})
@@ -327,8 +327,8 @@ func TestManyGoroutinesOnOneFile(t *testing.T) {
 	}
 }
 
-// TestManyOpenANewFileAtOnce has several limiters open a new file. One of them makes the tables, and the others wait
-// for that. The last one to close the file finds everything.
+// In TestManyOpenANewFileAtOnce, several limiters open a new file. One of them makes the tables, and the others wait for that. The last one to close
+// the file finds everything.
 func TestManyOpenANewFileAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.db")
 	var wg sync.WaitGroup

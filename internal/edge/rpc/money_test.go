@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// TestViolationsInMoney has a budget refuse a request. People read dollars, and programs billionths.
+// In TestViolationsInMoney, a budget refuses a request. People read dollars, and programs billionths.
 func TestViolationsInMoney(t *testing.T) {
 	l, _ := zlimittest.New(t, zlimit.USD("usd", 25, zlimit.PerMonth))
 	_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "api", Consume: zlimit.Amounts{"usd": 30_500_000_000}})

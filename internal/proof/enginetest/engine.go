@@ -184,7 +184,7 @@ func (e *Engine) stop() error {
 	return e.process.stop()
 }
 
-// Signal sends a signal to the process of an engine that Fresh started. SIGSTOP has it answer nothing until SIGCONT.
+// Signal sends a signal to the process of an engine that Fresh started. After SIGSTOP it answers nothing until SIGCONT.
 func (e *Engine) Signal(s syscall.Signal) error {
 	if e.process == nil {
 		return errors.New("the engine is no process of this test")

@@ -24,8 +24,8 @@ const (
 )
 
 // Shards is a transport that answers for a table with a stream of several shards, which engines do not have. It answers
-// DescribeTable, and the calls of DynamoDB Streams. A test makes the shards and their records, and has them split and
-// be trimmed. It is safe for concurrent use.
+// DescribeTable, and the calls of DynamoDB Streams. A test makes, splits and trims the shards, and makes their records.
+// It is safe for concurrent use.
 //
 //	shards := enginetest.NewShards()
 //	shards.Open("a", "")

@@ -221,8 +221,8 @@ func TestGrammars(t *testing.T) {
 	t.Logf("%d rounds left; %s", len(queue), progress(all, began))
 }
 
-// TestCancelBesideBackground has a caller give up while its process writes in the background. The write ends as a step of its own, since two
-// goroutines that go on at once may come to one of several states.
+// In TestCancelBesideBackground, a caller gives up while its process writes in the background. The write ends as a step of its own, since two
+// goroutines that go on at the same time may come to one of several states.
 func TestCancelBesideBackground(t *testing.T) {
 	gone := waitFor("c", 1, 3*time.Second)
 	gone.Cancel = true

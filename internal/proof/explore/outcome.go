@@ -116,8 +116,8 @@ func (w *witness) judgeTake(r *running) {
 	}
 }
 
-// relabel has an admitted request count what an earlier one of its process seems to have taken beside its own. The goroutine that writes for
-// those who wait for a throttled bucket carries the name of the request that began it.
+// relabel makes an admitted request count what an earlier one of its process seems to have taken besides its own. The goroutine that writes for
+// requests that wait for a throttled bucket carries the name of the request that began it.
 func (w *witness) relabel(r *running) {
 	for _, o := range w.ops {
 		if o == r || o.port != r.port || o.Kind != Take || !o.judged || o.err != nil || o.outages == 0 || o.returns > 0 {

@@ -74,7 +74,7 @@ func inOrder(t *testing.T, p *Program, steps []step) *Finding {
 
 const late = -1
 
-// TestLateRelease has a release come when its slot has been free by itself, and is held by another process: it does nothing.
+// In TestLateRelease, a release comes when its slot has become free by itself, and is held by another process. It does nothing.
 func TestLateRelease(t *testing.T) {
 	p := &Program{
 		Name: "a late release", Initial: Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}, Faults: Faults{[]Fate{Late}, 1},

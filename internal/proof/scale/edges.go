@@ -85,7 +85,7 @@ type line struct {
 	waiters []*waiter
 }
 
-// come has a request come to the ideal bucket.
+// come adds a request to the ideal bucket.
 func (l *line) come(now time.Duration, amount float64) *waiter {
 	l.level = min(l.Capacity, l.level+l.Rate*(now-l.at).Seconds()) - amount
 	l.at = now

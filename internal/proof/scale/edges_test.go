@@ -25,8 +25,8 @@ func TestMidnight(t *testing.T) {
 	}
 }
 
-// TestSwitch has an operator refuse the requests of a resource by a walk that ends halfway, and by another one that goes on. No bucket is
-// left open, none is stamped again, and nothing is admitted after the walk.
+// In TestSwitch, an operator disables a resource by a walk that ends halfway, and by another one that goes on. No bucket is left open, none is
+// stamped again, and nothing is admitted after the walk.
 func TestSwitch(t *testing.T) {
 	t.Parallel()
 	c := switchCase(3000, 20, 100, true)

@@ -53,8 +53,8 @@ func TestOneWriteARequest(t *testing.T) {
 	}
 }
 
-// TestExhaustedBucketsAdmitNothing has a fleet ask an exhausted bucket far more often than its key can answer, under
-// the policy Allow. The bucket admits or rejects each request.
+// In TestExhaustedBucketsAdmitNothing, a fleet asks an exhausted bucket far more often than its key can answer, under the policy Allow. The bucket
+// admits or rejects each request.
 func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -132,8 +132,8 @@ func TestFleetsInOutages(t *testing.T) {
 	}
 }
 
-// TestFlashCrowd has a fleet ask for a bucket of one item three times as often as its key bears, at once. Its requests
-// wait and share writes until it is split. Nearly none fails, and few transactions are tried.
+// In TestFlashCrowd, a fleet suddenly asks for a bucket of one item three times as often as its key bears. Its requests wait and share writes until
+// it is split. Nearly none fails, and few transactions are tried.
 func TestFlashCrowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -172,8 +172,8 @@ func TestOverloadedPartitions(t *testing.T) {
 	}
 }
 
-// TestThrottledReads has a table serve fewer reads than a fleet needs for entities that are new to its processes. A
-// throttled read is asked again by the store alone: no request begins another beside it.
+// In TestThrottledReads, a table serves fewer reads than a fleet needs for entities that are new to its processes. Only the store retries a throttled
+// read: no request begins another beside it.
 func TestThrottledReads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -210,8 +210,8 @@ func TestFullHour(t *testing.T) {
 	}
 }
 
-// TestSettledLeases has a fleet settle the leases of one hot key of tokens. A settlement costs one more write, and nothing is read for it,
-// also where shards are full. Where the limit is used up, requests are rejected, and few fail.
+// In TestSettledLeases, a fleet settles the leases of one hot key of tokens. A settlement costs one more write, and nothing is read for it, even if
+// shards are full. If the limit is used up, requests are rejected, and few fail.
 func TestSettledLeases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")

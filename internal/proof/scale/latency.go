@@ -56,7 +56,7 @@ func newContest(c Ceiling, processes int, wait time.Duration) *contest {
 	return &contest{Ceiling: c, wait: wait, level: c.Capacity, admitted: make([]int, processes)}
 }
 
-// come has a request come to the ideal bucket. A caller that waits gets its token if it flows in in time.
+// come adds a request to the ideal bucket. A caller that waits gets its token if it flows in in time.
 func (c *contest) come(process int, now time.Duration, measured bool) *contested {
 	c.level = min(c.Capacity, c.level+c.Rate*(now-c.at).Seconds())
 	c.at = now
@@ -75,7 +75,7 @@ func (c *contest) come(process int, now time.Duration, measured bool) *contested
 	return r
 }
 
-// end has a request end.
+// end counts a request that has ended.
 func (c *contest) end(r *contested, now time.Duration, err error) {
 	if err == nil {
 		c.admission = append(c.admission, interval{r.came, now})

@@ -37,20 +37,20 @@ type Load struct {
 	// Actual is what an admitted request has used after Takes, by which its lease is settled; 0 for leases that are not.
 	Actual int64
 	Takes  time.Duration
-	// Midnight has the load begin so long before the first midnight of a month in UTC; 0 for any time.
+	// Midnight is how long the load begins before the first midnight of a month in UTC; 0 for any time.
 	Midnight time.Duration
 	// Spent is what each known bucket has used of its limits before; 0 for 1.
 	Spent int64
 	// Wait is how long a request waits at the most; 0 for requests that do not.
 	Wait time.Duration
-	// Returns has a refused request come again at the reported time, and up to Spread later, or [asTold].
+	// Returns makes a refused request come again at the reported time, or up to Spread later, or [asTold].
 	Returns bool
 	Spread  time.Duration
 	// Spans are parts of the time that are measured by themselves.
 	Spans []Span
-	// Switch is when an operator has all requests of the resource refused; 0 for never.
+	// Switch is when an operator disables the resource; 0 for never.
 	Switch time.Duration
-	// Halfway has the operator's first call end when half of the known buckets are stamped.
+	// Halfway makes the operator's first call end when half of the known buckets are stamped.
 	Halfway bool
 
 	Limits   []zlimit.Limit // of the system

@@ -119,7 +119,7 @@ func TestThrottleTellsItsReason(t *testing.T) {
 	})
 }
 
-// TestSplitForHeat has two keys of one partition share it until it splits between them.
+// In TestSplitForHeat, two keys of one partition share it until it splits between them.
 func TestSplitForHeat(t *testing.T) {
 	if !soak.Runs() {
 		t.Skip("makes 200,000 calls: make long")
@@ -246,7 +246,7 @@ func TestSilentPartition(t *testing.T) {
 	})
 }
 
-// TestTableWarmsUp has a new table serve 4,000 writes a second at first, and twice as many half an hour later.
+// In TestTableWarmsUp, a new table serves 4,000 writes a second at first, and twice as many half an hour later.
 func TestTableWarmsUp(t *testing.T) {
 	if !soak.Runs() {
 		t.Skip("makes 200,000 calls: make long")

@@ -87,7 +87,7 @@ type Named map[string]any
 // the calendar. "windows" are the windows of a schedule, with the arguments of ScheduleEntry. A "soft" one refuses nothing.
 type Limit = map[string]any
 
-// Take has a request be admitted, rejected or disabled, which it returns.
+// Take makes a request, and returns whether it was admitted, rejected or disabled.
 func (p *Process) Take(t *testing.T, at time.Time, what Take) string {
 	t.Helper()
 	if what.Entity == "" {

@@ -97,7 +97,7 @@ func TestClockOfWrongBeginnings(t *testing.T) {
 	}
 }
 
-// TestClockDrifts has the offset grow slowly over hours, as a bad crystal makes it.
+// In TestClockDrifts, the offset grows slowly over hours, as a bad crystal makes it.
 func TestClockDrifts(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	c := &clock{}

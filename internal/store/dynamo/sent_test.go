@@ -164,8 +164,8 @@ func (c *closing) Write(p []byte) (int, error) {
 	return n, syscall.EPIPE
 }
 
-// TestNothingWasSent has a server close connections that are idle. A request of which such a connection took nothing goes out on
-// another one. What became of a request of which it took a byte is not known.
+// In TestNothingWasSent, a server closes connections that are idle. A request of which such a connection took nothing is sent on
+// another one. The outcome of a request of which it took a byte is not known.
 func TestNothingWasSent(t *testing.T) {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -498,7 +498,7 @@ func storeClient(transport http.RoundTripper, credentials aws.CredentialsProvide
 	}, options...)
 }
 
-// TestExpiringCredentials has many callers meet credentials that have expired: they are refreshed once, and every later
+// In TestExpiringCredentials, many callers meet credentials that have expired. They are refreshed once, and every later
 // request is signed with the new ones.
 func TestExpiringCredentials(t *testing.T) {
 	source := provide(with(staticKey, func(c *aws.Credentials) { c.CanExpire, c.Expires = true, time.Now().Add(time.Hour) }))
@@ -532,7 +532,7 @@ func TestExpiringCredentials(t *testing.T) {
 	}
 }
 
-// TestAccountChanges has the credentials change to those of another account, whose endpoint is another one.
+// In TestAccountChanges, the credentials change to those of another account, whose endpoint is another one.
 func TestAccountChanges(t *testing.T) {
 	for way, options := range ways {
 		source := provide(with(staticKey, func(c *aws.Credentials) { c.AccountID = "111111111111" }))

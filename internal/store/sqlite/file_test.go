@@ -284,7 +284,8 @@ func TestCloseEndsTheWait(t *testing.T) {
 	execute(t, other, "COMMIT")
 }
 
-// TestWaitIsBounded has another process hold the lock for good. Callers that wait for it one after another give up together.
+// In TestWaitIsBounded, another process holds the lock permanently. Callers that wait for it one after another give up
+// together.
 func TestWaitIsBounded(t *testing.T) {
 	_, path := ready(t)
 	raw(t, path, "BEGIN IMMEDIATE")

@@ -185,7 +185,7 @@ func TestCrossSite(t *testing.T) {
 	}
 }
 
-// TestViewerChangesNothing has each change refused for a viewer.
+// TestViewerChangesNothing checks that a viewer is refused each change.
 func TestViewerChangesNothing(t *testing.T) {
 	v := visit(t)
 	if err := v.acquire(t, "alice", 1); err != nil {

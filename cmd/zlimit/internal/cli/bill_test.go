@@ -106,7 +106,7 @@ func (m *billedMonth) charge(family []string, resource string, amounts map[strin
 	}
 }
 
-// request has an entity take something, and settle it minutes later, perhaps in another hour.
+// request takes something for an entity, and settles it minutes later, perhaps in another hour.
 func (m *billedMonth) request(entity, resource string) {
 	m.t.Helper()
 	var family []string
@@ -178,7 +178,7 @@ func (m *billedMonth) live(days int) {
 	m.catchUp()
 }
 
-// catchUp has an aggregator count everything.
+// catchUp runs the aggregator until it has counted everything.
 func (m *billedMonth) catchUp() {
 	m.t.Helper()
 	for try := range 50 {

@@ -59,7 +59,7 @@ func completeNames(sh *shell.Shell, cmd *cobra.Command) {
 	}
 }
 
-// strictCompletion adds the command that writes scripts for shells, and has it refuse unknown shells.
+// strictCompletion adds the command that writes scripts for shells. It refuses unknown shells.
 func strictCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
 
-// envCommand has the test binary be the command.
+// envCommand names the variable that makes the test binary run the command.
 const envCommand = "ZLIMIT_TEST_COMMAND"
 
 // TestMain runs the tests, or the command where a test has started this program as one.

@@ -17,7 +17,7 @@ import (
 
 // TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` gives the next command a terminal with
 // that input; without it there is no input. `fail RESOURCE REASON` makes a resource fail from then on, and `fail RESOURCE`
-// has it succeed again. `deployed STACK VERSION` has a stack be of another version.
+// makes it succeed again. `deployed STACK VERSION` sets the version of a stack.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")
 	setup := p.Setup

@@ -84,7 +84,7 @@ func tokens(t *testing.T, result string) (left int64) {
 	return left
 }
 
-// TestWaitEnds has a request wait for tokens that flow in within 100 ms: it is not admitted before.
+// TestWaitEnds checks that a request that waits for tokens is not admitted before they flow in, within 100 ms.
 func TestWaitEnds(t *testing.T) {
 	store := "sqlite:" + t.TempDir() + "/limits.db"
 	acquire := func(args ...string) run {

@@ -197,7 +197,7 @@ func (dv *derivation) alone(item expr.Item) Result {
 	return dv.one(item)
 }
 
-// restart has the copy begin again.
+// restart begins the copy again.
 func (m *Migration) restart(ctx context.Context) error {
 	if err := m.ledger.write(ctx, func(next *layout.Migration) {
 		next.Phase, next.StartedAt = Copying, layout.FormatTime(m.calls.sourceTime())

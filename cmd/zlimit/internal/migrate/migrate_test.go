@@ -263,7 +263,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestTakeOver has a second run take over from a silent one, which then writes nothing.
+// In TestTakeOver, a second run takes over from a silent one, which then writes nothing.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.6")
@@ -336,7 +336,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// TestWakes has a run wake that was taken over while it was about to insert an item, which has gone from the source since.
+// In TestWakes, another run takes over from a run that is about to insert an item, and finishes. Programs then delete the items. When the first run
+// wakes, it writes nothing.
 func TestWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")

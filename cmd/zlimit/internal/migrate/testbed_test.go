@@ -78,7 +78,7 @@ type process struct {
 	billed store.Units
 }
 
-// bill has a call take units, which it tells if it can.
+// bill adds the units of a call to the bill, and reports them to the caller if the call can.
 func (p *process) bill(ctx context.Context, units store.Units, tells bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -72,7 +72,7 @@ func TestWhoSigns(t *testing.T) {
 	}
 }
 
-// TestSelfTest has the path meet requests that it cannot repeat.
+// In TestSelfTest, the path meets requests that it cannot repeat.
 func TestSelfTest(t *testing.T) {
 	count := 0
 	for _, test := range []struct {

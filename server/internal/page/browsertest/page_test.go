@@ -81,7 +81,7 @@ func TestScreens(t *testing.T) {
 	pictures(t, s)
 }
 
-// TestLive has a request show without a reload, in the sentence and in the table, and survive a pause.
+// TestLive checks that the page shows a request without a reload, in the sentence and in the table, and survives a pause.
 func TestLive(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Still: true}, nil)
 	s.signIn(t)

@@ -340,7 +340,7 @@ func planAgain(ctx context.Context, sh *shell.Shell, file *limitsFile) (*provisi
 	return plan, showPlan(sh, plan)
 }
 
-// adoptNamespace has the command work in the namespace of a plan.
+// adoptNamespace sets the namespace of the command to that of a plan.
 func adoptNamespace(sh *shell.Shell, cmd *cobra.Command, plan *provision.Plan, path string) error {
 	if cmd.Flags().Changed("namespace") && plan.Namespace != sh.Namespace {
 		return shell.Usagef("%s: is for namespace %q, but --namespace says %q", path, plan.Namespace, sh.Namespace)

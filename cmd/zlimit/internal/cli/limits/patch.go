@@ -59,7 +59,7 @@ next wider one. zlimit limits bypass admits requests without limits.`,
 	})
 }
 
-// editCommand has a command change single limits of a level, by what its flags say.
+// editCommand makes a command change single limits of a level, as its flags say.
 func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit, error), cmd *cobra.Command) *cobra.Command {
 	var at levelFlag
 	var given []string

@@ -29,7 +29,8 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	return Usagef("no command %q; %s", args[0], hint)
 }
 
-// Group has a command only hold others, and returns it. To name none of them is bad input, whose error says what is missing.
+// Group makes a command a group of others, and returns it. A call that names none of them is bad input, and its error says
+// what is missing.
 func Group(missing string, cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.Args = NoSuchCommand
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
