@@ -350,6 +350,7 @@ func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.N
 		create(tb, scope, zlimit.Entity{ID: "p"})
 		create(tb, scope, zlimit.Entity{ID: "key-1", ParentID: "p"})
 		populate(tb, scope, "key-1")
+		acquire(tb, scope, zlimit.Request{ID: "job-1", Entity: "key-1", Resource: "gpt-5", Consume: zlimit.Amounts{"rpm": 1}})
 		if name != "victim" {
 			others = append(others, scope.NS())
 		}

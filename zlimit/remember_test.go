@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -95,6 +96,89 @@ func TestRepeatedRequests(t *testing.T) {
 		c.sleep(24*time.Hour - time.Second)
 		if !acquire(t, other, askAs("job-1", amounts)).Repeated() {
 			t.Error("the request is not remembered for a day")
+		}
+	})
+}
+
+// recordOf returns the key of the record of a request with an ID, and the record.
+func recordOf(t *testing.T, l *zlimit.RateLimiter, id string) (store.Key, layout.Request) {
+	t.Helper()
+	key := layout.RequestKey{NS: l.NS(), Entity: "key-1", Request: id}.Key()
+	items, err := l.Calls().Read(t.Context(), []store.Key{key}, true)
+	if err != nil || items[0] == nil {
+		t.Fatalf("the record of %s is %v, %v, want one", id, items, err)
+	}
+	record, err := layout.DecodeRequest(items[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, record
+}
+
+// TestRequestsAreForgotten decides a request again whose record has expired, after 24 hours and an hour at most. Leases of its first call
+// are settled by themselves.
+func TestRequestsAreForgotten(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx := context.Background()
+		c := newClock()
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("tpd", 10_000))
+		began := c.now()
+		first := acquire(t, l, askAs("job-1", zlimit.Amounts{"tpd": 100}))
+		key, record := recordOf(t, l, "job-1")
+		if lasts := time.Unix(record.ExpiresAt, 0).Sub(began); lasts < 24*time.Hour || lasts > 25*time.Hour {
+			t.Errorf("the request is remembered for %v, want 24 to 25 hours", lasts)
+		}
+		c.sleep(25 * time.Hour)
+		if err := l.Calls().Delete(ctx, []store.Key{key}); err != nil { // as the store does with what has expired
+			t.Fatal(err)
+		}
+		before := available(t, l, "tpd")
+		second := acquire(t, other, askAs("job-1", zlimit.Amounts{"tpd": 100}))
+		if took := before - available(t, l, "tpd"); second.Repeated() || took != 100 {
+			t.Errorf("the request after the end of its record is repeated: %t, and takes %d, want 100", second.Repeated(), took)
+		}
+		if again := acquire(t, l, askAs("job-1", zlimit.Amounts{"tpd": 100})); !again.Repeated() {
+			t.Error("the request is not remembered after its second call")
+		}
+		before = available(t, l, "tpd")
+		if err := errors.Join(first.Adjust(zlimit.Amounts{"tpd": 50}), first.Commit(ctx), second.Adjust(zlimit.Amounts{"tpd": 20}), second.Commit(ctx)); err != nil {
+			t.Errorf("the settlements of both calls = %v", err)
+		}
+		if took := before - available(t, l, "tpd"); took != 70 {
+			t.Errorf("the settlements of both calls take %d, want 50 and 20", took)
+		}
+	})
+}
+
+// TestRequestsOutliveTheirEntity repeats a request after its entity was deleted, and was created again. It takes nothing of the new buckets,
+// and gives nothing to them.
+func TestRequestsOutliveTheirEntity(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx := context.Background()
+		c := newClock()
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("tpd", 1000))
+		create(t, l, zlimit.Entity{ID: "key-1"})
+		acquire(t, l, askAs("job-1", zlimit.Amounts{"tpd": 100}))
+		if err := l.Entities.Delete(ctx, "key-1"); err != nil {
+			t.Fatal(err)
+		}
+		create(t, l, zlimit.Entity{ID: "key-1"})
+		acquire(t, l, ask(zlimit.Amounts{"tpd": 30}))
+		again := acquire(t, other, askAs("job-1", zlimit.Amounts{"tpd": 100}))
+		if got := available(t, l, "tpd"); !again.Repeated() || got != 970 {
+			t.Errorf("the request is repeated: %t, and leaves %d, want a repeated one that leaves 970", again.Repeated(), got)
+		}
+		var reused *zlimit.ReusedIDError
+		if _, err := other.Acquire(ctx, askAs("job-1", zlimit.Amounts{"tpd": 5})); !errors.As(err, &reused) {
+			t.Errorf("Acquire() with the ID and another amount = %v, want a ReusedIDError", err)
+		}
+		if err := again.Rollback(ctx); err != nil {
+			t.Errorf("Rollback() = %v", err)
+		}
+		if got := available(t, l, "tpd"); got != 970 {
+			t.Errorf("after the rollback %d are left, want 970", got)
 		}
 	})
 }

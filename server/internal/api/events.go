@@ -148,7 +148,7 @@ func (h *handler) stream(c *call, r *reader) {
 	}
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
-	for {
+	for draining := false; !draining; {
 		var message []byte
 		select {
 		case message = <-r.pending:
@@ -159,8 +159,7 @@ func (h *handler) stream(c *call, r *reader) {
 		case <-h.Draining:
 			for len(r.pending) > 0 && write(<-r.pending) {
 			}
-			write([]byte("event: end\ndata: {\"reason\":\"draining\"}\n\n"))
-			return
+			message, draining = []byte("event: end\ndata: {\"reason\":\"draining\"}\n\n"), true
 		}
 		if lost := r.lost.Swap(0); lost > 0 && !write(fmt.Appendf(nil, "event: lost\ndata: {\"events\":%d}\n\n", lost)) {
 			return

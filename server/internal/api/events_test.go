@@ -62,6 +62,27 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestPendingEvents hands on what is pending at a drain, and how much was lost, before the stream ends.
+func TestPendingEvents(t *testing.T) {
+	draining := make(chan struct{})
+	close(draining)
+	h := &handler{Options: Options{Draining: draining}}
+	r := &reader{pending: make(chan []byte, maxPending)}
+	for range maxPending { // so many that the stream notices the drain while some are pending
+		r.pending <- []byte("event: decision\n\n")
+	}
+	r.lost.Store(3)
+	recorder := httptest.NewRecorder()
+	h.stream(&call{w: recorder, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/events", nil)}, r)
+	got := recorder.Body.String()
+	if n := strings.Count(got, "event: decision\n"); n != maxPending {
+		t.Errorf("the stream has %d events, want %d", n, maxPending)
+	}
+	if n := strings.Count(got, "event: lost\ndata: {\"events\":3}\n"); n != 1 || !strings.HasSuffix(got, "event: end\ndata: {\"reason\":\"draining\"}\n\n") {
+		t.Errorf("the stream says %d times that events were lost, want once, and ends with %q", n, got[max(0, len(got)-60):])
+	}
+}
+
 // TestSlowReaders holds that a reader that takes nothing holds up nobody, and learns how many events it has missed.
 func TestSlowReaders(t *testing.T) {
 	events := NewEvents()
@@ -151,28 +172,4 @@ func TestLogHasNoSecrets(t *testing.T) {
 			t.Errorf("the log has %q", secret)
 		}
 	}
-}
-
-// TestBodiesInTime has a client that sends half a body.
-func TestBodiesInTime(t *testing.T) {
-	s := newService(t)
-	r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/acquire", &half{})
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+keyOfGateway)
-	recorder := httptest.NewRecorder()
-	s.ServeHTTP(recorder, r)
-	if recorder.Code != http.StatusRequestTimeout {
-		t.Errorf("half a body = %d %s, want 408", recorder.Code, recorder.Body)
-	}
-}
-
-// half is a body that ends in the time-out of its connection.
-type half struct{ sent bool }
-
-func (h *half) Read(p []byte) (int, error) {
-	if h.sent {
-		return 0, fmt.Errorf("i/o timeout after %v", time.Second)
-	}
-	h.sent = true
-	return copy(p, `{"entity":`), nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestCopy copies a file to another one while a program writes it. Balances, limits, parents and usage come along. An aggregator of the copy
+// TestCopy copies a file to another one while a program writes it. Balances, limits, parents, usage and requests with an ID come along. An aggregator of the copy
 // counts nothing of it again.
 func TestCopy(t *testing.T) {
 	from, to := "sqlite:"+filepath.Join(t.TempDir(), "from.db"), "sqlite:"+filepath.Join(t.TempDir(), "to.db")
@@ -41,9 +41,11 @@ func TestCopy(t *testing.T) {
 		}
 		return l
 	}
-	use := func(l *zlimit.RateLimiter, n int64) {
+	var last *zlimit.Lease
+	useAs := func(l *zlimit.RateLimiter, id string, n int64) {
 		t.Helper()
-		lease, err := l.Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"tpd": n}})
+		lease, err := l.Acquire(t.Context(), zlimit.Request{ID: id, Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"tpd": n}})
+		last = lease
 		if err == nil {
 			err = lease.Commit(t.Context())
 		}
@@ -51,6 +53,7 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	use := func(l *zlimit.RateLimiter, n int64) { t.Helper(); useAs(l, "", n) }
 	left := func(l *zlimit.RateLimiter) (available, counted int64) {
 		t.Helper()
 		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key", Resource: "gpt"})
@@ -89,7 +92,8 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	count(from) // turns the log of changes on
-	use(first, 700)
+	use(first, 600)
+	useAs(first, "job-1", 100)
 	count(from)
 	run(shell.ExitUsage, "nothing was changed", "copy", "run", from, to)
 	run(shell.ExitOK, "is copied, and in step with", "copy", "run", from, to, "--yes")
@@ -109,6 +113,9 @@ func TestCopy(t *testing.T) {
 		t.Errorf("the copy has %d available and %d counted, want %d and 730", available, counted, 1_000_000-730)
 	}
 	use(second, 5)
+	if useAs(second, "job-1", 100); !last.Repeated() {
+		t.Error("the copy does not remember a request")
+	}
 	count(to)
 	if available, counted := left(second); available != 1_000_000-735 || counted != 735 {
 		t.Errorf("after a request the copy has %d available and %d counted, want %d and 735", available, counted, 1_000_000-735)
