@@ -288,10 +288,10 @@ var (
 	ledgerEngine   = flag.Bool("ledger.engine", false, "whether TestLedger uses a DynamoDB engine in place of memory")
 )
 
-// TestLedger has families of one to four levels make random requests, each level by itself, with corrections across
+// In TestLedger, families of one to four levels make random requests, each level by itself, with corrections across
 // hours and leases that are never settled. The aggregator is killed in the middle. Usage by hour, day, month, entity
-// and resource equals the ledger. It tells the charges of an entity, their part through children, and over all entities
-// each request once.
+// and resource equals the ledger. It reports the charges of an entity, their part through children, and over all
+// entities each request once.
 func TestLedger(t *testing.T) {
 	requests, hours := *ledgerRequests, 50
 	if testing.Short() {

@@ -308,7 +308,7 @@ func TestProgramsOfThreeSnapshots(t *testing.T) {
 	}
 }
 
-// TestMeanwhile has others work between a batch's read of the hour and its write.
+// In TestMeanwhile, others work between a batch's read of the hour and its write.
 func TestMeanwhile(t *testing.T) {
 	all := busy(2)
 	first, second := all[0], all[1]
@@ -485,7 +485,7 @@ func TestRunRollsUp(t *testing.T) {
 	})
 }
 
-// TestFunctionRollsUp has calls of the function roll up, once a minute.
+// TestFunctionRollsUp checks that calls of the function roll up, once a minute.
 func TestFunctionRollsUp(t *testing.T) {
 	s := newMemory(t)
 	now := noon

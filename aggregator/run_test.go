@@ -126,7 +126,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestBatches has batches of a minute where writes are paid for, unless options say otherwise.
+// TestBatches checks that batches take a minute if writes are paid for, unless options say otherwise.
 func TestBatches(t *testing.T) {
 	paid := func(t *testing.T) zlimit.Store { s, _, _ := newTable(t); return s }
 	for name, test := range map[string]struct {
@@ -222,8 +222,8 @@ func TestIsRefusal(t *testing.T) {
 	}
 }
 
-// TestDeniedPermissionIsNoRefusal has a table deny a permission that can be given later, and then refuse
-// for good.
+// In TestDeniedPermissionIsNoRefusal, a table denies a permission that can be given later, and then refuses
+// permanently.
 func TestDeniedPermissionIsNoRefusal(t *testing.T) {
 	s, _, faults := newTable(t)
 	a := newAggregator(t, s)

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestUnsupportedBucketsAreLeft has a bucket that would be refilled, once zae-limiter limits by it: it is counted, told once, and
-// left as it is.
+// In TestUnsupportedBucketsAreLeft, a bucket that would be refilled is one by which zae-limiter limits. It is counted, reported
+// once, and left as it is.
 func TestUnsupportedBucketsAreLeft(t *testing.T) {
 	var left, counted int
 	var log bytes.Buffer

@@ -299,9 +299,9 @@ func TestRefillOfALongBatch(t *testing.T) {
 	}
 }
 
-// TestRefillOfAMixedFleet has a bucket of 100 idle and full for five minutes. Then a client takes 80 that neither refills nor
-// leaves a note, and a batch later 10 more. The aggregator does not hand the idle time out again, and refills what flows in
-// from then on.
+// In TestRefillOfAMixedFleet, a bucket of 100 is idle and full for five minutes. Then a client takes 80 that neither refills
+// nor leaves a note, and a batch later 10 more. The aggregator does not hand the idle time out again, and refills what flows
+// in from then on.
 func TestRefillOfAMixedFleet(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		g := newGarden(t, s)

@@ -93,7 +93,7 @@ func TestClientsGiveBackWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-// TestClientsWait has calls wait for their tokens before they are sent.
+// TestClientsWait checks that calls wait for their tokens before they are sent.
 func TestClientsWait(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 	waits := connectlimit.New(limiter, connectlimit.Requests("api", "rpm", connectlimit.For("alice")), connectlimit.WithMaxWait(time.Minute))
@@ -101,7 +101,7 @@ func TestClientsWait(t *testing.T) {
 	faulttest.CheckWaits(t, clock, func() error { return p.call(t.Context(), "hello") })
 }
 
-// TestHandlersWait has calls wait at the server.
+// TestHandlersWait checks that calls wait at the server.
 func TestHandlersWait(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 	waits := connectlimit.New(limiter, connectlimit.Requests("api", "rpm", connectlimit.For("alice")), connectlimit.WithMaxWait(time.Minute))

@@ -19,8 +19,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// TestGivingBackNeedsProof has other interceptors between the limiter and gRPC, which drop options, or fail once the call was sent. What
-// gRPC does not say is unsent is charged.
+// In TestGivingBackNeedsProof, other interceptors between the limiter and gRPC drop options, or fail once the call was sent. A call is
+// charged unless gRPC says that it was not sent.
 func TestGivingBackNeedsProof(t *testing.T) {
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 	broken := errors.New("the interceptor fails")

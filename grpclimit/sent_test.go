@@ -145,7 +145,7 @@ func TestClientsGiveBackWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-// TestClientsWait has calls wait for their tokens before they are sent.
+// TestClientsWait checks that calls wait for their tokens before they are sent.
 func TestClientsWait(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
@@ -153,7 +153,7 @@ func TestClientsWait(t *testing.T) {
 	faulttest.CheckWaits(t, clock, func() error { return once(t.Context(), conn, "hello") })
 }
 
-// TestServersWait has calls wait at the server.
+// TestServersWait checks that calls wait at the server.
 func TestServersWait(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))

@@ -102,7 +102,7 @@ func TestTransportGivesBackWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-// TestTransportWaits has requests wait for their tokens before they are sent.
+// TestTransportWaits checks that requests wait for their tokens before they are sent.
 func TestTransportWaits(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 	transport := &httplimit.Transport{

@@ -161,7 +161,7 @@ func askBedrockByAnthropic(ctx context.Context, url string, client *http.Client,
 	), model, q)
 }
 
-// TestResponsesInTheBackground has OpenAI's SDK poll a response through the gateway, and cancel one.
+// In TestResponsesInTheBackground, OpenAI's SDK polls a response through the gateway, and cancels one.
 func TestResponsesInTheBackground(t *testing.T) {
 	s := &studio{}
 	w := newStudio(t, s)

@@ -12,7 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestPythonSDKs has the SDKs of OpenAI, Anthropic and Google for Python call through the gateway, as TestSDKs has those for Go.
+// In TestPythonSDKs, the SDKs of OpenAI, Anthropic and Google for Python call through the gateway, as the SDKs for Go do in
+// TestSDKs.
 func TestPythonSDKs(t *testing.T) {
 	dir := os.Getenv("ZLIMIT_INFRA")
 	if dir == "" {

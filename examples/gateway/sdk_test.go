@@ -377,9 +377,9 @@ func (w *testbed) spend(t *testing.T, level zlimit.Level) {
 	}
 }
 
-// TestSDKs has the SDK of each provider call through the gateway: small and large, whole answers and streams, with usage and without.
-// The text arrives, the provider gets the whole request, and the team and its organization are charged what was reported. Where nothing
-// was, they are charged an estimate, which a photo does not raise by its bytes. A stream goes on when its first byte has reached the caller.
+// In TestSDKs, the SDK of each provider calls through the gateway: small and large, whole answers and streams, with usage and without. The text
+// arrives, the provider gets the whole request, and the team and its organization are charged what was reported. If nothing was, they are charged an
+// estimate, which a photo does not raise by its bytes. A stream goes on when its first byte has reached the caller.
 func TestSDKs(t *testing.T) {
 	sizes := []int{0, 1 << 20, 20 << 20}
 	if testing.Short() {
@@ -435,7 +435,7 @@ func TestSDKs(t *testing.T) {
 	}
 }
 
-// TestSDKsAreRefused has the SDK of each provider meet each refusal: its error has the status, and nothing is charged.
+// In TestSDKsAreRefused, the SDK of each provider meets each refusal. Its error has the status, and nothing is charged.
 func TestSDKsAreRefused(t *testing.T) {
 	w := newStudio(t, &studio{})
 	for name, sdk := range sdks {
@@ -468,7 +468,7 @@ func TestSDKsAreRefused(t *testing.T) {
 	}
 }
 
-// TestSDKsLeave has a caller of each SDK end its stream after the first piece: the gateway reads on, and charges all of it.
+// In TestSDKsLeave, a caller of each SDK ends its stream after the first piece. The gateway reads on, and charges all of it.
 func TestSDKsLeave(t *testing.T) {
 	for name, sdk := range sdks {
 		s := &studio{hold: make(chan struct{})}

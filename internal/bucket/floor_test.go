@@ -20,7 +20,7 @@ func TestFloorsOf(t *testing.T) {
 	}
 }
 
-// TestFloors has requests of three priorities take from shards. A request is admitted exactly where the balance covers its
+// In TestFloors, requests of three priorities take from shards. A request is admitted exactly if the balance covers its
 // amount and its floor. A refused request learns the first millisecond at which it is admitted.
 func TestFloors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

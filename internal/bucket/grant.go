@@ -321,7 +321,7 @@ func (s *State) holds(one standing, p *Params, at int64) int64 {
 	return s.capacity(p.Name, p.rule(), at)
 }
 
-// regrant has a limit have the grant of which a time has left a part, and what a demand grants. It returns when that ends, 0 for none.
+// regrant sets the grant of a limit to what a time has left of it and what a demand grants. It returns when the grant ends, 0 for none.
 func (l *Limit) regrant(left Grant, d *Demand) (until int64) {
 	if d.restarts(l.Name) {
 		left = Grant{}

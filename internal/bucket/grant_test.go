@@ -171,8 +171,8 @@ func TestGrants(t *testing.T) {
 	})
 }
 
-// TestGrantsGoAlong has a bucket of two items whose quota is full anew during a grant, and at its end. What is left of the grant is there then, and
-// gone at its end.
+// In TestGrantsGoAlong, the quota of a bucket of two items resets during a grant, and at its end. What is left of the grant is there then, and gone
+// at its end.
 func TestGrantsGoAlong(t *testing.T) {
 	const hour = 3_600_000
 	now := int64(1_792_879_200_000)

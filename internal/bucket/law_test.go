@@ -109,8 +109,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestWindowsOfClients has clients with slightly different clocks and old images take and give back across windows.
-// Admissions never exceed those of a bucket with a refill at every write.
+// In TestWindowsOfClients, clients with slightly different clocks and old images take and give back across windows. Admissions
+// never exceed those of a bucket with a refill at every write.
 func TestWindowsOfClients(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 400 {

@@ -156,7 +156,7 @@ func (p *Plan) regard(l *Limit, d *Demand, credit, now int64) {
 	}
 }
 
-// mode has a limit be of the configured mode.
+// mode sets the mode of a limit to the configured one.
 func (p *Plan) mode(l *Limit, params *Params, c *Config) {
 	had := *l.rare()
 	soft, shade := int64(0), int64(0)

@@ -279,7 +279,7 @@ func (b *ideal) high() *big.Rat {
 	return high
 }
 
-// exceed has the item have no more than a balance, and than the capacity as of a time at which that was asked for.
+// exceed bounds the item by a balance, and by the capacity at a time at which that was requested.
 func (b *ideal) exceed(high *big.Rat, at int64) {
 	most := rat(b.Capacity)
 	if at < b.at {
@@ -400,7 +400,7 @@ func TestExact(t *testing.T) {
 	})
 }
 
-// compare has the ideal bucket of a limit see a write that was judged at a time, and compares the item with it.
+// compare applies a write that was judged at a time to the ideal bucket of a limit, and compares the item with it.
 func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, now int64) {
 	amount, checked := d.of(b.Name)
 	at := s.RefilledAt

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// TestNever has amounts that no window ever admits, and amounts that one admits, at the latest after a year.
+// TestNever covers amounts that no window ever admits, and amounts that one admits, at the latest after a year.
 func TestNever(t *testing.T) {
 	const now = 1_767_225_600_000 // 2026-01-01, a Thursday
 	for _, test := range []struct {
@@ -82,7 +82,8 @@ func TestNeverIsSoon(t *testing.T) {
 	}
 }
 
-// TestNeverIsNever has windows at random. What is never let in is not at the beginning or the end of any stretch of years.
+// TestNeverIsNever draws windows at random. What is never admitted is not admitted at the beginning or the end of any stretch
+// of years.
 func TestNeverIsNever(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	nevers := 0

@@ -59,7 +59,7 @@ func (s *State) turned(l *Limit) (began int64, ok bool) {
 	return l.Began(), turned != 0 && !l.Times().Between(turned, s.mark())
 }
 
-// turn has a quota note the beginning of its period as a write at a time leaves it, given the limit as it was.
+// turn notes the beginning of a quota's period as a write at a time leaves it, given the limit as it was.
 func (l *Limit) turn(s *State, was *Limit, p *Params, at int64) {
 	if p.Times == nil {
 		return

@@ -41,7 +41,7 @@ func TestOpens(t *testing.T) {
 	}
 }
 
-// TestHeldSlotsKeepTheirItem has an item with slots be written in times of its expiry: it is kept for four terms more, and that once a term.
+// In TestHeldSlotsKeepTheirItem, an item with slots is written near its expiry. It is kept for four terms more, and that once a term.
 func TestHeldSlotsKeepTheirItem(t *testing.T) {
 	const now, term = 1_700_000_000, 30 // seconds
 	for _, test := range []struct{ expires, want int64 }{

@@ -45,8 +45,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestWaitsAreEnough has shards with stamps of clocks that differ. The wait of a status is enough when no other
-// caller takes anything.
+// In TestWaitsAreEnough, shards have stamps of clocks that differ. The wait of a status is enough if no other caller takes
+// anything.
 func TestWaitsAreEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const now = 1_700_000_000_000

@@ -276,7 +276,7 @@ func (p *timelineProgram) say(format string, args ...any) {
 	p.log = append(p.log, fmt.Sprintf("%d ", p.now%10_000_000)+fmt.Sprintf(format, args...))
 }
 
-// elapse has time go on: not at all, a little, or to about an edge or the end of a session.
+// elapse lets time pass: not at all, a little, or to about an edge or the end of a session.
 func (p *timelineProgram) elapse() {
 	switch p.IntN(6) {
 	case 0, 1:
@@ -411,7 +411,7 @@ func (p *timelineProgram) settle() {
 	}
 }
 
-// grant has an operator grant tokens.
+// grant makes an operator grant tokens.
 func (p *timelineProgram) grant() {
 	params := p.config.Params[p.IntN(len(p.config.Params))]
 	by := &Hand{Gifts: []Amount{{Limit: params.Name, Tokens: 1 + p.Int64N(2*params.Capacity)}}}
@@ -479,7 +479,7 @@ func (p *timelineProgram) write(d *Demand, amounts []Amount, c *Config, done fun
 	}
 }
 
-// writeBy has a process decide a demand, and write it where it is to be written. It returns false where that did not hold.
+// writeBy makes a process decide a demand, and write it if it is to be written. It returns false if the write did not hold.
 func (p *timelineProgram) writeBy(process int, d *Demand, amounts []Amount, c *Config, done func(at int64)) bool {
 	now, image := max(p.now+p.clocks[process], p.latest), p.images[process]
 	var plan Plan
@@ -557,7 +557,7 @@ func (l *timeline) has(p *Params) bool {
 	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod && l.Session == p.Session && l.Times.Equal(p.Times)
 }
 
-// advance has the limits walk to the stamp of the item, and take on the parameters that a write leaves.
+// advance moves the limits to the stamp of the item, and gives them the parameters that a write leaves.
 func (p *timelineProgram) advance(before int64, c *Config) {
 	at := p.item.state.RefilledAt
 	sessions := 0

@@ -2,7 +2,7 @@ package calendar
 
 import "testing"
 
-// TestLongest has the longest stretches of windows, and of what is outside of them, in minutes.
+// TestLongest covers the longest stretches inside and outside of windows, in minutes.
 func TestLongest(t *testing.T) {
 	const day = 24 * 60
 	for _, test := range []struct {

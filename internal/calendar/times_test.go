@@ -75,7 +75,7 @@ func walk(t *testing.T, times *Times, from, to int64) {
 	}
 }
 
-// TestClockChanges has a reset in a skipped hour, and in one shown twice.
+// TestClockChanges covers a reset in a skipped hour, and in one shown twice.
 func TestClockChanges(t *testing.T) {
 	for _, test := range []struct{ pattern, zone, after, next string }{
 		{"30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"}, // 02:00 becomes 03:00

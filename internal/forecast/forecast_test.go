@@ -99,7 +99,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// TestFit has few days, and days before the first use.
+// TestFit covers few days, and days before the first use.
 func TestFit(t *testing.T) {
 	for _, test := range []struct {
 		days []float64

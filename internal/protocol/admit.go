@@ -25,7 +25,7 @@ type Request struct {
 	Priority         string          // by which limits may have a floor
 
 	Place *Place // in the line for slots; nil for a caller that does not stand in line
-	// Asks has the reason while the request waits to learn the store's time, which slots need; nil if no one needs to know.
+	// Asks holds the reason while the request waits to learn the store's time, which slots need; nil if no one needs to know.
 	Asks *atomic.Pointer[ClockError]
 
 	Once     *Once     // how a request with an id is taken once; nil for one without

@@ -109,7 +109,7 @@ func TestAlignmentAfterReads(t *testing.T) {
 	})
 }
 
-// TestAlignmentEnds has a bucket that cannot be brought in line: a process tries for a while, and not when it is closed.
+// In TestAlignmentEnds, a bucket cannot be brought in line. A process tries for a while, and not after it is closed.
 func TestAlignmentEnds(t *testing.T) {
 	for name, closed := range map[string]bool{"after a minute": false, "with Close": true} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestAlignmentEnds(t *testing.T) {
 	}
 }
 
-// TestAlignmentOfRequests has limits that a request brings: no process goes on with those when the request has failed.
+// In TestAlignmentOfRequests, a request brings limits. No process goes on with those when the request has failed.
 func TestAlignmentOfRequests(t *testing.T) {
 	inContest(t, 4, quick, func(t *testing.T, c *contest) {
 		held, sent := c.lower(10, store.ErrConflict, 0, 1, 2, 3)

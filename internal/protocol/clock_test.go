@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// TestForgottenFix has a process whose clock is right set back the stamp of a bucket that others move 30 s ahead again and again. The
-// process forgets the bucket each time. It sets the stamp back once an hour all the same.
+// In TestForgottenFix, a process whose clock is right sets back the stamp of a bucket that others move 30 s ahead again and again.
+// The process forgets the bucket each time. It sets the stamp back once an hour all the same.
 func TestForgottenFix(t *testing.T) {
 	const ahead = 30_000
 	g, limits := newGauge(t), fixedLimits{}
@@ -38,7 +38,7 @@ func TestForgottenFix(t *testing.T) {
 	}
 }
 
-// TestManyFixes has more items set back than are remembered. Each counts as set back then, for an hour.
+// In TestManyFixes, more items are set back than are remembered. Each counts as set back then, for an hour.
 func TestManyFixes(t *testing.T) {
 	e := newProcess(t, newGauge(t), fixedLimits{})
 	back := &bucket.Plan{Kind: bucket.Advance, Now: 1, RefilledAt: 2}
@@ -62,7 +62,7 @@ func TestManyFixes(t *testing.T) {
 	check("an hour later", true, false)
 }
 
-// TestFollow has images come whose stamps are ahead: the most counts that was seen in the last minute or the one before.
+// In TestFollow, images come whose stamps are ahead. The greatest lead of the last minute and the one before counts.
 func TestFollow(t *testing.T) {
 	g := newGauge(t)
 	e := newProcess(t, g, fixedLimits{})

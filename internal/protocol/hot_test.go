@@ -351,9 +351,8 @@ func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
 	return sum
 }
 
-// TestThrottledGather has a request fall short in each of two shards, and the store throttle the transaction over both, without a reason.
-// Where others write the bucket often, that is no outage: the shards reject the request, which is small beside them. Elsewhere the failure
-// policy decides.
+// In TestThrottledGather, a request falls short in each of two shards, and the store throttles the transaction over both, without a reason. If others
+// write the bucket often, that is no outage: the shards reject the request, which is small beside them. Otherwise the failure policy decides.
 func TestThrottledGather(t *testing.T) {
 	for _, others := range []float64{0, 1000} { // writes a second
 		g, limits := newGauge(t), fixedLimits{}
@@ -412,8 +411,8 @@ func TestOneReading(t *testing.T) {
 	}
 }
 
-// TestRequestsUnderWay has requests come while others of the process are decided that ask for all that a used-up bucket has. They are rejected
-// without a call. When those are decided, what they have left counts again.
+// In TestRequestsUnderWay, requests come while the process decides others that ask for all that a used-up bucket has. They are rejected without a
+// call. When the others are decided, what they have left counts again.
 func TestRequestsUnderWay(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	own := perDay("", map[string]int64{"rpm": 1000})

@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestLotsFindTheirShards has processes draw lots of a bucket that was split since they saw its shards, once or again and again. Each
+// In TestLotsFindTheirShards, processes draw lots of a bucket that was split since they saw its shards, once or again and again. Each
 // takes from the shard of its lot, so that no shard has more than its part of the requests. Without a wait, the first write asks for
 // tokens alone: it may go to another shard, and shows the split.
 func TestLotsFindTheirShards(t *testing.T) {
@@ -57,8 +57,8 @@ func TestLotsFindTheirShards(t *testing.T) {
 	}
 }
 
-// TestLongQueueIsNotSplit has a key throttle the writes of a shard in which callers wait, and of a shard without a queue. A queue of over a
-// second stays on its key, though the process has seen the other shard when that had no queue.
+// In TestLongQueueIsNotSplit, a key throttles the writes of a shard in which callers wait, and of a shard without a queue. A queue of over a second
+// stays on its key, though the process has seen the other shard when that had no queue.
 func TestLongQueueIsNotSplit(t *testing.T) {
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	limit := bucket.Params{Name: "rpm", Capacity: 8000 * millis, RefillAmount: 8000 * millis, RefillPeriod: 1000}

@@ -49,8 +49,8 @@ func rejected(t *testing.T, e *Engine) LevelStatus {
 	return r.Levels[0]
 }
 
-// TestCompensationIsMadeUp has the store throttle what a rejected request gives back to a child. The rejection does not name the
-// child, and the child has its tokens back when the store takes writes again.
+// In TestCompensationIsMadeUp, the store throttles what a rejected request gives back to a child. The rejection does not name
+// the child, and the child has its tokens back when the store takes writes again.
 func TestCompensationIsMadeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, g, limits, throttles := newOwing(t)

@@ -162,8 +162,8 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 	}
 }
 
-// TestRejectedByShares has tokens flow in during each call, which another process takes at once. No view shows all shards
-// exhausted, and yet a request is rejected. The told wait is enough when the other process goes away.
+// In TestRejectedByShares, tokens flow in during each call, which another process takes immediately. No view shows all shards exhausted, and yet a
+// request is rejected. The reported wait is enough when the other process goes away.
 func TestRejectedByShares(t *testing.T) {
 	for _, test := range []struct {
 		shards   int
@@ -214,8 +214,7 @@ func TestRejectedByShares(t *testing.T) {
 	}
 }
 
-// TestThrottledBatch has the store throttle the write for those callers of a strained bucket whose demands fit. The others are told at
-// once that they fall short.
+// In TestThrottledBatch, the store throttles the write for the callers of a strained bucket whose demands fit. The others fall short immediately.
 func TestThrottledBatch(t *testing.T) {
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	inContest(t, 1, daily, func(t *testing.T, c *contest) {
@@ -231,8 +230,8 @@ func TestThrottledBatch(t *testing.T) {
 	})
 }
 
-// TestThrottleOfAnExhaustedBucket has the store throttle the writes of a bucket for ever. Where others write it and it has few tokens,
-// that is no outage, by which a failure policy would admit the request. The store names the key as its reason.
+// In TestThrottleOfAnExhaustedBucket, the store throttles the writes of a bucket forever. If others write it and it has few tokens, that is no
+// outage, by which a failure policy would admit the request. The store names the key as its reason.
 func TestThrottleOfAnExhaustedBucket(t *testing.T) {
 	byKey := []store.Throttle{{Limit: store.OfKey, Write: true}}
 	for _, test := range []struct {
@@ -333,8 +332,8 @@ func TestPaceAfterSplit(t *testing.T) {
 	})
 }
 
-// TestThrottleShowsWriters has the store throttle a write of a bucket with tokens for many, whose item this process has seen twice. A look
-// shows that others write it often, and the request waits for the pace.
+// In TestThrottleShowsWriters, the store throttles a write of a bucket with tokens for many, whose item this process has seen twice. A look shows
+// that others write it often, and the request waits for the pace.
 func TestThrottleShowsWriters(t *testing.T) {
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	for _, others := range []int{1, 20} {

@@ -34,8 +34,7 @@ func begins(q *queue[*claim], c *core) bool {
 	return ok
 }
 
-// TestPlaces has requests join a queue in any order, as those do that begin anew: they are served in the order in which
-// they came.
+// In TestPlaces, requests join a queue in any order, as retried requests do. They are served in the order in which they came.
 func TestPlaces(t *testing.T) {
 	c := coreFor(1)
 	for range 100 {
@@ -142,7 +141,7 @@ func TestPaceOfWrites(t *testing.T) {
 	})
 }
 
-// TestOtherErrorsKeepThePace has writes fail otherwise than by throttles of their key: nobody waits for that.
+// In TestOtherErrorsKeepThePace, writes fail otherwise than by throttles of their key. No request waits for that.
 func TestOtherErrorsKeepThePace(t *testing.T) {
 	c := coreFor(3)
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
@@ -222,7 +221,7 @@ func TestRoundsOfLateWrites(t *testing.T) {
 	})
 }
 
-// TestBatchesAreOfEqualLimits has callers of two kinds of limits wait: one kind is claimed, and the others wait on in their order.
+// In TestBatchesAreOfEqualLimits, callers of two kinds of limits wait. One kind is claimed, and the others wait on in their order.
 func TestBatchesAreOfEqualLimits(t *testing.T) {
 	q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
 	q.serving = true

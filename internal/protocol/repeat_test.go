@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// TestRepeatDue has writes of several items ask what they are to repeat.
+// TestRepeatDue checks what writes of several items are to repeat.
 func TestRepeatDue(t *testing.T) {
 	b := newBucket("n", "e", "r")
 	for name, test := range map[string]struct {

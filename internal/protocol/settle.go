@@ -56,7 +56,7 @@ func (st *settler) settleBoth(ctx context.Context, s *Settlement) (tokens, slots
 	return tokens, errors.Join(slots, err)
 }
 
-// carry has corrections carry those slots of a settlement that are given back by the same write. It returns the others.
+// carry moves the slots of a settlement that corrections give back by the same write into those. It returns the others.
 func carry(s *Settlement) (others []*Hold) {
 	for _, h := range s.holds {
 		at := slices.IndexFunc(s.due, func(c correction) bool {

@@ -219,8 +219,8 @@ func TestReturnAfterSplit(t *testing.T) {
 	}
 }
 
-// TestReturnToRefilledShard has the refill fill the shard that was taken from while its sibling is empty, with and without the
-// notes of a mixed fleet. What is given back goes to the sibling.
+// In TestReturnToRefilledShard, the refill fills the shard that was taken from while its sibling is empty, with and without the notes
+// of a mixed fleet. What is given back goes to the sibling.
 func TestReturnToRefilledShard(t *testing.T) {
 	for _, mixed := range []bool{false, true} {
 		g, limits := newGauge(t), fixedLimits{}
@@ -358,8 +358,8 @@ func TestSettleBySlowRead(t *testing.T) {
 	}
 }
 
-// TestMissingBeforeSplit has a process that saw a shard missing after a merge. The bucket is split again, and a batch read
-// that is torn by the next merge finds the shard missing once more. It is not lost: the request is admitted.
+// In TestMissingBeforeSplit, a process saw a shard missing after a merge. The bucket is split again, and a batch read that is torn by
+// the next merge finds the shard missing once more. It is not lost: the request is admitted.
 func TestMissingBeforeSplit(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	limits.set("hot", perDay("", map[string]int64{"rpm": 1000}))

@@ -36,7 +36,7 @@ type network struct {
 // errLost is the fate of a call that is not answered.
 var errLost = errors.New("lost")
 
-// next has a function say what becomes of calls: "read" and "write".
+// next sets a function that decides what becomes of calls: "read" and "write".
 func (n *network) next(fate func(call string) error) { n.fate.Store(&fate) }
 
 // once returns the fate of the first call of a kind; the others are answered.
@@ -356,8 +356,8 @@ func TestTurnsOfMany(t *testing.T) {
 	})
 }
 
-// TestThrottledIndex has an index throttle the write of a bucket that is in memory. The request tries once more about a second later,
-// if its context has the time.
+// In TestThrottledIndex, an index throttles the write of a bucket that is in memory. The request tries once more about a second later, if its context
+// has the time.
 func TestThrottledIndex(t *testing.T) {
 	throttle := &store.Error{
 		Op: "UpdateItem", Unavailable: true, Throttled: true, Throttles: []store.Throttle{{Limit: store.OfKey, Index: true, Write: true}},

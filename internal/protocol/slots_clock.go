@@ -138,7 +138,7 @@ func (ca *clockAsker) know(ctx context.Context, failure *ClockError, near store.
 	}
 }
 
-// begin has the store asked unless it is already. It returns nil where the clock is known well enough.
+// begin starts a question to the store unless one is under way. It returns nil if the clock is known well enough.
 func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, near store.Key) (*asking, error) {
 	ca.mu.Lock()
 	defer ca.mu.Unlock()

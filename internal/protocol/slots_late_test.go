@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// answer has the oldest held call of a process happen, and its reply as well where told.
+// answer executes the oldest held call of a process, and delivers its reply if replies is set.
 func (w *slotWalk) answer(of *slotProc, replies bool) {
 	synctest.Wait()
 	w.mu.Lock()

@@ -242,8 +242,8 @@ func (i *image) isFree(h *Hold) bool {
 	return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
 }
 
-// giveBack has a plan for an item give back a round of slots, except those that are free by themselves. It returns false where
-// there are none, or it is not the item that has slots.
+// giveBack makes a plan for an item give back a round of slots, except slots that are free by themselves. It returns false if there are none, or if
+// the item is not the one that has slots.
 func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
 	if len(round) == 0 || !i.exists || i.Shard > 0 {
 		return false
@@ -353,7 +353,7 @@ func (td *tender) giveSlotsBack(ctx context.Context, holds []*Hold) {
 	td.giveUp(ctx, holds[0].bucket, kept, err)
 }
 
-// giveUp has this process not hold slots of a bucket any more that could not be given back, and logs why.
+// giveUp drops the slots of a bucket that could not be given back, and logs why.
 func (td *tender) giveUp(ctx context.Context, b *Bucket, kept []*Hold, err error) {
 	for _, h := range kept {
 		td.drop(ctx, h)
@@ -364,7 +364,7 @@ func (td *tender) giveUp(ctx context.Context, b *Bucket, kept []*Hold, err error
 	}
 }
 
-// drop has this process not hold slots any more, and writes nothing.
+// drop ends a hold without a write.
 func (td *tender) drop(ctx context.Context, h *Hold) {
 	d := &h.bucket.tended
 	defer td.tellSlots(ctx, h.bucket)

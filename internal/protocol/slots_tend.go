@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// startTending has the slots tended that a request has taken. Where the engine is closed, they are given back.
+// startTending starts renewing the slots that a request has taken. If the engine is closed, they are given back.
 func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
 	if td.tendUnlessClosed(ctx, b, holds) {
 		return nil
@@ -19,7 +19,7 @@ func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) er
 	return errors.Join(ErrClosed, td.leave(context.WithoutCancel(ctx), b, holds))
 }
 
-// tendUnlessClosed has slots tended. It returns false where the engine is closed.
+// tendUnlessClosed starts renewing slots. It returns false if the engine is closed.
 func (td *tender) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*Hold) (runs bool) {
 	d := &b.tended
 	d.mu.Lock()
@@ -188,8 +188,8 @@ func (td *tender) untilLost(b *Bucket) time.Duration {
 	return first - td.elapsed()
 }
 
-// beat has the store hear of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends
-// when a hold is lost, so that a silent store keeps no holder from hearing of it.
+// beat renews the slots of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a hold is lost,
+// so that each holder learns that in time from a silent store, too.
 func (td *tender) beat(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
 	defer cancel()

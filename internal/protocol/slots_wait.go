@@ -103,7 +103,7 @@ func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 	return short, ok
 }
 
-// Join has a caller join the line of those who wait for slots of a bucket, which the caller leaves in the end.
+// Join adds a caller to the line of a bucket's callers that wait for slots. The caller leaves the line in the end.
 func (ws *Waits) Join(short ShortSlots) *Place {
 	b := ws.memory.Bucket(short.Entity, short.Resource)
 	p := &Place{

@@ -526,7 +526,7 @@ func (w *slotWalk) remove(byHand bool) {
 	}
 }
 
-// lose has all calls that are held end without effect.
+// lose ends all calls that are held without effect.
 func (w *slotWalk) lose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -146,7 +146,7 @@ func TestTrafficOfASplitItem(t *testing.T) {
 	}
 }
 
-// TestCrowdOfASplitBucket has a process that has seen some shards of a bucket tell how busy others are with all of them.
+// In TestCrowdOfASplitBucket, a process has seen some shards of a bucket. They show how busy others are with all of them.
 func TestCrowdOfASplitBucket(t *testing.T) {
 	type seen struct {
 		number, count int
@@ -339,7 +339,7 @@ func TestKeyThrottled(t *testing.T) {
 	}
 }
 
-// TestGlimpses has reads show an item as it was moments ago: before a write, and before it was deleted and created again.
+// In TestGlimpses, reads show an item as it was moments ago: before a write, and before it was deleted and created again.
 func TestGlimpses(t *testing.T) {
 	now := seen(3, 2000)
 	for _, test := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// TestViewOfImagesReadApart has images of two shards that two calls returned after the request came. They do not hold
+// In TestViewOfImagesReadApart, two calls returned images of two shards after the request came. The images do not hold
 // together, unless looks at the bucket are throttled, or one call returned both.
 func TestViewOfImagesReadApart(t *testing.T) {
 	const began = 10

@@ -78,7 +78,7 @@ func (w *testbed) limiter(namespace string, opts ...zlimit.Option) *zlimit.RateL
 
 const stackID = "arn:aws:cloudformation:eu-central-1:123456789012:stack/app/0a1b"
 
-// send has the function handle an event as CloudFormation sends it, and returns its answer.
+// send calls the function with an event as CloudFormation sends it, and returns its answer.
 func (w *testbed) send(ctx context.Context, kind cfn.RequestType, id string, properties map[string]any) cfn.Response {
 	w.Helper()
 	text, err := json.Marshal(cfn.Event{
@@ -255,8 +255,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestTakeOver has a second resource for a namespace. It is refused until it says that it takes the levels over, and then
-// deleting the first one removes nothing.
+// In TestTakeOver, there is a second resource for a namespace. It is refused until it says that it takes the levels over. After
+// that, deleting the first one removes nothing.
 func TestTakeOver(t *testing.T) {
 	w := newTestbed(t)
 	first := w.expect(cfn.RequestCreate, "", of("500"))

@@ -11,7 +11,7 @@ import (
 // A file says these fields of a level: without a word of them, they are deleted. All others stay as an operator stored them.
 var saidByFiles = map[string]bool{"Limits": true, "OnUnavailable": true, "AuditRetention": true}
 
-// TestEveryFieldOfAConfig has a file applied that does not say a field which is stored.
+// TestEveryFieldOfAConfig applies a file that leaves out a field which is stored.
 func TestEveryFieldOfAConfig(t *testing.T) {
 	ctx := context.Background()
 	fields.Each(t, func(t *testing.T, field string, at zlimit.Level, alone zlimit.Config) {

@@ -22,7 +22,7 @@ func (typed) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 
 func (typed) Resource() string { return "gpt-4o" }
 
-// TestMissing has requests for two minutes whose limits are missing, and others that fail. A line a minute names the remedy.
+// In TestMissing, the limits of requests are missing for two minutes, and others fail. A line a minute names the remedy.
 func TestMissing(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestLog has leases that cannot be settled in an outage of two minutes, and a mistake between them. A line a minute
-// tells of the outage, and one line of the mistake.
+// In TestLog, leases cannot be settled in an outage of two minutes, with a mistake between them. A line a minute
+// reports the outage, and one line the mistake.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder

@@ -1,5 +1,5 @@
 // Package cfn is as much of CloudFormation as the tests of package stack need. It resolves a template with parameters,
-// and has a service that keeps stacks, with failures on request.
+// and contains a service that keeps stacks, with failures on request.
 package cfn
 
 import (

@@ -54,8 +54,7 @@ func put(ctx context.Context, c *dynamodb.Client, table, sk, n string) error {
 	return err
 }
 
-// TestMeanRefusals has every call meet each kind of trouble, and come again at once:
-// then it is served.
+// In TestMeanRefusals, every call meets each kind of trouble, and is made again immediately. It is served then.
 func TestMeanRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		mean  Mean
@@ -93,7 +92,7 @@ func TestMeanRefusals(t *testing.T) {
 	}
 }
 
-// TestMeanTransactions has transactions conflict and be throttled, with reasons.
+// In TestMeanTransactions, transactions conflict and are throttled, with reasons.
 func TestMeanTransactions(t *testing.T) {
 	for reason, m := range map[string]Mean{"TransactionConflict": {Conflicts: 1}, "ThrottlingError": {Throttles: 1}} {
 		c, table := meanTable(t, m)
@@ -170,7 +169,7 @@ func TestMeanLag(t *testing.T) {
 	}
 }
 
-// TestMeanLimits has expressions of the largest size, and larger ones.
+// TestMeanLimits sends expressions of the largest size, and larger ones.
 func TestMeanLimits(t *testing.T) {
 	c, table := meanTable(t, Mean{})
 	update := func(expression string, values int) error {

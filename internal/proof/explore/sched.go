@@ -154,7 +154,7 @@ func (s *sched) decide(c *call, f Fate) {
 	}
 }
 
-// do has a call that is not held any more meet its fate.
+// do carries out a call that is not held any more, as its fate says.
 func (s *sched) do(c *call, f Fate) {
 	reply, err := s.carryOut(c, f)
 	s.note(c, f, err)

@@ -15,8 +15,8 @@ func (w *witness) rounding(entity string) int64 {
 	return 0
 }
 
-// move has the ideal bucket of a limit take an amount at a time. The write was of a shard that could not hold some of
-// its refill. A limit new to the ideal bucket begins with the shards' balance; another one is a change.
+// move takes an amount from the ideal bucket of a limit at a time. The write was of a shard that could not hold some of its
+// refill. A limit new to the ideal bucket begins with the shards' balance; another one is a change.
 func (w *witness) move(r *running, at account, limit bucket.Params, now, due, spilled int64) {
 	i := w.ideals[at]
 	if i == nil {

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestNestedModulesShareVersions has each nested module require what the root requires, in the same version. With another
-// version of one package of AWS, a test of the nested module would compile the client of DynamoDB and the SDK a second time.
+// TestNestedModulesShareVersions checks that each nested module requires what the root requires, in the same version. With
+// another version of one package of AWS, a test of the nested module would compile the client of DynamoDB and the SDK a
+// second time.
 func TestNestedModulesShareVersions(t *testing.T) {
 	root := filepath.FromSlash("../../..")
 	wanted := requirements(t, filepath.Join(root, "go.mod"))

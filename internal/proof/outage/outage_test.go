@@ -169,7 +169,7 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.pass(r, body)
 }
 
-// pass has the engine carry a call out.
+// pass passes a call on to the engine.
 func (n *network) pass(r *http.Request, body []byte) (*http.Response, error) {
 	time.Sleep(latency)
 	sent := r.Clone(context.Background())

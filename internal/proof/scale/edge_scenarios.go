@@ -107,7 +107,8 @@ func herds() Scenario {
 	return s
 }
 
-// herdCase has callers refused in the minute before midnight, and wait until they may ask again.
+// herdCase returns a case in which callers are refused in the minute before midnight, and wait until they may ask
+// again.
 func herdCase(callers, buckets, processes int, spread time.Duration) Case {
 	const before, quota = time.Minute, 1_000_000
 	ceilings := map[string]Ceiling{}

@@ -145,7 +145,7 @@ type Walk struct {
 	Missed  int     `json:"missed"` // items of buckets that serve requests in the end
 }
 
-// turnOff has the requests of the resource refused at the time of the switch.
+// turnOff disables the resource at the time of the switch.
 func (f *fleet) turnOff(ctx context.Context) error {
 	time.Sleep(time.Until(f.began.Add(f.Switch)))
 	l, err := f.limiter(ctx)

@@ -24,8 +24,7 @@ func caseOf(t *testing.T, name string) *Case {
 	return nil
 }
 
-// TestOneWriteARequest has fleets of several sizes pay at most 1.1 write units a request, and one read unit. Buckets
-// are used seldom or often.
+// In TestOneWriteARequest, fleets of several sizes pay at most 1.1 write units a request, and one read unit. Buckets are used seldom or often.
 func TestOneWriteARequest(t *testing.T) {
 	names := []string{
 		"fleet: 10 processes, 100/s", "fleet: 1 processes, 10/s", "fleet: 10 processes, 1/s", "fleet: 10 processes, 0.1/s",
@@ -81,8 +80,8 @@ func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	}
 }
 
-// TestSilentQuarter has a quarter of the table silent for ten seconds. The requests for keys that answer notice nothing, and soon after
-// the return all are counted, without a storm of calls.
+// In TestSilentQuarter, a quarter of the table is silent for ten seconds. The requests for keys that answer notice nothing, and soon after the return
+// all are counted, without a storm of calls.
 func TestSilentQuarter(t *testing.T) {
 	if !soak.Runs() {
 		t.Skip("TestFleetsInOutages has it with fewer processes: make long")
@@ -98,7 +97,7 @@ func TestSilentQuarter(t *testing.T) {
 	}
 }
 
-// TestFleetsInOutages has fleets lose a quarter of the table or all of it, or find it slow, under the policy Allow. They are few
+// In TestFleetsInOutages, fleets lose a quarter of the table or all of it, or find it slow, under the policy Allow. They are few
 // processes, each with the requests of one of a thousand. Requests for keys that answer notice nothing, unless their process takes the
 // part for all, and stops its calls for a moment. Soon after the return all are counted, without a storm of calls.
 func TestFleetsInOutages(t *testing.T) {
@@ -150,8 +149,8 @@ func TestFlashCrowd(t *testing.T) {
 	}
 }
 
-// TestOverloadedPartitions has a table of few partitions asked for twice its rate, by many buckets of little traffic.
-// No bucket is the reason for the throttles of its key. Requests are tried no more often than a call is, and nothing is
+// In TestOverloadedPartitions, many buckets of little traffic ask a table of few partitions for twice its rate. No
+// bucket is the reason for the throttles of its key. Requests are tried no more often than a call is, and nothing is
 // split.
 func TestOverloadedPartitions(t *testing.T) {
 	if testing.Short() {
@@ -192,8 +191,8 @@ func TestThrottledReads(t *testing.T) {
 	}
 }
 
-// TestFullHour has 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their
-// index can have taken them. Few writes are throttled, and nearly no request is held back.
+// In TestFullHour, 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their index can have taken
+// them. Few writes are throttled, and nearly no request is held back.
 func TestFullHour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")

@@ -65,7 +65,7 @@ type Load struct {
 	// Contest is the time of a round trip, where requests are held against the ideal bucket of Ceiling; 0 where they are not.
 	Contest time.Duration
 	Ceiling Ceiling
-	// Halves has the bucket of "hot" consist of two shards from the beginning.
+	// Halves makes the bucket of "hot" two shards from the beginning.
 	Halves bool
 	// Hour is what goes on beside the requests; nil for nothing.
 	Hour *FullHour
@@ -485,7 +485,7 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 	return err
 }
 
-// settle has a lease, nil for none, commit what its request has used.
+// settle commits what the request of a lease has used; the lease may be nil.
 func (f *fleet) settle(ctx context.Context, lease *zlimit.Lease, entity string, measured bool) {
 	if lease == nil || f.Actual == 0 {
 		return

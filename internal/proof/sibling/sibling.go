@@ -27,13 +27,13 @@ type Process struct {
 	out *bufio.Scanner
 }
 
-// Start has zae-limiter use a namespace of a table.
+// Start starts zae-limiter in a namespace of a table.
 func Start(t *testing.T, table, namespace string) *Process {
 	t.Helper()
 	return start(t, table, namespace, "")
 }
 
-// Create has zae-limiter create the table and the namespace before.
+// Create makes zae-limiter create the table and the namespace, and starts it.
 func Create(t *testing.T, table, namespace string) *Process {
 	t.Helper()
 	return start(t, table, namespace, "new")

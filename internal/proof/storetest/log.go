@@ -127,7 +127,7 @@ func testTime(t *testing.T, l *log) {
 	}
 }
 
-// testExpired has Expire delete one item, and the application another.
+// In testExpired, Expire deletes one item, and the application another.
 func testExpired(t *testing.T, l *log) {
 	l.start(t)
 	keys := []store.Key{{PK: "a", SK: "s"}, {PK: "b", SK: "s"}}
@@ -170,7 +170,7 @@ func testTrim(t *testing.T, l *log) {
 	l.expect(t, sequence(790), 791, 800, false)
 }
 
-// testForget has the log forget applied changes. A reader at that place, or after it, misses nothing.
+// testForget makes the log forget applied changes. A reader at that place, or after it, misses nothing.
 func testForget(t *testing.T, l *log) {
 	l.start(t)
 	l.count(t, 3000)

@@ -218,7 +218,7 @@ func TestLocalDown(t *testing.T) {
 	}
 }
 
-// TestLocalStands has a deployment of which the process goes on, and the engine is gone.
+// In TestLocalStands, the process of a deployment runs, and its engine is gone.
 func TestLocalStands(t *testing.T) {
 	l := newLaptop(t)
 	dir := filepath.Join(l.dir, ".local/state/zlimit/local")

@@ -22,8 +22,8 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// TestTopLivesThroughAnOutage has the table away between looks, and from before the first one. Each time top says so, with the age of the
-// figures, and goes on once the table is back. The last look decides about the exit code.
+// In TestTopLivesThroughAnOutage, the table is away between looks, or from before the first one. Each time top says so, with the age of
+// the figures, and goes on once the table is back. The last look decides about the exit code.
 func TestTopLivesThroughAnOutage(t *testing.T) {
 	engine := enginetest.Start(t)
 	target, err := url.Parse(engine.Endpoint())
@@ -118,7 +118,7 @@ func (c lostCloud) DescribeStacks(
 	return c.CloudFormation.DescribeStacks(ctx, in, opts...)
 }
 
-// TestStatusWatchesThroughAnOutage has CloudFormation away between looks, until an interrupt.
+// In TestStatusWatchesThroughAnOutage, CloudFormation is away between looks, until an interrupt.
 func TestStatusWatchesThroughAnOutage(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

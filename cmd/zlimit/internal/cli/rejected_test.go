@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestWhoIsRejected has a process report rejections. One command shows who they were of, and another why, beside changes of limits.
+// In TestWhoIsRejected, a process reports rejections. One command shows whose they were, and another why, beside changes of limits.
 func TestWhoIsRejected(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
-// TestPrintable has text that would clear a screen, set its title, forge lines or turn letters around.
+// TestPrintable prints text that would clear a screen, set its title, forge lines or turn letters around.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"Acme, Inc":             "Acme, Inc",
@@ -31,7 +31,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// TestInert has cells that a spreadsheet would compute, and numbers, which it should.
+// TestInert writes cells that a spreadsheet would compute, and numbers, which it should.
 func TestInert(t *testing.T) {
 	for cell, want := range map[string]string{
 		"": "", "bob": "bob", "-1.5": "-1.5", "+3": "+3", "-0": "-0", "a=1": "a=1",

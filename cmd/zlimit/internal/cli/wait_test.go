@@ -24,7 +24,7 @@ func (i *interrupter) Write(text []byte) (int, error) {
 	return i.Buffer.Write(text)
 }
 
-// TestInterruptedWait has requests wait at a terminal. Each tells its limit, the owner of the limit, and the time. An
+// In TestInterruptedWait, requests wait at a terminal. Each reports its limit, the owner of the limit, and the time. An
 // interrupt gives the taken tokens back.
 func TestInterruptedWait(t *testing.T) {
 	for _, test := range []struct {

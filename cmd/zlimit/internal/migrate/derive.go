@@ -21,7 +21,7 @@ var Windows = []string{"hourly", "daily"}
 type Rules struct {
 	// NS is the id of the namespace that items without one go to.
 	NS string
-	// Cascade has entities with a parent charge it, where the release kept no such flag: up to 0.5 the caller said so.
+	// Cascade makes entities with a parent charge it if the release kept no such flag: up to 0.5 the caller said so.
 	Cascade bool
 	// Windows are the windows of usage that the aggregator of the source counted, in its order.
 	Windows []string

@@ -334,7 +334,8 @@ func FuzzDerive(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDerive(t, all) }))
 }
 
-// TestFormsOfAllRecords has a form for each record of the layout: a record without one is lost, and has its table taken for an older one.
+// TestFormsOfAllRecords checks that each record of the layout has a form. A record without one is lost, and its table is taken for an
+// older one.
 func TestFormsOfAllRecords(t *testing.T) {
 	keys, err := os.ReadFile("../../../../internal/layout/keys_gen.go")
 	if err != nil {

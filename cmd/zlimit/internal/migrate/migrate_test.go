@@ -499,8 +499,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestMigratedKinds has limits with windows in the source, and others: the target is for clients that obey them. It is for no older ones than
-// the source is, whose moves leave nothing else behind. It counts the charges of parents for children since the source does.
+// In TestMigratedKinds, the source has limits with windows, and others. The target is for clients that obey them. It is for no older ones than the
+// source is, whose moves leave nothing else behind. It counts the charges of parents for children since the source does.
 func TestMigratedKinds(t *testing.T) {
 	const since = "2026-07-14T00:00:00Z"
 	for way, newTestbed := range worlds {

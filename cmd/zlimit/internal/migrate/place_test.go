@@ -152,7 +152,7 @@ func TestVerifyInPlace(t *testing.T) {
 	}
 }
 
-// TestInPlaceRestores has programs of 0.10.0 delete what was added, together with an entity and by itself.
+// In TestInPlaceRestores, programs of 0.10.0 delete what was added, together with an entity and by itself.
 func TestInPlaceRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbedInPlace(t, "0.10.0")

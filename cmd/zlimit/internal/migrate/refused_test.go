@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestRefusedSources has sources that zae-limiter limits in other ways than the target would. Their plan tells so, with
+// In TestRefusedSources, zae-limiter limits sources in other ways than the target would. Their plan says so, with
 // numbers, and a run ends before it writes anything.
 func TestRefusedSources(t *testing.T) {
 	number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
@@ -70,7 +70,7 @@ func TestRefusedSources(t *testing.T) {
 	}
 }
 
-// TestRefusedWhileCopied has a program turn the limit of a resource into a session, in a form unknown to all versions,
+// In TestRefusedWhileCopied, a program turns the limit of a resource into a session, in a form unknown to all versions,
 // during the copy. The run ends, and the target stays closed.
 func TestRefusedWhileCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

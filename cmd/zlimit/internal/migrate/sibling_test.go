@@ -539,8 +539,8 @@ func hasRecords(u *user) {
 	}
 }
 
-// TestSiblingTable has zae-limiter 0.17 write a table with all that it has. The table is opened as it is, and copied to a new one. All hold
-// there that zae-limiter holds to itself, on another copy.
+// In TestSiblingTable, zae-limiter 0.17 writes a table with all of its features. The table is opened as it is, and copied to a new one. What
+// zae-limiter guarantees itself, on another copy, holds there too.
 func TestSiblingTable(t *testing.T) {
 	engine := enginetest.Start(t)
 	source := engine.Table(t)

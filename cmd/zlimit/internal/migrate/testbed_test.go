@@ -72,8 +72,8 @@ type process struct {
 	scans  func() // is called before each page of a comparison; nil for none
 	// transacts is called before each transaction; nil for none
 	transacts func()
-	// bills has calls take units: one for each item that is read or written by its key, two in a transaction, one for a page.
-	// A transaction whose conditions fail takes one for each item, and does not tell.
+	// bills makes calls take units: one for each item that is read or written by its key, two in a transaction, one for a
+	// page. A transaction whose conditions fail takes one for each item, and does not report them.
 	bills  bool
 	billed store.Units
 }

@@ -116,7 +116,7 @@ func (r *release) make(ctx context.Context) error {
 	return r.sign(ctx, path)
 }
 
-// sign has cosign sign a file, with the identity of the workflow or of the person who runs it. Where cosign is not installed, it says so.
+// sign signs a file with cosign, with the identity of the workflow or of the person who runs it. If cosign is not installed, it says so.
 func (r *release) sign(ctx context.Context, path string) error {
 	cosign, err := exec.LookPath("cosign")
 	if err != nil {

@@ -52,7 +52,7 @@ func (o listOutput) Set(name string) error {
 	return nil
 }
 
-// ListFlag has a command that prints a list take CSV too.
+// ListFlag lets a command that prints a list take CSV too.
 func (sh *Shell) ListFlag(cmd *cobra.Command) {
 	cmd.Flags().VarP(listOutput{&sh.Output}, "output", "o", "`form` of the result: table, json, csv")
 }
