@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// In TestUnsupportedBucketsAreLeft, a bucket that would be refilled is one by which zae-limiter limits. It is counted, reported
-// once, and left as it is.
+// In TestUnsupportedBucketsAreLeft, another program gives a bucket that would be refilled a limit in an unsupported form. The
+// aggregator counts it, reports it once, and leaves it as it is.
 func TestUnsupportedBucketsAreLeft(t *testing.T) {
 	var left, counted int
 	var log bytes.Buffer

@@ -17,7 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// TestBoundsUnderAnyName has requests with several bounds, and bounds written as lenient servers read them. The greatest one is
+// In TestBoundsUnderAnyName, requests have several bounds, or bounds written as lenient servers read them. The greatest one is
 // estimated, and one that is not of the API makes no estimate smaller.
 func TestBoundsUnderAnyName(t *testing.T) {
 	const gemini, converse = "/v1beta/models/m:generateContent", "/model/m/converse"
@@ -73,7 +73,7 @@ func TestBoundsUnderAnyName(t *testing.T) {
 	}
 }
 
-// TestBoundsThatCannotBeRead has bounds that some server may read. The request is refused, and nothing is sent.
+// TestBoundsThatCannotBeRead covers bounds that some server may read. The request is refused, and nothing is sent.
 func TestBoundsThatCannotBeRead(t *testing.T) {
 	for _, body := range []string{
 		`"max_tokens":"0x7530"`, `"max_tokens":true`, `"max_tokens":"many"`, `"max_tokens":{"value":30000}`, `"max_tokens":"Infinity"`, `"max_tokens":"1 000"`, `"n":"x"`,
@@ -267,7 +267,7 @@ func TestPricesOfSecondModels(t *testing.T) {
 	}
 }
 
-// TestLimitsWithinAnswers has providers report a rate limit in an answer of status 200. It teaches as a status 429 does.
+// In TestLimitsWithinAnswers, providers report a rate limit in an answer of status 200. It teaches as a status 429 does.
 func TestLimitsWithinAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name, path, kind, answer string

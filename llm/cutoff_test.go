@@ -103,7 +103,7 @@ func eventsOf(t *testing.T, answer []byte) (n int) {
 	return n
 }
 
-// TestCutOffLeavesOthers has answers that are not cut off: a stream within its limits, which takes more in steps, and one that comes whole.
+// TestCutOffLeavesOthers covers answers that are not cut off: a stream within its limits, which takes more in steps, and one that comes whole.
 func TestCutOffLeavesOthers(t *testing.T) {
 	chunk := `data: {"choices":[{"delta":{"content":"forty letters are ten tokens of the text"}}]}` + "\n\n"
 	for _, test := range []struct {

@@ -80,7 +80,7 @@ func TestStreamsBehindSpace(t *testing.T) {
 	_, _ = transport.RoundTrip(newRequest(t, chatPath, space+`{"model":"m","stream":true}`))
 }
 
-// TestWaysToAskForAStream has values of stream as lenient servers read them.
+// TestWaysToAskForAStream covers values of stream as lenient servers read them.
 func TestWaysToAskForAStream(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, `"true"`: true, "1": true, `"yes"`: true, "false": false, `"false"`: false, "0": false, "null": false} {
 		if call, err := llm.Inspect(newRequest(t, chatPath, `{"model":"m","stream":`+value+`}`)); err != nil || call.Stream != want {
@@ -103,7 +103,7 @@ func TestSilentBases(t *testing.T) {
 	}
 }
 
-// TestBodiesThatServersReadInTwoWays has bodies in which another reader may find another model. None of them is read.
+// TestBodiesThatServersReadInTwoWays covers bodies in which another reader may find another model. None of them is read.
 func TestBodiesThatServersReadInTwoWays(t *testing.T) {
 	const small = `{"model":"small"}`
 	part := func(header, value string) string {

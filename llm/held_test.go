@@ -208,7 +208,7 @@ func TestResponsesInTheBackground(t *testing.T) {
 	}
 }
 
-// TestBackgroundCallsWithoutAnswer has calls whose answers are lost: the provider may make their responses all the same.
+// In TestBackgroundCallsWithoutAnswer, the answers of calls are lost. The provider may make their responses all the same.
 func TestBackgroundCallsWithoutAnswer(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 5000))
 	transport, reports := newTransport(t, limiter, &desk{broken: true})

@@ -163,7 +163,7 @@ func TestLearnedRateIsChecked(t *testing.T) {
 	}
 }
 
-// TestPacesAreExact has many small calls at a pace take what one large one takes.
+// TestPacesAreExact checks that many small calls at a pace take what one large one takes.
 func TestPacesAreExact(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
 	base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// prices has made-up prices of two models.
+// prices returns made-up prices of two models.
 func prices(t *testing.T) *price.Table {
 	t.Helper()
 	table, err := price.NewTable(map[string]price.Model{
@@ -211,7 +211,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// TestOwnEstimates has callers estimate their calls, and refuses what is no estimate.
+// In TestOwnEstimates, callers estimate their calls. What is no estimate is refused.
 func TestOwnEstimates(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("tpm", 1000))
 	var taken int64

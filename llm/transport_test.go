@@ -294,7 +294,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCallsWait has calls wait for their tokens before they are sent.
+// TestCallsWait checks that calls wait for their tokens before they are sent.
 func TestCallsWait(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1000))
 	base := respond(200, http.Header{}, io.NopCloser(strings.NewReader("")))

@@ -28,7 +28,7 @@ func table(t *testing.T, m price.Model) *price.Table {
 	return prices
 }
 
-// usual has made-up prices for each kind of rate.
+// usual returns made-up prices for each kind of rate.
 func usual() price.Model {
 	return price.Model{
 		Rates: price.Rates{price.Input: rat("2.50"), price.Output: rat("10"), price.CacheRead: rat("0.3333"), price.Search: big.NewRat(1, 100)},

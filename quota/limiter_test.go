@@ -405,8 +405,8 @@ func TestHooksSeeEveryStep(t *testing.T) {
 	}
 }
 
-// TestConcurrentReservationsNeverExceed has 20 goroutines race for the last
-// places of a model and of its keys, while others look.
+// In TestConcurrentReservationsNeverExceed, 20 goroutines race for the last places of a model and of its keys, while
+// others look.
 func TestConcurrentReservationsNeverExceed(t *testing.T) {
 	ctx := t.Context()
 	const limit, keyLimit, workers = 1000, 300, 20

@@ -195,7 +195,7 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 	}
 }
 
-// TestOldNewsDoesNotReplaceNew has the response of an earlier request arrive late. It knows less, and replaces
+// In TestOldNewsDoesNotReplaceNew, the response of an earlier request arrives late. It knows less, and replaces
 // nothing.
 func TestOldNewsDoesNotReplaceNew(t *testing.T) {
 	clk := newClock()

@@ -101,7 +101,7 @@ func TestDashboardOfCallers(t *testing.T) {
 	}
 }
 
-// TestNoDashboard has no page unless the config says so.
+// TestNoDashboard checks that there is no page unless the config says so.
 func TestNoDashboard(t *testing.T) {
 	dir := directory(t, map[string]string{"config.yaml": config, "x.limits.yaml": limits})
 	s, _ := start(t, filepath.Join(dir, "config.yaml"))

@@ -280,7 +280,7 @@ func step() int {
 	return soak.Pick(3, 1)
 }
 
-// TestThrottles has every call throttled some times: nothing fails.
+// In TestThrottles, every call is throttled some times. Nothing fails.
 func TestThrottles(t *testing.T) {
 	s := cfn.NewService()
 	throttled := 0
@@ -394,7 +394,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBounds has options at the bounds of their rules, and just beyond.
+// TestBounds covers options at the bounds of their rules, and just beyond.
 func TestBounds(t *testing.T) {
 	name, form := func(n int) string { return strings.Repeat("x", n) }, func(n int) string { return strings.Repeat("x", n) + "{}" }
 	with := func(settings ...string) stack.Options {

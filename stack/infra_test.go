@@ -44,7 +44,7 @@ func writeTemplate(t *testing.T, text string) string {
 	return path
 }
 
-// TestInfraLint has cfn-lint look at the template with all pairs of options.
+// TestInfraLint runs cfn-lint on the template with all pairs of options.
 func TestInfraLint(t *testing.T) {
 	t.Parallel()
 	dir := tools(t)
@@ -84,7 +84,7 @@ func TestInfraLintTwins(t *testing.T) {
 	}
 }
 
-// TestInfraCheckov has checkov look at the template. Findings that stay have a reason in it.
+// TestInfraCheckov runs checkov on the template. Findings that stay have a reason in it.
 func TestInfraCheckov(t *testing.T) {
 	t.Parallel()
 	dir := tools(t)

@@ -218,7 +218,7 @@ func (i inspector) alarms(ctx context.Context, ids map[string]string) ([]AlarmSt
 	return all, nil
 }
 
-// drift has CloudFormation look for drift, and returns the result.
+// drift makes CloudFormation look for drift, and returns the result.
 func (i inspector) drift(ctx context.Context, name string) ([]Drift, error) {
 	all := []Drift{}
 	begun, err := call(ctx, i.account, i.clients.CloudFormation.DetectStackDrift, &cloudformation.DetectStackDriftInput{StackName: &name})

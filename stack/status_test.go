@@ -52,7 +52,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestFindings has one thing wrong at a time, each of which an operator should look at, and then none.
+// TestFindings covers one thing wrong at a time, each of which an operator should look at, and then none.
 func TestFindings(t *testing.T) {
 	letters := int64(3)
 	for want, spoil := range map[string]func(*stack.Status){

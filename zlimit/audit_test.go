@@ -389,8 +389,8 @@ func TestTableAuditRetention(t *testing.T) {
 	})
 }
 
-// TestSetAuditRetentionOfAnother has another process set the retention between the look and the write: neither write is lost,
-// and the last one holds.
+// In TestSetAuditRetentionOfAnother, another process sets the retention between the look and the write. Neither write is
+// lost, and the last one holds.
 func TestSetAuditRetentionOfAnother(t *testing.T) {
 	p := &interrupted{Store: store.Of(newMemory(t))}
 	l, other := newLimiter(t, zlimit.StoreOn(p)), newLimiter(t, zlimit.StoreOn(p.Store))
@@ -486,7 +486,7 @@ func TestPrincipals(t *testing.T) {
 	}
 }
 
-// TestEventsFollowVersions has goroutines change one config: the order of the events is that of the versions.
+// In TestEventsFollowVersions, goroutines change one config. The order of the events is the order of the versions.
 func TestEventsFollowVersions(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

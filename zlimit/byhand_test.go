@@ -175,7 +175,7 @@ func TestResetOnce(t *testing.T) {
 	}
 }
 
-// TestResetRefuses has resets that cannot be done, and one of a bucket that does not exist. None of them changes a bucket.
+// TestResetRefuses covers resets that cannot be done, and one of a bucket that does not exist. None of them changes a bucket.
 func TestResetRefuses(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
@@ -267,7 +267,7 @@ func TestResetOfOthers(t *testing.T) {
 	}
 }
 
-// TestResetTells has an observer and the audit events tell of a reset, and of one that fails.
+// TestResetTells checks that an observer and the audit events report a reset, and one that fails.
 func TestResetTells(t *testing.T) {
 	var told []zlimit.Event
 	c := newClock()
@@ -384,7 +384,7 @@ func TestTopUpOnce(t *testing.T) {
 	}
 }
 
-// TestTopUpRefuses has top-ups that cannot be done.
+// TestTopUpRefuses covers top-ups that cannot be done.
 func TestTopUpRefuses(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))

@@ -151,8 +151,8 @@ func TestCapacityOfFamilies(t *testing.T) {
 	}
 }
 
-// TestBucketWhoseLimitsChange has two shards of which one has been brought in line with other limits: a lower capacity, one
-// limit gone, one new.
+// In TestBucketWhoseLimitsChange, one of two shards has been brought in line with other limits: a lower capacity, one limit gone,
+// one new.
 func TestBucketWhoseLimitsChange(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestCascadePolicies has levels say whether the parent is charged. The first one that says it decides, in another process as well, whose
-// limits are in memory for a minute. Leases give back to what they charged, and the buckets copy the decision.
+// In TestCascadePolicies, levels say whether the parent is charged. The first one that says it decides, also in another process, whose limits are in
+// memory for a minute. Leases give back to what they charged, and the buckets copy the decision.
 func TestCascadePolicies(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()
@@ -75,8 +75,8 @@ func TestCascadePolicies(t *testing.T) {
 	})
 }
 
-// TestCascadeAlways has a resource charge the parents of entities that do not cascade, also without limits of its own, and the
-// parents of those.
+// In TestCascadeAlways, a resource charges the parents of entities that do not cascade, also without limits of its own, and the parents of those
+// parents.
 func TestCascadeAlways(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
@@ -108,8 +108,8 @@ func TestCascadeAlways(t *testing.T) {
 	}
 }
 
-// TestCascadeWithin has a resource not charge parents that lies within another one. No bucket of a parent is charged for its requests, and
-// those of the wider resource go by its own policy.
+// In TestCascadeWithin, a resource that lies within another one does not charge parents. No bucket of a parent is charged for its requests, and
+// requests of the wider resource follow its own policy.
 func TestCascadeWithin(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
@@ -129,8 +129,8 @@ func TestCascadeWithin(t *testing.T) {
 	})
 }
 
-// TestCascadeOfOthers has zae-limiter set a policy of a level between a read and a write. The write does not lose it, and limits that are
-// set later keep it.
+// In TestCascadeOfOthers, zae-limiter sets a policy of a level between a read and a write. The write does not lose it, and limits that are set later
+// keep it.
 func TestCascadeOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
@@ -188,7 +188,7 @@ func TestCascadeOfOthers(t *testing.T) {
 	}
 }
 
-// TestCascadeInput has policies that no level may have refused before anything is written.
+// TestCascadeInput checks that policies that no level may have are refused before anything is written.
 func TestCascadeInput(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

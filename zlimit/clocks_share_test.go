@@ -13,11 +13,12 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestClocksShareWhatFlowsIn has four processes ask for one bucket all the time, some without a wait and some in a
-// full queue. Their clocks differ by up to half a second. Once they have met, each gets 18 to 34 %, or 10 to 45 % of a
-// queue, in which a lead is learned slowly. All of them together get no more than flows in by the clock that is furthest
-// ahead. They follow that clock, and do not drive each other further. No caller is passed by a later one, beyond what
-// is not learned yet of the lead. No admission is earlier than in one right bucket, beyond the lead of that clock.
+// In TestClocksShareWhatFlowsIn, four processes ask for one bucket all the time, some without a wait and some in a full
+// queue. Their clocks differ by up to half a second. Once they have met, each gets 18 to 34 %, or 10 to 45 % of a
+// queue, in which a lead is learned slowly. All of them together get no more than flows in by the clock that is
+// furthest ahead. They follow that clock, and do not drive each other further. No caller is passed by a later one,
+// beyond what is not learned yet of the lead. No admission is earlier than in one right bucket, beyond the lead of that
+// clock.
 func TestClocksShareWhatFlowsIn(t *testing.T) {
 	leads := []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}
 	const (
@@ -90,8 +91,8 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 // A stayed is when a caller came, and when it was admitted.
 type stayed struct{ came, admitted time.Duration }
 
-// TestFollowingClockIsSetForward has a clock that is behind by a second be set right and wrong again, beside one that is right. What it
-// follows and what it is set forward add up. The stamps get two seconds ahead of the right clock at most, and no more flows in than by then.
+// In TestFollowingClockIsSetForward, a clock that is behind by a second is set right and wrong again, beside one that is right. What it follows and
+// what it is set forward add up. The stamps get two seconds ahead of the right clock at most, and no more flows in than by then.
 func TestFollowingClockIsSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)

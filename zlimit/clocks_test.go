@@ -44,7 +44,7 @@ func TestClocksAhead(t *testing.T) {
 	}
 }
 
-// TestClockThatGoesToAndFro has the clock of a process step by 11 s twenty times, without any time passing.
+// In TestClockThatGoesToAndFro, the clock of a process steps by 11 s twenty times, without any time passing.
 func TestClockThatGoesToAndFro(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
@@ -106,7 +106,7 @@ func TestClocksThatGoToAndFro(t *testing.T) {
 	}
 }
 
-// TestClockThatGoesAFewSecondsToAndFro has a clock step by little more than the bound, between two readings that are noted.
+// In TestClockThatGoesAFewSecondsToAndFro, a clock steps by little more than the bound, between two readings that are noted.
 func TestClockThatGoesAFewSecondsToAndFro(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
@@ -137,7 +137,7 @@ func (w wrongDates) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// TestWrongDates has some replies of the store carry a wrong date. A limit of 1,000 an hour admits no more for it.
+// In TestWrongDates, some replies of the store carry a wrong date. A limit of 1,000 an hour admits no more for it.
 func TestWrongDates(t *testing.T) {
 	engine := enginetest.Start(t)
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same draws in every run

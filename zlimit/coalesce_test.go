@@ -305,7 +305,7 @@ func TestCoalescedFailures(t *testing.T) {
 	}
 }
 
-// TestCoalescedParents has children, each with a bucket of its own, share the writes of their parent's.
+// In TestCoalescedParents, children, each with a bucket of its own, share the writes of their parent's.
 func TestCoalescedParents(t *testing.T) {
 	g := &gate{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())

@@ -164,7 +164,7 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	}
 }
 
-// TestApplyAndAFile has a program and a file of limits keep the same resource. The file is the owner, and both say so.
+// In TestApplyAndAFile, a program and a file of limits keep the same resource. The file is the owner, and both say so.
 func TestApplyAndAFile(t *testing.T) {
 	var log strings.Builder
 	l := newLimiter(t, newMemory(t), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))

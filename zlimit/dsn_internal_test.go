@@ -58,7 +58,7 @@ func TestDSN(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfDSN has a data source name bound the calls of a limiter, where no option does.
+// TestTimeoutOfDSN checks that a data source name bounds the calls of a limiter if no option does.
 func TestTimeoutOfDSN(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"dynamodb:limits?endpoint=http://127.0.0.1:1":             2 * time.Second,

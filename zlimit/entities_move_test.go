@@ -154,8 +154,8 @@ func TestMovesByOthers(t *testing.T) {
 	}
 }
 
-// TestMovesOfAnotherLife has an entity moved as often as a former one of its id. A process with the former record in memory learns of the move
-// by the bucket nevertheless.
+// In TestMovesOfAnotherLife, an entity moves as often as a former one of its id. A process with the former record in memory learns of the move by the
+// bucket nevertheless.
 func TestMovesOfAnotherLife(t *testing.T) {
 	ctx, c := context.Background(), newClock()
 	s := newMemory(t)
@@ -289,9 +289,9 @@ func TestMovesMeetRequests(t *testing.T) {
 	}
 }
 
-// TestMovesMeetNewBuckets has a process with the former record in memory make a bucket after a move, which no stamp could reach. It charges the
-// former parent until the move holds everywhere, as the report told, and not later. A process that meets the bucket in between goes by the
-// record. The same move again mends the copy in the bucket.
+// In TestMovesMeetNewBuckets, a process with the former record in memory makes a bucket after a move, which no stamp could reach. It charges the
+// former parent until the move holds everywhere, at the reported time, and not later. A process that meets the bucket in between uses the record. The
+// same move again mends the copy in the bucket.
 func TestMovesMeetNewBuckets(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()

@@ -98,8 +98,9 @@ func TestStatsAsJSON(t *testing.T) {
 	}
 }
 
-// TestSpreadRetryAfter has callers told times after the edge of a quota. Each caller gets its own time, always the same.
-// It is at most a minute after the edge, and at most a hundredth of the period. Other limits are told as they are.
+// In TestSpreadRetryAfter, rejections report times after the edge of a quota. Each caller gets its own time, always the
+// same. It is at most a minute after the edge, and at most a hundredth of the period. Times of other limits are
+// reported as they are.
 func TestSpreadRetryAfter(t *testing.T) {
 	edge := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 	of := func(entity string, l zlimit.Limit, resets time.Time, wait time.Duration) *zlimit.ExceededError {

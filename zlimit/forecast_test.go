@@ -36,7 +36,7 @@ func TestStatusUsedUp(t *testing.T) {
 	}
 }
 
-// TestForecast has four weeks of usage on working days, and a day with twice as much.
+// TestForecast covers four weeks of usage on working days, and a day with twice as much.
 func TestForecast(t *testing.T) {
 	now := time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC) // a Thursday
 	s := newMemory(t)
@@ -93,7 +93,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// TestForecastOnFirstDay has usage of today alone: the rate is that of the last 24 hours.
+// In TestForecastOnFirstDay, there is usage of today alone. The rate is that of the last 24 hours.
 func TestForecastOnFirstDay(t *testing.T) {
 	now := time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC)
 	s := newMemory(t)

@@ -72,8 +72,8 @@ func TestExpiredItemsAreAdvanced(t *testing.T) {
 	}
 }
 
-// TestSeedingAsksForAbsence has a limit added to the item by another program, which left the stamp as it was: what it
-// counts is not overwritten.
+// In TestSeedingAsksForAbsence, another program adds a limit to the item, and leaves the stamp as it was. What it counts is
+// not overwritten.
 func TestSeedingAsksForAbsence(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
@@ -221,7 +221,7 @@ func TestDeletionAsksForTheVersion(t *testing.T) {
 	}
 }
 
-// TestPurgeAsksForTheState has a namespace that is being purged made active by another program: its record stays.
+// In TestPurgeAsksForTheState, another program makes a namespace active that is being purged. Its record stays.
 func TestPurgeAsksForTheState(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
@@ -248,7 +248,7 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	}
 }
 
-// TestCountOfWritesIsSeeded has another program replace the item by one that does not count its writes, which this layout
+// In TestCountOfWritesIsSeeded, another program replaces the item by one that does not count its writes, which this layout
 // allows. A process that saw the count before must not charge it: the write would fail on every store.
 func TestCountOfWritesIsSeeded(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
@@ -309,7 +309,7 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	}
 }
 
-// TestRecoveryAsksForTheState has a namespace purged between the look of a recovery and its write: it does not come back.
+// In TestRecoveryAsksForTheState, a namespace is purged between the look of a recovery and its write. It does not come back.
 func TestRecoveryAsksForTheState(t *testing.T) {
 	ctx := context.Background()
 	m := &interrupted{Store: store.Of(newMemory(t))}

@@ -89,7 +89,8 @@ func TestFreshProcessTakesSlots(t *testing.T) {
 	}
 }
 
-// TestClockOfSlowReplies has replies take too long for slots of a short term: the error names the clock, once, and the store as what it is.
+// In TestClockOfSlowReplies, replies take too long for slots of a short term. The error names the clock once, and does not call it an outage of the
+// store.
 func TestClockOfSlowReplies(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.Start(t)

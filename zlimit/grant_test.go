@@ -231,7 +231,7 @@ func TestGrantMakesBuckets(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 120, "tokens": 20}))
 }
 
-// TestGrantRefuses has grants that cannot end as they are to. The error names the end that they can have.
+// TestGrantRefuses covers grants that cannot end as they are to. The error names the end that they can have.
 func TestGrantRefuses(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestCredentialsInEndpoints has passwords in data source names, well-formed and not: no error may tell them.
+// In TestCredentialsInEndpoints, data source names contain passwords, well-formed and not. No error may show them.
 func TestCredentialsInEndpoints(t *testing.T) {
 	for _, name := range []string{
 		"dynamodb:table?endpoint=http://key:hunter2@127.0.0.1:8000",
@@ -113,7 +113,7 @@ func TestNamespacesOfEmbeddedStores(t *testing.T) {
 	}
 }
 
-// TestWarningsOfTheSDK has the AWS SDK complain about a reply.
+// In TestWarningsOfTheSDK, the AWS SDK complains about a reply.
 func TestWarningsOfTheSDK(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", "yesterday")

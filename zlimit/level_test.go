@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestEveryFieldOfAConfig has configs written and read again, as JSON and by the store, one field at a time. A field that a way leaves out
-// is lost without a word.
+// TestEveryFieldOfAConfig writes configs and reads them again, as JSON and by the store, one field at a time. A field that a way leaves out is lost
+// silently.
 func TestEveryFieldOfAConfig(t *testing.T) {
 	none, ctx := zlimit.Config{}, t.Context()
 	fields.Each(t, func(t *testing.T, field string, at zlimit.Level, alone zlimit.Config) {
@@ -67,8 +67,8 @@ func everyLimit() []zlimit.Limit {
 	}
 }
 
-// TestEveryFieldOfALimit has limits written and read again, as text, as JSON and by the store. A field that a way leaves out is missing
-// without a word, so that a limit is taken for another one.
+// TestEveryFieldOfALimit writes limits and reads them again, as text, as JSON and by the store. A field that a way leaves out is missing silently, so
+// that a limit is taken for another one.
 func TestEveryFieldOfALimit(t *testing.T) {
 	limits := everyLimit()
 	for i := range reflect.TypeFor[zlimit.Limit]().NumField() {

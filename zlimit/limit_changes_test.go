@@ -189,8 +189,8 @@ func TestGatherKeepsLaterLimits(t *testing.T) {
 	}
 }
 
-// TestLaggingReadsKeepLaterLimits has eventual reads of limits lag behind: a process whose item was changed already by
-// another does not undo the change.
+// In TestLaggingReadsKeepLaterLimits, eventual reads of limits lag behind. A process whose item was already changed by another
+// does not undo the change.
 func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	c := newClock()
 	lag := &lagged{Store: store.Of(newMemory(t)), items: map[store.Key]expr.Item{}}

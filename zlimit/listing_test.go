@@ -173,7 +173,7 @@ func TestWhatMattersIsListed(t *testing.T) {
 	}
 }
 
-// TestCoverage has entities with a bucket in the list, with usage of this hour or the one before, with both and with neither.
+// TestCoverage covers entities with a bucket in the list, with usage of this hour or the one before, with both and with neither.
 func TestCoverage(t *testing.T) {
 	c := newClock()
 	memory := newMemory(t)

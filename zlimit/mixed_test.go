@@ -79,8 +79,8 @@ func (c *pythonClient) adjust(t *testing.T, tokens int64) {
 	}
 }
 
-// TestMixedFleet has a bucket of 100 a minute idle for five minutes. The Python client is the first to write it then. Without
-// the option this package hands out that time once more; with it the fleet takes no more than the bucket holds.
+// In TestMixedFleet, a bucket of 100 a minute is idle for five minutes. The Python client is the first to write it then.
+// Without the option this package hands out that time once more; with it the fleet takes no more than the bucket holds.
 func TestMixedFleet(t *testing.T) {
 	engine := enginetest.Start(t)
 	for _, test := range []struct {

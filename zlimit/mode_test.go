@@ -154,7 +154,7 @@ func TestShadowForetells(t *testing.T) {
 	})
 }
 
-// TestShadowsApart has two shadow limits, each of which foretells by itself, and a hard one that still refuses.
+// TestShadowsApart covers two shadow limits, each of which foretells by itself, and a hard one that still refuses.
 func TestShadowsApart(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
@@ -181,8 +181,8 @@ func TestShadowsApart(t *testing.T) {
 	}
 }
 
-// TestShadowOfAll has callers of several processes at once take of a bucket that is divided, in one that is not, and of a parent's. What a
-// shadow limit foretells is consistent: it lets in no more than a limit that refuses would, and not less while there was room.
+// In TestShadowOfAll, callers of several processes take at the same time of a bucket that is divided, of one that is not, and of a parent's. What a
+// shadow limit foretells is consistent: it admits no more than a limit that refuses would, and not less while there was room.
 func TestShadowOfAll(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
@@ -244,8 +244,8 @@ func TestShadowOfAll(t *testing.T) {
 	}
 }
 
-// TestBypass has requests of an entity, a resource and a pair counted alone. All processes go by it at once, and by the limits again when it is
-// over. A lease from the bypass takes nothing of a balance, also where it is settled later.
+// In TestBypass, requests of an entity, a resource or a pair are only counted. All processes follow the bypass immediately, and the limits again when
+// it ends. A lease from the bypass takes nothing of a balance, even if it is settled later.
 func TestBypass(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}, {Entity: "key-1", Resource: "gpt-4"}} {

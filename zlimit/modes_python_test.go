@@ -95,7 +95,7 @@ func TestModesWithSibling(t *testing.T) {
 	}
 }
 
-// otherCharges has zae-limiter store whether a level charges the parent.
+// otherCharges makes zae-limiter store whether a level charges the parent.
 func (f *mixedFleet) otherCharges(at zlimit.Level, policy zlimit.CascadePolicy) {
 	f.Helper()
 	method, what, arguments := "set", "resource", []any{at.Resource}

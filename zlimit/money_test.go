@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestUSD has limits in dollars of each kind, and amounts that no bucket holds.
+// TestUSD covers limits in dollars of each kind, and amounts that no bucket holds.
 func TestUSD(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	for text, limit := range map[string]zlimit.Limit{

@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestObserver has an observer told of a day in the life of a limiter, in its order.
+// TestObserver checks that an observer is notified of a day in the life of a limiter, in its order.
 func TestObserver(t *testing.T) {
 	var mu sync.Mutex
 	var told []string

@@ -36,7 +36,7 @@ func newMixedFleet(t *testing.T, seed uint64, opts ...zlimit.Option) *mixedFleet
 	return &mixedFleet{t, c, l, sibling.Start(t, table, zlimit.DefaultNamespace), rand.New(rand.NewPCG(seed, 17))}
 }
 
-// set has one of the two store the limits of the resource.
+// set makes one of the two programs store the limits of the resource.
 func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...sibling.Limit) {
 	f.Helper()
 	if theirs {
@@ -69,7 +69,7 @@ func (f *mixedFleet) take(theirs bool, amount, back int64) string {
 	return "admitted"
 }
 
-// otherSwitches has zae-limiter disable a level, bypass it, or leave that to wider levels.
+// otherSwitches makes zae-limiter disable a level, bypass it, or leave that to wider levels.
 func (f *mixedFleet) otherSwitches(how string, at zlimit.Level) {
 	f.Helper()
 	form := map[string]string{"disable": "disable_%s", "bypass": "bypass_%s", "leave": "clear_%s_disabled"}[how]
@@ -83,7 +83,7 @@ func (f *mixedFleet) otherSwitches(how string, at zlimit.Level) {
 	f.other.Call(f.T, f.clock.now(), fmt.Sprintf(form, what), arguments...)
 }
 
-// TestSessionsWithSibling has zlimit and zae-limiter take of one session quota by turns. Both open sessions, which the other one
+// In TestSessionsWithSibling, zlimit and zae-limiter take of one session quota by turns. Both open sessions, which the other one
 // sees, and admit what is left of them.
 func TestSessionsWithSibling(t *testing.T) {
 	const amount, length = 20, time.Hour
@@ -114,7 +114,7 @@ func TestSessionsWithSibling(t *testing.T) {
 	}
 }
 
-// TestWindowsWithSibling has zlimit and zae-limiter take all that a limit holds, in its windows and outside of them.
+// In TestWindowsWithSibling, zlimit and zae-limiter take all that a limit holds, in its windows and outside of them.
 func TestWindowsWithSibling(t *testing.T) {
 	for seed := range uint64(2) {
 		f := newMixedFleet(t, seed)
@@ -147,8 +147,8 @@ func TestWindowsWithSibling(t *testing.T) {
 	}
 }
 
-// TestSwitchesWithSibling has each of the two disable an entity, a resource, and an entity for a resource. The other one, which
-// knows the bucket, refuses the next request, and serves one a second after the level is enabled.
+// In TestSwitchesWithSibling, zlimit and zae-limiter each disable an entity, a resource, and an entity for a resource. The other
+// one, which knows the bucket, refuses the next request, and serves one a second after the level is enabled.
 func TestSwitchesWithSibling(t *testing.T) {
 	f := newMixedFleet(t, 1, zlimit.WithMixedFleet()) // zae-limiter finds the buckets of a resource by the index
 	f.set(false, []zlimit.Limit{zlimit.PerMinute("day", 1000)})

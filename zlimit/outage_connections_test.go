@@ -90,8 +90,8 @@ func (k *routed) Read(p []byte) (int, error) {
 	}
 }
 
-// TestDeadConnections has all connections of a process die while the store is away. After it new ones are answered at once. However many
-// dead ones are idle, hardly a call is lost on them before requests are counted again.
+// In TestDeadConnections, all connections of a process die while the store is away. After it new ones are answered immediately. However
+// many dead ones are idle, hardly a call is lost on them before requests are counted again.
 func TestDeadConnections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an outage takes seconds")

@@ -450,7 +450,7 @@ func (e *expiring) Expire(ctx context.Context, _ int64) error {
 	return e.err
 }
 
-// TestExpiryThatFails has new buckets come while expired ones cannot be deleted. A caller that leaves meanwhile, and an outage, leave
+// In TestExpiryThatFails, new buckets come while expired ones cannot be deleted. A caller that leaves meanwhile, and an outage, leave
 // that to the next one, and log nothing.
 func TestExpiryThatFails(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -61,7 +61,7 @@ func TestPrincipalOfACall(t *testing.T) {
 	})
 }
 
-// TestInvalidPrincipalOfACall has changes fail before they reach the store, and other calls go on.
+// TestInvalidPrincipalOfACall checks that changes fail before they reach the store, and that other calls go on.
 func TestInvalidPrincipalOfACall(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestPriority has requests of two priorities ask for a stored limit with a floor for one of them. They ask for a
-// quota of a parent, too, with another floor.
+// In TestPriority, requests of two priorities ask for a stored limit with a floor for one of them. They ask for a quota of a parent, too, with
+// another floor.
 func TestPriority(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
@@ -99,8 +99,8 @@ func TestBadPriority(t *testing.T) {
 	}
 }
 
-// TestFloodOfLowPriority has requests of low priority ask for three times a limit of 1,000/s, beside 300/s of high priority. No high one is
-// refused, and the low ones get the rest, also of a bucket of eight shards.
+// In TestFloodOfLowPriority, requests of low priority ask for three times a limit of 1,000/s, beside 300/s of high priority. No high one is refused,
+// and the low ones get the rest, also of a bucket of eight shards.
 func TestFloodOfLowPriority(t *testing.T) {
 	for _, splits := range []int{0, 3} {
 		t.Run(strconv.Itoa(1<<splits), func(t *testing.T) {

@@ -95,10 +95,10 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 // A PurgeOption changes a purge.
 type PurgeOption func(*purge)
 
-// LeaveExpiring has a purge cost by its namespace alone, however large the table, on DynamoDB, too. It reads no table.
-// It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and resources that
-// they name. It leaves other buckets and snapshots to DynamoDB, which deletes them free of charge when they expire.
-// These are of entities without a record, limits or listed buckets, and of unnamed resources.
+// LeaveExpiring makes a purge cost by its namespace alone, however large the table, on DynamoDB, too. It reads no
+// table. It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and resources
+// that they name. It leaves other buckets and snapshots to DynamoDB, which deletes them free of charge when they
+// expire. These are of entities without a record, limits or listed buckets, and of unnamed resources.
 func LeaveExpiring() PurgeOption { return func(p *purge) { p.leaving = true } }
 
 // A purge is one call of [NamespaceService.Purge]. It is not safe for concurrent use.

@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestQuotasWithSibling has zlimit and zae-limiter 0.17 take of one quota by turns, which either of them has stored. Both admit
-// what is left of the period, and no more.
+// In TestQuotasWithSibling, zlimit and zae-limiter 0.17 take of one quota by turns, which either of them has stored. Both admit what is left of the
+// period, and no more.
 func TestQuotasWithSibling(t *testing.T) {
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 17))

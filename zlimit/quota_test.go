@@ -157,7 +157,7 @@ func TestQuotaInput(t *testing.T) {
 	}
 }
 
-// TestQuotasOfOthers has a bucket as zae-limiter 0.17 writes it, whose limits share their times, and whose next edge is
+// In TestQuotasOfOthers, a bucket is as zae-limiter 0.17 writes it: its limits share their times, and its next edge is
 // past. The first write crosses it. From then on each limit has its own times.
 func TestQuotasOfOthers(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {

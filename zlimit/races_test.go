@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestConflictsAreLostRaces has plain writes meet a transaction: they are tried again.
+// In TestConflictsAreLostRaces, plain writes meet a transaction. They are tried again.
 func TestConflictsAreLostRaces(t *testing.T) {
 	conflict := fmt.Errorf("UpdateItem: %w", store.ErrConflict)
 	for name, opts := range map[string][]zlimit.Option{"by default": nil, "shared writes": {zlimit.WithCoalescing()}} {
@@ -42,7 +42,8 @@ func TestConflictsAreLostRaces(t *testing.T) {
 	}
 }
 
-// TestOwnLimitsShareWrites has requests with limits of their own come at once: they share writes as stored limits do.
+// In TestOwnLimitsShareWrites, requests with limits of their own come at the same time. They share writes as stored
+// limits do.
 func TestOwnLimitsShareWrites(t *testing.T) {
 	const callers = 41
 	g := &gate{Store: store.Of(newMemory(t))}

@@ -157,7 +157,7 @@ func TestRaiseVersion(t *testing.T) {
 	})
 }
 
-// TestRaisingAsksForTheRecord has another writer raise one version between the look and the write: it does not sink.
+// In TestRaisingAsksForTheRecord, another writer raises one version between the look and the write. It does not sink.
 func TestRaisingAsksForTheRecord(t *testing.T) {
 	for _, test := range []struct {
 		name   string

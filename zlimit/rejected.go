@@ -129,7 +129,7 @@ func (r *rejectionLog) add(key rejectionKey, n int64) {
 	r.arm()
 }
 
-// arm has the counts written in a minute, unless that is to be.
+// arm schedules a write of the counts in a minute, unless one is scheduled.
 func (r *rejectionLog) arm() {
 	if r.timer != nil || r.closed {
 		return

@@ -28,7 +28,7 @@ func rejectSome(t *testing.T, l *zlimit.RateLimiter, entity string, rejections i
 	}
 }
 
-// TestRejectionsAreReported has two processes report a minute each. Reports add up, and a minute without rejections costs no write.
+// In TestRejectionsAreReported, two processes report a minute each. Reports add up, and a minute without rejections costs no write.
 func TestRejectionsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)

@@ -42,7 +42,7 @@ func TestWaitsCountOtherProcesses(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
 }
 
-// TestRejectionsNameALimit has time go on with every look at the clock, so that a token flows in between any two steps of a
+// In TestRejectionsNameALimit, time goes on with every look at the clock, so that a token flows in between any two steps of a
 // request. A request that is rejected nevertheless names a limit that falls short, and a time to wait for.
 func TestRejectionsNameALimit(t *testing.T) {
 	for _, cached := range []time.Duration{0, 250 * time.Millisecond} {
@@ -75,8 +75,8 @@ func TestRejectionsNameALimit(t *testing.T) {
 	}
 }
 
-// TestRejectionsSurviveOutages has the parent reject, and an outage keep the child from being given back: the request is
-// rejected under every policy.
+// In TestRejectionsSurviveOutages, the parent rejects, and an outage prevents the refund to the child. The request is rejected
+// under every policy.
 func TestRejectionsSurviveOutages(t *testing.T) {
 	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("no route")}
 	h := hook(newMemory(t))

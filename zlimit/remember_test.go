@@ -309,7 +309,7 @@ type lossy struct {
 	done   bool
 }
 
-// lose has the reply to a write lost, from 1; 0 for none.
+// lose makes the store lose the reply to a write, from 1; 0 for none.
 func (l *lossy) lose(at int, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -107,8 +107,8 @@ func (c *crew) set(entity string, capacity int64) {
 	}
 }
 
-// TestFleetReadsLimitsOnce has twenty processes meet one bucket within the time of their limits. One of them reads what is stored for
-// the entity, and each of the others the item of the bucket.
+// In TestFleetReadsLimitsOnce, twenty processes meet one bucket within the time of their limits. One of them reads what is stored for the entity, and
+// each of the others the item of the bucket.
 func TestFleetReadsLimitsOnce(t *testing.T) {
 	c := newCrew(t, make([]time.Duration, 20)...)
 	calls, entities, others := c.store.calls.Load(), c.store.entities.Load(), c.store.others.Load()
@@ -142,8 +142,7 @@ func TestOneProcessReadsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreUsedOnce has a fleet whose buckets are met once each after a while in which they repeated limits: reads come in one
-// call again.
+// In TestNamesThatAreUsedOnce, a fleet meets each of its buckets once after a while in which they repeated limits. Reads come in one call again.
 func TestNamesThatAreUsedOnce(t *testing.T) {
 	c := newCrew(t, 0, 0, 0)
 	for i := range 20 {
@@ -282,8 +281,8 @@ func TestChangesBindInTime(t *testing.T) {
 	}
 }
 
-// TestClocksDoNotProlongLimits has a process learn limits from the item that one with a clock ahead of its own has written. They were
-// changed meanwhile, and bind a minute after the change.
+// In TestClocksDoNotProlongLimits, a process learns limits from an item that one with a clock ahead of its own has written. They were changed
+// meanwhile, and bind a minute after the change.
 func TestClocksDoNotProlongLimits(t *testing.T) {
 	c := newCrew(t, 5*time.Second, -5*time.Second)
 	c.use(c.all[0], "key-1")
@@ -299,8 +298,8 @@ func TestClocksDoNotProlongLimits(t *testing.T) {
 	}
 }
 
-// TestTheOldestReadCounts has a process remember what is stored for an entity longer than the limits of one of its resources. The item
-// of the bucket does not tell that all was read with these.
+// In TestTheOldestReadCounts, a process remembers what is stored for an entity longer than the limits of one of its resources. The item of the bucket
+// does not say that all was read with these.
 func TestTheOldestReadCounts(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	other := zlimit.Request{Entity: "key-1", Resource: "other", Consume: zlimit.Amounts{"rpm": 1}}
@@ -317,7 +316,7 @@ func TestTheOldestReadCounts(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadLaterStays has a process that knows a level as it is now meet an item that repeats the level as it was.
+// In TestWhatWasReadLaterStays, a process that knows a level as it is now meets an item that repeats the level as it was.
 func TestWhatWasReadLaterStays(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	c.use(c.all[0], "key-1")
@@ -408,7 +407,7 @@ func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestNothingIsRepeatedWhereReadsAreFree has a store without a price.
+// TestNothingIsRepeatedWhereReadsAreFree uses a store without a price.
 func TestNothingIsRepeatedWhereReadsAreFree(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	setSystem(t, l, zlimit.PerMinute("rpm", 600))
@@ -488,7 +487,7 @@ func TestWhatAnItemMayRepeat(t *testing.T) {
 	}
 }
 
-// TestRepeatingTakesNoMoreUnits has a bucket whose item has nearly filled its write unit: it repeats nothing, so that it stays within.
+// In TestRepeatingTakesNoMoreUnits, the item of a bucket has nearly filled its write unit. It repeats nothing, so that it stays within.
 func TestRepeatingTakesNoMoreUnits(t *testing.T) {
 	repeats := map[bool]int{}
 	for size := range 20 {

@@ -114,7 +114,7 @@ func TestScopedInAnOutage(t *testing.T) {
 	}
 }
 
-// TestScopedOfChangedLimits has another process remove a limit between the look at the limits and the request.
+// In TestScopedOfChangedLimits, another process removes a limit between the look at the limits and the request.
 func TestScopedOfChangedLimits(t *testing.T) {
 	clock, s, armed := newClock(), newMemory(t), false
 	l := newLimiter(t, s, zlimit.WithConfigTTL(time.Second), zlimit.WithClock(func() time.Time {
@@ -138,7 +138,8 @@ func TestScopedOfChangedLimits(t *testing.T) {
 	}
 }
 
-// TestScopedHoldsNoSlots has slots among the limits of a Scoped refused before any call, and stored ones left to leases.
+// TestScopedHoldsNoSlots checks that slots among the limits of a Scoped are refused before any call, and stored ones
+// left to leases.
 func TestScopedHoldsNoSlots(t *testing.T) {
 	l, s := countedLimiter(t)
 	given := l.For("acme", "api", zlimit.PerMinute("calls", 5), zlimit.Slots("workers", 2)).MaxWait(time.Second)

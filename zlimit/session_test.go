@@ -147,7 +147,7 @@ func TestSessionOfShards(t *testing.T) {
 	}
 }
 
-// TestSessionChanges has a limit become a session quota, with other lengths and amounts, and another limit again.
+// In TestSessionChanges, a limit becomes a session quota, with other lengths and amounts, and another limit again.
 func TestSessionChanges(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

@@ -49,7 +49,7 @@ func (w *shareLedger) Transact(ctx context.Context, writes []store.Write) (resul
 	return results, err
 }
 
-// interrupt has something happen before one of the next writes.
+// interrupt calls a function before one of the next writes.
 func (w *shareLedger) interrupt(after int, meanwhile func()) { w.after, w.meanwhile = after, meanwhile }
 
 // watch compares the bucket before and after a write.

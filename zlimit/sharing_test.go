@@ -115,7 +115,7 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// TestMemorySharesNothing has no queue where a write is done at once.
+// TestMemorySharesNothing checks that there is no queue if a write is done immediately.
 func TestMemorySharesNothing(t *testing.T) {
 	for want, opts := range map[int][]zlimit.Option{0: nil, 1: {zlimit.WithCoalescing()}} {
 		if got := newLimiter(t, newMemory(t), opts...).WritesAtOnce(); got != want {

@@ -137,8 +137,8 @@ func TestUnsupportedLevels(t *testing.T) {
 	}
 }
 
-// TestUnsupportedLevelsThatDoNotHold has levels that do not matter to a request. They lie behind the first level with
-// limits, have values without effect, or were enabled again by an operator.
+// TestUnsupportedLevelsThatDoNotHold covers levels that do not matter to a request. They lie behind the first level with limits, have
+// values without effect, or were enabled again by an operator.
 func TestUnsupportedLevelsThatDoNotHold(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
@@ -233,8 +233,9 @@ func TestUnsupportedBuckets(t *testing.T) {
 	})
 }
 
-// TestLoweredLimits has zae-limiter lower two limits: it leaves their balances to the next write with a refill, which it asks for by
-// a mark. The lower limits hold at once for who sees the mark. The write takes the mark away, and no balance is above its capacity then.
+// In TestLoweredLimits, zae-limiter lowers two limits. It leaves their balances to the next write with a refill, which it asks for by a
+// mark. The lower limits hold immediately for a process that sees the mark. The write takes the mark away, and no balance is above its
+// capacity then.
 func TestLoweredLimits(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
@@ -320,7 +321,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 	}
 }
 
-// TestUnreadableLevels has levels with values that their records do not allow: reads name the item, and its attribute.
+// In TestUnreadableLevels, levels have values that their records do not allow. Reads name the item, and its attribute.
 func TestUnreadableLevels(t *testing.T) {
 	for _, test := range []struct {
 		odd       expr.Attribute
@@ -358,7 +359,7 @@ func TestUnreadableLevels(t *testing.T) {
 	}
 }
 
-// TestListingsGoOn has a bucket that is refused beside others.
+// In TestListingsGoOn, a bucket that is refused is beside others.
 func TestListingsGoOn(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
@@ -442,7 +443,7 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 	return item
 }
 
-// TestVectors has a limiter ask for each bucket after each call of zae-limiter 0.17.0, on the items as they were then. It knows
+// In TestVectors, a limiter asks for each bucket after each call of zae-limiter 0.17.0, on the items as they were then. It knows
 // whatever these buckets and their levels hold, and refuses none of them by name. If there is no bucket yet, it asks at each level.
 func TestVectors(t *testing.T) {
 	served, asked := 0, map[string]int{}

@@ -76,7 +76,7 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 	}
 }
 
-// TestTwoLevelsOfSlots has two entities with slots of their own below a parent with fewer than both have. Callers need a slot of each level. In one
+// In TestTwoLevelsOfSlots, two entities have slots of their own below a parent with fewer than both have. Callers need a slot of each level. In one
 // process and in two, nearly all slots are at work, and both entities have their part.
 func TestTwoLevelsOfSlots(t *testing.T) {
 	for processes := range 2 {

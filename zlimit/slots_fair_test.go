@@ -82,8 +82,8 @@ func (c *shift) work(ctx context.Context, l *zlimit.RateLimiter, d time.Duration
 	return yes.Load(), no.Load(), err
 }
 
-// TestSlotsAreSharedAmongProcesses has processes with callers that always wait. Each of them has at least half of its part, slots are never
-// exceeded, and no time is lost: the admissions are those of one process but for a tenth.
+// In TestSlotsAreSharedAmongProcesses, processes have callers that always wait. Each of them has at least half of its part, slots are never exceeded,
+// and no time is lost: the admissions differ from those of one process by a tenth at most.
 func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {

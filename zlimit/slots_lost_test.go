@@ -79,7 +79,7 @@ func TestSlotsGivenBackUnheard(t *testing.T) {
 	}
 }
 
-// TestSlotsRefusedToComeBack has a store refuses what gives slots back along with tokens: the lease is open, and a second try gives back both, once.
+// In TestSlotsRefusedToComeBack, a store refuses what gives slots back along with tokens. The lease is open, and a second try gives back both, once.
 func TestSlotsRefusedToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &lossyStore{Store: store.Of(newMemory(t))}

@@ -79,7 +79,7 @@ func checkFences(t *testing.T, leases []*zlimit.Lease) {
 	}
 }
 
-// TestSlotsOfRequestsTogether has callers of one slot, of two requests each for slots, and of one request, share writes.
+// In TestSlotsOfRequestsTogether, callers of one slot, of two requests each for slots, and of one request, share writes.
 func TestSlotsOfRequestsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &distantStore{countedStore{Store: store.Of(newMemory(t))}}

@@ -186,7 +186,7 @@ func closeLimiters(t *testing.T, limiters ...*zlimit.RateLimiter) {
 	}
 }
 
-// TestSlotsBesideTokens has requests take slots and tokens, of an entity and its parent, all or nothing.
+// In TestSlotsBesideTokens, requests take slots and tokens, of an entity and its parent, all or nothing.
 func TestSlotsBesideTokens(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s, zlimit.WithRejectionCache(0))
@@ -304,7 +304,7 @@ func TestSlotsChange(t *testing.T) {
 	})
 }
 
-// TestSlotsOfADeletedBucket has a bucket deleted by hand: whoever holds its slots is told, and fencing numbers go on rising.
+// In TestSlotsOfADeletedBucket, a bucket is deleted manually. The holders of its slots are notified, and fencing numbers go on rising.
 func TestSlotsOfADeletedBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kept := newMemory(t)
@@ -455,8 +455,8 @@ func (s *clockedStore) Bounds() (least, most time.Duration, known bool) {
 	return -wrong, wrong, wrong >= 0
 }
 
-// TestSlotsNeedAClock has requests fail where the clock is not known to a tenth of the term, and stays so: nothing is taken, and no policy
-// admits them. What is held goes on until it is lost.
+// In TestSlotsNeedAClock, requests fail if the clock is not known to a tenth of the term, and stays so. Nothing is taken, and no policy admits them.
+// What is held goes on until it is lost.
 func TestSlotsNeedAClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &clockedStore{Store: store.Of(newMemory(t))}

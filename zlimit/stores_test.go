@@ -31,7 +31,7 @@ type mortal struct {
 	how   crash // what becomes of it
 }
 
-// kill has the process killed at a call from now on, from 1.
+// kill kills the process at a call from now on, from 1.
 func (m *mortal) kill(at int, how crash) {
 	m.turn.Lock()
 	defer m.turn.Unlock()
@@ -118,7 +118,7 @@ func ofBuckets(key store.Key) bool {
 	return ok
 }
 
-// set has something done before the next write.
+// set sets a function to call before the next write.
 func (s *interrupted) set(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -139,7 +139,7 @@ func (s *LimitService) Disable(ctx context.Context, at Level, progress func(Swit
 	return s.turn(ctx, at, SwitchDisabled, progress)
 }
 
-// Enable has requests of a level served again, also where a wider level has them refused. It is otherwise as [LimitService.Disable], and
+// Enable checks requests at a level against its limits again, even if a wider level rejects them. Otherwise it works like [LimitService.Disable].
 // [LimitService.LeaveSwitch] leaves the decision to the wider level.
 func (s *LimitService) Enable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchEnabled, progress)
@@ -155,7 +155,7 @@ func (s *LimitService) Bypass(ctx context.Context, at Level, progress func(Switc
 	return s.turn(ctx, at, SwitchBypassed, progress)
 }
 
-// LeaveSwitch has a level say nothing of serving requests, so that the next level decides. It is otherwise as [LimitService.Disable].
+// LeaveSwitch leaves the decision about requests at a level to the next wider level. Otherwise it works like [LimitService.Disable].
 func (s *LimitService) LeaveSwitch(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchInherit, progress)
 }

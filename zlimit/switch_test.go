@@ -204,7 +204,7 @@ func TestLimitsLoseNoSwitch(t *testing.T) {
 	}
 }
 
-// TestDisabledParents has a parent disabled: requests of its children are refused before anything of them is taken.
+// In TestDisabledParents, a parent is disabled. Requests of its children are refused before anything of them is taken.
 func TestDisabledParents(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
@@ -276,9 +276,9 @@ func TestStampedLimitsBind(t *testing.T) {
 	}
 }
 
-// TestDeletionAsksForTheSwitch has another program disable a level just before the level would be deleted. A level
-// without a switch of its own keeps the word of that program. A level left to wider levels by an operator goes, and
-// its event has its last switch.
+// In TestDeletionAsksForTheSwitch, another program disables a level just before the level would be deleted. A level
+// without a switch of its own keeps the word of that program. A level left to wider levels by an operator goes, and its
+// event has its last switch.
 func TestDeletionAsksForTheSwitch(t *testing.T) {
 	ctx := context.Background()
 	at := zlimit.Level{Resource: "gpt-4"}

@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestTeamPays has a team with a budget, and keys without limits: the limit of any level that is charged suffices.
+// In TestTeamPays, a team has a budget, and keys have no limits. The limit of any level that is charged suffices.
 func TestTeamPays(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
 	if err != nil {

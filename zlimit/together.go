@@ -162,7 +162,7 @@ func (r *Request) validateLimitsBeside(earlier *protocol.Request, limits []Limit
 	return &ValidationError{Field: "limits", Value: differ.Entity + "/" + differ.Resource, Reason: differ.Rule()}
 }
 
-// ofRequest has an error about input name the request.
+// ofRequest adds the request to an error about input.
 func ofRequest(i int, err error) error {
 	var invalid *ValidationError
 	if errors.As(err, &invalid) {

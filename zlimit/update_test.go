@@ -58,7 +58,7 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
-// TestUpdateInput has changes that must not be written.
+// TestUpdateInput covers changes that must not be written.
 func TestUpdateInput(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

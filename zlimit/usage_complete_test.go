@@ -46,7 +46,7 @@ func TestCompletenessTo(t *testing.T) {
 	}
 }
 
-// TestResourcesWithUsage has resources that nothing is stored for, used by entities without a record.
+// TestResourcesWithUsage covers resources that nothing is stored for, used by entities without a record.
 func TestResourcesWithUsage(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)

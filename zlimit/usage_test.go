@@ -158,7 +158,7 @@ func TestUsageQueries(t *testing.T) {
 	})
 }
 
-// TestUsageOfOneWindowLengthAlone has an hour, a day and a month that start together.
+// TestUsageOfOneWindowLengthAlone covers an hour, a day and a month that start together.
 func TestUsageOfOneWindowLengthAlone(t *testing.T) {
 	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)

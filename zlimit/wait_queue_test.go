@@ -78,8 +78,8 @@ func runQueuers(job string) int {
 	return 0
 }
 
-// run has all callers reserve at once, and then cancel at once, or wait and then give up others' waits at once where the clock
-// moves.
+// run makes all callers reserve at the same time. With a stopped clock they then cancel at the same time. Otherwise they wait, and then give up a
+// second wait at the same time.
 func (c *queuers) run(ctx context.Context, s zlimit.Store, out *json.Encoder, next func() error) (err error) {
 	var report queueReport
 	var writes atomic.Int64
@@ -154,10 +154,10 @@ func (c *queuers) run(ctx context.Context, s zlimit.Store, out *json.Encoder, ne
 	}), out.Encode("gone"))
 }
 
-// TestProcessesWaitInOneQueue has callers of four processes reserve at once, on each store; those on the store in memory
-// are four limiters. Each has a place of its own, in the order of the writes, and no place is left out. The last is due
-// when the tokens of all have flowed in. Then all of them cancel at once: the balance is what it was, and no goroutine is
-// left.
+// In TestProcessesWaitInOneQueue, callers of four processes reserve at the same time, on each store; those on the store
+// in memory are four limiters. Each has a place of its own, in the order of the writes, and no place is left out. The
+// last is due when the tokens of all have flowed in. Then all of them cancel at the same time: the balance is what it
+// was, and no goroutine is left.
 func TestProcessesWaitInOneQueue(t *testing.T) {
 	callers := 200
 	if soak.Runs() || *queueSleeps {

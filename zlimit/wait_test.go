@@ -148,7 +148,7 @@ func TestWaitFailsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyOvertakes has a request that does not wait come while others do: it is refused until the queue has gone.
+// In TestNobodyOvertakes, a request that does not wait comes while others do. It is refused until the queue has gone.
 func TestNobodyOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
@@ -169,7 +169,7 @@ func TestNobodyOvertakes(t *testing.T) {
 	})
 }
 
-// TestLargeRequestsHaveTheirTurn has four processes work off a limit of 20 a second for ten seconds. Each of them has
+// In TestLargeRequestsHaveTheirTurn, four processes work off a limit of 20 a second for ten seconds. Each of them has
 // seven callers of one token and one of 15. A call of the store admits a request, and all wait alike. The large
 // requests are served in their turn, since their MaxWait leaves room for it.
 func TestLargeRequestsHaveTheirTurn(t *testing.T) {

@@ -41,7 +41,7 @@ func TestUnknownBookingsWait(t *testing.T) {
 	}
 }
 
-// TestUnknownBookingsInSilence has the store silent from the write of a caller on that waits. It cannot tell how long the queue is. The
+// In TestUnknownBookingsInSilence, the store is silent from the write of a caller that waits. It cannot report how long the queue is. The
 // caller sleeps for as long as it may, and no longer. No limit rejects it.
 func TestUnknownBookingsInSilence(t *testing.T) {
 	for _, test := range []struct{ maxWait, deadline time.Duration }{

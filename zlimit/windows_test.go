@@ -88,7 +88,7 @@ func TestWindowsOfSibling(t *testing.T) {
 	}
 }
 
-// TestStatusInWindows has the status of a limit inside of a window, and behind its end, in Go and as JSON.
+// TestStatusInWindows covers the status of a limit inside of a window, and behind its end, in Go and as JSON.
 func TestStatusInWindows(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()

@@ -26,8 +26,8 @@ func (w *testbed) brief(name string, life time.Duration) {
 	<-c.done
 }
 
-// TestBriefLives has consumers that are killed before a term ends, one after the other. The second or third one after the owner of
-// the partition takes it over, and each change is applied.
+// In TestBriefLives, consumers are killed before a term ends, one after the other. The second or third one after the owner of the
+// partition takes it over, and each change is applied.
 func TestBriefLives(t *testing.T) {
 	for _, life := range []time.Duration{12 * time.Second, 15 * time.Second, 24 * time.Second, 29 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestBriefLives(t *testing.T) {
 	}
 }
 
-// TestBriefLivesBesideAnOwner has consumers that come and go while one has the partition: none takes it over.
+// In TestBriefLivesBesideAnOwner, consumers come and go while one has the partition. None takes it over.
 func TestBriefLivesBesideAnOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

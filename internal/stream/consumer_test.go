@@ -329,7 +329,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestWrongResults has a function that returns nonsense: nothing counts as applied.
+// In TestWrongResults, a function returns nonsense. Nothing counts as applied.
 func TestWrongResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)
@@ -384,7 +384,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestSlowBatch has a batch that takes longer than many terms: the lease is kept.
+// In TestSlowBatch, a batch takes longer than many terms. The lease is kept.
 func TestSlowBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)
@@ -415,7 +415,7 @@ func TestNoStream(t *testing.T) {
 	})
 }
 
-// TestOutage has a store that fails for a while.
+// In TestOutage, a store fails for a while.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

@@ -58,8 +58,7 @@ func TestCrashAtTheEndOfAShard(t *testing.T) {
 	}
 }
 
-// TestLateChildren has a stream that tells of a child some time after the end of its parent, and one that fails
-// meanwhile.
+// In TestLateChildren, a stream reports a child some time after the end of its parent, or fails meanwhile.
 func TestLateChildren(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,8 +101,8 @@ func (u *unsteady) Children(ctx context.Context, partition string) ([]store.Part
 	return u.Streamer.Children(ctx, partition)
 }
 
-// TestListings has four consumers with stores of their own, and partitions that end one by one, each after four hours. All
-// calls that describe the stream are within the rate of DynamoDB, few of them list all, and children are read at once.
+// In TestListings, four consumers have stores of their own, and partitions end one by one, each after four hours. All calls
+// that describe the stream are within the rate of DynamoDB, few of them list all, and children are read immediately.
 func TestListings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions, age = 48, 4 * time.Hour
@@ -272,8 +271,8 @@ func TestFinishedLeases(t *testing.T) {
 	})
 }
 
-// TestForgottenGenerations has a stream that forgets a partition with its children. What comes after them is read within
-// a look, and not only when all partitions are listed again.
+// In TestForgottenGenerations, a stream forgets a partition with its children. What comes after them is read within a look,
+// and not only when all partitions are listed again.
 func TestForgottenGenerations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)

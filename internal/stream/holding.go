@@ -125,8 +125,8 @@ func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 
 func keep(*Lease) {}
 
-// forget has the store drop applied changes, where it keeps changes for consumers alone. They share one lease, which
-// tells its position.
+// forget makes the store drop applied changes, if it keeps changes for consumers alone. They share one lease, which
+// holds its position.
 func (h *holding) forget(ctx context.Context, upTo store.Sequence) {
 	source, ok := h.c.Source.(store.Forgetter)
 	if !ok || upTo == "" {

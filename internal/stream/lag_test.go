@@ -74,7 +74,7 @@ func TestLagOfABacklog(t *testing.T) {
 	})
 }
 
-// TestLagOfAPartitionThatCannotBeRead has consumers that claim a partition and never get to read it: nothing was applied
+// In TestLagOfAPartitionThatCannotBeRead, consumers claim a partition and never get to read it. Nothing was applied
 // since the one before them wrote the lease.
 func TestLagOfAPartitionThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

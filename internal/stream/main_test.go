@@ -286,7 +286,7 @@ func (m *mortal) die(now bool) {
 	}
 }
 
-// uponDeath has something done at the death, at once when that was before.
+// uponDeath calls a function at the death, or immediately if that was before.
 func (m *mortal) uponDeath(do func()) {
 	m.mu.Lock()
 	m.onDeath = do

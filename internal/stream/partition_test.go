@@ -17,7 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/stream"
 )
 
-// TestParentsFirst has shards that split and end. A child waits for its parent, and not for an unknown one.
+// In TestParentsFirst, shards split and end. A child waits for its parent, and not for an unknown one.
 func TestParentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)
@@ -47,7 +47,7 @@ func TestParentsFirst(t *testing.T) {
 	})
 }
 
-// TestGap has the stream forget changes, and shards, before they were read.
+// In TestGap, the stream forgets changes, and shards, before they were read.
 func TestGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)
@@ -272,9 +272,9 @@ func (o *occupancy) leave(partition string) {
 	delete(o.busy, partition)
 }
 
-// TestPrograms has consumers with skewed clocks and slow, lossy ways to the store compete for shards that split and end.
-// Some are killed, some are stopped, and new ones come. Every change is applied, for each item in order, and no two
-// consumers apply changes of one partition at the same time.
+// In TestPrograms, consumers with skewed clocks and slow, lossy ways to the store compete for shards that split and
+// end. Some are killed, some are stopped, and new ones come. Every change is applied, for each item in order, and no
+// two consumers apply changes of one partition at the same time.
 func TestPrograms(t *testing.T) {
 	programs := soak.Pick[uint64](12, 40)
 	if testing.Short() {

@@ -78,7 +78,7 @@ func (g *gone) ask(ctx context.Context, pk string) error {
 	return g.callOf(pk)(ctx)
 }
 
-// hush has some keys alone not answered from now on, and returns how often the breaker asked for keys since it was called last.
+// hush leaves the calls for some keys unanswered from now on, and returns how often the breaker asked for keys since it was called last.
 func (g *gone) hush(keys ...string) (asked int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,8 +176,8 @@ func TestSuccessesBetweenFailures(t *testing.T) {
 	})
 }
 
-// TestSilence has calls of many callers swallowed: no timeout has passed when the breaker opens. Refused calls are no outcome that is
-// unknown. It asks by itself until the store answers, and lets calls of no policy pass.
+// In TestSilence, calls of many callers are swallowed. No timeout has passed when the breaker opens. Refused calls are no unknown outcome. It asks by
+// itself until the store answers, and lets calls of no policy pass.
 func TestSilence(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		for range 100 {
@@ -224,8 +224,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSilenceRunsFromTheFirstCall has calls swallowed one after the other. The time of silence runs from the first call,
-// so that few calls a second are enough. The last of the calls that must be under way has half of that time.
+// In TestSilenceRunsFromTheFirstCall, calls are swallowed one after the other. The time of silence runs from the first call, so that few calls a
+// second are enough. The last of the calls that must be under way has half of that time.
 func TestSilenceRunsFromTheFirstCall(t *testing.T) {
 	const silence = 500 * time.Millisecond
 	for _, test := range []struct {
@@ -288,7 +288,7 @@ func TestDoubt(t *testing.T) {
 	})
 }
 
-// TestAStoreThatAnswersQuestionsAlone has the calls of a store swallowed, and its pings answered. One of them gives calls more time, and no
+// In TestAStoreThatAnswersQuestionsAlone, the calls of a store are swallowed, and its pings answered. One of them gives calls more time, and no
 // second one.
 func TestAStoreThatAnswersQuestionsAlone(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
@@ -360,8 +360,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestWaitingForATurn has more callers than turns ask a store that has become silent. Those who wait for a turn when the breaker opens
-// learn of the outage at once. Before, the calls under way had to end, and the deadlines of callers passed. A caller who insists waits on.
+// In TestWaitingForATurn, more callers than turns ask a store that has become silent. Callers that wait for a turn when the breaker opens learn of
+// the outage immediately, before the calls under way end and deadlines pass. A caller who insists waits on.
 func TestWaitingForATurn(t *testing.T) {
 	const turns, callers, timeout = 8, 40, 2 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -435,7 +435,7 @@ func TestLeavingEarly(t *testing.T) {
 	})
 }
 
-// halfOpen has the breaker of a table opened by refused connections, and waits until it is half open. Probes are answered from then on.
+// halfOpen opens the breaker of a table by refused connections, and waits until it is half open. Probes are answered from then on.
 func halfOpen(table *Table, g *gone) {
 	g.set(false, &store.Error{Unavailable: true, Err: errors.New("refused")})
 	for range failures {

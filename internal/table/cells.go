@@ -202,7 +202,7 @@ func (k *keyWatch) unanswered(c cellKey, pk string, sent time.Duration) (known b
 	return known
 }
 
-// looks has a key judged once enough time has passed since the calls that were not answered, also when no call follows.
+// looks schedules a judgement of a key once enough time has passed since the calls that were not answered, even if no call follows.
 func (k *keyWatch) looks(c cellKey, pk string) {
 	if !c.isKnown() || c.silent.Load() != nil || !c.looked.CompareAndSwap(false, true) {
 		return

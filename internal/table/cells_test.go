@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// TestAPartBySeldomKeys has every second key silent, each of which has one call: ten calls a second. Several in a row are silent by
-// chance, and those of the others are made all the same. When no key answers, the store is silent soon.
+// In TestAPartBySeldomKeys, every second key is silent, each of which has one call: ten calls a second. Several in a row are silent by
+// chance, and the calls of the others are made all the same. When no key answers, the store is silent soon.
 func TestAPartBySeldomKeys(t *testing.T) {
 	for seed := range uint64(20) {
 		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
@@ -51,8 +51,8 @@ func TestAPartBySeldomKeys(t *testing.T) {
 	}
 }
 
-// TestCallsOfBeforeTheReturn has calls of silent keys under way when the keys answer again. That those are never answered tells nothing
-// of now.
+// In TestCallsOfBeforeTheReturn, calls of silent keys are under way when the keys answer again. That those calls are never answered says
+// nothing of now.
 func TestCallsOfBeforeTheReturn(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var all sync.WaitGroup
@@ -261,8 +261,8 @@ func TestAKeyThatIsBackBeforeItIsNoticed(t *testing.T) {
 	})
 }
 
-// TestKeysWithoutAnAnswer has the calls of some keys swallowed while others are answered, one of each. Once those of several keys are
-// silent, the second call of each is refused. One or two are lost replies, and refuse nothing.
+// In TestKeysWithoutAnAnswer, the calls of some keys are swallowed while others are answered, one of each. Once those of several keys
+// are silent, the second call of each is refused. One or two are lost replies, and refuse nothing.
 func TestKeysWithoutAnAnswer(t *testing.T) {
 	for silent := range 5 {
 		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
@@ -393,7 +393,7 @@ func TestCellsAreMadeByNeed(t *testing.T) {
 	}
 }
 
-// TestSilentKeysOfASilentStore has a store fall silent while keys of it are. A part tells nothing of the whole from then on.
+// In TestSilentKeysOfASilentStore, a store falls silent while keys of it are. A part says nothing of the whole from then on.
 func TestSilentKeysOfASilentStore(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		b := table.breaker

@@ -139,7 +139,7 @@ func TestWaitingForSilentCalls(t *testing.T) {
 	})
 }
 
-// TestTheGateIsNotLate has calls wait at a gate for longer than the call timeout: none was sent, and none is late.
+// In TestTheGateIsNotLate, calls wait at a gate for longer than the call timeout. None was sent, and none is late.
 func TestTheGateIsNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, callers = time.Second, 30
@@ -178,8 +178,8 @@ func (b *busy) Read(ctx context.Context, keys []store.Key, consistent bool) (ite
 	return b.slow.Read(ctx, keys, consistent)
 }
 
-// TestThrottledCallIsNotLate has a store throttle a call for longer than a call may be silent. It answers all the while, and no caller
-// makes another. Nor do such calls move the time after which others are late.
+// In TestThrottledCallIsNotLate, a store throttles a call for longer than a call may be silent. It answers all the while, and no
+// caller makes another. Nor do such calls move the time after which others are late.
 func TestThrottledCallIsNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
@@ -201,7 +201,7 @@ func TestThrottledCallIsNotLate(t *testing.T) {
 	})
 }
 
-// TestLeavingASharedCall has a caller's context end while a call is held back, and while it is under way.
+// In TestLeavingASharedCall, a caller's context ends while a call is held back, or while it is under way.
 func TestLeavingASharedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := New(&slow{takes: time.Second}, Options{Timeout: time.Minute})

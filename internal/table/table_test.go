@@ -294,7 +294,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestTimeout has a call hang, which is an outage. The end of the caller's context is none.
+// In TestTimeout, a call hangs, which is an outage. The end of the caller's context is none.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable(nil, table.Options{Gate: store.NewGate(1, nil)})

@@ -371,7 +371,7 @@ func (c *endingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestCallersThatGiveUpLeaveTheFileUsable has contexts end in each step of a call. A transaction that stays open would fail all later calls.
+// In TestCallersThatGiveUpLeaveTheFileUsable, contexts end in each step of a call. A transaction that stays open would fail all later calls.
 func TestCallersThatGiveUpLeaveTheFileUsable(t *testing.T) {
 	l := open(t, filepath.Join(t.TempDir(), "quota.db"), quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1}}})
 	for try := range int64(60) {

@@ -47,7 +47,7 @@ type clock struct {
 	latest atomic.Pointer[told] // nil until it is known
 }
 
-// told has the bounds at the time of a reply.
+// told holds the bounds at the time of a reply.
 type told struct {
 	span
 	at time.Time

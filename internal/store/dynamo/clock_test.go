@@ -48,7 +48,7 @@ func (r *replies) give(times int, offsets ...time.Duration) (offset time.Duratio
 	return time.Duration(r.clock.offset.Load()), r.clock.known.Load()
 }
 
-// TestClockThatIsSet has some replies contradict the others, which changes nothing, and then all that follow for long.
+// In TestClockThatIsSet, some replies contradict the others, which changes nothing. Then all that follow do for a long time.
 func TestClockThatIsSet(t *testing.T) {
 	var r replies
 	if _, known := r.give(1, 0); known {

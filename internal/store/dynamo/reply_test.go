@@ -268,8 +268,8 @@ func TestCancellationReasons(t *testing.T) {
 	}
 }
 
-// TestClockSkew has DynamoDB refuse a signature for its time: the SDK learns the time from the answer, and the call is
-// made again.
+// In TestClockSkew, DynamoDB refuses a signature for its time. The SDK learns the time from the answer, and makes the
+// call again.
 func TestClockSkew(t *testing.T) {
 	s, sent := scripted(
 		reply{status: 400, body: exception("InvalidSignatureException"), dated: true, ahead: time.Hour},

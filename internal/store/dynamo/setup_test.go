@@ -53,7 +53,7 @@ func TestSetupTurnsOnExpiry(t *testing.T) {
 	}
 }
 
-// TestSetupFinishesWhatAnotherBegan has a table without expiry, as a process leaves it when it ends half-way.
+// TestSetupFinishesWhatAnotherBegan sets up a table without expiry, as a process leaves it when it ends half-way.
 func TestSetupFinishesWhatAnotherBegan(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
@@ -69,7 +69,7 @@ func TestSetupFinishesWhatAnotherBegan(t *testing.T) {
 	}
 }
 
-// TestSetupLeavesATableAsItIs has a table with fewer indexes.
+// TestSetupLeavesATableAsItIs sets up a table with fewer indexes.
 func TestSetupLeavesATableAsItIs(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
@@ -275,7 +275,7 @@ func TestConsumedCapacity(t *testing.T) {
 	}
 }
 
-// TestSetupTurnsOnTheStream has a table without a stream, as a restored backup is.
+// TestSetupTurnsOnTheStream sets up a table without a stream, as a restored backup is.
 func TestSetupTurnsOnTheStream(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)

@@ -454,8 +454,8 @@ func TestResultsAreReadAlike(t *testing.T) {
 	}
 }
 
-// TestWrongChecksum has replies that were changed on their way. A write may have happened, and its image is not to be
-// trusted. The SDK by itself would take them, with a warning to its logger.
+// In TestWrongChecksum, replies were changed on their way. A write may have happened, and its image is not to be trusted.
+// The SDK by itself would take them, with a warning to its logger.
 func TestWrongChecksum(t *testing.T) {
 	for way, options := range ways {
 		for _, test := range []reply{
@@ -639,7 +639,7 @@ func TestLateReader(t *testing.T) {
 	}
 }
 
-// TestTraceOfLambda has a function in AWS Lambda tell the trace that it belongs to, which changes from call to call.
+// In TestTraceOfLambda, a function in AWS Lambda sends the trace that it belongs to, which changes from call to call.
 func TestTraceOfLambda(t *testing.T) {
 	t.Setenv("AWS_LAMBDA_FUNCTION_NAME", "limits")
 	var heads [2][]string

@@ -11,7 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 )
 
-// TestSetupAtOnce has several stores set up one new file at once. Each looks at the file while another one makes it its own.
+// In TestSetupAtOnce, several stores set up one new file at the same time. Each looks at the file while another one makes it
+// its own.
 func TestSetupAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 150 {

@@ -25,7 +25,7 @@ type Options struct {
 	Now time.Time
 	// Days of history, up to 60. 0 has none, and one bucket.
 	Days int
-	// Still has no calls under way, and a clock that stands; for pictures.
+	// Still makes a demo without calls under way, with a clock that stands still; for pictures.
 	Still bool
 	// Buckets adds that many entities with a bucket each.
 	Buckets int

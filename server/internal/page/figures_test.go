@@ -115,7 +115,7 @@ func TestRecentIsBounded(t *testing.T) {
 	}
 }
 
-// TestReplay has an hour that does not fit, and one that the burst saves.
+// TestReplay covers an hour that does not fit, and one that the burst saves.
 func TestReplay(t *testing.T) {
 	from := time.Date(2026, time.March, 1, 22, 0, 0, 0, time.UTC)
 	per := zlimit.PerHour("tpm", 100)

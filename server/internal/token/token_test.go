@@ -130,7 +130,7 @@ func TestAltered(t *testing.T) {
 	refused(strings.Join([]string{parts[0], parts[1], parts[2], strings.Split(other, ".")[3]}, ".")) // the signature of another one
 }
 
-// TestSignedOfOtherKinds has payloads with a right signature that are none of this package.
+// TestSignedOfOtherKinds covers payloads with a right signature that are none of this package.
 func TestSignedOfOtherKinds(t *testing.T) {
 	s := signer(t, key("k1", 1))
 	good := claims().encode()

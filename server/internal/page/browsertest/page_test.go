@@ -109,7 +109,7 @@ func TestLive(t *testing.T) {
 	s.quiet(t)
 }
 
-// TestServerGone has the screen say that what it shows is old.
+// TestServerGone checks that the screen says that what it shows is old.
 func TestServerGone(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Still: true}, nil)
 	s.signIn(t)
@@ -168,7 +168,7 @@ func TestLimitsAreEdited(t *testing.T) {
 	s.quiet(t, "status of 409")
 }
 
-// TestNames has an entity whose name would be a script.
+// In TestNames, the name of an entity would be a script.
 func TestNames(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Still: true}, nil)
 	s.signIn(t)
@@ -191,7 +191,7 @@ func TestNames(t *testing.T) {
 	s.quiet(t)
 }
 
-// TestViewer has no button that changes anything.
+// TestViewer checks that a viewer has no button that changes anything.
 func TestViewer(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Still: true}, nil)
 	s.look(t, "/entity?id=search&resource="+demo.Resource, "light", 1440)
@@ -250,7 +250,7 @@ func TestKeyboard(t *testing.T) {
 	s.quiet(t)
 }
 
-// TestManyBuckets has 10,000 of them: the page stays small, and many updates leave no memory behind.
+// TestManyBuckets shows 10,000 buckets. The page stays small, and many updates leave no memory behind.
 func TestManyBuckets(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Still: true, Buckets: 10_000}, func(o *page.Options) { o.Every = 110 * time.Millisecond })
 	s.signIn(t)
