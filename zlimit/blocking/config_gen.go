@@ -262,8 +262,8 @@ func (s *LimitService) Disable(at zlimit.Level, progress func(zlimit.SwitchRepor
 	return s.core.Disable(ctx, at, progress)
 }
 
-// Enable has requests of a level served again, also where a wider level has them refused. It is otherwise as
-// [LimitService.Disable], and [LimitService.LeaveSwitch] leaves the decision to the wider level.
+// Enable checks requests at a level against its limits again, even if a wider level rejects them. Otherwise it works
+// like [LimitService.Disable]. [LimitService.LeaveSwitch] leaves the decision to the wider level.
 func (s *LimitService) Enable(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -282,7 +282,7 @@ func (s *LimitService) Bypass(at zlimit.Level, progress func(zlimit.SwitchReport
 	return s.core.Bypass(ctx, at, progress)
 }
 
-// LeaveSwitch has a level say nothing of serving requests, so that the next level decides. It is otherwise as
+// LeaveSwitch leaves the decision about requests at a level to the next wider level. Otherwise it works like
 // [LimitService.Disable].
 func (s *LimitService) LeaveSwitch(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()
