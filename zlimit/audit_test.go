@@ -180,7 +180,7 @@ func TestAuditQueries(t *testing.T) {
 				return start.Add(time.Duration(rand.Int64N(int64(c.now().Sub(start)))))
 			}
 		}
-		for range soak.Pick(60, 150) {
+		for range soak.Pick(25, 150) {
 			q := zlimit.AuditQuery{From: moment(), To: moment(), Reverse: rand.N(2) == 0, Limit: []int{0, 0, 1, 7, 100, 101, 1000}[rand.N(7)]}
 			if rand.N(3) == 0 {
 				q.Resource = []string{"gpt-4", "gpt-5", zlimit.DefaultResource, "o3"}[rand.N(4)]

@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -60,6 +61,16 @@ func newClock() *clock {
 func (c *clock) now() time.Time { return time.UnixMilli(c.ms.Load()).UTC() }
 
 func (c *clock) sleep(d time.Duration) { c.ms.Add(d.Milliseconds()) }
+
+// forEachStoreAtNight runs a long program on the store in memory, and in its long form on every kind of store. Shorter tests of the same
+// calls run on every store in the usual form, too.
+func forEachStoreAtNight(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
+	if soak.Runs() || enginetest.IsMean() {
+		forEachStore(t, test)
+		return
+	}
+	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
+}
 
 // forEachStore runs a test on every kind of store.
 func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {

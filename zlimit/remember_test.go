@@ -395,7 +395,7 @@ func limitOf(r zlimit.Request) (string, int64) {
 // answered, by the same process or by another one: it is charged once. So is its settlement.
 func TestRepliesToRequestsAreLost(t *testing.T) {
 	ctx := context.Background()
-	forEachStore(t, func(t *testing.T, base zlimit.Store) {
+	forEachStoreAtNight(t, func(t *testing.T, base zlimit.Store) {
 		for n, test := range onceCases {
 			for m, done := range []bool{false, true} {
 				for at := 1; ; at++ {
@@ -452,7 +452,7 @@ func TestRepliesToRequestsAreLost(t *testing.T) {
 // TestProcessesThatAcquireAreKilled kills a process at each call of a request with an ID. Another process repeats the request: it is charged
 // once.
 func TestProcessesThatAcquireAreKilled(t *testing.T) {
-	forEachStore(t, func(t *testing.T, base zlimit.Store) {
+	forEachStoreAtNight(t, func(t *testing.T, base zlimit.Store) {
 		for n, test := range onceCases {
 			for _, how := range []crash{crashBefore, crashAfter} {
 				for at := 1; ; at++ {

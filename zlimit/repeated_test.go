@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -242,7 +243,7 @@ func TestLimitsOfTheItem(t *testing.T) {
 func TestChangesBindInTime(t *testing.T) {
 	const ttl = time.Minute
 	reads, requests := int64(0), 0
-	for seed := range uint64(40) {
+	for seed := range soak.Pick[uint64](15, 40) {
 		random := rand.New(rand.NewPCG(seed, 25))
 		skews := make([]time.Duration, 8)
 		for i := range skews {

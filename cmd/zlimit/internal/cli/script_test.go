@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
 // TestScripts runs every command in this process, as a shell would. `zlimit` must succeed, and `! zlimit` must fail.
@@ -20,9 +21,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, scripts("testdata/script", ""))
 }
 
-// TestScriptsOnEveryStore runs the same scripts on a file and on a table.
+// TestScriptsOnEveryStore runs the same scripts on a table, and in its long form on a file as well.
 func TestScriptsOnEveryStore(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
+		if !soak.Runs() {
+			t.Skip("in the long form; package sqlite tests the store in every run")
+		}
 		testscript.Run(t, scripts("testdata/stores", "sqlite:$WORK/limits.db"))
 	})
 	t.Run("dynamodb", func(t *testing.T) {
