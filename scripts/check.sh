@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# Tests that cross-compile, or build another version, run here and not in every make test.
+# Tests that build an image run here, and not in every make test.
 export ZLIMIT_EXHAUSTIVE=1
 
 # Tests take memory rather than time.

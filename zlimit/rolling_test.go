@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -73,8 +75,8 @@ func TestRollingDeploy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds another version")
 	}
-	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
-		t.Skip("compiles another version and what it needs: make check sets ZLIMIT_EXHAUSTIVE=1")
+	if !soak.Runs() && !enginetest.IsMean() {
+		t.Skip("compiles another version and what it needs: make long and make mean run it")
 	}
 	t.Parallel() // its processes wait more than they compute
 	binary := buildEarlier(t)
