@@ -1,6 +1,7 @@
 #!/bin/sh
 # Looks for words of scripts/prose.txt in what people read: pages, comments and texts of hand-written Go besides tests, the help of
 # the command and the descriptions of the schema. Prints each as file:line: word → what to write instead, and fails if there is one.
+# A comment of a test says what the test checks, and not what it "has others do".
 # Files that scripts/prose_allow.txt names are left out, by path or by the beginning of one; an entry without such words is an error.
 #
 # Usage: scripts/prose.sh [file...]   all files, or these whether or not they are left out
@@ -9,6 +10,10 @@ cd "$(dirname "$0")/.."
 
 allow=scripts/prose_allow.txt
 [ $# -eq 0 ] || allow=/dev/null
+if [ $# -eq 0 ] && git grep -nE '^\s*// (Test|Benchmark|Fuzz)[A-Za-z0-9_]* has ' -- '*_test.go'; then
+	echo 'comments of tests: "In TestX, a process writes …" or "TestX checks that …" instead' >&2
+	exit 1
+fi
 if [ $# -gt 0 ]; then
 	printf '%s\n' "$@"
 else

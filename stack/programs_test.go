@@ -278,7 +278,7 @@ func readWith(w *testbed, l *zlimit.RateLimiter) {
 	}
 }
 
-// operates is a program of those on call: it looks at what there is, and has requests refused and served again.
+// operates is a program of those on call: it looks at what there is, and disables and enables levels.
 func operates(_ *testing.T, w *testbed) {
 	for _, entity := range []string{"key", "loner"} {
 		_, err := w.admin.Acquire(w.Context(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})

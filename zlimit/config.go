@@ -41,7 +41,7 @@ type Resolved struct {
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
 	// DisabledBy is the level that rejects requests, whatever the limits, see [LimitService.Disable]; "" where they are served.
 	DisabledBy Source `json:"disabled_by,omitempty"`
-	// BypassedBy is the level that has requests counted alone, see [LimitService.Bypass]; "" where limits hold.
+	// BypassedBy is the level at which requests are only counted, see [LimitService.Bypass]; "" where limits hold.
 	BypassedBy Source `json:"bypassed_by,omitempty"`
 	// Cascade is the policy stored for them, see [Config.Cascade]; CascadeInherit where [Entity.Cascade] says it.
 	Cascade CascadePolicy `json:"cascade,omitempty"`

@@ -64,7 +64,7 @@ type resolved struct {
 	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
 	told       *atomic.Bool  // whether the log says that they are stale
 	disabledBy Source        // the level that rejects requests; "" where they are served
-	bypassedBy Source        // the level that has requests counted alone; "" where limits hold
+	bypassedBy Source        // the level at which requests are only counted; "" if limits hold
 	refused    error         // a request would not be limited as other programs limit it; nil where it is
 	readAt     time.Time     // when the oldest of the levels was read
 	generation uint64

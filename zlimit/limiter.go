@@ -65,7 +65,7 @@ type common struct {
 	outage     *outageLog
 	late       lateness
 	generation atomic.Uint64          // of the stored limits: counts the changes made through these limiters
-	asked      atomic.Pointer[string] // the latest version of clients that these limiters have the table ask for
+	asked      atomic.Pointer[string] // the latest version of clients that these limiters made the table require
 	changedAt  atomic.Int64           // when the last of these was made, epoch nanoseconds
 	epoch      atomic.Int64           // orders the facts that the limiters learn
 	caller     caller

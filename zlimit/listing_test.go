@@ -259,7 +259,7 @@ func TestWhatIsUsedOnceIsNotListed(t *testing.T) {
 	})
 }
 
-// TestSettlingLists settles leases some time after the buckets were made: the refill that comes with it has them listed.
+// TestSettlingLists settles leases some time after the buckets were made: the refill that comes with it lists them.
 func TestSettlingLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newListing(t)

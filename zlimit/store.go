@@ -165,7 +165,7 @@ func (d *dsn) parseTable(text string) (reason string) {
 	return checkEndpoint(d.client.Endpoint)
 }
 
-// The bounds of the timeout parameter. A shorter one is a mistake in the unit, and a longer one has outages go unnoticed.
+// The bounds of the timeout parameter. A shorter one is a mistake in the unit, and a longer one hides outages.
 const minDSNTimeout, maxDSNTimeout = 10 * time.Millisecond, 5 * time.Minute
 
 // checkEndpoint returns the mistake in the URL of a DynamoDB endpoint; "" stands for that of the region.

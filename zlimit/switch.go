@@ -22,7 +22,7 @@ type Switch string
 // The values of a [Switch].
 const (
 	SwitchInherit  Switch = ""         // the next level says it; requests are served if none does
-	SwitchEnabled  Switch = "enabled"  // requests are served, also where the next level has them refused
+	SwitchEnabled  Switch = "enabled"  // requests are served, even if the next level refuses them
 	SwitchDisabled Switch = "disabled" // requests are refused
 	SwitchBypassed Switch = "bypass"   // requests are served and counted, and no limit refuses them
 )

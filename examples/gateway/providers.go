@@ -71,7 +71,7 @@ var claudeBetas = []string{
 	"computer-use-2025-01-24", "computer-use-2025-11-24", "advisor-tool-2026-03-01", "server-side-fallback-2026-06-01", "server-side-fallback-2026-07-01",
 }
 
-// rules have the models with these names limited together.
+// rules returns rules that limit the models with these names together.
 func rules(resource string, patterns ...string) (all []llm.Rule) {
 	for _, p := range patterns {
 		all = append(all, llm.Rule{Pattern: p, Resource: resource})

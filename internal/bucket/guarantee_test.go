@@ -115,8 +115,8 @@ func TestPassedTogether(t *testing.T) {
 	}
 }
 
-// TestLostPartsKeepTheirDebt plans a write that takes a part from the item, and has the part fall further into debt
-// after that. The write fails, so none of the debt is forgotten. Tokens given back meanwhile are no reason to fail.
+// TestLostPartsKeepTheirDebt plans a write that takes a part from the item, after which the part falls further into
+// debt. The write fails, so none of the debt is forgotten. Tokens given back meanwhile are no reason to fail.
 func TestLostPartsKeepTheirDebt(t *testing.T) {
 	divided := Params{Name: "rpm", Capacity: 100, RefillAmount: 1, RefillPeriod: 1_000_000, Floors: "low=0+10"}
 	plain := divided

@@ -73,7 +73,7 @@ func refusalsOf(d *Demand, limit string) int64 {
 	return 0
 }
 
-// CountsAlike reports whether two demands have the same limits counted alone, so that one write may take both.
+// CountsAlike reports whether two demands only count the same limits, so that one write may take both.
 func (d *Demand) CountsAlike(other *Demand) bool {
 	return slices.EqualFunc(d.rest().counted, other.rest().counted, func(a, b Amount) bool { return a.Limit == b.Limit })
 }

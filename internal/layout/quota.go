@@ -17,7 +17,7 @@ const noTimes = "-"
 // validUntilAttribute is the attribute that distinguishes an item with the time 0 from one without a time.
 const validUntilAttribute = "vu"
 
-// disabledAttribute is the attribute whose presence has requests of a bucket refused.
+// disabledAttribute is the attribute whose presence makes a bucket refuse requests.
 const disabledAttribute = "disabled"
 
 // place sets the zone of the times of quotas, and of the windows, to the zone that the item names. A limit without any of its own has

@@ -21,8 +21,8 @@
 //	clock      asks the store for the time, which slots need (slots_clock.go)
 //	admitter   takes from all levels of a request, or from none (admit.go)
 //
-// [Waits] has callers sleep until what they took is there (wait.go), or until slots are free (slots_wait.go).
+// [Waits] lets callers sleep until what they took is there (wait.go), or until slots are free (slots_wait.go).
 //
-// The taker and the settler have callers share writes, by a queue of each bucket and of each shard (queue.go). Calls that the
-// store throttles wait for a pace (pace.go). How often others write an item is in traffic.go.
+// Callers of the taker and of the settler share writes, by a queue of each bucket and of each shard (queue.go). Calls that
+// the store throttles wait for a pace (pace.go). How often others write an item is in traffic.go.
 package protocol

@@ -177,13 +177,13 @@ func New(o Options) *Engine {
 //   - a [*RejectedError] when a limit falls short;
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot be decided;
 //   - a [*ClockError] when slots need the clock better than it is known;
-//   - a [*DisabledError] when an operator has requests of one of the levels refused;
+//   - a [*DisabledError] when an operator has disabled one of the levels;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	return e.admitter.takeRequest(ctx, r, to)
 }
 
-// Enabled says that this process has ended a switch that had requests refused. Images from before then prove no more that they are.
+// Enabled says that this process has ended a switch that refused requests. Images from before that no longer prove that it does.
 func (e *Engine) Enabled() { e.core.enabled.Store(e.core.NextEpoch()) }
 
 // NextEpoch returns a number greater than all that were drawn before. Epochs order the knowledge of a process. The

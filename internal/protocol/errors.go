@@ -68,7 +68,7 @@ type UnknownLimitError struct {
 // Error names the limit.
 func (e *UnknownLimitError) Error() string { return fmt.Sprintf("limit %q is not configured", e.Limit) }
 
-// A DisabledError says that an operator has requests of a bucket refused. Nothing was taken.
+// A DisabledError says that an operator has disabled a bucket. Nothing was taken.
 type DisabledError struct{ Entity, Resource string }
 
 // Error names the bucket.

@@ -266,7 +266,7 @@ func (q *queue[T]) ended(c *core, err error, waits bool) {
 	}
 }
 
-// A sharing has jobs of one kind written, of all queues of an engine.
+// A sharing writes jobs of one kind, of all queues of an engine.
 type sharing[T job[T]] struct {
 	*core
 	writer[T]

@@ -517,7 +517,7 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 // expire deletes some of the buckets that have expired, as new ones come, in a store without an expiry of its own.
 func (it *items) expire(ctx context.Context) {
 	err := it.table.Expire(ctx, time.UnixMilli(it.now()))
-	if err != nil && ctx.Err() == nil && store.OutcomeOf(err) == store.Refused { // a caller that left, or an outage, has the next one do it
+	if err != nil && ctx.Err() == nil && store.OutcomeOf(err) == store.Refused { // after a caller that left, or an outage, the next one does it
 		it.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
 	}
 }

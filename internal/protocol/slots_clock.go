@@ -105,8 +105,8 @@ func (ca *clockAsker) knowFor(ctx context.Context, r *Request, failure *ClockErr
 	return ca.know(ctx, failure, near, r.Wait)
 }
 
-// know waits until the clock is known as exactly as an error says that slots need it, for as long as a caller waits. It has the store asked
-// in the background, by reads of an item that does not exist, next to one that the caller needs.
+// know waits until the clock is known as exactly as an error says that slots need it, for as long as a caller waits. It asks the store in
+// the background, by reads of an item that does not exist, next to one that the caller needs.
 func (ca *clockAsker) know(ctx context.Context, failure *ClockError, near store.Key, wait time.Duration) error {
 	if failure.Ahead > 0 {
 		return failure

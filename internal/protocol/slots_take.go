@@ -378,8 +378,8 @@ func (p *party) granted(g *grant, left *image) error {
 	return nil
 }
 
-// handOut gives the callers for whom the last write was what it took of slots, and has this process go on holding them. Where the engine is
-// closed, they are given back.
+// handOut gives the callers for whom the last write was what it took of slots, and starts renewing them. If the engine is closed, they are
+// given back.
 func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 	g := p.grant
 	if p.grant = nil; g == nil {

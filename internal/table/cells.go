@@ -245,8 +245,8 @@ func (k *keyWatch) askNext() {
 	})
 }
 
-// nextSilent returns a silent key, another one each time, and has the next one asked for after a pause. It returns false if none is
-// silent any more.
+// nextSilent returns a silent key, another one each time, and schedules a question for the next one after a pause. It returns false
+// if none is silent any more.
 func (k *keyWatch) nextSilent() (pk string, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

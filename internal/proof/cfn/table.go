@@ -122,7 +122,7 @@ func (t Tables) DeleteTable(_ context.Context, in *dynamodb.DeleteTableInput, _ 
 // A Watch is the CloudWatch, Lambda and SQS of a service.
 type Watch struct{ *Service }
 
-// DescribeAlarms returns the alarms: all are well, except those that a test has fail.
+// DescribeAlarms returns the alarms: all are well, except the alarms that a test makes fail.
 func (w Watch) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput, _ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
 	return called(w.Service, "DescribeAlarms", func() (*cloudwatch.DescribeAlarmsOutput, error) {
 		out := &cloudwatch.DescribeAlarmsOutput{}

@@ -12,7 +12,7 @@ import (
 const (
 	TopUp   Kind = 'A' + iota // grants amounts
 	Reset                     // makes the bucket of an entity full
-	Disable                   // has requests of an entity refused: of the resource, or of all where it is Wide
+	Disable                   // refuses requests of an entity: of the resource, or of all if it is Wide
 	Enable                    // serves requests again
 )
 

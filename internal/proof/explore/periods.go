@@ -452,7 +452,7 @@ func (k *timekeeper) offSince(r *running) bool {
 	return off
 }
 
-// refusedFor is how long a limiter may refuse requests after an operator had them served.
+// refusedFor is how long a limiter may refuse requests after an operator enabled them.
 const refusedFor = time.Second
 
 // judgeRefusal judges that a request was refused since an operator said so.

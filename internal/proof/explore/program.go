@@ -70,7 +70,7 @@ const (
 	Delete               // deletes an entity
 	Look                 // asks for balances
 	Rest                 // lets time pass for all processes
-	Lose                 // has the store refuse calls of the process, until its breaker is open
+	Lose                 // makes the store refuse calls of the process, until its breaker is open
 	Die                  // kills the process
 )
 

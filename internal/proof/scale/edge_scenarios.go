@@ -134,7 +134,7 @@ func herdCase(callers, buckets, processes int, spread time.Duration) Case {
 	}
 }
 
-// switches are operators who have the requests of a resource refused.
+// switches are operators who disable a resource.
 func switches() Scenario {
 	of := func(text func(*Walk) string) func(*Figure) string {
 		return func(f *Figure) string {

@@ -135,7 +135,7 @@ func (f *fleet) again(err error) (time.Duration, bool) {
 	return exceeded.RetryAfter() + time.Duration(rand.Int64N(int64(f.Spread)+1)), true
 }
 
-// A Walk is what came of an operator who has the requests of a resource refused.
+// A Walk is the outcome of an operator who disables a resource.
 type Walk struct {
 	Seconds float64 `json:"seconds"` // until all buckets are stamped
 	Buckets int     `json:"buckets"` // items of buckets that are stamped in the end

@@ -15,8 +15,8 @@ import (
 // lock of the item's shard. The log therefore has the changes of an item in their order, and has every write that
 // begins after StartStream.
 //
-// A reader has the log forget applied changes. Writers trim the rest as they go. They turn the log off when it was not
-// read for as long as changes are kept.
+// A reader makes the log forget applied changes. Writers trim the rest as they go. They turn the log off when it was
+// not read for as long as changes are kept.
 const (
 	partitionID = "log"
 
