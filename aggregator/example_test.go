@@ -27,7 +27,7 @@ func ExampleHandler() {
 	a, err := aggregator.New(
 		dynamo.New(dynamodb.NewFromConfig(cfg), "limits"),
 		aggregator.WithArchive(aggregator.S3(s3.NewFromConfig(cfg), "my-archive", "")),
-		aggregator.WithRetention(zlimit.WindowHourly, 0), // for ever
+		aggregator.WithRetention(zlimit.WindowHourly, 0), // forever
 		aggregator.WithLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil))),
 		aggregator.WithObserver(func(b aggregator.Batch) { log.Println(b.Counted, "changes counted in", b.Took) }),
 	)

@@ -62,7 +62,7 @@ func TestGapsAreInCompleteness(t *testing.T) {
 	use(1)
 	count("one")
 	now = noon.Add(40 * time.Hour)
-	use(600) // the log finds that nobody reads it
+	use(600) // the log finds that no one reads it
 	now = noon.Add(41 * time.Hour)
 	count("two")
 	got, err := l.Usage.Completeness(t.Context())

@@ -21,8 +21,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A history is a random past of some buckets. It has the changes of their items as a stream tells them, and what was
-// consumed in truth, summed up as it happened.
+// A history is a random past of some buckets. It has the changes of their items as a stream reports them, and what
+// was consumed in truth, summed up as it happened.
 type history struct {
 	t       *rapid.T
 	now     time.Time

@@ -231,7 +231,8 @@ func (f *fleet) hour(t *testing.T, hour time.Time, requests int) {
 	f.open = f.open[len(f.open)/2:]
 }
 
-// A killed is an aggregator that is killed in the middle of its work, again and again, and begins anew a little before.
+// A killed is an aggregator that is killed in the middle of its work, again and again, and begins again a little
+// before.
 type killed struct {
 	s    zlimit.Store
 	at   store.Position

@@ -82,7 +82,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestRun acquires while aggregators come and go. The snapshot tells the acquired amounts.
+// TestRun acquires while aggregators come and go. The snapshot has the acquired amounts.
 func TestRun(t *testing.T) {
 	forEachStream(t, func(t *testing.T, s zlimit.Store) {
 		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())

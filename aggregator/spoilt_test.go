@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// spoil gives an attribute of a snapshot a text that nobody can read.
+// spoil gives an attribute of a snapshot a text that no one can read.
 func spoil(t *testing.T, s zlimit.Store, entity, windowKey, attribute string) {
 	t.Helper()
 	table := beneath(newAggregator(t, s))

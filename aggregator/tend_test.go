@@ -27,7 +27,7 @@ type garden struct {
 	shard layout.BucketKey // the whole bucket
 	log   bytes.Buffer
 
-	batches Batch // the sum of what the observer was told
+	batches Batch // the sum of what the observer was notified of
 }
 
 func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
@@ -366,7 +366,7 @@ func TestSplitAndMerge(t *testing.T) {
 	if after, refill := g.tokens("tpm"), int64(10_001_000/60_000); after != before+refill {
 		t.Errorf("a split leaves %d tpm, want %d and the refill of a millisecond, %d", after, before, refill)
 	}
-	g.seen(pressed) // is not so any more, except what it tells
+	g.seen(pressed) // is not so any more, except what it reports
 	g.want("when the batch comes again,", 0, 2, 1, 2)
 	g.set(1, "b_wcu_tk", 0)
 	g.seen(g.set(1, "rf", g.now.UnixMilli()))
@@ -464,7 +464,7 @@ func TestTendingFails(t *testing.T) {
 	}
 }
 
-// TestSplitBusy splits a shard that is busy, before its write units run short. The stream tells whole seconds, so that
+// TestSplitBusy splits a shard that is busy, before its write units run short. The stream has whole seconds, so that
 // only the seconds between the first and the last one count. The numbers of writes lie around busyUnits of package
 // bucket, 600.
 func TestSplitBusy(t *testing.T) {

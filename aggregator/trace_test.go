@@ -240,8 +240,8 @@ func TestTraceKilledAtEveryWrite(t *testing.T) {
 }
 
 // TestTraceOnDynamoDB replays a part of the trace on the engine as fast as that goes. The aggregators that follow its
-// stream are killed at one of their first three writes, and do everything twice. The n-th change by which a
-// stream tells that something was consumed is the n-th admission; the stream tells its time as well.
+// stream are killed at one of their first three writes, and do everything twice. The n-th change by which a stream
+// reports that something was consumed is the n-th admission; the stream reports its time as well.
 func TestTraceOnDynamoDB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an engine takes a while for a stream of some thousand changes")

@@ -58,7 +58,7 @@ func TestUsageCosts(t *testing.T) {
 		for _, units := range used.Indexes {
 			index += units.Write
 		}
-		failed := 0.0 // charged all the same, but the reply does not tell
+		failed := 0.0 // charged all the same, but the reply does not say
 		if used.Table.Write == 0 {
 			failed = 3
 		}
@@ -322,7 +322,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestRetentionIsTakenBack keeps snapshots for some time, and then for ever: those that are written again stay.
+// TestRetentionIsTakenBack keeps snapshots for some time, and then forever: those that are written again stay.
 func TestRetentionIsTakenBack(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		expiries := func(a *Aggregator) (times []int64) {
@@ -385,7 +385,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 }
 
 // TestHugeTotals counts more than 64 bits hold, within one batch and over several. The table has the exact total. A
-// query tells the most that it can, and the snapshots of others.
+// query reports the most that it can, and the snapshots of others.
 func TestHugeTotals(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		a := newAggregator(t, s)

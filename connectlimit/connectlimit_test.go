@@ -23,7 +23,7 @@ type text = wrapperspb.StringValue
 
 var byKey = connectlimit.Requests("api", "rpm", connectlimit.ByHeader("X-API-Key"))
 
-// echo answers as a message tells: it corrects the lease, fails or panics.
+// echo answers as a message says: it corrects the lease, fails or panics.
 func echo(ctx context.Context, m string) error {
 	switch m {
 	case "adjust":
@@ -79,7 +79,7 @@ func (p *peer) stream(ctx context.Context, messages ...string) (string, error) {
 	s.RequestHeader().Set("X-API-Key", p.key)
 	for _, m := range messages {
 		if err := s.Send(wrapperspb.String(m)); err != nil {
-			break // the answer tells why
+			break // the answer says why
 		}
 	}
 	answer, err := s.CloseAndReceive()

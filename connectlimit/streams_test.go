@@ -175,7 +175,7 @@ var kinds = map[string]func(ctx context.Context, s *service, messages ...string)
 		stream := s.client.CallClientStream(ctx)
 		for _, m := range messages {
 			if err := stream.Send(wrapperspb.String(m)); err != nil {
-				break // the answer tells why
+				break // the answer says why
 			}
 		}
 		if _, err := stream.CloseAndReceive(); err != nil {

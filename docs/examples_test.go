@@ -30,8 +30,8 @@ var withoutExample = map[string]string{
 // interfaces are methods that the standard library calls.
 var interfaces = []string{"Error", "Is", "MarshalJSON", "MarshalText", "RoundTrip", "String", "UnmarshalJSON", "UnmarshalText", "Unwrap"}
 
-// TestExamples asks for an example of every exported function and method: one that calls it. Methods of one name are told
-// apart by the type that the example belongs to. Options are left out: the examples of what takes them show some.
+// TestExamples asks for an example of every exported function and method: one that calls it. Methods of one name are
+// distinguished by the type that the example belongs to. Options are left out: the examples of what takes them show some.
 func TestExamples(t *testing.T) {
 	excused := map[string]bool{}
 	for _, dir := range []string{"zlimit", "quota"} {

@@ -40,7 +40,7 @@ records:
 	}
 }
 
-// TestRunReportsLegacy asks that a mistake in the older layouts is told with its place.
+// TestRunReportsLegacy asks that a mistake in the older layouts is reported with its place.
 func TestRunReportsLegacy(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "legacy.yaml")

@@ -28,7 +28,7 @@ import (
 
 var byKey = grpclimit.Requests("api", "rpm", grpclimit.ByMetadata("x-api-key"))
 
-// echo answers as its first message tells: it returns it, corrects the lease, fails or panics. A stream returns all of them.
+// echo answers as its first message says: it returns it, corrects the lease, fails or panics. A stream returns all of them.
 func echo(ctx context.Context, text string) error {
 	switch text {
 	case "adjust":

@@ -95,7 +95,7 @@ func TestGivingBackNeedsProof(t *testing.T) {
 			} else {
 				_, err = many(ctx, conn, "hello")
 			}
-			// A call that waits no more for a server, since that option is dropped too, is told at once.
+			// A call that waits no more for a server, since that option is dropped too, fails immediately.
 			if code := status.Code(err); err == nil || !test.served && code != codes.DeadlineExceeded && code != codes.Unavailable {
 				t.Errorf("the error is %v", err)
 			}

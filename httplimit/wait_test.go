@@ -44,7 +44,7 @@ func TestRequestsWait(t *testing.T) {
 	faulttest.CheckLeavers(t, limiter, clock, false, call)
 }
 
-// TestMaxWaitMustBePositive gives the option a time for which nobody waits.
+// TestMaxWaitMustBePositive gives the option a time for which no one waits.
 func TestMaxWaitMustBePositive(t *testing.T) {
 	defer func() {
 		if got, want := recover(), "httplimit: the longest wait is 0s; it must be positive"; got != want {

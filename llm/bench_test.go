@@ -15,8 +15,9 @@ import (
 )
 
 // BenchmarkStream reads streams of chat completions to their end: from the base alone, without a request for usage,
-// and with one. With the request, the last chunk is taken out. The benchmark tells what the transport takes for an
-// event. It also tells the time of the last stream as a multiple of the second. Each figure is the shortest of all.
+// and with one. With the request, the last chunk is taken out. The benchmark reports what the transport takes for
+// an event. It also reports the time of the last stream as a multiple of the second. Each figure is the shortest of
+// all.
 func BenchmarkStream(b *testing.B) {
 	const chunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}` + "\n\n"
 	const events = 1000
@@ -51,8 +52,8 @@ func BenchmarkStream(b *testing.B) {
 	b.ReportMetric(float64(least[2])/float64(least[1]), "×plain")
 }
 
-// BenchmarkPhoto sends a photo of 15 MB before the model. It tells the time until the base gets the request, in which
-// the body is scanned. The unit is the time in which a server on the same machine reads the body. Both are the
+// BenchmarkPhoto sends a photo of 15 MB before the model. It reports the time until the base gets the request, in
+// which the body is scanned. The unit is the time in which a server on the same machine reads the body. Both are the
 // shortest of all.
 func BenchmarkPhoto(b *testing.B) {
 	body := `{"messages":[{"content":[{"image_url":{"url":"data:image/png;base64,` + strings.Repeat("QUJD", 15<<18) + `"}}]}],"model":"m"}`

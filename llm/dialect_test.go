@@ -79,7 +79,7 @@ func TestErrorsOfProviders(t *testing.T) {
 	}
 }
 
-// TestRefuse answers errors that are not of limits, and requests whose paths tell no provider.
+// TestRefuse answers errors that are not of limits, and requests whose paths name no provider.
 func TestRefuse(t *testing.T) {
 	secret := errors.New("secret")
 	for _, test := range []struct {

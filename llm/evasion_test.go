@@ -89,7 +89,8 @@ func TestWaysToAskForAStream(t *testing.T) {
 	}
 }
 
-// TestSilentBases fails calls in a base that does not tell how far they came: the provider may have them, so that the prompt is charged.
+// TestSilentBases fails calls in a base that does not report how far they came: the provider may have them, so that the prompt is
+// charged.
 func TestSilentBases(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
 	transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {

@@ -218,7 +218,7 @@ func TestForms(t *testing.T) {
 func TestAborted(t *testing.T) {
 	for _, a := range answers(t) {
 		if a.contentType == "application/json" {
-			continue // nothing is told before the end
+			continue // nothing is reported before the end
 		}
 		a.call.Input, a.call.Output = 50, 4000
 		var last llm.Usage

@@ -272,8 +272,8 @@ func WithCheck(check func(*http.Request, Call) error) Option {
 }
 
 // WithFields adds the fields RateLimit-Policy and RateLimit to answers, and to the refusals of [WithResponses]. They
-// tell of the limits of the call, in place of fields that the provider may have sent. A limit of [WithPrices], and one
-// named usd, has the unit nano-usd, and another one that is not of requests has tokens.
+// describe the limits of the call, in place of fields that the provider may have sent. A limit of [WithPrices], and
+// one named usd, has the unit nano-usd, and another one that is not of requests has tokens.
 func WithFields() Option {
 	return func(c *config) { c.fields = new(fields.Format) }
 }

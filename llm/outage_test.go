@@ -140,7 +140,7 @@ func TestUnansweredInOutages(t *testing.T) {
 }
 
 // TestLearningInOutages breaks the store at an answer that teaches something. The caller does not wait for it; Wait does, for
-// as long as it is told.
+// as long as its context allows.
 func TestLearningInOutages(t *testing.T) {
 	for _, b := range faulttest.Outages()[1:] {
 		t.Run(b.Name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func usual() price.Model {
 	}
 }
 
-// TestCost computes costs by hand.
+// TestCost computes costs manually.
 func TestCost(t *testing.T) {
 	prices := table(t, usual())
 	for name, test := range map[string]struct {

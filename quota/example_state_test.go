@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/quota"
 )
 
-// Checks and records by hand, for calls that other code makes.
+// Checks and records manually, for calls that other code makes.
 func ExampleLimiter() {
 	ctx := context.Background()
 	limiter, err := quota.New(ctx) // with the default quotas of Gemini

@@ -73,7 +73,7 @@ func reserve(t *testing.T, l *quota.Limiter, tokens int) *quota.Reservation {
 	return &r
 }
 
-// TestARecordedCallCountsOnce: the rest told by a response counts the call that is recorded next.
+// TestARecordedCallCountsOnce: the rest reported by a response counts the call that is recorded next.
 func TestARecordedCallCountsOnce(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
 		l := open(quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})

@@ -117,7 +117,7 @@ func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
 	}
 }
 
-// TestPersistRemovesWhatAKilledOneLeft checks that the temporary file of a killed process does not stay for ever.
+// TestPersistRemovesWhatAKilledOneLeft checks that the temporary file of a killed process does not stay forever.
 func TestPersistRemovesWhatAKilledOneLeft(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{".state.yaml.1.tmp", ".state.yaml.2.tmp"} {

@@ -131,7 +131,7 @@ func (l *lambdaService) start(t *testing.T, dir, bootstrap, handler, table, endp
 		t.Fatalf("start the function: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it goes on for ever
+		_ = cmd.Process.Kill() // it goes on forever
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("the function says:\n%s", log.String())

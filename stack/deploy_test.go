@@ -223,7 +223,8 @@ func TestMixedFleet(t *testing.T) {
 	}
 }
 
-// TestFailure makes a resource fail: the first reason is told, what was there stays, and the next deployment succeeds.
+// TestFailure makes a resource fail: the first reason is reported, what was there stays, and the next deployment
+// succeeds.
 func TestFailure(t *testing.T) {
 	for _, id := range []string{"Table", "AcquirePolicy", "AggregatorFunction", "Stream"} {
 		s := cfn.NewService()

@@ -97,7 +97,7 @@ func TestDeadLetters(t *testing.T) {
 }
 
 // TestDeadLettersUnreached redrives letters of which the stream has changes, and not the last one: its shard was closed before, or goes
-// on for ever. What there is of them is applied.
+// on forever. What there is of them is applied.
 func TestDeadLettersUnreached(t *testing.T) {
 	for name, open := range map[string]bool{"a shard that is closed": false, "a shard in use": true} {
 		t.Run(name, func(t *testing.T) {

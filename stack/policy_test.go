@@ -110,7 +110,7 @@ func trials() (all []trial) {
 // theRegistry are partitions that hold the namespaces and the version record, and the aggregator's work.
 var theRegistry = map[string]string{"a namespace or the version": "_/SYSTEM#", "the hours to roll up": "_/ROLLUP#3"}
 
-// theLimits are partitions with what an operator decides: limits, and the events that tell who decided.
+// theLimits are partitions with what an operator decides: limits, and the events that say who decided.
 var theLimits = map[string]string{
 	"limits of a resource": "k3J9/RESOURCE#gpt-4", "limits of the system": "k3J9/SYSTEM#",
 	"limits of an entity": "k3J9/ENTITY#alice", "limits of an entity with the name of a bucket": "k3J9/ENTITY#a/BUCKET",

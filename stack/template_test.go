@@ -231,7 +231,7 @@ func withAll(text string) (*cfn.Stack, error) {
 	return parsed.Evaluate("limits", map[string]string{"AlarmTopic": topic, "CodeKey": "k", "Provisioner": "true"})
 }
 
-// checkAlarms asks for nine alarms that tell the topic, and for every index in those about throttles.
+// checkAlarms asks for nine alarms that name the topic, and for every index in those about throttles.
 func checkAlarms(text string) error {
 	s, err := withAll(text)
 	if err != nil {
@@ -493,7 +493,7 @@ func TestCombinations(t *testing.T) {
 }
 
 // TestConditions sets one parameter at a time in a stack that has everything. All resources of the kinds that it is for change, as
-// told by a pattern of their properties, and have nothing of the kind without it.
+// described by a pattern of their properties, and have nothing of the kind without it.
 func TestConditions(t *testing.T) {
 	const (
 		key    = "arn:aws:kms:eu-central-1:123456789012:key/1234"

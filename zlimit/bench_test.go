@@ -81,7 +81,7 @@ func benchTable(b *testing.B, transport func(engine http.RoundTripper) http.Roun
 	return l, client, table
 }
 
-// bareUpdate returns the call of the SDK that a warm acquire of benchRequest makes, written by hand.
+// bareUpdate returns the call of the SDK that a warm acquire of benchRequest makes, as hand-written code.
 func bareUpdate(client *dynamodb.Client, table, pk string) func() error {
 	names := map[string]string{
 		"#0": "rf", "#1": "ttl", "#2": "b_rpm_tk", "#3": "b_tpm_tk", "#4": "b_wcu_tk", "#5": "b_rpm_tc", "#6": "b_tpm_tc", "#7": "b_wcu_tc",

@@ -109,7 +109,7 @@ func TestCascade(t *testing.T) {
 }
 
 // TestCascadeRejected lets a parent, a child, or both fall short. What was taken of the others comes back exactly (I4),
-// and the error tells of every level, the strictest limit first.
+// and the error names every level, the strictest limit first.
 func TestCascadeRejected(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

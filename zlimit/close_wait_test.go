@@ -50,7 +50,7 @@ func (s *muteStore) Transact(ctx context.Context, writes []store.Write) ([]store
 	return s.Store.Transact(ctx, writes)
 }
 
-// TestCloseReturnsWhatWaits closes a limiter while callers wait. They hear of it, and what they and the holders have is given back. A store that
+// TestCloseReturnsWhatWaits closes a limiter while callers wait. They notice it, and what they and the holders have is given back. A store that
 // does not answer has ten seconds for that, and the counts say what was not given back.
 func TestCloseReturnsWhatWaits(t *testing.T) {
 	const callers = 50

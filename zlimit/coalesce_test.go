@@ -422,8 +422,8 @@ func TestCloseWithRiders(t *testing.T) {
 	})
 }
 
-// TestCoalescedChangeOfLimits takes away a limit that some of the callers that share a write ask for: they alone hear
-// of it.
+// TestCoalescedChangeOfLimits takes away a limit that some of the callers that share a write ask for: they alone
+// notice it.
 func TestCoalescedChangeOfLimits(t *testing.T) {
 	s := newMemory(t)
 	c := newClock()

@@ -56,7 +56,7 @@ func perRequest(rate, seconds float64) float64 {
 	return (1 - math.Exp(-rate*seconds)) / (rate * seconds)
 }
 
-// costed returns a limiter that goes by a clock. No call of a busy machine is late for it, in whose place it would make another.
+// costed returns a limiter that uses a clock. No call of a busy machine is late for it, in whose place it would make another.
 func costed(t *testing.T, s zlimit.Store, c *clock, opts ...zlimit.Option) *zlimit.RateLimiter {
 	t.Helper()
 	return newLimiter(t, s, append(opts, zlimit.WithClock(c.now), zlimit.WithCallTimeout(time.Minute))...)
@@ -125,7 +125,7 @@ func TestCosts(t *testing.T) {
 	acquire(t, other, zlimit.Request{Entity: "key-3", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 	other.Engine().Quiesce()
 	measure("the same, for a third bucket within ten seconds", other, take(other, another))
-	c.sleep(45 * time.Second) // it is seldom used, as far as can be told
+	c.sleep(45 * time.Second) // it is seldom used, as far as is known
 	measure("first use of a bucket by a process", l, take(l, request))
 	measure("a known bucket", l, take(l, request))
 	c.sleep(4 * time.Second)

@@ -62,7 +62,7 @@ func BenchmarkEngine(b *testing.B) {
 }
 
 // BenchmarkLimits finds the limits of an entity and a resource, and compares the cost with a GetItem of the bare SDK. The
-// limits are read anew, as at a first use, or held in memory, as later. All take turns.
+// limits are read again, as at a first use, or held in memory, as later. All take turns.
 func BenchmarkLimits(b *testing.B) {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
 	key := map[string]types.AttributeValue{

@@ -506,7 +506,7 @@ func TestBuckets(t *testing.T) {
 				},
 			}
 			if shard == 7 {
-				item.ShardCount = 8 // it has not heard of the split
+				item.ShardCount = 8 // it does not know the split
 			}
 			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
 				t.Fatal(err)
@@ -543,7 +543,7 @@ func TestBuckets(t *testing.T) {
 	})
 }
 
-// A stale store has an index of children that still tells of some that are gone.
+// A stale store has an index of children that still shows some that are gone.
 type stale struct {
 	store.Store
 	gone []store.Key
@@ -559,7 +559,7 @@ func (s *stale) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return page, err
 }
 
-// TestStaleIndex deletes a parent right after its last child, which the index has not heard of.
+// TestStaleIndex deletes a parent right after its last child, which the index does not know.
 func TestStaleIndex(t *testing.T) {
 	ctx := context.Background()
 	s := &stale{Store: store.Of(newMemory(t))}

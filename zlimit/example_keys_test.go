@@ -66,7 +66,7 @@ func ExampleKey_indexes() {
 	// Zm9vYmFyYmF/RESOURCE#gpt-4o      USAGE#2026-03#acme
 }
 
-// A reader of an export goes by the key of an item: it is of the kind whose parser takes it.
+// A reader of an export uses the key of an item: it is of the kind whose parser takes it.
 func ExampleParseBucketKey() {
 	kindOf := func(key zlimit.Key) string {
 		if ns, entity, resource, shard, ok := zlimit.ParseBucketKey(key); ok {

@@ -306,7 +306,7 @@ func ExampleStatuses() {
 	// Output: 10 true
 }
 
-// A rejection tells of every limit where it stands.
+// A rejection reports the status of every limit.
 func ExampleStatus() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

@@ -66,7 +66,7 @@ func (l *RateLimiter) ResourceKey(resource string) store.Key {
 	return l.ns.at(Level{Resource: resource}).key
 }
 
-// LimitsReadAt returns when the limits of a bucket were read that the limiter goes by.
+// LimitsReadAt returns when the limits of a bucket were read that the limiter uses.
 func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {
 	return l.engine.Memory.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
 }
@@ -137,7 +137,7 @@ func (l *RateLimiter) NamespaceName() string { return l.options.namespace }
 // SetsUp reports whether the limiter was asked to set up its table.
 func (l *RateLimiter) SetsUp() bool { return l.options.setup }
 
-// RejectionCache returns how long a rejection may be told from memory.
+// RejectionCache returns how long a rejection may be reported from memory.
 func (l *RateLimiter) RejectionCache() time.Duration { return l.options.rejectionCache }
 
 // Tuning returns the settings of the limiter that hardly any program changes.

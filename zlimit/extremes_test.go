@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestLongWaits asks for what takes longer than a duration can tell.
+// TestLongWaits asks for what takes longer than a duration can hold.
 func TestLongWaits(t *testing.T) {
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
 	r := ask(zlimit.Amounts{"rpd": 1})

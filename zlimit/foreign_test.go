@@ -198,7 +198,7 @@ func TestItemsWithoutParameters(t *testing.T) {
 }
 
 // TestDeletionAsksForTheVersion sets limits between the look of a deletion and its write: the event of the deletion
-// tells of the limits that were deleted.
+// shows the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
 	for about, at := range map[string]zlimit.Level{zlimit.AuditSystem: {}, zlimit.AuditResource("gpt-4"): {Resource: "gpt-4"}} {

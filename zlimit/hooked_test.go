@@ -148,7 +148,7 @@ func (h *heldReads) Read(ctx context.Context, keys []store.Key, consistent bool)
 	return items, err
 }
 
-// A behind store has not heard of any item yet when it is not asked for consistency.
+// A behind store does not know any item yet when it is not asked for consistency.
 type behind struct{ store.Store }
 
 func (b behind) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {

@@ -161,7 +161,7 @@ func TestParentOrChild(t *testing.T) {
 	}
 }
 
-// TestChildrenBeforeTheIndex deletes a parent of several children, one after another, while the index tells of none of
+// TestChildrenBeforeTheIndex deletes a parent of several children, one after another, while the index shows none of
 // them. The parent stays until the last one is gone, in whatever order they go.
 func TestChildrenBeforeTheIndex(t *testing.T) {
 	ctx := context.Background()
@@ -263,7 +263,7 @@ func (m *meddler) Transact(ctx context.Context, writes []store.Write) ([]store.R
 	return m.Store.Transact(ctx, writes)
 }
 
-// TestDeletionBeforeTheIndex deletes an entity whose buckets the index does not tell of yet. They are found by the
+// TestDeletionBeforeTheIndex deletes an entity whose buckets the index does not show yet. They are found by the
 // resources that have limits, and those that the process has seen the entity use, shards included.
 func TestDeletionBeforeTheIndex(t *testing.T) {
 	ctx := context.Background()

@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestLeases writes a lease as consumers do: a consumer that has not seen the last write is refused, and told of it.
+// TestLeases writes a lease as consumers do: a consumer that has not seen the last write is refused, and notified.
 func TestLeases(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

@@ -14,7 +14,7 @@ import (
 )
 
 // TestRejectionsBringInLine changes limits of a bucket that rejects. The change takes effect by the first request that
-// meets it, at the cost of one write, and the wait that is told holds.
+// meets it, at the cost of one write, and the reported wait holds.
 func TestRejectionsBringInLine(t *testing.T) {
 	own := func(r zlimit.Request, limits ...zlimit.Limit) zlimit.Request {
 		r.Limits = limits
@@ -208,7 +208,7 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	}
 }
 
-// TestEveryRequestReadsLimits turns the memory of limits off. Each request goes by what was stored when it came,
+// TestEveryRequestReadsLimits turns the memory of limits off. Each request follows what was stored when it came,
 // however long eventual reads lag, and though another request began to read before.
 func TestEveryRequestReadsLimits(t *testing.T) {
 	c := newClock()
@@ -227,7 +227,7 @@ func TestEveryRequestReadsLimits(t *testing.T) {
 	read, goOn := held.hold()
 	var group sync.WaitGroup
 	group.Go(func() { acquire(t, l, ask(zlimit.Amounts{"rpd": 1})) })
-	<-read // what the first request goes by
+	<-read // what the first request uses
 	setSystem(t, other, zlimit.PerDay("rpd", 300))
 	group.Go(func() {
 		if got := acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 300 {

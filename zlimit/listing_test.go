@@ -325,7 +325,7 @@ func TestDeletedBucketsStayDeleted(t *testing.T) {
 	})
 }
 
-// A sized store is one of partitions that tells a size of its table.
+// A sized store is one of partitions that reports a size of its table.
 type sized struct {
 	partitioned
 	store.Scanner

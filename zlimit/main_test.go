@@ -111,7 +111,7 @@ func newMemory(tb testing.TB) zlimit.Store {
 }
 
 // newTable returns a store on a new table of the engine, without a stream, which slows the engine down, and the faulty
-// network between them. Every reply tells what it cost.
+// network between them. Every reply reports what it cost.
 func newTable(tb testing.TB) (zlimit.Store, *enginetest.Faults) {
 	tb.Helper()
 	engine := enginetest.Start(tb)

@@ -94,7 +94,7 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Events", 1, 1, 0, 0, func() error { return endOf(l.Audit.Events(ctx, "p", zlimit.AuditQuery{})) })
 
 	// A record, its event, and looks at the children under the key and twice in the index. Also looks at all that is under
-	// the key, and at the buckets. Those are of the two resources that the registry has, and what the index tells.
+	// the key, and at the buckets. Those are of the two resources that the registry has, and what the index shows.
 	measure("Delete of an entity alone", 8, 1+1+1+0.5+1+2+0.5+0.5, 4, 2, func() error { return l.Entities.Delete(ctx, "q") })
 
 	measure("SetAuditRetention, new", 2, 1, 1, 1, func() error { return l.SetAuditRetention(ctx, 30*zlimit.Day) })

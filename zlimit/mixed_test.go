@@ -121,7 +121,7 @@ func TestMixedFleet(t *testing.T) {
 			exceeded := exceeds(t, l, ask(zlimit.Amounts{"rpm": 50}))
 			c.sleep(exceeded.RetryAfter())
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 50}))
-			// A process that does not know of the fleet goes by the notes in the item.
+			// A process that does not know of the fleet uses the notes in the item.
 			c.sleep(5 * time.Minute)
 			if !python.take(t, 0, c.now()) {
 				t.Fatal("the item is not as the Python client needs it")

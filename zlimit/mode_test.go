@@ -31,7 +31,7 @@ func TestSoftLimit(t *testing.T) {
 		if s := statusOf(t, l, "tpm"); s.Available != -600 || s.Queue != 0 || s.RetryAfter != 0 || !s.Possible() {
 			t.Errorf("Available() = %+v", s)
 		}
-		// Nobody waits for it, also not for more than it can hold.
+		// No one waits for it, also not for more than it can hold.
 		lease, err := l.Wait(ctx, ask(zlimit.Amounts{"tpm": 1000, "rpm": 1}), zlimit.MaxWait(time.Second))
 		if err != nil {
 			t.Fatal(err)

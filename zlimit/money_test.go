@@ -37,7 +37,7 @@ func TestUSD(t *testing.T) {
 	}
 }
 
-// TestUSDIsCharged takes cents of a budget, and is told what is left and when there is more.
+// TestUSDIsCharged takes cents of a budget, and learns what is left and when there is more.
 func TestUSDIsCharged(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))

@@ -40,7 +40,7 @@ func TestOnLevel(t *testing.T) {
 	}{
 		{decided("alice", 0, 21), ""},
 		{decided("alice", time.Second, 20), "alice 20"},
-		{decided("alice", 2*time.Second, 0), ""}, // told in this period
+		{decided("alice", 2*time.Second, 0), ""}, // reported in this period
 		{decided("bob", 2*time.Second, -5), "bob -5"},
 		{decided("alice", 61*time.Second-1, 10), ""},
 		{decided("alice", 61*time.Second, 10), "alice 10"},

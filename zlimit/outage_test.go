@@ -140,7 +140,7 @@ func (l *load) run(d time.Duration) {
 func outageRates() []int { return soak.Pick([]int{50, 400}, []int{50, 400, 2000}) }
 
 // inOutage runs a load of 2 s, one of 10 s with a fault, and another of 10 s after it. Its limits are stored, and read
-// anew every 5 s.
+// again every 5 s.
 func inOutage(
 	t *testing.T, rate, names int, fault func(context.Context, string, bool) error, policy zlimit.FailurePolicy,
 	check func(l *load, d *distant, calls [3]int64, log *faulttest.Log), opts ...zlimit.Option,
@@ -224,8 +224,8 @@ func TestOutage(t *testing.T) {
 }
 
 // TestStoresThatComeBack takes the store away for ten seconds and for minutes. Two seconds after its return at the latest all requests
-// are counted, and in the first of them calls are at most twice the steady ones. The log has a line a minute, besides those that tell of
-// the beginning and of the end.
+// are counted, and in the first of them calls are at most twice the steady ones. The log has a line a minute, besides the lines about
+// the beginning and the end.
 func TestStoresThatComeBack(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string, bool) error{
 		"silent": unanswered, "refused": refusedCall, "server errors": serverError,
@@ -477,8 +477,8 @@ func TestExpiryThatFails(t *testing.T) {
 	}
 }
 
-// TestAStoreThatComesAndGoes takes the store away for three seconds out of six, for two minutes. The first outage and its end are told at
-// once, the others once a minute and when the limiter is closed.
+// TestAStoreThatComesAndGoes takes the store away for three seconds out of six, for two minutes. The first outage and its end are
+// reported immediately, the others once a minute and when the limiter is closed.
 func TestAStoreThatComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faulttest.Log{}

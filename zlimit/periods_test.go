@@ -36,7 +36,7 @@ func TestTwoSessionsInOneBucket(t *testing.T) {
 	}
 }
 
-// TestSessionEndsByItsNewLength makes a session so short that it is over. Nobody has the old one's tokens, and the next request begins another.
+// TestSessionEndsByItsNewLength makes a session so short that it is over. No one has the old one's tokens, and the next request begins another.
 func TestSessionEndsByItsNewLength(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
@@ -56,8 +56,8 @@ func TestSessionEndsByItsNewLength(t *testing.T) {
 	})
 }
 
-// TestQuotaEndsByItsNewTimes moves the times of a quota so that an edge lies between its last request and the next one. The reset that
-// callers were told of happens, and is told alike by all.
+// TestQuotaEndsByItsNewTimes moves the times of a quota so that an edge lies between its last request and the next one. The reported
+// reset happens, and all report the same one.
 func TestQuotaEndsByItsNewTimes(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock() // at noon
@@ -105,7 +105,7 @@ func TestLeasesOverAChangeOfPeriods(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(98, 88)
-		c.sleep(time.Hour) // the quota is full anew at one o'clock
+		c.sleep(time.Hour) // the quota resets at one o'clock
 		acquire(t, l, ask(zlimit.Amounts{"q": 50}))
 		setSystem(t, l, zlimit.Session("a", 100, 4*time.Hour), daily)
 		acquire(t, l, ask(zlimit.Amounts{"q": 1}))

@@ -12,14 +12,14 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A lineage tells which parents an entity has, and had.
+// A lineage says which parents an entity has, and had.
 type lineage struct {
 	layout.Lineage
 	ended map[string]time.Time // when a former one was last seen in the record
 }
 
 // family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A
-// former parent may be charged by a process whose reads are older than the move, and through a shard that does not tell of
+// former parent may be charged by a process whose reads are older than the move, and through a shard that does not show
 // it.
 func (w *fleet) family(entity string) (parents []string) {
 	ctx, ns, now := context.Background(), w.procs[0].limiter.NS(), w.clock.now()

@@ -54,7 +54,7 @@ type held struct {
 	doubt  bool                      // some of it is not known
 }
 
-// programTTL is how long a process goes by limits that it has read.
+// programTTL is how long a process uses limits that it has read.
 const programTTL = time.Minute
 
 // The entities that programs take from, and those that may be charged with them.
@@ -82,8 +82,8 @@ func (w *fleet) start(skew int64, opts ...zlimit.Option) *process {
 	return p
 }
 
-// counted returns what an entity's buckets ever counted of each limit, in millitokens. The items do not tell: shards that a
-// process merges meanwhile take along what they counted.
+// counted returns what an entity's buckets ever counted of each limit, in millitokens. The items do not show it: shards
+// that a process merges meanwhile take along what they counted.
 func (w *fleet) counted(entity string) zlimit.Amounts {
 	w.witness.mu.Lock()
 	defer w.witness.mu.Unlock()
@@ -131,8 +131,8 @@ func drawTheSame(t *testing.T, programs int) {
 
 // TestPrograms runs random programs of several processes on one table. They acquire for children and parents, correct,
 // roll back, change limits and parents, split and merge. Clocks disagree, memories are old, replies are lost, and
-// processes end in the middle. A witness judges every write; a request takes all or nothing, and what a rejection tells
-// is what happens (I4, I5, I8, I9).
+// processes end in the middle. A witness judges every write; a request takes all or nothing, and what a rejection
+// reports is what happens (I4, I5, I8, I9).
 func TestPrograms(t *testing.T) {
 	drawTheSame(t, soak.Pick(500, 2000))
 	rapid.Check(t, func(t *rapid.T) {
@@ -349,8 +349,8 @@ func (w *fleet) step(opts []zlimit.Option) {
 }
 
 // checkSettled checks that a settled lease corrected a limit by the whole difference, or not at all. The bucket may have
-// expired, or may have lost the limit. What the lease took before the bucket or the limit was made anew is not given back,
-// and what it took since is.
+// expired, or may have lost the limit. What the lease took before the bucket or the limit was made again is not given
+// back, and what it took since is.
 func (w *fleet) checkSettled(what, entity string, before map[string]zlimit.Amounts, delta zlimit.Amounts) {
 	after := w.counted(entity)
 	for _, name := range slices.Sorted(maps.Keys(delta)) {

@@ -20,8 +20,8 @@ func (w *fleet) rest() {
 	}
 }
 
-// settled reports whether every process knows the limits that are stored, and what it is told holds. It holds when
-// nothing is lost on its way to the store, and the process rejects nothing from memory.
+// settled reports whether every process knows the limits that are stored, and what is reported to it holds. It
+// holds when nothing is lost on its way to the store, and the process rejects nothing from memory.
 func (w *fleet) settled(p *process) bool {
 	if w.remembers || w.clock.now().Sub(w.disturbed) <= programTTL+time.Second || !p.network.clear() {
 		return false
@@ -31,8 +31,8 @@ func (w *fleet) settled(p *process) bool {
 	return true
 }
 
-// slack returns by how much a told wait may be short for each merge that came with the request. It is a millisecond, and
-// the time for an inflow of one millitoken to each possible shard.
+// slack returns by how much a reported wait may be short for each merge that came with the request. It is a millisecond,
+// and the time for an inflow of one millitoken to each possible shard.
 func slack(statuses zlimit.Statuses) (most time.Duration) {
 	for _, s := range statuses {
 		most = max(most, time.Millisecond+zlimit.MaxShards*s.Limit.RefillPeriod/time.Duration(s.Limit.RefillAmount*zlimit.Millis))
@@ -40,8 +40,8 @@ func slack(statuses zlimit.Statuses) (most time.Duration) {
 	return most
 }
 
-// checkRejection checks what a rejection tells: against the items, and where all was settled when the request came by
-// waiting as long as it says.
+// checkRejection checks what a rejection reports: against the items, and where all was settled when the request came
+// by waiting as long as it says.
 func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts, e *zlimit.ExceededError, settled bool) {
 	t := w.t
 	if len(e.Violations()) == 0 {

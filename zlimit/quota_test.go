@@ -17,8 +17,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// setQuota gives a resource a quota of 10 tokens a day in a zone, beside a limit that refills, and returns when it is full
-// anew. The clock shows noon.
+// setQuota gives a resource a quota of 10 tokens a day in a zone, beside a limit that refills, and returns when it resets.
+// The clock shows noon.
 func setQuota(tb testing.TB, l *zlimit.RateLimiter, c *clock, zone string) time.Time {
 	tb.Helper()
 	place, err := time.LoadLocation(zone)
@@ -31,7 +31,7 @@ func setQuota(tb testing.TB, l *zlimit.RateLimiter, c *clock, zone string) time.
 	return time.Date(now.Year(), now.Month(), now.Day()+2, 0, 0, 0, 0, place).UTC()
 }
 
-// TestQuota uses up a quota, which refills at midnight in its zone and not before. All processes tell the same time.
+// TestQuota uses up a quota, which refills at midnight in its zone and not before. All processes report the same time.
 func TestQuota(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

@@ -255,8 +255,8 @@ func TestRejectionsFromMemory(t *testing.T) {
 	}
 }
 
-// TestReturnsOfForgottenBuckets gives a lease back whose bucket the limiter has forgotten meanwhile, and seen anew. What came
-// back counts in the next rejection, though that one is from memory.
+// TestReturnsOfForgottenBuckets gives a lease back whose bucket the limiter has forgotten meanwhile, and seen again. What
+// came back counts in the next rejection, though that one is from memory.
 func TestReturnsOfForgottenBuckets(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithTuning(zlimit.Tuning{CacheSize: 1}), zlimit.WithRejectionCache(time.Hour))

@@ -69,7 +69,7 @@ func newCrew(t *testing.T, skews ...time.Duration) *crew {
 	for _, skew := range skews {
 		c.all = append(c.all, newLimiter(t, zlimit.StoreOn(c.store), zlimit.WithClock(func() time.Time { return c.now().Add(skew) })))
 	}
-	for i := range 2 { // the item of the first bucket is read with its limits, and tells that this would not have been needed
+	for i := range 2 { // the item of the first bucket is read with its limits, and shows that this would not have been needed
 		for _, l := range c.all {
 			c.use(l, fmt.Sprint("warm-", i))
 		}
@@ -85,7 +85,7 @@ func (c *crew) use(l *zlimit.RateLimiter, entity string) *zlimit.Lease {
 	return lease
 }
 
-// capacity returns the capacity that a process goes by.
+// capacity returns the capacity that a process uses.
 func (c *crew) capacity(l *zlimit.RateLimiter, entity string) int64 {
 	c.Helper()
 	found, err := l.Limits.Resolve(c.Context(), entity, "gpt-4")
@@ -238,7 +238,7 @@ func TestLimitsOfTheItem(t *testing.T) {
 }
 
 // TestChangesBindInTime changes the limits of an entity again and again, beside processes whose clocks differ by as much as they may.
-// Each request goes by limits that were stored within the time for which a process remembers limits. The processes learn from the item
+// Each request follows limits that were stored within the time for which a process remembers limits. The processes learn from the item
 // most of the time.
 func TestChangesBindInTime(t *testing.T) {
 	const ttl = time.Minute

@@ -116,8 +116,8 @@ func (s scene) apply(call vector) {
 	}
 }
 
-// buckets describes each bucket of the scene at a time, as a limiter finds it in its store. It tells whether requests are
-// served, and of each limit the tokens, the count, and when it is full anew.
+// buckets describes each bucket of the scene at a time, as a limiter finds it in its store. It reports whether requests
+// are served, and of each limit the tokens, the count, and when it resets.
 func (s scene) buckets(tb testing.TB, l *zlimit.RateLimiter, at int64, loose bool) map[string]string {
 	tokens, counted, ends, told := map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]string{}
 	for _, item := range s {

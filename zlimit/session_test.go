@@ -16,7 +16,8 @@ func sessions() []zlimit.Limit {
 	return []zlimit.Limit{zlimit.Session("tokens", 10, 5*time.Hour), zlimit.PerMinute("rpm", 60)}
 }
 
-// TestSession opens sessions by requests, and by no others. All processes tell the same end, at which the quota is full.
+// TestSession opens sessions by requests, and by no others. All processes report the same end, at which the quota is
+// full.
 func TestSession(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

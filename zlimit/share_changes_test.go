@@ -203,8 +203,8 @@ func TestResetOfChangedShares(t *testing.T) {
 	}
 }
 
-// TestTopUpTellsShares tops up a limit of which a part is a share: before a bucket is made, and with a part of each used. Both balances that are
-// told are those of the whole limit, as Available tells it.
+// TestTopUpTellsShares tops up a limit of which a part is a share: before a bucket is made, and with a part of each used. Both reported balances
+// are those of the whole limit, as Available reports it.
 func TestTopUpTellsShares(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now))

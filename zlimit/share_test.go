@@ -47,7 +47,8 @@ func standing(t *testing.T, l *zlimit.RateLimiter) int64 {
 	return statuses[0].Available
 }
 
-// TestShare takes of a guaranteed share and of the rest. A lease gives back where its tokens are from, and the limit is told as a whole.
+// TestShare takes of a guaranteed share and of the rest. A lease gives back where its tokens are from, and the limit is reported as a
+// whole.
 func TestShare(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

@@ -40,7 +40,7 @@ type slotFleet struct {
 	ask   zlimit.Request // of its processes
 	delay time.Duration  // of a message, at most
 
-	late sync.WaitGroup // calls that nobody waits for
+	late sync.WaitGroup // calls that no one waits for
 
 	mu       sync.Mutex // guards what follows
 	random   *rand.Rand

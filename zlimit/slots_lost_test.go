@@ -15,8 +15,8 @@ import (
 // What becomes of the writes of a lossyStore.
 const (
 	arrives   int32 = iota
-	loseReply       // the write is applied, and nobody hears of it
-	loseCall        // nobody knows that it never arrived
+	loseReply       // the write is applied, and no one hears of it
+	loseCall        // no one knows that it never arrived
 	refuses         // it provably does not arrive
 )
 
@@ -41,7 +41,7 @@ func (s *lossyStore) Write(ctx context.Context, w store.Write) (store.Result, er
 	return store.Result{}, &store.Error{Op: "write", Unavailable: true, Unknown: fate != refuses, Err: errors.New("connection reset")}
 }
 
-// TestSlotsGivenBackUnheard gives slots back, and nobody hears whether they are: alone, and beside tokens. They are free within two terms, though
+// TestSlotsGivenBackUnheard gives slots back, and no one hears whether they are: alone, and beside tokens. They are free within two terms, though
 // their process goes on and holds others, and there are never more of them.
 func TestSlotsGivenBackUnheard(t *testing.T) {
 	for fate, name := range map[int32]string{loseReply: "the reply is lost", loseCall: "the call is lost"} {

@@ -83,7 +83,7 @@ type holder struct {
 	seen []holding
 }
 
-// startHolder starts a process, and reads what it tells.
+// startHolder starts a process, and reads what it reports.
 func startHolder(t *testing.T, number int, dsn string) *holder {
 	t.Helper()
 	h := &holder{cmd: exec.Command(os.Args[0], "-test.run=^$"), held: map[string]bool{}, done: make(chan struct{})}

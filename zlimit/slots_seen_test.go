@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A slotLog has what an observer was told of slots, and of the amounts of decisions and settlements.
+// A slotLog has what an observer was notified of slots, and of the amounts of decisions and settlements.
 type slotLog struct {
 	mu   sync.Mutex
 	told []string
@@ -32,7 +32,7 @@ func (l *slotLog) observe(_ context.Context, e zlimit.Event) {
 	}
 }
 
-// take returns what was told since the last call.
+// take returns what was reported since the last call.
 func (l *slotLog) take() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +49,8 @@ func counts(t *testing.T, l *zlimit.RateLimiter, now int64, taken, lost uint64) 
 	}
 }
 
-// TestSlotsAreSeen looks at slots where they are told: counts, events, statuses and buckets. Each slot is taken once, and given back or lost
-// once.
+// TestSlotsAreSeen looks at slots where they are reported: counts, events, statuses and buckets. Each slot is taken once, and given back or
+// lost once.
 func TestSlotsAreSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log slotLog
@@ -112,7 +112,8 @@ func TestSlotsAreSeen(t *testing.T) {
 	})
 }
 
-// TestSlotsOfARejectedRequestAreSeen rejects a request by its parent: the slot that it took of the entity is told as given back.
+// TestSlotsOfARejectedRequestAreSeen rejects a request by its parent: the slot that it took of the entity is reported as given
+// back.
 func TestSlotsOfARejectedRequestAreSeen(t *testing.T) {
 	var log slotLog
 	memory := newMemory(t)

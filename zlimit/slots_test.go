@@ -442,7 +442,7 @@ func TestSlotsHeldByOneWrite(t *testing.T) {
 	})
 }
 
-// A clockedStore tells the time, and how exactly.
+// A clockedStore reports the time, and how exactly.
 type clockedStore struct {
 	store.Store
 	wrong atomic.Int64 // nanoseconds; negative while the time is not known

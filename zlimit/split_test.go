@@ -105,8 +105,8 @@ func TestCorrectionsOfSplitBuckets(t *testing.T) {
 	}
 }
 
-// TestSplitBucketKeepsRefillWhenLimitsChange takes from a split bucket, one of whose shards has the former limits.
-// What the bucket is told to have is there once all shards are in line. Aligned one by one, they would lose what a full
+// TestSplitBucketKeepsRefillWhenLimitsChange takes from a split bucket, one of whose shards has the former limits. What
+// the bucket is reported to have is there once all shards are in line. Aligned one by one, they would lose what a full
 // shard could not hold.
 func TestSplitBucketKeepsRefillWhenLimitsChange(t *testing.T) {
 	c := newClock()

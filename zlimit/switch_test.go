@@ -255,7 +255,7 @@ func TestStampsMeetSplits(t *testing.T) {
 }
 
 // TestStampedLimitsBind lowers the limits of a bucket that another process knows, and stamps the bucket. The item still has
-// the former limits, and so has the memory of the other process. Its next request goes by what is stored all the same.
+// the former limits, and so has the memory of the other process. Its next request follows what is stored all the same.
 func TestStampedLimitsBind(t *testing.T) {
 	ctx := context.Background()
 	at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}

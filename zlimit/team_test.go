@@ -104,7 +104,7 @@ func TestTeamPays(t *testing.T) {
 	}
 }
 
-// TestTeamPaysAtOnce asks before the team has limits and right after: a refusal goes by what is stored then. The key itself has no bucket,
+// TestTeamPaysAtOnce asks before the team has limits and right after: a refusal follows what is stored then. The key itself has no bucket,
 // so that a request costs the write of the team's alone.
 func TestTeamPaysAtOnce(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")

@@ -251,7 +251,7 @@ func TestAcquireAllOfShards(t *testing.T) {
 	}
 }
 
-// TestAcquireAllModes goes by shadow and soft limits, bypasses and guaranteed shares, and gives back what was taken of each.
+// TestAcquireAllModes uses shadow and soft limits, bypasses and guaranteed shares, and gives back what was taken of each.
 func TestAcquireAllModes(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))

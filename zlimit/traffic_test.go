@@ -39,7 +39,7 @@ type traffic struct {
 	Splits     bool          // buckets, on a store that has no hot keys as well
 	Exact      bool          // every write moves the stamp
 	TTL        time.Duration // for which limits are remembered; 0 for the default
-	Killed     time.Duration // after which the process is killed, and nobody knows what it did; 0 for never
+	Killed     time.Duration // after which the process is killed, and no one knows what it did; 0 for never
 	Goroutines int
 	Rounds     int // bursts, with pauses in which buckets fill up
 	Asks       int // of each goroutine in a round

@@ -34,7 +34,7 @@ const (
 	turmoilTTL  = 200 * time.Millisecond // for which processes remember limits
 )
 
-// run goes on until it is told to stop.
+// run goes on until it is stopped.
 func (u *turmoil) run(ctx context.Context, stop <-chan struct{}) error {
 	changed := time.Now()
 	for {

@@ -47,16 +47,16 @@ func queueFor(tokens int64) zlimit.Request {
 	return r
 }
 
-// A stay is what a caller tells, in epoch microseconds.
+// A stay is what a caller reports, in epoch microseconds.
 type stay struct{ From, To, Due, Admitted int64 }
 
-// A queueReport is what the callers of a process tell, and how many writes they cost.
+// A queueReport is what the callers of a process report, and how many writes they cost.
 type queueReport struct {
 	Stays          []stay
 	Writes, Cancel int64
 }
 
-// runQueuers is such a process. It waits for its standard input before each step. It returns the exit code, which tells of goroutines
+// runQueuers is such a process. It waits for its standard input before each step. It returns the exit code, which reports goroutines
 // that are left as well.
 func runQueuers(job string) int {
 	var c queuers
@@ -296,7 +296,7 @@ func testQueuers(t *testing.T, s zlimit.Store, callers int, start func(queuers) 
 	checkTaken("all have cancelled")
 }
 
-// checkStays checks three rules. Each caller has a place of its own behind the first caller. Nobody is admitted early. A
+// checkStays checks three rules. Each caller has a place of its own behind the first caller. No one is admitted early. A
 // caller who comes after a reservation has a later place than it.
 func checkStays(t *testing.T, stays []stay, first int64) {
 	t.Helper()
@@ -312,7 +312,7 @@ func checkStays(t *testing.T, stays []stay, first int64) {
 		}
 	}
 	began := int64(0)
-	for _, s := range stays { // nobody is behind a caller who came when its own reservation was there
+	for _, s := range stays { // no one is behind a caller who came when its own reservation was there
 		if s.To < began {
 			t.Fatalf("a caller whose reservation was there at %d is behind one who came at %d", s.To, began)
 		}

@@ -52,7 +52,7 @@ func TestWaitersComeInOrder(t *testing.T) {
 	})
 }
 
-// A frozen sleeper goes by the time that a test sets.
+// A frozen sleeper uses the time that a test sets.
 type frozen struct{ *clock }
 
 func (f frozen) Elapsed() time.Duration { return time.Duration(f.ms.Load()) * time.Millisecond }
@@ -250,7 +250,7 @@ func (s *tamper) Sleep(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-// TestLimitsChangeWhileAsleep changes the limits while a caller sleeps: it goes by the new ones from then on.
+// TestLimitsChangeWhileAsleep changes the limits while a caller sleeps: it uses the new ones from then on.
 func TestLimitsChangeWhileAsleep(t *testing.T) {
 	perSecond := func(n int64) zlimit.Limit {
 		return zlimit.Limit{Name: "rpm", Capacity: 10, RefillAmount: n, RefillPeriod: time.Second}
@@ -441,7 +441,8 @@ func TestBookingsOnOldImages(t *testing.T) {
 	}
 }
 
-// TestCloseWakesWaiters closes a limiter whose callers sleep: they hear of it at once, and their tokens are given back.
+// TestCloseWakesWaiters closes a limiter whose callers sleep: they notice it immediately, and their tokens are given
+// back.
 func TestCloseWakesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)

@@ -256,7 +256,7 @@ func TestWithinDisabled(t *testing.T) {
 	for _, c := range []struct {
 		at     zlimit.Level
 		entity string // whose bucket refuses
-		read   bool   // the level tells it, and no bucket
+		read   bool   // the level shows it, and no bucket
 	}{
 		{zlimit.Level{Resource: "models"}, "key-1", false},
 		{zlimit.Level{Entity: "key-1", Resource: "models"}, "key-1", false},

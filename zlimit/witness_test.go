@@ -29,7 +29,7 @@ type witness struct {
 	store.Store
 	mu     sync.Mutex
 	ideals map[store.Key]map[string]*big.Rat // balance of each limit of each item at its refill stamp
-	over   map[store.Key]map[string]int64    // what was counted of each limit before its last reset by hand, and not given back since
+	over   map[store.Key]map[string]int64    // what was counted of each limit before its last manual reset, and not given back since
 	ledger map[string]zlimit.Amounts         // what the items of each entity ever counted of each limit, millitokens
 	wrong  []error
 }
@@ -295,8 +295,8 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 	return nil
 }
 
-// resets reports whether a write resets a limit of an item by hand, and how many tokens it gives back, where the balance shows it. After
-// a reset, tokens of the former period that are given back are only counted.
+// resets reports whether a write resets a limit of an item manually, and how many tokens it gives back, where the balance shows it.
+// After a reset, tokens of the former period that are given back are only counted.
 func (w *witness) resets(k layout.BucketKey, old, next *layout.Bucket, l *bucket.Limit) (isReset bool, returned int64) {
 	lifeOf := func(item *layout.Bucket) int64 {
 		for _, life := range item.Lives {

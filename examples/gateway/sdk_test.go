@@ -201,7 +201,7 @@ var sdks = map[string]sdk{
 	},
 }
 
-// statusOf returns how the status of an error of a type is told.
+// statusOf returns how the status of an error of a type is reported.
 func statusOf[E error](of func(E) int) func(error) int {
 	return func(err error) int {
 		var e E

@@ -260,7 +260,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(own, []byte("package llm\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	command(1, "out_gen.go is stale: run go generate", "-limits", in, "-out", out, "-package", "", "-check") // as by hand
+	command(1, "out_gen.go is stale: run go generate", "-limits", in, "-out", out, "-package", "", "-check") // as when run manually
 	command(0, "usage: zlimitgen", "-help")
 	exists(false)
 }

@@ -319,8 +319,8 @@ func TestRestoresAreApart(t *testing.T) {
 	}
 }
 
-// TestByHandWithOtherParameters changes buckets by hand whose items have yet to take on the limits of now, which are larger, smaller, faster or
-// slower. The bucket has what the change tells then.
+// TestByHandWithOtherParameters changes buckets manually whose items have yet to take on the limits of now, which are larger, smaller, faster
+// or slower. The bucket has what the change reports then.
 func TestByHandWithOtherParameters(t *testing.T) {
 	added := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -328,7 +328,7 @@ func TestOwnKeepsTheLifetime(t *testing.T) {
 		s.Limits = slices.Clone(s.Limits)
 		for range 5 {
 			if s.ExpiresAt == maxExpiry {
-				return // which tells no lifetime
+				return // which has no lifetime
 			}
 			if got := s.Own().Lifetime; got != c.Lifetime {
 				t.Fatalf("Own() of %+v at %d has lifetime %d, want %d", s, now, got, c.Lifetime)

@@ -30,8 +30,8 @@ func TestDebtsKeepTheirItem(t *testing.T) {
 	}
 }
 
-// TestSpendOfMoreThanALimitHolds takes more than a limit can hold, of an item that has so much nonetheless: by hand, or from before a
-// window. No write without a refill takes that.
+// TestSpendOfMoreThanALimitHolds takes more than a limit can hold, of an item that has so much nonetheless: manually, or from before
+// a window. No write without a refill takes that.
 func TestSpendOfMoreThanALimitHolds(t *testing.T) {
 	half, err := calendar.ParseWindows("* * * * * x0.5", "UTC")
 	if err != nil {

@@ -56,7 +56,7 @@ const (
 	Regard                    // amount
 	Admit                     // none
 	HoldSlots                 // slots, epoch, takers, when the counters began, slots that must be free
-	GiveSlots                 // slots, epoch in which the holder was last heard of, when the counters began
+	GiveSlots                 // slots, epoch in which the holder last renewed, when the counters began
 	Meter                     // amount, time
 	Foresee                   // requests, time; in an advance requests
 	Pass                      // time

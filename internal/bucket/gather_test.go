@@ -57,7 +57,7 @@ func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) boo
 
 // resize splits a shard, or merges it with its sibling when that is of the same size. It returns what the bucket may have
 // less by it: a millisecond of refill, and a millitoken of each shard. The rates of two halves differ by up to a
-// millitoken a period, and so does the time in which they fill up. The same holds for what is told of later times.
+// millitoken a period, and so does the time in which they fill up. The same holds for what is reported for later times.
 func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int64) {
 	p := &c.Params[0]
 	times := []int64{now, now + p.rule().slowest(p.Capacity)/7, now + p.rule().slowest(p.Capacity)/2}
@@ -111,7 +111,7 @@ func (shards *tree) divide(t *rapid.T, c *Config, at int, now int64) (bound int6
 // TestSplitIsWhole runs random programs on the shards of a bucket beside the ideal bucket, which is whole. The shards
 // admit no more than the ideal bucket, and all of it that they have together. While they are kept even, they have at
 // most an eighth of the capacity less than it. Some of them split and merge on the way. The bucket then has no less
-// than it was told to have, except the bound of [tree.resize].
+// than it was reported to have, except the bound of [tree.resize].
 func TestSplitIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{

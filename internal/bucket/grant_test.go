@@ -54,7 +54,7 @@ func (g *grantLedger) clamp() {
 	}
 }
 
-// advance goes to a time. At each event the window changes first, then a grant ends, and then a quota is full anew.
+// advance goes to a time. At each event the window changes first, then a grant ends, and then a quota resets.
 func (g *grantLedger) advance(to int64) {
 	for g.at < to {
 		next := min(to, g.edge(g.at, to))
@@ -580,7 +580,7 @@ func (p *granting) reset() {
 	p.leases = nil
 }
 
-// waits takes what a status tells to be there after a wait: it is there then, and not before.
+// waits takes what a status reports to be there after a wait: it is there then, and not before.
 func (p *granting) waits() {
 	most := p.ledger.p.rule().most() + p.ledger.granted
 	d := Demand{Amounts: []Amount{{Limit: "a", Tokens: rapid.Int64Range(1, most+most/8).Draw(p.T, "amount")}}}

@@ -146,8 +146,8 @@ func TestGrantsAreDivided(t *testing.T) {
 	}
 }
 
-// TestMergesOfQuotasInWindows merges two shards. One was full anew before a window, which cut it off. The other is
-// seen from before.
+// TestMergesOfQuotasInWindows merges two shards. One reset before a window, which cut it off. The other is seen
+// from before.
 func TestMergesOfQuotasInWindows(t *testing.T) {
 	w, err := calendar.ParseWindows("*/2 * * * * x0.5", "UTC")
 	if err != nil {
@@ -166,7 +166,7 @@ func TestMergesOfQuotasInWindows(t *testing.T) {
 	}
 }
 
-// TestWaitsForGrantsAreNever asks for what a quota has with a grant alone, which ends before the quota is full anew.
+// TestWaitsForGrantsAreNever asks for what a quota has with a grant alone, which ends before the quota resets.
 func TestWaitsForGrantsAreNever(t *testing.T) {
 	c := hourly(t)
 	shards := lent(t, &c, 1, "a", grantStart+1000)

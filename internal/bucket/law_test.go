@@ -175,7 +175,8 @@ func naiveFrom(p *Params, tokens *big.Rat, from, to int64) (*big.Rat, int64) {
 	return x, stretches
 }
 
-// TestWaitsAcrossWindows takes what a status tells to be there after a wait: it is, and it is not a millisecond before.
+// TestWaitsAcrossWindows takes what a status reports to be there after a wait: it is, and it is not a millisecond
+// before.
 func TestWaitsAcrossWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 1500 {
@@ -195,7 +196,7 @@ func TestWaitsAcrossWindows(t *testing.T) {
 			if _, _, end := p.Windows.At(now); end == Never || status.Wait < 60_000 {
 				t.Fatalf("%d are not there after %d ms", d.Amounts[0].Tokens, status.Wait)
 			}
-			continue // told to come again then
+			continue // it was to come again then
 		}
 		if s.Available(&s.Limits[0], now+status.Wait-1) >= d.Amounts[0].Tokens {
 			t.Fatalf("%d are there after less than %d ms", d.Amounts[0].Tokens, status.Wait)

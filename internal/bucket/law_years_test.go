@@ -30,7 +30,7 @@ func aboutAChange(t *testing.T, zone string, after int64, random *rand.Rand) int
 }
 
 // TestLawOfAllYears compares chains with a walk in exact numbers, from 1970 to 2040, a third of them about changes of clocks. It does so
-// where the chain is cut short, and where it is not. A quota is full anew at the first instant of a period, after the window changed.
+// where the chain is cut short, and where it is not. A quota resets at the first instant of a period, after the window changed.
 func TestLawOfAllYears(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	last := time.Date(2040, time.December, 31, 0, 0, 0, 0, time.UTC).UnixMilli()

@@ -443,7 +443,7 @@ func checkRejection(t *rapid.T, s *State, buckets map[string]*ideal, c *Config, 
 		if s != nil {
 			b := ideal{Params: *c.of(a.Limit), level: new(big.Rat).Set(buckets[a.Limit].level), at: buckets[a.Limit].at}
 			now = max(now, s.RefilledAt)
-			if b.refill(now); now < b.at { // it is told as of that time
+			if b.refill(now); now < b.at { // it is reported at that time
 				b.level.Sub(b.level, b.flow(now, b.at))
 			}
 			level = b.level

@@ -455,7 +455,7 @@ func TestQuotasChange(t *testing.T) {
 	}
 }
 
-// TestQuotasExpire keeps a bucket until its quota is full anew, and clocks that are behind see that too.
+// TestQuotasExpire keeps a bucket until its quota resets, and clocks that are behind see that too.
 func TestQuotasExpire(t *testing.T) {
 	const now, edge = 1_795_455_983_804, 1_796_079_600_000
 	c := Config{Lifetime: 7, Lead: 10_000, Params: []Params{

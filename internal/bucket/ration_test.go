@@ -17,7 +17,7 @@ func rationed(t *testing.T, random *rand.Rand) Params {
 	return p
 }
 
-// naiveQuota walks a balance of a shard minute by minute: at each one the window changes first, and then the quota is full anew.
+// naiveQuota walks a balance of a shard minute by minute: at each one the window changes first, and then the quota resets.
 func naiveQuota(s *State, p *Params, tokens, from, to int64) int64 {
 	most := func(at int64) int64 { return s.capacity(p.Name, p.rule(), at) }
 	tokens = min(tokens, most(from))
@@ -58,7 +58,7 @@ func TestQuotasInWindows(t *testing.T) {
 	}
 }
 
-// TestWaitsOfQuotasInWindows takes what a status tells to be there after a wait: it is, and was not at any time the quota was full anew
+// TestWaitsOfQuotasInWindows takes what a status reports to be there after a wait: it is, and was not at any time the quota reset
 // before. One shard of a bucket may have crossed an edge that the others have not.
 func TestWaitsOfQuotasInWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
@@ -98,7 +98,7 @@ func TestWaitsOfQuotasInWindows(t *testing.T) {
 	}
 }
 
-// TestQuotaOfLongerMonths waits for a window that begins when the quota is full anew.
+// TestQuotaOfLongerMonths waits for a window that begins when the quota resets.
 func TestQuotaOfLongerMonths(t *testing.T) {
 	w, err := calendar.ParseWindows("* * 1 * * x1.5", "UTC")
 	if err != nil {

@@ -17,7 +17,7 @@ type sessionLedger struct {
 	total    int64         // tokens of all shards, as they have to be
 	counted  int64
 	given    map[int64]int64 // by the end of the session: what is taken, less what was given back
-	charged  map[int64]int64 // the part of it that nobody asked for
+	charged  map[int64]int64 // the part of it that no one asked for
 }
 
 // sessionProgram is a program of clients of one bucket with a session quota beside a limit that refills.
@@ -35,9 +35,9 @@ type sessionProgram struct {
 }
 
 // TestSessions runs programs of clients whose clocks differ by seconds. One clock may be so far ahead that its stamps
-// are set back. The clients take, correct in later sessions, gather, split, merge and reset by hand, from images that
-// may be old. No token of a session is minted or lost, and all consumption is counted. A write to all shards finds
-// them in one session.
+// are set back. The clients take, correct in later sessions, gather, split, merge and reset manually, from images
+// that may be old. No token of a session is minted or lost, and all consumption is counted. A write to all shards
+// finds them in one session.
 func TestSessions(t *testing.T) {
 	setBack, opened, over := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -109,7 +109,7 @@ func (p *sessionProgram) opens(n int, since, taken, charged int64) {
 	p.judge.charged[p.judge.ends[n]] += charged
 }
 
-// apply writes a plan to a shard that takes so much of the quota, a part of which nobody asked for, or gives it back. It returns false
+// apply writes a plan to a shard that takes so much of the quota, a part of which no one asked for, or gives it back. It returns false
 // where a condition of the write does not hold.
 func (p *sessionProgram) apply(n int, plan *Plan, taken, charged, counted, since int64) bool {
 	before := p.shards[n].image()
@@ -324,7 +324,7 @@ func (p *sessionProgram) merge() {
 	delete(p.shards, high)
 }
 
-// reset makes the quota full by hand, which ends the session on all shards.
+// reset resets the quota manually, which ends the session on all shards.
 func (p *sessionProgram) reset() {
 	numbers, states := p.numbers(), p.states()
 	parts, _, err := p.config.Change(states, &Hand{Full: []string{"quota"}}, rapid.Bool().Draw(p.T, "even"), 7, p.clock())

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Slots are an item's counters of a limit that bounds the holders at work: free slots, and held ones. A holder that is
-// heard of no more loses its slots. Time is cut into epochs of the length of a term. A held slot counts by the parity
-// of the last epoch in which its holder wrote. When an epoch begins, the counter of its parity is of holders who were
-// last heard of two epochs before. It is set to nothing, and those slots are free.
+// Slots are an item's counters of a limit that bounds the holders at work: free slots, and held ones. A holder that
+// stops renewing loses its slots. Time is cut into epochs of the length of a term. A held slot counts by the parity of
+// the last epoch in which its holder wrote. When an epoch begins, the counter of its parity is of holders who last
+// renewed two epochs before. It is set to nothing, and those slots are free.
 //
 // Free + Even + Odd is Capacity, always. A counter may be below zero for an epoch: after a write that moved slots and
 // lost its reply, they are moved twice.
 type Slots struct {
 	Name     string
 	Free     int64 // not held; negative after the number was lowered
-	Even     int64 // slots whose holders were last heard of in an even epoch
+	Even     int64 // slots whose holders last renewed in an even epoch
 	Odd      int64 // and in an odd one
 	Capacity int64 // slots there are
 	Epoch    int64 // the present one as far as the item knows; it only rises
@@ -255,7 +255,7 @@ func (c *Config) free(shards []*State, demands []*Demand, now int64) (free []Amo
 	return free
 }
 
-// GiveSlotsBack plans to give slots back beside what the plan writes, whose holder was last heard of in an epoch.
+// GiveSlotsBack plans to give slots back beside what the plan writes, whose holder last renewed in an epoch.
 func (p *Plan) GiveSlotsBack(limit string, slots, epoch, enrolled int64) {
 	p.step(GiveSlots, limit, slots, epoch, enrolled)
 }
@@ -287,7 +287,7 @@ func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
 // Strays reports whether the item's epoch is too far ahead of a time: no clock as right as slots need has begun it.
 func (s *Slots) Strays(now int64) bool { return mul(s.Epoch, s.Term) > add(now, s.Term/earlyTermPart) }
 
-// Ends returns when a holder is lost that was last heard of in an epoch, in epoch milliseconds by its own clock. By its
+// Ends returns when a holder is lost that last renewed in an epoch, in epoch milliseconds by its own clock. By its
 // clock, a process begins the epoch that frees the slots later than that.
 func (s *Slots) Ends(epoch int64) int64 { return mul(epoch+2, s.Term) - s.Term/earlyTermPart }
 

@@ -92,7 +92,7 @@ func TestSplitsAndMergesConserve(t *testing.T) {
 }
 
 // TestRefillAcrossSplits splits and merges an empty bucket ten thousand times while it is refilled. Each time the rates of shards are
-// rounded anew, up and down alike. What all of it comes to is at most a thirtieth of a millitoken each.
+// rounded again, up and down alike. What all of it comes to is at most a thirtieth of a millitoken each.
 func TestRefillAcrossSplits(t *testing.T) {
 	const changes, most = 10_000, 300
 	for _, amount := range []int64{33, 7001, 60_000} {

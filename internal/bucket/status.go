@@ -159,7 +159,7 @@ func spareOf(shards []*State, p *Params) (spare uint64) {
 // nothingTaken stands for the items of a bucket that does not exist.
 var nothingTaken State
 
-// nobody takes, gives back or adds anything.
+// no one takes, gives back or adds anything.
 var nobody = &Demand{}
 
 // standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit

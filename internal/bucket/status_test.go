@@ -76,7 +76,7 @@ func TestWaitsAreEnough(t *testing.T) {
 	})
 }
 
-// TestDeepestDebtEnds owes as much as 64 bits hold, and what is close to that. The bucket tells the time after which a
+// TestDeepestDebtEnds owes as much as 64 bits hold, and what is close to that. The bucket reports the time after which a
 // request is admitted. A millisecond earlier the request is rejected. An advance at that time leaves the same balance as a
 // sum of unbounded numbers.
 func TestDeepestDebtEnds(t *testing.T) {

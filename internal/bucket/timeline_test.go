@@ -26,14 +26,14 @@ type timeline struct {
 	lone    *big.Rat // what the limit has at most without what is granted
 	since   int64    // when the session began; 0 while none is open
 	period  int      // changes whenever what a lease took is of a former balance
-	life    int      // changes with a reset by hand
-	rounds  int64    // how many rates it has refilled at since it was full anew: each rounds to a millitoken
+	life    int      // changes with a manual reset
+	rounds  int64    // how many rates it has refilled at since it reset: each rounds to a millitoken
 }
 
 // every are patterns of edges, by the minutes of an hour between them.
 var every = map[int]string{7: "*/7 * * * *", 10: "*/10 * * * *", 60: "0 * * * *"}
 
-// isEdge reports whether a quota with times is full anew at the beginning of a minute.
+// isEdge reports whether a quota with times resets at the beginning of a minute.
 func isEdge(times *calendar.Times, minute int64) bool {
 	if times == nil {
 		return false
@@ -58,7 +58,7 @@ func edges(times *calendar.Times, after, until int64) int64 {
 	return 0
 }
 
-// renew makes a quota full anew.
+// renew resets a quota.
 func (l *timeline) renew() {
 	if l.granted, l.period = l.goesAlong(), l.period+1; l.granted == 0 {
 		l.until, l.rounds = 0, 0
@@ -158,7 +158,7 @@ func (l *timeline) becomes(p Params, before int64) {
 		l.granted = 0
 	}
 	switch {
-	case whole: // nobody has taken of it since: the period begins with the new amount
+	case whole: // no one has taken of it since: the period begins with the new amount
 		l.level, l.lone = rat(l.cap()), rat(l.Capacity)
 	case p.Session > 0 && (l.since == 0 || l.since+p.Session*1000 <= l.at), edges(p.Times, before, l.at) > 0 && !was.Times.Equal(p.Times):
 		l.renew()
@@ -387,7 +387,7 @@ func (p *timelineProgram) settle() {
 				c := &lease.claims[i]
 				l, amount := p.limits[c.limit.Name], Of(amounts, c.limit.Name)
 				switch {
-				case l != c.limit && amount < 0, l == nil: // it was started anew
+				case l != c.limit && amount < 0, l == nil: // it was started again
 				case amount > 0:
 					p.charge(l, amount)
 				case amount < 0 && c.isLive():

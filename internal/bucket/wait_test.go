@@ -70,7 +70,7 @@ func (q *queueing) writtenAlone(t *rapid.T) (stored *item, admitted []*Demand, d
 }
 
 // TestOneWriteAsOneAfterAnother compares one write for several demands with a write for each. It admits the same ones, leaves the same
-// item, and tells each the same time.
+// item, and reports the same time to each.
 func TestOneWriteAsOneAfterAnother(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := drawQueueing(t)

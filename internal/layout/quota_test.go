@@ -28,7 +28,7 @@ func quotaItem(until int64, more ...expr.Attribute) expr.Item {
 	}, more...))
 }
 
-// TestSpendAsksForThePeriod plans takes and refunds before a quota is full anew. They do not hold once it is, whether the item
+// TestSpendAsksForThePeriod plans takes and refunds before a quota resets. They do not hold once it has, whether the item
 // shows that or not.
 func TestSpendAsksForThePeriod(t *testing.T) {
 	const edge, next = 1_795_474_800_000, 1_795_561_200_000 // midnight in Berlin

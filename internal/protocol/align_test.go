@@ -12,7 +12,7 @@ import (
 )
 
 // lower lowers the limit of the bucket of a contest to a part. Writes of some shards lose all their races until held is set to false, or
-// fail as told, and so does each transaction. It counts what is sent meanwhile.
+// fail as given, and so does each transaction. It counts what is sent meanwhile.
 func (c *contest) lower(to int64, failure error, lost ...int) (held *atomic.Bool, sent *atomic.Int64) {
 	lowered := quick
 	lowered.Capacity, lowered.RefillAmount = lowered.Capacity/to, lowered.RefillAmount/to

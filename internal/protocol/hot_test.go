@@ -127,8 +127,8 @@ func TestRefundToAnotherLife(t *testing.T) {
 }
 
 // TestRefundsFillShards gives tokens back to a shard of two that has room for a part of them. The other one is full. The shard is filled,
-// and no part of its room is left, however fast the limit flows in. What flows in is told by the limits of the item, and not by the ones
-// that the process knows.
+// and no part of its room is left, however fast the limit flows in. What flows in follows from the limits of the item, and not from the
+// ones that the process knows.
 func TestRefundsFillShards(t *testing.T) {
 	const day, second = 86_400_000, 1000
 	for _, test := range []struct {

@@ -92,7 +92,7 @@ func TestLongQueueIsNotSplit(t *testing.T) {
 	}
 }
 
-// TestLotOfALostShard draws the lot of a shard whose item was deleted, though its origin still tells of it. The origin serves the lot.
+// TestLotOfALostShard draws the lot of a shard whose item was deleted, though its origin still shows it. The origin serves the lot.
 func TestLotOfALostShard(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	limits.set("e", perDay("", map[string]int64{"rpm": 100}))

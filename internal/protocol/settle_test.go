@@ -414,7 +414,7 @@ func (s *torn) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 }
 
 // TestReturnToFormerLimit removes a limit under a lease and adds it again. The process of the lease does it, or
-// another one while the first one goes by an image from before. All of the new limit is taken. Tokens given back by
+// another one while the first one uses an image from before. All of the new limit is taken. Tokens given back by
 // the lease are part of the forgotten balance, and tokens charged to it count. No time passes.
 func TestReturnToFormerLimit(t *testing.T) {
 	for name, sameProcess := range map[string]bool{"by the same process": true, "by another process": false} {

@@ -37,8 +37,8 @@ type Hold struct {
 	// Guarded by the tended slots of the bucket.
 	phase holdPhase
 	told  bool          // that it is lost
-	epoch int64         // in which this process was last heard of for certain
-	due   time.Duration // when it is to be heard of again, by core.elapsed
+	epoch int64         // in which this process last renewed for certain
+	due   time.Duration // when it is to renew, by core.elapsed
 	ends  time.Duration // when the hold is lost unless it is
 	over  bool          // its holder could not give it back, and may try again
 	until time.Duration // how long the holder has for that; 0 before that is known
@@ -76,7 +76,7 @@ type leave struct {
 	err   error
 }
 
-// retryPart is the part of a term after which a process tries again to be heard of, where no reply came.
+// retryPart is the part of a term after which a process tries again to renew, where no reply came.
 const retryPart = 4
 
 // spreadPart is the part of a term over which the beats of an epoch are spread, so that processes do not all write at

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A dated store tells the time by dates of whole seconds, as the replies of DynamoDB do.
+// A dated store reports the time by dates of whole seconds, as the replies of DynamoDB do.
 type dated struct {
 	now         time.Time // by the clock of the process
 	offset      time.Duration

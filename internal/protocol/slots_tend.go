@@ -82,8 +82,8 @@ func (td *tender) yieldUnlessLost(ctx context.Context, b *Bucket) {
 	_ = td.table.Yield(ctx)
 }
 
-// next ends the holds that are lost by now, and reports whether the process is to be heard of again. If not, it returns how long it takes until
-// another hold is lost or due. It returns false where nothing is held any more, and the goroutine ends.
+// next ends the holds that are lost by now, and reports whether the process is to renew. If not, it returns how long it takes until another
+// hold is lost or due. It returns false where nothing is held any more, and the goroutine ends.
 func (td *tender) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
 	d := &b.tended
 	d.mu.Lock()

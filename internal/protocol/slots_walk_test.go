@@ -30,7 +30,7 @@ var (
 
 // A slotWalk is a random interleaving of processes that hold slots of one bucket, in virtual time. Each call of the store
 // is held until the walk lets it happen, or loses it. The model is the set of held slots, which the counters of the item
-// stand for. Each slot has its process, and the epoch in which the process was last heard of.
+// stand for. Each slot has its process, and the epoch in which the process last renewed.
 type slotWalk struct {
 	t     *testing.T
 	seed  uint64
@@ -94,7 +94,7 @@ type slotCall struct {
 	keys   []store.Key
 	answer chan slotAnswer
 	done   *slotAnswer // made, and not answered yet
-	orphan bool        // nobody waits for it any more
+	orphan bool        // no one waits for it any more
 }
 
 type slotAnswer struct {
@@ -249,7 +249,7 @@ func (w *slotWalk) transact(writes []store.Write) (results []store.Result, appli
 
 // start starts a process.
 func (w *slotWalk) start() *slotProc {
-	tenth := w.term.Milliseconds()/10 - 2 // times are told in whole milliseconds
+	tenth := w.term.Milliseconds()/10 - 2 // times are reported in whole milliseconds
 	skew := []int64{tenth, -tenth, w.rnd.Int64N(2*tenth) - tenth}[w.rnd.IntN(3)]
 	return w.startAs(time.Duration(skew)*time.Millisecond, w.term*time.Duration(1+w.rnd.IntN(20))/10, w.rnd.IntN(3))
 }

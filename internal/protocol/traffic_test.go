@@ -17,7 +17,7 @@ func seen(writes, refilledAt int64) *image {
 	}}
 }
 
-// TestTraffic holds what images tell of other processes against what is known: their rate, and the part of this process in all writes.
+// TestTraffic holds what images show of other processes against what is known: their rate, and the part of this process in all writes.
 func TestTraffic(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -7,7 +7,7 @@ import "time"
 type Clock interface {
 	// Offset returns what to add to [time.Now] for the time by the store's clock. It is the least correction that agrees
 	// with the replies, and so 0 where the two clocks may be the same. The result known is false until enough replies have
-	// told the time. Offset is quick, and safe for concurrent use.
+	// shown the time. Offset is quick, and safe for concurrent use.
 	Offset() (offset time.Duration, known bool)
 	// Bounds returns the least and the most of what to add to [time.Now], by all replies. It is false as long as Offset is. It is quick, and
 	// safe for concurrent use.

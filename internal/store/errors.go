@@ -78,7 +78,7 @@ const (
 )
 
 // OutcomeOf returns the outcome of a call by its error from a [Store]. It is the one place where errors of stores are
-// told apart; a failed condition is a [Result], and never an error.
+// distinguished; a failed condition is a [Result], and never an error.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Done

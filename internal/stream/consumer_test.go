@@ -493,7 +493,7 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// TestThief takes the lease of a working consumer. The consumer's call is told to end at the next beat, and what the
+// TestThief takes the lease of a working consumer. The consumer's call is cancelled at the next beat, and what the
 // call says then does not count.
 func TestThief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

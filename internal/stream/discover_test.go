@@ -88,7 +88,7 @@ func TestLateChildren(t *testing.T) {
 	}
 }
 
-// unsteady is a stream that fails to tell children while it is set to.
+// unsteady is a stream that fails to report children while it is set to.
 type unsteady struct {
 	store.Streamer
 	fails atomic.Bool

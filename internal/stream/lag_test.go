@@ -98,7 +98,7 @@ func TestLagOfAPartitionThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// An unreadable stream has partitions, and fails to tell their changes.
+// An unreadable stream has partitions, and fails to report their changes.
 type unreadable struct{ store.Streamer }
 
 func (unreadable) Changes(context.Context, string, store.Position, int) (store.ChangePage, error) {

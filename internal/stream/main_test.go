@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A world is a stream, the table with the leases, and the changes told to consumers.
+// A world is a stream, the table with the leases, and the changes reported to consumers.
 type testbed struct {
 	t      *testing.T
 	store  store.Store
@@ -152,7 +152,7 @@ func (w *testbed) report(consumer string, e stream.Event) {
 	w.events = append(w.events, e)
 }
 
-// told returns the values that consumers were told, in order, and forgets them.
+// told returns the values that consumers received, in order, and forgets them.
 func (w *testbed) told() (values []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +199,7 @@ func upTo(first, last int64) (values []int64) {
 }
 
 // audit checks that every change was delivered, for each item first in order. Between two claims of a partition, a
-// consumer was told each change once, in order.
+// consumer received each change once, in order.
 func (w *testbed) audit() {
 	w.t.Helper()
 	w.mu.Lock()

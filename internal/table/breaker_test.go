@@ -97,7 +97,7 @@ func (g *gone) ping(ctx context.Context) error {
 	return g.call(ctx)
 }
 
-// withBreaker runs a test with a table and its breaker, which tells its changes of state.
+// withBreaker runs a test with a table and its breaker, which reports its changes of state.
 func withBreaker(t *testing.T, test func(t *testing.T, table *Table, g *gone)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -493,7 +493,7 @@ func TestTrialsThatAreNotAnswered(t *testing.T) {
 				})
 			}
 			opened := time.Duration(0)
-			select { // a probe may find at the same moment that the store answers, so that the state tells nothing
+			select { // a probe may find at the same moment that the store answers, so that the state shows nothing
 			case <-opens:
 				opened = time.Since(began)
 			case <-time.After(1500 * time.Millisecond):

@@ -252,7 +252,7 @@ func TestPatiently(t *testing.T) {
 	}
 }
 
-// TestPatientlyPauses goes by the clock of a bubble: 200 ms at most, then twice as long each time.
+// TestPatientlyPauses uses the clock of a bubble: 200 ms at most, then twice as long each time.
 func TestPatientlyPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable(nil, table.Options{IntN: func(n int) int { return n - 1 }})

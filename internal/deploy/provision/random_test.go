@@ -51,7 +51,7 @@ func places() []zlimit.Level {
 	return slices.Compact(all)
 }
 
-// change is what an operator does by hand.
+// change is what an operator does manually.
 func change(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, n int64, policy zlimit.FailurePolicy) error {
 	c := zlimit.Config{Limits: []zlimit.Limit{{Name: "rpm", Capacity: n, RefillAmount: 1, RefillPeriod: time.Minute}}, OnUnavailable: policy}
 	if n == 0 {

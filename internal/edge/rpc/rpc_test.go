@@ -202,7 +202,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestLeasesThatCannotBeSettled closes a limiter before its leases are settled: one line tells of them.
+// TestLeasesThatCannotBeSettled closes a limiter before its leases are settled: one line reports them.
 func TestLeasesThatCannotBeSettled(t *testing.T) {
 	limiter, _ := faulttest.New(t, faulttest.Never())
 	var log bytes.Buffer

@@ -441,7 +441,7 @@ var known = []showing{
 	}},
 }
 
-// knownTimed are known programs with limits that are full anew at times.
+// knownTimed are known programs with limits that reset at times.
 var knownTimed = []showing{
 	{"a lease that several shards gave together, at a reset, keeps what it gives back", "lost", Program{
 		Initial: Initial{Timed: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.Cron("rpm", 10, "*/2 * * * *", "UTC"))}},

@@ -78,7 +78,7 @@ func listed(t *testing.T) map[string][]string {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		// The cache of test results goes by the files that the test itself opens, and knows nothing of go list's.
+		// The cache of test results depends on the files that the test itself opens, and knows nothing of go list's.
 		for _, dir := range []string{p.Dir, filepath.Dir(p.Dir)} {
 			if _, err := os.ReadDir(dir); err != nil {
 				t.Fatal(err)

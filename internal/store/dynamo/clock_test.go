@@ -31,7 +31,8 @@ func TestClockBounds(t *testing.T) {
 	}
 }
 
-// replies gives a clock replies, a tenth of a second apart, whose dates are ahead by offsets, and returns what it tells then.
+// replies gives a clock replies, a tenth of a second apart, whose dates are ahead by offsets, and returns what it reports
+// then.
 type replies struct {
 	clock clock
 	sent  time.Time

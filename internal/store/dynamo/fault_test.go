@@ -90,8 +90,8 @@ func counted(t *testing.T, s store.Store, faults *enginetest.Faults, k store.Key
 	return n
 }
 
-// TestFaults hits each kind of call with each fault, once and for good. It pins what the error says, how many requests
-// were made, and how often the write happened.
+// TestFaults hits each kind of call with each fault, once and permanently. It pins what the error says, how many
+// requests were made, and how often the write happened.
 func TestFaults(t *testing.T) {
 	for way, options := range ways {
 		t.Run(way, func(t *testing.T) { testFaults(t, options...) })
@@ -150,7 +150,7 @@ func testFaults(t *testing.T, options ...dynamo.Option) {
 			{"BatchGetItem", batch, test.read, test.readAll},
 			{"Query", query, test.read, test.readAll},
 		} {
-			for times, want := range []outcome{call.all, call.once} { // 0 is for good
+			for times, want := range []outcome{call.all, call.once} { // 0 is permanent
 				before := counted(t, s, faults, one)
 				faults.Inject(enginetest.Fault{Kind: test.fault, Operation: call.name, Times: times})
 				faults.Reset()

@@ -92,7 +92,7 @@ func storeOn(transport http.RoundTripper, credentials aws.CredentialsProvider) *
 // counted7 is the body of a reply to an UpdateItem of the key one.
 const counted7 = `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"7"}}}`
 
-// A servant is a transport that answers each call as DynamoDB does if it has nothing to tell.
+// A servant is a transport that answers each call as DynamoDB does if it has nothing to report.
 type servant struct{}
 
 // RoundTrip implements [http.RoundTripper].
@@ -212,7 +212,7 @@ func TestThrottleReasons(t *testing.T) {
 	}
 }
 
-// TestCancellationReasons tells apart why a transaction of two writes was cancelled.
+// TestCancellationReasons distinguishes why a transaction of two writes was cancelled.
 func TestCancellationReasons(t *testing.T) {
 	const (
 		none      = `{"Code":"None"}`
@@ -318,7 +318,7 @@ func TestUnprocessedKeys(t *testing.T) {
 	}
 }
 
-// told counts the attempts of which a store tells.
+// told counts the attempts that a store reports.
 type told struct{ attempts int }
 
 // Sent implements [store.Watcher].

@@ -14,7 +14,7 @@ import (
 // A trail has the known facts about the requests of one call of a write.
 //
 // They were certainly not sent when the transport was asked for a connection and had none. A transport that does not
-// tell leaves both counts at 0, and so leaves the question open.
+// report them leaves both counts at 0, and so leaves the question open.
 type trail struct {
 	start      time.Time
 	asked, got atomic.Int32

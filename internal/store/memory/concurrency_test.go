@@ -512,7 +512,7 @@ func TestLentItems(t *testing.T) {
 	}
 	last := page.Changes[4].New
 	before := last.Clone()
-	s.table.Load().log.on.Store(false) // as when nobody has read it for long
+	s.table.Load().log.on.Store(false) // as when no one has read it for long
 	for range 3 {
 		r := update()
 		r.Release()

@@ -31,7 +31,7 @@ func TestContinuedQueriesSeek(t *testing.T) {
 	bounds := []struct {
 		name     string
 		query    store.Query
-		from, to string // the bound of the other side, as a plan tells it
+		from, to string // the bound of the other side, as a plan has it
 	}{
 		{"no bound", store.Query{}, "", ""},
 		{"a prefix", store.Query{Prefix: "a"}, "%s>? AND ", " AND %s<?"},

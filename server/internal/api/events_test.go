@@ -83,7 +83,7 @@ func TestPendingEvents(t *testing.T) {
 	}
 }
 
-// TestSlowReaders holds that a reader that takes nothing holds up nobody, and learns how many events it has missed.
+// TestSlowReaders holds that a reader that takes nothing holds up no one, and learns how many events it has missed.
 func TestSlowReaders(t *testing.T) {
 	events := NewEvents()
 	observe := events.Observer("default")

@@ -126,7 +126,7 @@ func (s *session) command(args ...string) run {
 type shellCommand struct {
 	line int
 	text string // without its comment
-	exit int    // the exit code that its comment tells
+	exit int    // the exit code in its comment
 }
 
 var exits = regexp.MustCompile(`exit code (\d+)`)

@@ -182,7 +182,7 @@ func TestCascade(t *testing.T) {
 	}
 }
 
-// TestUsageWindows asks which snapshots are told apart, by what the aggregator counted.
+// TestUsageWindows asks which snapshots are distinguished, by what the aggregator counted.
 func TestUsageWindows(t *testing.T) {
 	snapshot := func(window, key string) expr.Item {
 		return layout.OldUsageKey{Entity: "e", Resource: "r", WindowKey: key}.Key().Join((&layout.OldUsage{

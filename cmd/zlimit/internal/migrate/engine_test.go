@@ -286,7 +286,7 @@ func unitsOf(after, before Counts) store.Units {
 }
 
 // TestLargeOnEngine migrates a table while programs write it, and compares units and items with the plan. A second run
-// writes nothing, and neither does a copy from the start. This migrates 100,000 items, and tells the time:
+// writes nothing, and neither does a copy from the start. This migrates 100,000 items, and reports the time:
 //
 //	make test PKG=./cmd/zlimit/internal/migrate TESTFLAGS='-run LargeOnEngine -v -migrate.items 100000'
 func TestLargeOnEngine(t *testing.T) {

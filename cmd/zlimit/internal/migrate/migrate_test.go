@@ -43,7 +43,7 @@ func (w *testbed) run(p *process) error {
 // worlds are the ways to migrate a release.
 var worlds = map[string]func(*testing.T, string) *testbed{"to a new table": newTestbed, "in place": newTestbedInPlace}
 
-// TestMigrate migrates the table of each release, which nobody writes meanwhile.
+// TestMigrate migrates the table of each release, which no one writes meanwhile.
 func TestMigrate(t *testing.T) {
 	for way, newTestbed := range worlds {
 		for _, release := range releases {

@@ -78,7 +78,7 @@ func TestUnits(t *testing.T) {
 				step("copy again", m.Copy(ctx))
 				step("release", m.Release(ctx))
 
-				last := store.Units{Write: 1} // of the record, which does not tell its own
+				last := store.Units{Write: 1} // of the record, which does not report its own
 				_, counts, err := Find(ctx, Config{Target: w.target})
 				if err != nil {
 					t.Fatal(err)

@@ -158,7 +158,7 @@ func with(l sibling.Limit, name string, value any) sibling.Limit {
 
 func limits(l ...sibling.Limit) []sibling.Limit { return l }
 
-// nextMonth is when monthly quotas are full anew.
+// nextMonth is when monthly quotas reset.
 var nextMonth = time.Date(2026, 4, 1, 4, 0, 0, 0, time.UTC)
 
 type window = map[string]any

@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestEveryFieldOfAConfig: limits get -o json tells of each field that is stored, and a plan has a line for it.
+// TestEveryFieldOfAConfig: limits get -o json shows each field that is stored, and a plan has a line for it.
 func TestEveryFieldOfAConfig(t *testing.T) {
 	fields.Each(t, func(t *testing.T, _ string, at zlimit.Level, alone zlimit.Config) {
 		if len(alone.Limits) == 0 {
