@@ -355,7 +355,7 @@ func (f *fleet) compare(t *testing.T, window zlimit.Window, start time.Time) {
 	}
 }
 
-// summed returns what a summary tells of each limit, in tokens.
+// summed returns what a summary has of each limit, in tokens.
 func summed(t *testing.T, l *zlimit.RateLimiter, q zlimit.UsageQuery) map[string]charge {
 	sum, err := l.Usage.Summary(t.Context(), q)
 	if err != nil {

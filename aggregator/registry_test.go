@@ -220,7 +220,7 @@ func lambdaEvent(t *testing.T, changes []store.Change) (event events.DynamoDBEve
 
 // TestReplayBehindADeletion applies changes of two hours of a day that were counted before their entity was deleted. In their order they
 // make the same of each window, however often. Where a newer one comes first, the day contains the older one then. Its hour alone counts
-// that once more: it cannot tell them from those of a program that wrote the day and no hour.
+// that once more: it cannot distinguish them from the snapshots of a program that wrote the day and no hour.
 func TestReplayBehindADeletion(t *testing.T) {
 	for name, test := range map[string]struct {
 		replays     [][]int

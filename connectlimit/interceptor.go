@@ -151,7 +151,7 @@ type tellingConn struct {
 	lease       *zlimit.Lease // nil once it is reported
 }
 
-// tell adds where the limits stand to the header, once.
+// tell adds the status of the limits to the header, once.
 func (c *tellingConn) tell() {
 	if c.lease != nil {
 		c.interceptor.Fields(c.lease, c.ResponseHeader().Set)

@@ -85,7 +85,7 @@ func (i *interceptor) acquire(ctx context.Context, method string) (context.Conte
 	return rpc.WithLease(ctx, lease), lease, nil
 }
 
-// tell adds where the limits stand to the header of an answer. It does nothing for a header that was already sent.
+// tell adds the status of the limits to the header of an answer. It does nothing for a header that was already sent.
 func (i *interceptor) tell(lease *zlimit.Lease, set func(metadata.MD) error) {
 	md := metadata.MD{}
 	i.Fields(lease, func(name, value string) { md.Set(name, value) })
@@ -156,7 +156,7 @@ type serverStream struct {
 	lease       *zlimit.Lease // nil once it is reported, and of a stream that acquires for each message
 }
 
-// tell adds where the limits stand to the header, once.
+// tell adds the status of the limits to the header, once.
 func (s *serverStream) tell() {
 	if s.lease != nil {
 		s.interceptor.tell(s.lease, s.SetHeader)

@@ -57,7 +57,7 @@ func TestFieldsTellTheLevel(t *testing.T) {
 	}
 }
 
-// TestUnitOfSlots tells of a limit of slots in the unit of the draft.
+// TestUnitOfSlots reports a limit of slots in the unit of the draft.
 func TestUnitOfSlots(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.Slots("workers", 3), zlimit.PerMinute("rpm", 10))
 	request := func(*http.Request) (zlimit.Request, error) {

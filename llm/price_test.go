@@ -310,7 +310,7 @@ func TestAcceptEncoding(t *testing.T) {
 	}
 }
 
-// TestFields tells what is left of the limits of tokens, with answers and with refusals.
+// TestFields reports what is left of the limits of tokens, with answers and with refusals.
 func TestFields(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 2), zlimit.PerMinute("tpm", 60_000))
 	answer := func(r *http.Request) (*http.Response, error) {

@@ -23,7 +23,7 @@ type naiveStats struct {
 	tokens              []naiveTokens
 	dayStart            time.Time
 	dayCount, dayTokens int64
-	days                int // days begun, to tell one from the next
+	days                int // days begun, to distinguish one from the next
 }
 
 type naiveRequest struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestPack packs an executable twice, with the same bytes, and unpacks them. executable returns the head of a program
-// for Linux on a machine; the head suffices to tell the machine.
+// for Linux on a machine; the head suffices to identify the machine.
 func executable(t *testing.T, machine elf.Machine) []byte {
 	t.Helper()
 	ident := [elf.EI_NIDENT]byte{elf.EI_CLASS: byte(elf.ELFCLASS64), elf.EI_DATA: byte(elf.ELFDATA2LSB), elf.EI_VERSION: byte(elf.EV_CURRENT)}

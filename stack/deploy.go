@@ -47,10 +47,11 @@ type Deployment struct {
 	Outputs map[string]string `json:"outputs"`
 }
 
-// Deploy brings a stack to the state of the options: the template and, if they have code, the code of this version.
-// It asks CloudFormation for a change set, has it confirmed, executes it and follows what happens. A new stack with an
-// aggregator takes two change sets: the bucket must be there before the code. A table that lacks several indexes takes
-// one change set for each, since DynamoDB adds one at a time. CloudFormation waits until an index can be used.
+// Deploy brings a stack to the state of the options: the template and, if they have code, the code of this version. It
+// asks CloudFormation for a change set, asks for a confirmation, executes it and follows what happens. A new stack
+// with an aggregator takes two change sets: the bucket must be there before the code. A table that lacks several
+// indexes takes one change set for each, since DynamoDB adds one at a time. CloudFormation waits until an index can be
+// used.
 //
 // Every step can be the last one, by an error, a crash or a caller that gives up. The next Deploy begins where this one
 // ended, and waits for what CloudFormation is doing meanwhile. Bad options are [*zlimit.ValidationError]s, joined,

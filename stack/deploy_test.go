@@ -363,7 +363,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestValidate tells all that is wrong at once, before any call.
+// TestValidate checks that all mistakes are reported together, before any call.
 func TestValidate(t *testing.T) {
 	s := cfn.NewService()
 	tags := map[string]string{"aws:x": "", "zlimit:y": "", strings.Repeat("k", 129): ""}

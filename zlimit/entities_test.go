@@ -316,14 +316,14 @@ func TestCreationIsKnownAtOnce(t *testing.T) {
 	}
 }
 
-// belongsTo tells the keys of what is deleted with an entity.
+// belongsTo returns a function that reports whether a key is deleted with an entity.
 func belongsTo(ns, entity string) func(key string) bool {
 	return func(key string) bool {
 		return strings.HasPrefix(key, ns+"/ENTITY#"+entity+" ") || strings.HasPrefix(key, ns+"/BUCKET#"+entity+"#")
 	}
 }
 
-// audits tells the keys of audit events and of the registry of configs.
+// audits returns a function that reports whether a key is one of an audit event or of the registry of configs.
 func audits(ns string) func(key string) bool {
 	return func(key string) bool {
 		return strings.HasPrefix(key, ns+"/AUDIT#") || key == ns+"/SYSTEM# #ENTITY_CONFIG_RESOURCES"

@@ -338,7 +338,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestJoinedFailures tells what several failures are together.
+// TestJoinedFailures checks what several failures are together.
 func TestJoinedFailures(t *testing.T) {
 	throttle := &store.Error{Op: "write", Unavailable: true, Throttled: true, Err: errLost}
 	lost := &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errLost}

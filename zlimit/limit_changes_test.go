@@ -239,8 +239,8 @@ func TestEveryRequestReadsLimits(t *testing.T) {
 	group.Wait()
 }
 
-// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: a lack of limits is only told
-// when it is so.
+// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: a lack of limits is only
+// reported if it is so.
 func TestLimitsThatWereJustStored(t *testing.T) {
 	s := newMemory(t)
 	h := hook(zlimit.StoreOn(behind{store.Of(s)}))

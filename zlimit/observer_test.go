@@ -55,7 +55,7 @@ func TestOnLevel(t *testing.T) {
 	}
 }
 
-// TestOnLevelForgets tells of more buckets than are remembered: each once as long as old ones are over.
+// TestOnLevelForgets reports more buckets than are remembered: each once as long as old ones are over.
 func TestOnLevelForgets(t *testing.T) {
 	told := 0
 	observe := zlimit.OnLevel("tpm", 1, func(context.Context, zlimit.Status) { told++ })

@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// disturb notes that limits, or who is charged with an entity, changed: processes may go by what was before for a while.
+// disturb notes that limits, or who is charged with an entity, changed: processes may use what was before for a while.
 func (w *fleet) disturb() { w.disturbed = w.clock.now() }
 
 // rest waits until no process works in the background.

@@ -95,7 +95,7 @@ func TestQuotaOfLeases(t *testing.T) {
 	})
 }
 
-// TestStoredQuotas stores quotas at each level, reads them back, and tells about them.
+// TestStoredQuotas stores quotas at each level, reads them back, and reports them.
 func TestStoredQuotas(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

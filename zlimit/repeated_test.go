@@ -96,7 +96,7 @@ func (c *crew) capacity(l *zlimit.RateLimiter, entity string) int64 {
 	return found.Limits[0].Capacity
 }
 
-// charged returns the capacity that a request went by.
+// charged returns the capacity that a request used.
 func charged(lease *zlimit.Lease) int64 { return lease.Statuses()[0].Limit.Capacity }
 
 // set changes what the admin has stored for an entity.

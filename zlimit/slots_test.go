@@ -319,7 +319,7 @@ func TestSlotsOfADeletedBucket(t *testing.T) {
 		if second.Fence() <= first.Fence() {
 			t.Errorf("fencing numbers are %d and then %d", first.Fence(), second.Fence())
 		}
-		time.Sleep(12 * time.Second) // a term, and the time in which processes are heard of
+		time.Sleep(12 * time.Second) // a term, and the time in which processes renew
 		if !isLost(first) || isLost(second) {
 			t.Errorf("the first is lost: %t, the second: %t", isLost(first), isLost(second))
 		}

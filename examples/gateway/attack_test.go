@@ -143,7 +143,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.problem = "the body is no object"
 	}
 	c.model, _ = members["model"].(string)
-	for name, value := range members { // some do not tell upper from lower case
+	for name, value := range members { // some ignore upper and lower case
 		if name != "model" && strings.EqualFold(name, "model") {
 			c.model = fmt.Sprint(value)
 		}

@@ -29,7 +29,7 @@ var moreCalls = map[string]sdk{
 	"anthropic on bedrock": {"us.anthropic.claude-haiku-4-5-20251001-v1:0", "bedrock-small", askBedrockByAnthropic, nil},
 }
 
-// early tells when the first byte of an answer has come.
+// early reports when the first byte of an answer has come.
 type early struct {
 	base http.RoundTripper
 	came func()

@@ -140,8 +140,8 @@ func TestSplitMixedBucket(t *testing.T) {
 	}
 }
 
-// TestTakenBy tells the changes of other clients from those of this program. This program may leave the stamp alone
-// for a second, and its clocks may be seconds off.
+// TestTakenBy distinguishes the changes of other clients from the changes of this program. This program may leave
+// the stamp alone for a second, and its clocks may be seconds off.
 func TestTakenBy(t *testing.T) {
 	const stamp = 1_000_000
 	of := func(consumed, writes, refilledAt int64, shards int) *State {

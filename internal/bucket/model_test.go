@@ -571,7 +571,7 @@ func TestWaitIsMinimal(t *testing.T) {
 	})
 }
 
-// TestTimelines tells the stories of single buckets.
+// TestTimelines follows single buckets through their lives.
 func TestTimelines(t *testing.T) {
 	type step struct {
 		at      int64 // milliseconds

@@ -372,7 +372,7 @@ func TestMergeKeepsMarks(t *testing.T) {
 	}
 }
 
-// TestWaitsForQuotas tells when a quota has enough: at its next edge, wherever the tokens are.
+// TestWaitsForQuotas checks when a quota has enough: at its next edge, wherever the tokens are.
 func TestWaitsForQuotas(t *testing.T) {
 	times := timesOf(t, "0 0 1 * *", "Europe/Berlin")
 	const now, edge = 1_795_455_983_804, 1_796_079_600_000 // on 23 November 2026, and 1 December 00:00

@@ -132,7 +132,7 @@ func (l *timeline) walk(to int64) {
 	}
 }
 
-// kind tells limits that refill, quotas and session quotas apart.
+// kind distinguishes limits that refill, quotas and session quotas.
 func (p *Params) kind() int {
 	switch {
 	case p.Session > 0:
@@ -217,7 +217,7 @@ type timelineLease struct {
 	lives  []Life
 }
 
-// timelineCounts tells what programs have come to.
+// timelineCounts counts what programs have come to.
 type timelineCounts struct {
 	programs, writes, lost, rejected, renewed, changed, settled, granted, together, credit, late int
 }

@@ -213,7 +213,8 @@ func TestGatherWaits(t *testing.T) {
 	})
 }
 
-// TestStatusesTellTheQueue tells of a debt how long the queue is, and of a caller that waits whether that is too long.
+// TestStatusesTellTheQueue checks that a status reports for a debt how long the queue is, and for a caller that waits
+// whether that is too long.
 func TestStatusesTellTheQueue(t *testing.T) {
 	c := Config{Params: []Params{{"rpm", 10, 10, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
 	state := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}

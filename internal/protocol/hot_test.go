@@ -93,8 +93,8 @@ func TestRefundsToFullShards(t *testing.T) {
 	}
 }
 
-// TestRefundToAnotherLife gives tokens back to a full shard. The only shard with room started the limit anew, so the
-// tokens are not of its life. It does not get them by itself.
+// TestRefundToAnotherLife gives tokens back to a full shard. The only shard with room started the limit again, so
+// the tokens are not of its life. It does not get them by itself.
 func TestRefundToAnotherLife(t *testing.T) {
 	for _, anew := range []bool{false, true} {
 		g, limits := newGauge(t), fixedLimits{}

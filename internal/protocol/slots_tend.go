@@ -322,7 +322,7 @@ func (bt *beating) decideLimit(i *image, limit string) bool {
 	return true
 }
 
-// heard notes that the store has heard of this process.
+// heard notes that the store has renewed the slots of this process.
 func (bt *beating) heard() {
 	d := &bt.bucket.tended
 	d.mu.Lock()

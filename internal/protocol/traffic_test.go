@@ -318,7 +318,7 @@ func TestTrafficIsBusy(t *testing.T) {
 	}
 }
 
-// TestKeyThrottled tells throttles that a split helps against from others.
+// TestKeyThrottled distinguishes throttles that a split helps against from others.
 func TestKeyThrottled(t *testing.T) {
 	for _, test := range []struct {
 		name      string

@@ -367,7 +367,7 @@ func (w *wake) untilPaid(ctx context.Context, t *taking) (time.Duration, error) 
 	return w.judge.untilPaid(ctx, &Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource}, false)
 }
 
-// told returns where the limits stand as last seen, those that are waited for with how long.
+// told returns the status of the limits as last seen, those that are waited for with how long.
 func (w *wake) told(more time.Duration) (levels []LevelStatus) {
 	w.judge.tellTaken(w.receipt, func(seen LevelStatus) {
 		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor, Wider: seen.Wider}

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// TestEdge tells when a request that quotas refuse asks again.
+// TestEdge checks when a request that quotas refuse asks again.
 func TestEdge(t *testing.T) {
 	const now = 1_700_000_000_000
 	times, err := calendar.Parse("0 * * * *", "UTC")

@@ -45,7 +45,7 @@ func TestGateBounds(t *testing.T) {
 	})
 }
 
-// TestGateTimeouts tells a wait that ends with its context from late calls.
+// TestGateTimeouts distinguishes a wait that ends with its context from late calls.
 func TestGateTimeouts(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	hangWriting := func(ctx context.Context) error { return &store.Error{Op: "write", Unknown: true, Err: hang(ctx)} }

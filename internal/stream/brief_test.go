@@ -144,7 +144,8 @@ func TestWaitsForALease(t *testing.T) {
 	})
 }
 
-// TestLeavingLate stops a consumer whose work goes on past its grace. What it cannot write any more is not told: nothing tries it again.
+// TestLeavingLate stops a consumer whose work goes on past its grace. What it cannot write any more is not reported: nothing tries it
+// again.
 func TestLeavingLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

@@ -41,7 +41,7 @@ type testbed struct {
 // partition from there on, perhaps once more.
 type delivery struct {
 	consumer  string
-	partition string // "" where it is not told
+	partition string // "" if it is not reported
 	item      string
 	n         int64 // the value of the item, which counts up
 }

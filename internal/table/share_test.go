@@ -27,7 +27,7 @@ func (s *slow) Read(ctx context.Context, _ []store.Key, _ bool) ([]expr.Item, er
 	}
 }
 
-// TestLate tells when calls are late, by how long others took.
+// TestLate checks when calls are late, by how long others took.
 func TestLate(t *testing.T) {
 	const timeout = 2 * time.Second
 	for _, test := range []struct {

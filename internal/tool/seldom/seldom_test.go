@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 )
 
-// TestLine writes a line every second for five minutes: six lines come of it, which tell how many did not.
+// TestLine writes a line every second for five minutes: six lines come of it, which report how many did not.
 func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestVersionOf tells a release, an installed module and a build of the source apart.
+// TestVersionOf distinguishes a release, an installed module and a build of the source.
 func TestVersionOf(t *testing.T) {
 	for _, test := range []struct {
 		name, main        string

@@ -43,7 +43,7 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// TestReleases tells the releases by their keys, two of which recorded one version.
+// TestReleases distinguishes the releases by their keys, two of which recorded one version.
 func TestReleases(t *testing.T) {
 	want := map[string]string{"0.4": "0.1 to 0.5", "0.6": "0.6", "0.7": "0.7", "0.9": "0.8 or 0.9", "0.10.0": "0.10.0"}
 	for _, release := range releases {

@@ -111,7 +111,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestReleaseRefuses tells what a release cannot be, before it builds.
+// TestReleaseRefuses checks that what a release cannot be is refused before it builds.
 func TestReleaseRefuses(t *testing.T) {
 	for want, r := range map[string]release{
 		"-tag v0.0.1: this is version " + zlimit.Version: {tag: "v0.0.1", platforms: []string{"linux/arm64"}},
