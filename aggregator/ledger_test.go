@@ -208,8 +208,8 @@ func (f *fleet) settle(ctx context.Context, o openLease, hour time.Time) error {
 	return o.Commit(ctx)
 }
 
-// hour makes requests of several goroutines at once, and settles some of those that are open. Leases open in the end
-// were left by a killed process.
+// hour makes requests of several goroutines at the same time, and settles some of those that are open. Leases open
+// in the end were left by a killed process.
 func (f *fleet) hour(t *testing.T, hour time.Time, requests int) {
 	var wg sync.WaitGroup
 	for range 8 {

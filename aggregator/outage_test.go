@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A leaving store is away at times: its calls fail at once, or are not answered. Some of them may go on.
+// A leaving store is away at times: its calls fail immediately, or are not answered. Some of them may go on.
 type leaving struct {
 	store.Store
 	store.Streamer

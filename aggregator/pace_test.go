@@ -203,7 +203,7 @@ func TestExistingSnapshotsGoFirst(t *testing.T) {
 	})
 }
 
-// TestPaceOfEachResource fills the index of one resource: the snapshots of another one begin at once.
+// TestPaceOfEachResource fills the index of one resource: the snapshots of another one begin immediately.
 func TestPaceOfEachResource(t *testing.T) {
 	var p paces
 	full, other := resource{"n", "full"}, resource{"n", "other"}

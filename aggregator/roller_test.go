@@ -78,7 +78,7 @@ func TestPagesOfHours(t *testing.T) {
 	})
 }
 
-// TestTimeToRollUp ends the time to work after a page: another one may go on at once.
+// TestTimeToRollUp ends the time to work after a page: another one may go on immediately.
 func TestTimeToRollUp(t *testing.T) {
 	s := newMemory(t)
 	const n = 150
@@ -120,8 +120,8 @@ func (s *stopping) Write(ctx context.Context, w store.Write) (store.Result, erro
 	return s.Store.Write(ctx, w)
 }
 
-// TestRunEndsInAPage ends Run in the middle of a page. Run does the rest of it, and another aggregator goes on at once. A store
-// that hangs does not keep Run.
+// TestRunEndsInAPage ends Run in the middle of a page. Run does the rest of it, and another aggregator goes on immediately. A
+// store that hangs does not keep Run.
 func TestRunEndsInAPage(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

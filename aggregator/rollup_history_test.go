@@ -22,8 +22,8 @@ func byHour(a *Aggregator, carries bool) *Aggregator {
 }
 
 // TestRolledUpHistories cuts random histories into random batches as TestHistories does. Some aggregators roll hours up,
-// others write all three snapshots of hours that they begin. Hours are rolled up at any time, by several at once, and any
-// write may fail. The figures are those of the direct sum.
+// others write all three snapshots of hours that they begin. Hours are rolled up at any time, by several at the same
+// time, and any write may fail. The figures are those of the direct sum.
 func TestRolledUpHistories(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		if !strings.HasSuffix(t.Name(), "/memory") {

@@ -211,7 +211,8 @@ func TestLateChanges(t *testing.T) {
 	})
 }
 
-// TestLateHour begins an hour when those who look for hours may have looked: it is rolled up at once, and not noted.
+// TestLateHour begins an hour when those who look for hours may have looked: it is rolled up immediately, and not
+// noted.
 func TestLateHour(t *testing.T) {
 	s := newMemory(t)
 	for _, test := range []struct {

@@ -97,8 +97,8 @@ func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
 	}
 }
 
-// TestClientsSettleInOutages breaks the store while a client's stream is open, whose lease is corrected. The answers come at
-// once. The end comes when the lease is settled, or given up.
+// TestClientsSettleInOutages breaks the store while a client's stream is open, whose lease is corrected. The answers come
+// immediately. The end comes when the lease is settled, or given up.
 func TestClientsSettleInOutages(t *testing.T) {
 	for _, b := range faulttest.Outages() {
 		for _, end := range []string{"read", "cancelled", "too late", "abandoned"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/httplimit"
 )
 
-// TestBodyTimeout reads bodies that stall. Another body comes at once, and its answer takes longer than bodies may.
+// TestBodyTimeout reads bodies that stall. Another body comes immediately, and its answer takes longer than bodies may.
 func TestBodyTimeout(t *testing.T) {
 	const timeout = 100 * time.Millisecond
 	server := httptest.NewServer(httplimit.BodyTimeout(timeout)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -139,8 +139,8 @@ func TestClosedWhileAHandlerRuns(t *testing.T) {
 	}
 }
 
-// TestTransportSettlesInOutages breaks the store while an answer is read. Its bytes come at once. Its end, or Close, comes when
-// the lease is settled or given up.
+// TestTransportSettlesInOutages breaks the store while an answer is read. Its bytes come immediately. Its end, or Close, comes
+// when the lease is settled or given up.
 func TestTransportSettlesInOutages(t *testing.T) {
 	for _, b := range faulttest.Outages() {
 		for _, end := range []string{"read", "closed", "cancelled", "too late"} {

@@ -86,7 +86,8 @@ func TestBoundsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestBoundsHold sends fifty requests at once whose estimate fits into the limit three times, however the bound is written.
+// TestBoundsHold sends fifty requests at the same time whose estimate fits into the limit three times, however the bound is
+// written.
 func TestBoundsHold(t *testing.T) {
 	for _, body := range []string{
 		`{"model":"m","max_tokens":30000}`, `{"model":"m","max_completion_tokens":1,"max_tokens":30000}`, `{"model":"m","max_tokens":3e4}`, `{"model":"m","max_tokens":"30000"}`,

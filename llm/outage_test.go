@@ -23,8 +23,8 @@ var never = []zlimit.Limit{zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000)}
 // notSettled is logged of a call that is given up.
 const notSettled = "a call could not be settled"
 
-// TestSettlesInOutages breaks the store while an answer is read. Its bytes come at once, also the last event of a stream that
-// ends without an empty line. Its end, or Close, comes when the call is settled or given up. There is one report.
+// TestSettlesInOutages breaks the store while an answer is read. Its bytes come immediately, also the last event of a stream
+// that ends without an empty line. Its end, or Close, comes when the call is settled or given up. There is one report.
 func TestSettlesInOutages(t *testing.T) {
 	const stream = `data: {"choices":[{"delta":{"content":"eight ch"}}],"usage":null}` + "\n\n" +
 		`data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":30}}` + "\n\n" + `data: [DONE]`

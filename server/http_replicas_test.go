@@ -133,7 +133,7 @@ func startReplica(t *testing.T, path string) *replica {
 	return r
 }
 
-// kill ends the process at once, whatever it does.
+// kill ends the process immediately, whatever it does.
 func (r *replica) kill() {
 	_ = r.cmd.Process.Kill()
 	_, _ = r.cmd.Process.Wait()

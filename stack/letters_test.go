@@ -128,7 +128,8 @@ func TestDeadLettersUnreached(t *testing.T) {
 	}
 }
 
-// TestDeadLettersReturn looks at more letters than a queue hands out at once, and at a letter that cannot be handled. All are back at once.
+// TestDeadLettersReturn looks at more letters than a queue hands out at once, and at a letter that cannot be handled. All are back
+// immediately.
 func TestDeadLettersReturn(t *testing.T) {
 	s := cfn.NewService()
 	deploy(t, s, fresh(), stack.Hooks{})

@@ -381,7 +381,7 @@ func (l *motoLife) redrive(name string) {
 	for range 2 {
 		send(last)
 		letters(false, false, stack.LetterWaits)
-		letters(false, false, stack.LetterWaits) // it is back at once
+		letters(false, false, stack.LetterWaits) // it is back immediately
 		letters(true, false, stack.LetterRedriven)
 		if all, err := l.manager.DeadLetters(ctx, name, true, false); err != nil || len(all) != 0 {
 			l.Errorf("DeadLetters() after a redrive = %+v, %v", all, err)

@@ -342,7 +342,7 @@ func TestRacesEnd(t *testing.T) {
 	}
 }
 
-// TestEndedContext asks with a context that has ended: the answer is its error, though memory would reject at once.
+// TestEndedContext asks with a context that has ended: the answer is its error, though memory would reject immediately.
 func TestEndedContext(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)

@@ -118,8 +118,8 @@ func acquirer(l *zlimit.RateLimiter) func() error {
 }
 
 // BenchmarkWarm compares an acquire of a known bucket with the bare SDK call that it makes, over a transport that
-// answers at once. The two take turns, so that their ratio means something on any machine. What zlimit takes longer is
-// its own work: validation, caches, the decision, binding, and decoding the image.
+// answers immediately. The two take turns, so that their ratio means something on any machine. What zlimit takes
+// longer is its own work: validation, caches, the decision, binding, and decoding the image.
 func BenchmarkWarm(b *testing.B) {
 	record := &recorder{bodies: canned{}}
 	var replay bool
@@ -168,8 +168,8 @@ func allocations(b *testing.B, call func() error) float64 {
 	})
 }
 
-// BenchmarkOverhead is what an acquire of a known bucket costs beside its store, which answers at once. The timer that
-// bounds a call of other stores is counted to those.
+// BenchmarkOverhead is what an acquire of a known bucket costs beside its store, which answers immediately. The timer
+// that bounds a call of other stores is counted to those.
 func BenchmarkOverhead(b *testing.B) {
 	l := newReady(b)
 	b.ReportAllocs()
@@ -181,7 +181,7 @@ func BenchmarkOverhead(b *testing.B) {
 }
 
 // BenchmarkAllow compares an acquire under Allow, which the caller leaves when it takes too long, with one under Block. The store is
-// not immediate, and answers at once. The two take turns.
+// not marked as immediate, and answers immediately. The two take turns.
 func BenchmarkAllow(b *testing.B) {
 	l, _ := faulttest.New(b, []zlimit.Limit{zlimit.PerHour("rpm", 1<<40)}, zlimit.WithTuning(zlimit.Tuning{MaxShards: 1}))
 	under := func(policy zlimit.FailurePolicy) func() error {

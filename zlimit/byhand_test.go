@@ -329,7 +329,7 @@ func TestTopUp(t *testing.T) {
 }
 
 // TestTopUpOfARaisedLimit raises the limit of an entity, and adds tokens before a request has brought its bucket in
-// line. All of the tokens are there at once, above the former capacity too.
+// line. All of the tokens are there immediately, above the former capacity too.
 func TestTopUpOfARaisedLimit(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

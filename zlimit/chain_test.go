@@ -207,8 +207,8 @@ func TestCascadeCosts(t *testing.T) {
 	}
 }
 
-// TestManyChildren runs the children of one parent at once: exactly the parent's capacity is admitted, and no child keeps
-// what the parent refused.
+// TestManyChildren runs the children of one parent at the same time: exactly the parent's capacity is admitted, and no
+// child keeps what the parent refused.
 func TestManyChildren(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

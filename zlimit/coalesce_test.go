@@ -69,8 +69,8 @@ func waitingFor(l *zlimit.RateLimiter, entity string) func() int {
 	return l.Engine().Memory.Bucket(entity, "gpt-4").Waiting
 }
 
-// together runs callers at once: the first one's write is held up until all others wait for it, and meanwhile
-// is done.
+// together runs callers at the same time: the first one's write is held up until all others wait for it, and
+// meanwhile is done.
 func together(g *gate, waiting func() int, callers int, call func(caller int), meanwhile func()) {
 	open := g.close()
 	before := g.writes.Load()

@@ -71,7 +71,7 @@ func ratio(of, to []time.Duration) float64 {
 	return median(ratios)
 }
 
-// A slowTransport is a network that takes some time for each call, for any number of calls at once.
+// A slowTransport is a network that takes some time for each call, for any number of calls at the same time.
 type slowTransport struct {
 	base http.RoundTripper
 	time time.Duration

@@ -275,7 +275,7 @@ func TestTimeUntilBringsInLine(t *testing.T) {
 }
 
 // TestOwnersThatChanged gives an entity a parent, which a process learns as it finds the item with other limits: the
-// parent is charged at once.
+// parent is charged immediately.
 func TestOwnersThatChanged(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)

@@ -82,8 +82,8 @@ func bucketsListed(t *testing.T, l *zlimit.RateLimiter) int {
 	return len(collect(t, "Buckets", l.Usage.Buckets(t.Context(), "gpt-4")))
 }
 
-// TestNewBucketsEnterTheIndexLater makes ten buckets at once: two of them enter the index of their resource, and the others when
-// they are refilled for the first time. They are entered in the background, a pause after each other.
+// TestNewBucketsEnterTheIndexLater makes ten buckets at the same time: two of them enter the index of their resource, and the
+// others when they are refilled for the first time. They are entered in the background, a pause after each other.
 func TestNewBucketsEnterTheIndexLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newListing(t)

@@ -229,7 +229,7 @@ func TestScopedLimiters(t *testing.T) {
 			t.Errorf("scope %d has events %v", i, got)
 		}
 	}
-	// A change through one is known to the other at once, and to no third one.
+	// A change through one is known to the other immediately, and to no third one.
 	if _, err := again.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
@@ -526,7 +526,7 @@ func TestPurgeOfANamespaceInUse(t *testing.T) {
 	}
 }
 
-// TestPurgeInAStorm throttles deletions and fails queries: the purge waits. Denied permission ends it at once.
+// TestPurgeInAStorm throttles deletions and fails queries: the purge waits. Denied permission ends it immediately.
 func TestPurgeInAStorm(t *testing.T) {
 	ctx := context.Background()
 	s, faults := newTable(t)

@@ -38,8 +38,8 @@ func TestOneHotKey(t *testing.T) {
 	}
 }
 
-// TestASilentPart swallows the calls of a quarter of the keys. The others are decided as usual. Those of a silent key are decided at once
-// when a few of them were not answered.
+// TestASilentPart swallows the calls of a quarter of the keys. The others are decided as usual. Those of a silent key are decided
+// immediately when a few of them were not answered.
 func TestASilentPart(t *testing.T) {
 	isSilent := func(text string) bool {
 		h := fnv.New32a()
@@ -93,7 +93,7 @@ func TestASilentPart(t *testing.T) {
 }
 
 // TestASilentLevel swallows the calls of the bucket of an entity, or of its parent. Once that is noticed, requests
-// are decided at once. They take nothing of the answering level, to which they would have to give it back.
+// are decided immediately. They take nothing of the answering level, to which they would have to give it back.
 func TestASilentLevel(t *testing.T) {
 	for _, silent := range []string{"key", "team"} {
 		t.Run(silent, func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestASilentLevel(t *testing.T) {
 }
 
 // TestASilentLeader swallows the writes and the consistent reads of half of the keys, and serves the other reads.
-// That is a partition without its leader. Requests of the keys follow the policy at once, until the leader is back:
-// the other replicas do not count.
+// That is a partition without its leader. Requests of the keys follow the policy immediately, until the leader is
+// back: the other replicas do not count.
 func TestASilentLeader(t *testing.T) {
 	isSilent := func(entity string) bool { return entity[len(entity)-1]%2 == 0 }
 	fault := func(ctx context.Context, pk string, write bool) error {

@@ -174,8 +174,8 @@ func inOutage(
 // awayFrom and awayUntil are when the fault of inOutage begins and ends.
 const awayFrom, awayUntil = 2 * time.Second, 12 * time.Second
 
-// TestOutage breaks the whole store in several ways. After a second the policy decides at once, the calls are few, and 2 s after the end
-// all is as before.
+// TestOutage breaks the whole store in several ways. After a second the policy decides immediately, the calls are few, and 2 s after the
+// end all is as before.
 func TestOutage(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string, bool) error{
 		"silent": unanswered, "refused": refusedCall, "server errors": serverError, "throttles of the table": throttleOf(store.OfTable),

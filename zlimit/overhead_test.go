@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A readyStore answers every write of a bucket at once with the same image, once it has one.
+// A readyStore answers every write of a bucket immediately with the same image, once it has one.
 type readyStore struct {
 	store.Store
 	item expr.Item
@@ -25,7 +25,7 @@ func (s *readyStore) Write(ctx context.Context, w store.Write) (store.Result, er
 	return store.Result{Applied: true, Item: s.item}, nil
 }
 
-// newReady returns a limiter on a store that answers at once, and knows the bucket of key-1.
+// newReady returns a limiter on a store that answers immediately, and knows the bucket of key-1.
 func newReady(tb testing.TB) *zlimit.RateLimiter {
 	tb.Helper()
 	ready := &readyStore{Store: store.Of(newMemory(tb))}

@@ -71,8 +71,9 @@ func (c *arrivals) end() (admitted []bool, writes int) {
 	return admitted, int(c.g.writes.Load() - c.writes)
 }
 
-// TestSharing sends 50 requests at once. By default eight have writes of their own and the others share one; the
-// options share all but the first, and none. After a crowd one write at a time is enough, until it has gone.
+// TestSharing sends 50 requests at the same time. By default eight have writes of their own and the others share
+// one; the options share all but the first, and none. After a crowd one write at a time is enough, until it has
+// gone.
 func TestSharing(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -58,7 +58,7 @@ func TestSlotsShareWrites(t *testing.T) {
 				if tokens, _ := statuses.Limit("rpd"); free.Available != 40 || tokens.Available != 1000 {
 					t.Errorf("free are %d slots and %d tokens", free.Available, tokens.Available)
 				}
-				if got := l.Stats().LostRaces; got > 7 { // of eight writes under way at once, one wins
+				if got := l.Stats().LostRaces; got > 7 { // of eight writes under way at the same time, one wins
 					t.Errorf("%d races are lost among callers of one process", got)
 				}
 				closeLimiters(t, l)

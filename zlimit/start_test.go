@@ -70,7 +70,7 @@ func TestStartsWait(t *testing.T) {
 	}
 }
 
-// TestStartsFail starts a limiter on a store that does not answer, or has no such namespace: it fails at once.
+// TestStartsFail starts a limiter on a store that does not answer, or has no such namespace: it fails immediately.
 func TestStartsFail(t *testing.T) {
 	s := &crowdedStart{hooked: hook(newSetUp(t))}
 	if _, err := zlimit.New(t.Context(), zlimit.StoreOn(s), zlimit.WithNamespace("none")); !errors.Is(err, zlimit.ErrNamespaceNotFound) || len(s.consistent) != 2 {

@@ -22,7 +22,7 @@ func TestAcquireAllWaits(t *testing.T) {
 		name    string
 		limit   zlimit.Limit
 		maxWait time.Duration
-		waits   time.Duration // -1 for a rejection at once
+		waits   time.Duration // -1 for an immediate rejection
 		spread  time.Duration
 	}{
 		{"tokens", zlimit.PerSecond("rpm", 10), time.Minute, 500 * time.Millisecond, 110 * time.Millisecond},

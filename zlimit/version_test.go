@@ -111,7 +111,7 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// TestConcurrentSetups sets a table up from several limiters at once.
+// TestConcurrentSetups sets a table up from several limiters at the same time.
 func TestConcurrentSetups(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()

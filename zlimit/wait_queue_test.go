@@ -28,7 +28,7 @@ const queueEnv = "ZLIMIT_TEST_QUEUERS"
 
 var queueSleeps = flag.Bool("queue.sleeps", false, "callers of processes sleep until their tokens are there, with 10,000 in short tests as well")
 
-// Queuers are callers of one process that wait at once.
+// Queuers are callers of one process that wait at the same time.
 type queuers struct {
 	DSN     string
 	Stopped int64 // the time of the clock, epoch milliseconds; 0 for the clock of the machine

@@ -211,7 +211,7 @@ func TestLargeRequestsHaveTheirTurn(t *testing.T) {
 					}
 				}
 				group.Wait()
-				waiting := 4 * (7 + large) // tokens that are waited for at once
+				waiting := 4 * (7 + large) // tokens that are waited for at the same time
 				calls := g.writes.Load() + g.reads.Load()
 				t.Logf("%d admitted with %d tokens, %d large ones; %d calls; longest wait %v of %v", admitted.Load(), tokens.Load(), served.Load(), calls, time.Duration(longest.Load()), time.Duration(waiting)*time.Second/20)
 				if tokens.Load() < 200 || tokens.Load() > 220 {

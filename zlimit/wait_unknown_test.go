@@ -13,7 +13,7 @@ import (
 )
 
 // TestUnknownBookingsWait loses the reply to the write of a caller that waits. Where outages allow requests, it sleeps until the queue in
-// front of it has gone, and its lease is degraded. It is never admitted at once.
+// front of it has gone, and its lease is degraded. It is never admitted immediately.
 func TestUnknownBookingsWait(t *testing.T) {
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 		t.Run(policy.String(), func(t *testing.T) {

@@ -172,7 +172,8 @@ func TestWithinInput(t *testing.T) {
 	}
 }
 
-// TestWithinCircles makes a circle, as two writers at once may, and a program that checks none. Requests are refused with the names.
+// TestWithinCircles makes a circle, as two writers at the same time may, and a program that checks none. Requests are refused with
+// the names.
 func TestWithinCircles(t *testing.T) {
 	ctx := context.Background()
 	l := newWider(t, newMemory(t), zlimit.WithClock(newClock().now))

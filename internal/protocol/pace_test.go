@@ -56,7 +56,7 @@ func TestPaceFades(t *testing.T) {
 	}
 }
 
-// TestCloseEndsPauses closes an engine while a goroutine waits for a pace: it goes on at once.
+// TestCloseEndsPauses closes an engine while a goroutine waits for a pace: it goes on immediately.
 func TestCloseEndsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Options{Table: table.New(nil, table.Options{IntN: noChance}), Buckets: 1})

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// itemsFor returns what a queue asks: how many writes of callers by themselves may be under way at once.
+// itemsFor returns what a queue asks: how many writes of callers by themselves may be under way at the same time.
 func coreFor(writesAtOnce int) *core {
 	store := table.New(nil, table.Options{IntN: noChance, Timeout: time.Second})
 	return &core{table: store, writes: store.Sharing(), options: Options{WritesAtOnce: writesAtOnce}, started: time.Now()}

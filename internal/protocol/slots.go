@@ -80,7 +80,7 @@ type leave struct {
 const retryPart = 4
 
 // spreadPart is the part of a term over which the beats of an epoch are spread, so that processes do not all write at
-// once.
+// the same time.
 const spreadPart = 10
 
 // errLostSlots says that a bucket was written and the returned item cannot be read. The slots are free again in two

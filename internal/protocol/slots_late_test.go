@@ -29,7 +29,7 @@ func (w *slotWalk) answer(of *slotProc, replies bool) {
 }
 
 // TestLateTakeIsLost delays the reply to a take until its slot is free again by itself, while a beat for another slot is
-// under way. The caller learns at once that its slot is lost.
+// under way. The caller learns immediately that its slot is lost.
 func TestLateTakeIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSlotWalk(t, 3, 2)

@@ -288,7 +288,7 @@ func TestForgottenGenerations(t *testing.T) {
 	})
 }
 
-// TestStartAfterAWhile starts a consumer an hour after the last listing: it lists the partitions at once.
+// TestStartAfterAWhile starts a consumer an hour after the last listing: it lists the partitions immediately.
 func TestStartAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)

@@ -537,7 +537,7 @@ func TestCallsAllocateNothingForABreaker(t *testing.T) {
 	}
 }
 
-// A ready store answers writes at once.
+// A ready store answers writes immediately.
 type ready struct{ store.Store }
 
 func (ready) Write(context.Context, store.Write) (store.Result, error) {

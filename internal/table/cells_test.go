@@ -221,7 +221,7 @@ func TestSilentKeys(t *testing.T) {
 }
 
 // TestAKeyThatIsBackBeforeItIsNoticed loses the calls of a key for less than the time of silence. The first one that is refused is the
-// last one: the breaker asks at once. A key that goes on losing calls is asked for once a second at most.
+// last one: the breaker asks immediately. A key that goes on losing calls is asked for once a second at most.
 func TestAKeyThatIsBackBeforeItIsNoticed(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var all sync.WaitGroup

@@ -100,8 +100,8 @@ func killedAnywhere(t *testing.T, prepare func(*testing.T, *testbed)) {
 	}
 }
 
-// TestAppliesDoNotInterleave runs applies of different files at once, some of which sleep in the middle until their lock has
-// expired, with operators between them. The writes of a run stand together.
+// TestAppliesDoNotInterleave runs applies of different files at the same time, some of which sleep in the middle until their
+// lock has expired, with operators between them. The writes of a run stand together.
 func TestAppliesDoNotInterleave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()

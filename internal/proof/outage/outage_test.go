@@ -48,7 +48,7 @@ const (
 
 	decisionTimeout = 250 * time.Millisecond // the default under PolicyAllow
 
-	together = 5 * time.Millisecond // requests that come within come at once
+	together = 5 * time.Millisecond // requests that come within come immediately
 
 	steady, outage, after = time.Second, 10 * time.Second, 3 * time.Second
 )

@@ -580,8 +580,8 @@ func TestCredentialsFail(t *testing.T) {
 	}
 }
 
-// TestHTTP2 makes calls to a server that speaks HTTP/2, from many callers at once. It also makes calls to one that
-// answers before it has read the request.
+// TestHTTP2 makes calls to a server that speaks HTTP/2, from many callers at the same time. It also makes calls to
+// one that answers before it has read the request.
 func TestHTTP2(t *testing.T) {
 	for way, options := range ways {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

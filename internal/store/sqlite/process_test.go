@@ -111,8 +111,8 @@ func begin(t *testing.T, start io.Writer) {
 	}
 }
 
-// TestProcessesShareAFile runs several processes that set up one file at once and count one item up in it. No step is
-// lost, and none is done twice.
+// TestProcessesShareAFile runs several processes that set up one file at the same time and count one item up in it.
+// No step is lost, and none is done twice.
 func TestProcessesShareAFile(t *testing.T) {
 	const processes, goroutines, steps = 4, 2, 40
 	path := filepath.Join(t.TempDir(), "items.db")
@@ -149,7 +149,7 @@ func TestProcessesShareAFile(t *testing.T) {
 	}
 }
 
-// TestKilledProcessLosesNothing kills a process at work: what it said was done is done, and others go on at once.
+// TestKilledProcessLosesNothing kills a process at work: what it said was done is done, and others go on immediately.
 func TestKilledProcessLosesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "items.db")
 	s := open(t)(sqlite.Open(path, storetest.Table))

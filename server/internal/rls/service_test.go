@@ -248,7 +248,7 @@ func TestWindowsOfUnits(t *testing.T) {
 	}
 }
 
-// TestOverride takes limits that come with descriptors, also of several at once.
+// TestOverride takes limits that come with descriptors, also of several at the same time.
 func TestOverride(t *testing.T) {
 	s, _, _ := newService(t, shopConfig())
 	with := func(d *common.RateLimitDescriptor, n uint32) *common.RateLimitDescriptor {

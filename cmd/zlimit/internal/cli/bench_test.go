@@ -28,7 +28,7 @@ func inBubble(t *testing.T, args ...string) (result string, stderr string, code 
 	return result, stderr, code
 }
 
-// TestBench runs a load in virtual time, in which every answer comes at once.
+// TestBench runs a load in virtual time, in which every answer comes immediately.
 func TestBench(t *testing.T) {
 	got, progress, code := inBubble(t, "bench", "--store", "memory:", "--rate", "50", "--duration", "30s", "--keys", "1", "--limit", "t=100:10/s")
 	if want := "1 keys, skew 0, 16 concurrent, 50/s, for 30.0 s\n"; code != shell.ExitOK || !strings.HasPrefix(got, want) {

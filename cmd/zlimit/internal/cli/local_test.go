@@ -116,7 +116,7 @@ func TestLocal(t *testing.T) {
 		t.Setenv(name, value)
 	}
 
-	// A bucket that expires at once is there, is summed up, and goes.
+	// A bucket that expires immediately is there, is summed up, and goes.
 	if r := l.run("acquire", "--store", s.Store(), "alice", "gpt-4o", "--limit", "rpm=100/s", "--consume", "rpm=7"); r.code != shell.ExitOK {
 		t.Fatalf("acquire: %+v", r)
 	}
