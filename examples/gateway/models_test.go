@@ -13,9 +13,9 @@ import (
 // TestOtherModelsAndFeatures asks for models beside the first one, and for features of Anthropic that are not listed, by a
 // key that is bound to small models.
 func TestOtherModelsAndFeatures(t *testing.T) {
-	w := newTestbed(t, "memory:")
 	const small = `{"model":"claude-haiku-4-5","max_tokens":9,"stream":true`
-	for _, test := range []struct {
+	var w *testbed
+	for i, test := range []struct {
 		name, beta, body string
 		status           int
 	}{
@@ -27,8 +27,16 @@ func TestOtherModelsAndFeatures(t *testing.T) {
 		{"a large advisor", "advisor-tool-2026-03-01", small + `,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-4-5"}]}`, 403},
 		{"a small advisor", "advisor-tool-2026-03-01", small + `,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-haiku-4-5"}]}`, 200},
 		{"a large model that stands in", "server-side-fallback-2026-07-01", small + `,"fallbacks":[{"model":"claude-opus-4-5"}]}`, 403},
+		{"a large model as the only fallback", "", small + `,"fallback":"claude-opus-4-5"}`, 403},
+		{"a large model of a list by name", "", small + `,"models":{"first":"claude-haiku-4-5","second":"claude-opus-4-5"}}`, 403},
+		{"a large model as an object", "", small + `,"agent":{"model":{"name":"claude-opus-4-5"}}}`, 403},
+		{"a large model as an engine", "", small + `,"engine":"claude-opus-4-5"}`, 403},
+		{"a large model of the application's own", "", small + `,"metadata":{"model":"claude-opus-4-5"}}`, 200},
 		{"a large model of a future member", "", small + `,"critic":{"judgeModel":"claude-opus-4-5"}}`, 403},
 	} {
+		if i%8 == 0 { // the key has ten requests a minute
+			w = newTestbed(t, "memory:")
+		}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/anthropic/v1/messages?beta=true", strings.NewReader(test.body))
 		if err != nil {
 			t.Fatal(err)
