@@ -213,3 +213,25 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestSetSaysWhatAppliesNoLonger sets a limit for a key, whose other limits come from a wider level. The level wins as a whole, so they
+// apply no longer, and the command says so. Patch keeps them.
+func TestSetSaysWhatAppliesNoLonger(t *testing.T) {
+	store := "--store=sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	for _, step := range []struct {
+		args []string
+		note string
+	}{
+		{[]string{"set", "--resource", "gpt", "--limit", "rpm=10/min", "--limit", "tpd=100/day"}, ""},
+		{[]string{"patch", "--entity", "other", "--resource", "gpt", "--limit", "rpm=1/min"}, ""},
+		{[]string{"set", "--entity", "key", "--resource", "gpt", "--on-unavailable", "allow"}, ""},
+		{[]string{"set", "--entity", "key", "--resource", "gpt", "--limit", "rpm=1/min"}, "note: tpd, of the wider level, applied here before and no longer does"},
+		{[]string{"set", "--entity", "key", "--resource", "gpt", "--limit", "rpm=2/min"}, ""},
+		{[]string{"set", "--entity", "new", "--resource", "alone", "--limit", "rpm=2/min"}, ""},
+	} {
+		got := command(t, "", append(append([]string{"limits"}, step.args...), store)...)
+		if got.code != shell.ExitOK || !strings.HasPrefix(got.stderr, step.note) || step.note == "" && got.stderr != "" {
+			t.Errorf("limits %v: code %d, notes %q, want %q", step.args, got.code, got.stderr, step.note)
+		}
+	}
+}

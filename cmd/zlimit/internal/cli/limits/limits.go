@@ -166,9 +166,17 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 			if want.Cascade, err = shell.ParseCascade(cascade); withCascade && err != nil {
 				return err
 			}
+			var left []string
 			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				wider := zlimit.Resolved{}
+				if at.Level.Entity != "" && at.Level.Resource != "" && len(limits) > 0 {
+					wider, _ = l.Limits.Resolve(ctx, at.Level.Entity, at.Level.Resource) // without limits there is nothing to say
+				}
 				return struct{}{}, l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
-					if len(limits) > 0 {
+					if left = nil; len(limits) > 0 {
+						if len(config.Limits) == 0 {
+							left = missing(wider.Limits, want.Limits)
+						}
 						config.Limits = want.Limits
 					}
 					if withPolicy {
@@ -184,6 +192,9 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 			if err != nil {
 				return err
 			}
+			if len(left) > 0 {
+				sh.Note(fmt.Sprintf("note: %s, of the wider level, applied here before and no longer does; zlimit limits patch keeps the others", strings.Join(left, ", ")))
+			}
 			return printLevel(sh, level{Level: at.Level, config: stored})
 		},
 	}
@@ -193,6 +204,16 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 		"outage `policy`: block, allow")
 	cmd.Flags().StringVar(&cascade, "cascade", "", "charge parents: always, never, `inherit`")
 	return cmd
+}
+
+// missing returns the names of limits that others lack.
+func missing(limits, others []zlimit.Limit) (names []string) {
+	for _, l := range limits {
+		if !slices.ContainsFunc(others, func(o zlimit.Limit) bool { return o.Name == l.Name }) {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }
 
 // setArgs refuses arguments in place of flags, and says the flags that they probably stand for.
