@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,24 +51,41 @@ func (g *ledger) note(family []string, resource string, hour time.Time, consumed
 }
 
 func (g *ledger) charge(family []string, resource string, narrower bool, hour time.Time, consumed zlimit.Amounts) {
-	for i, entity := range family {
-		for limit, n := range consumed {
-			if !slices.Contains(g.limits[entity], limit) {
+	for limit, n := range consumed {
+		counted := false // by an entity below
+		for _, entity := range family {
+			if !g.has(entity, resource, limit) {
 				continue
 			}
 			a := account{entity, resource, hour, limit}
 			c := g.accounts[a]
-			if i == 0 {
-				c.own += n
-			} else {
+			if counted {
 				c.children += n
+			} else {
+				c.own += n
 			}
-			if narrower {
+			if counted = true; narrower && g.has(entity, narrow, limit) {
 				c.narrower += n
 			}
 			g.accounts[a] = c
 		}
 	}
+}
+
+// has reports whether an entity has a limit for a resource.
+func (g *ledger) has(entity, resource, limit string) bool {
+	if limit == paid {
+		return resource == wide && g.pays(entity)
+	}
+	return slices.Contains(g.limits[entity], limit)
+}
+
+// paid is the limit that teams and the organization alone have, for the wide resource alone. Others pay by it.
+const paid = "usd"
+
+// pays reports whether an entity has that limit.
+func (g *ledger) pays(entity string) bool {
+	return entity == "org" || strings.HasPrefix(entity, "team-")
 }
 
 // family returns an entity and its parents.
@@ -107,7 +125,7 @@ type fleet struct {
 	open []openLease
 }
 
-// newFleet makes families of one to four levels. Some levels lack a limit that those below have.
+// newFleet makes families of one to four levels. Some levels lack a limit that those below have, and some one that those above have.
 func newFleet(t *testing.T, l *zlimit.RateLimiter) *fleet {
 	f := &fleet{l: l, ledger: &ledger{parents: map[string]string{}, limits: map[string][]string{}, accounts: map[account]charge{}}}
 	plenty := func(names ...string) (limits []zlimit.Limit) {
@@ -139,6 +157,12 @@ func newFleet(t *testing.T, l *zlimit.RateLimiter) *fleet {
 		}
 		f.entities = append(f.entities, entity)
 		f.parents[entity], f.limits[entity] = parent, limits
+		if f.pays(entity) {
+			err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: wide}, zlimit.Config{Limits: plenty(append(slices.Clone(limits), paid)...)})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	add("single", "", "rpm", "tpm")
 	add("org", "", "tpm")
@@ -169,6 +193,9 @@ func (f *fleet) work(ctx context.Context, hour time.Time) error {
 	consumed := zlimit.Amounts{}
 	for _, limit := range f.limits[entity] {
 		consumed[limit] = 1 + rand.Int64N(50)
+	}
+	if resource != "claude" && slices.ContainsFunc(family, f.pays) {
+		consumed[paid] = 1 + rand.Int64N(50)
 	}
 	lease, err := f.l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: resource, Consume: consumed})
 	if err != nil {

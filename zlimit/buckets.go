@@ -31,7 +31,8 @@ type Bucket struct {
 	// the consumption between them. This does not hold after items of the bucket were merged, or after an expired
 	// bucket was created again.
 	Consumed map[string]Quantity `json:"consumed"`
-	// FromChildren is the part of Consumed that requests of children were charged to the entity. It lacks limits without such requests.
+	// FromChildren is the part of Consumed that requests of children were charged to the entity, and to a child as well. It lacks limits
+	// without such requests.
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`
 	// FromNarrower is the part of Consumed that requests of narrower resources were charged, see [Config.Within]. It lacks limits without
 	// such requests.

@@ -32,19 +32,19 @@ type Snapshot struct {
 	// when requests that were admitted in an earlier window were corrected in this one. Beyond 9.2 quadrillion tokens
 	// it is the largest Quantity; the table has the exact figure.
 	Consumed map[string]Quantity `json:"consumed"`
-	// FromChildren is the part of Consumed by which requests of children were charged to the entity as their parent. It
-	// lacks limits without such requests. Counts from before the table knew of this are not in it, see
+	// FromChildren is the part of Consumed by which requests of children were charged to the entity as their parent, and to
+	// a child as well. It lacks limits without such requests. Counts from before the table knew of this are not in it, see
 	// [Summary.MayRepeat].
 	FromChildren map[string]Quantity `json:"from_children,omitempty"`
 	// FromNarrower is the part of Consumed by which requests of other resources were charged to this one, since they lie within it, see
-	// [Config.Within]. It lacks limits without such requests.
+	// [Config.Within], and to the other resource as well. It lacks limits without such requests.
 	FromNarrower map[string]Quantity `json:"from_narrower,omitempty"`
 	// Events is the number of changes of the bucket that the snapshot sums up.
 	Events int64 `json:"events"`
 }
 
-// Own returns what requests of the entity itself consumed of each limit. The sum over all entities of a resource counts
-// each request once, with any parents.
+// Own returns what requests of the entity itself consumed of each limit, and those of children without such a limit. The
+// sum over all entities of a resource counts each request once, with any parents.
 func (s Snapshot) Own() map[string]Quantity { return without(s.Consumed, s.FromChildren) }
 
 // Counted returns the part of the snapshot in the sum of a query, so that the sum counts each request once. Without an

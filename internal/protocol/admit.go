@@ -62,6 +62,38 @@ func (c *charges) of(amounts []bucket.Amount, r rung) []bucket.Amount {
 	return c[at]
 }
 
+// isBelow reports whether a level counts what a higher one counts, too: that of a child for the same resource, or that of the same entity for
+// a narrower resource.
+func (r rung) isBelow(above rung, aboveResource, resource string, children bool) bool {
+	if children {
+		return r.ancestor < above.ancestor && resource == aboveResource
+	}
+	return r.ancestor == above.ancestor && r.wider < above.wider
+}
+
+// countedBelow returns amounts as a level is charged with them. What no child counts, since none has the limit, is the level's own. So is
+// what no narrower resource counts. So each request counts once in sums. It returns the same list where nothing is different.
+func countedBelow(amounts []bucket.Amount, counted func(limit string, children bool) bool) []bucket.Amount {
+	cloned := false
+	for i := range amounts {
+		a := amounts[i]
+		if a.FromChildren != 0 && !counted(a.Limit, true) {
+			a.FromChildren = 0
+		}
+		if a.FromNarrower != 0 && !counted(a.Limit, false) {
+			a.FromNarrower = 0
+		}
+		if a == amounts[i] {
+			continue
+		}
+		if !cloned {
+			amounts, cloned = slices.Clone(amounts), true
+		}
+		amounts[i] = a
+	}
+	return amounts
+}
+
 // maxRestarts bounds how often the levels of one request are built. Each time, others changed the limits, or tokens were returned
 // and taken again.
 const maxRestarts = table.MaxAttempts

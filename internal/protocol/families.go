@@ -87,7 +87,7 @@ func (fs *families) climb(ctx context.Context, r *Request, began int64, levels [
 		if at.ancestor == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
-		first, err := fs.level(ctx, r, fs.memory.Bucket(lineage.Parent, r.Resource), &charges, began, at)
+		first, err := fs.level(ctx, r, fs.memory.Bucket(lineage.Parent, r.Resource), levels, &charges, began, at)
 		if err != nil {
 			return nil, err
 		}
@@ -211,13 +211,18 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64, l *
 	return err
 }
 
-// level returns the level of a bucket that uses its stored limits.
-func (fs *families) level(ctx context.Context, r *Request, b *Bucket, charges *charges, began int64, at rung) (level, error) {
+// level returns the level of a bucket that uses its stored limits, above those that are known.
+func (fs *families) level(ctx context.Context, r *Request, b *Bucket, known []level, charges *charges, began int64, at rung) (level, error) {
 	limits, err := fs.storedLimits(ctx, b, began)
 	if err != nil {
 		return level{}, err
 	}
-	demand := r.demand(limits, limits.only(charges.of(r.Amounts, at)), fs.life(began))
+	amounts := countedBelow(limits.only(charges.of(r.Amounts, at)), func(limit string, children bool) bool {
+		return slices.ContainsFunc(known, func(l level) bool {
+			return l.isBelow(at, b.Resource, l.bucket.Resource, children) && l.limits.has(limit)
+		})
+	})
+	demand := r.demand(limits, amounts, fs.life(began))
 	demand = demand.TakingSlots(limits.slotsOf(r.Amounts))
 	return level{bucket: b, limits: limits, demand: demand, began: began, rung: at}, nil
 }
@@ -237,7 +242,7 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 			return nil, &WidthError{append(slices.Clone(chain[:width]), within)}
 		}
 		chain[width] = within
-		l, err := fs.level(ctx, r, fs.memory.Bucket(entity, within), charges, began, at)
+		l, err := fs.level(ctx, r, fs.memory.Bucket(entity, within), levels, charges, began, at)
 		if err != nil {
 			return nil, err
 		}

@@ -355,7 +355,12 @@ func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 		var charges charges
 		for i := first; i < end; i++ {
 			t := &r.takings[i]
-			s.due = t.corrections(s.due, charges.of(part, t.rung))
+			below := r.takings[first:i]
+			s.due = t.corrections(s.due, countedBelow(charges.of(part, t.rung), func(limit string, children bool) bool {
+				return slices.ContainsFunc(below, func(b taking) bool {
+					return b.isBelow(t.rung, t.bucket.Resource, b.bucket.Resource, children) && b.limits.has(limit)
+				})
+			}))
 		}
 		end = first
 	}
