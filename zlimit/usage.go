@@ -43,7 +43,7 @@ type Snapshot struct {
 	Events int64 `json:"events"`
 }
 
-// Own returns what requests of the entity itself consumed of each limit, and those of children without such a limit. The
+// Own returns what requests of the entity itself consumed of each limit, and what requests of children without such a limit did. The
 // sum over all entities of a resource counts each request once, with any parents.
 func (s Snapshot) Own() map[string]Quantity { return without(s.Consumed, s.FromChildren) }
 
