@@ -160,6 +160,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure,
 		stacks.Command(sh),
 		quotas.Command(sh),
 		prices.Command(sh),
+		dashboardCommand(sh),
 		manCommand(sh),
 		versionCommand(sh),
 	)
