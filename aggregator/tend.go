@@ -246,7 +246,7 @@ func (td *tender) need(s *shift, now int64) string {
 			return merge // its origin takes its share over, unless a merge deleted it
 		}
 		return nothing
-	case partitioned && (s.state.Writable(now) < scarceUnits || s.isBusy()) && 2*max(s.state.Shards, 1) <= td.options.maxShards:
+	case partitioned && (s.state.Writable(now) < scarceUnits || s.isBusy()) && 2*max(s.state.Shards, 1) <= td.options.maxShards && !s.state.Carries():
 		return split
 	case partitioned && s.state.Shards > 1 && bucket.IsQuiet(s.writes, s.last.Sub(s.first)):
 		return merge

@@ -135,7 +135,7 @@ func (a *alertLog) look(ctx context.Context, statuses Statuses) {
 		if !s.isBudget() {
 			continue
 		}
-		capacity := s.Now().Capacity + s.Granted
+		capacity := s.holds()
 		used := float64(capacity - s.Available)
 		for _, threshold := range a.l.options.alerts.thresholds {
 			if capacity > 0 && used*100 >= float64(threshold)*float64(capacity) {

@@ -261,6 +261,9 @@ func auditedLimit(l layout.StoredLimit, zone string) expr.Item {
 		item = append(item, expr.Attribute{Name: "mode", Value: expr.S(string(ModeSoft))})
 	}
 	if times, err := layout.ReadTimes(l.Times, zone); l.Times != "" && err == nil {
+		if l.Carry > 0 {
+			item = append(item, expr.Attribute{Name: "carry", Value: expr.N(l.Carry)})
+		}
 		return append(item, expr.Attribute{Name: "resets", Value: expr.S(times.String())}, expr.Attribute{Name: "zone", Value: expr.S(times.Zone())})
 	}
 	if l.Term > 0 {

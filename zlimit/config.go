@@ -125,7 +125,8 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 }
 
 // Delete deletes the config of a level, if there is any. What [Config.Within] and [Config.Cascade] say of the level stays:
-// [LimitService.Update] changes that.
+// [LimitService.Update] changes that. Delete does not ask whether other resources lie within the level's resource: their requests that name its
+// limits then fail with a [*ValidationError], unless another level has such limits.
 func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -276,7 +277,7 @@ func (i *configItem) storedLimits() []layout.StoredLimit {
 	for _, l := range *i.limits {
 		limits = append(limits, layout.StoredLimit{
 			Name: l.Name, Capacity: cmp.Or(max(l.Burst, 0), l.Capacity), RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-			Times: l.Times, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
+			Times: l.Times, Carry: l.Carry, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
 		})
 	}
 	for _, l := range *i.sessions {
@@ -297,7 +298,7 @@ func (i *configItem) setLimits(limits []layout.StoredLimit) {
 		if l.Session == 0 {
 			*i.limits = append(*i.limits, layout.ConfigLimit{
 				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-				Times: l.Times, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
+				Times: l.Times, Carry: l.Carry, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
 			})
 			continue
 		}
@@ -347,7 +348,7 @@ func ofStored(l layout.StoredLimit, zone string) (Limit, error) {
 		if err != nil {
 			return Limit{}, invalid("stored limit["+l.Name+"] resets", l.Times, err.Error())
 		}
-		limit.Resets, limit.Zone = times.String(), times.Zone()
+		limit.Resets, limit.Zone, limit.Carry = times.String(), times.Zone(), l.Carry
 	case l.RefillPeriod > 0 && l.RefillPeriod <= int64(math.MaxInt64/time.Second):
 		limit.RefillPeriod = time.Duration(l.RefillPeriod) * time.Second
 	}
@@ -377,6 +378,7 @@ func toStored(l Limit) (stored layout.StoredLimit, zone string) {
 	}
 	if p.Times != nil {
 		stored.RefillPeriod, stored.Times, zone = quotaPeriod/millis, p.Times.Compact(), p.Times.Zone()
+		stored.Carry = l.Carry
 	}
 	if p.Windows != nil {
 		stored.Windows, zone = p.Windows.Compact(), p.Windows.Zone()

@@ -163,6 +163,16 @@ func TestCosts(t *testing.T) {
 	measure("rejected by a quota that is used up", l, refuse(l, quota))
 	c.sleep(quotaAt.Sub(c.now()))
 	measure("the first request after a quota resets", l, take(l, quota))
+	carryAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
+	carries := zlimit.Request{Entity: "key-8", Resource: "carry", Consume: zlimit.Amounts{"tokens": 1}}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "carry"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 3, "*/5 * * * *", "UTC").CarryOver(2)}}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, carries)
+	l.Engine().Quiesce()
+	measure("a known bucket whose quota carries what is left, within its period", l, take(l, carries))
+	c.sleep(carryAt.Sub(c.now()))
+	measure("the first request after such a quota resets", l, take(l, carries))
 	window := zlimit.Request{Entity: "key-9", Resource: "window", Consume: zlimit.Amounts{"rpm": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "window"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2")}}); err != nil {
 		t.Fatal(err)

@@ -55,6 +55,30 @@ func ExampleExceededError_SpreadRetryAfter() {
 	// Output: true
 }
 
+func ExampleLimit_CarryOver() {
+	ctx, now := context.Background(), time.Date(2027, time.January, 20, 0, 0, 0, 0, time.UTC)
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return now }))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	budget := zlimit.Monthly("tokens", 1000, "UTC").CarryOver(500)
+	if err := limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{budget}}); err != nil {
+		panic(err)
+	}
+	request := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 600}}
+	if _, err := limiter.Acquire(ctx, request); err != nil {
+		panic(err)
+	}
+	now = now.AddDate(0, 1, 0)
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "gpt-4"})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(budget, "has", statuses[0].Available, "with", statuses[0].Carried, "carried")
+	// Output: tokens=1000/month@UTC carry 500 has 1400 with 400 carried
+}
+
 func ExampleWeekly() {
 	fmt.Println(zlimit.Weekly("tokens", 500_000, "UTC"))
 	// Output: tokens=500000/week@UTC

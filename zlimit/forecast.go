@@ -32,7 +32,7 @@ func (s *Status) isBudget() bool { return s.Limit.Resets != "" || s.Limit.Sessio
 // knows the consumption of earlier days, and prepaid limits as well.
 func (s Status) UsedUp(now time.Time) (at time.Time, ok bool) {
 	if began, open := s.began(); open && s.isBudget() {
-		used, elapsed := float64(s.Now().Capacity+s.Granted-s.Available), now.Sub(began).Hours()/24
+		used, elapsed := float64(s.holds()-s.Available), now.Sub(began).Hours()/24
 		if s.Available > 0 && (used <= 0 || elapsed <= 0) {
 			return time.Time{}, false
 		}
@@ -47,7 +47,7 @@ type Forecast struct {
 	Resource  string    `json:"resource"`
 	Limit     string    `json:"limit"`
 	Available int64     `json:"available"` // tokens
-	Capacity  int64     `json:"capacity"`  // with grants
+	Capacity  int64     `json:"capacity"`  // with grants, and with what was carried into the period
 	ResetsAt  time.Time `json:"resets_at,omitzero"`
 	// PerDay is the consumption of a day, on average, in tokens; Today is that of the last 24 hours.
 	PerDay float64 `json:"per_day"`
@@ -147,7 +147,7 @@ func (h *history) forecast(s *Status, now time.Time) Forecast {
 		rate = forecast.Flat(h.today[name])
 	}
 	f := Forecast{
-		Entity: s.Entity, Resource: s.Resource, Limit: name, Available: s.Available, Capacity: s.Now().Capacity + s.Granted, ResetsAt: s.ResetsAt,
+		Entity: s.Entity, Resource: s.Resource, Limit: name, Available: s.Available, Capacity: s.holds(), ResetsAt: s.ResetsAt,
 		PerDay: rate.PerDay(), Today: h.today[name], Weekdays: rate.Patterned(),
 	}
 	before := s.ResetsAt

@@ -58,6 +58,7 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 // everyLimit are limits that together have each field of a limit.
 func everyLimit() []zlimit.Limit {
 	return []zlimit.Limit{
+		zlimit.Weekly("budget", 500, "Europe/Berlin").CarryOver(700).Floor("batch", 10),
 		zlimit.PerMinute("rpm", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Floor("crawl", 50),
 		zlimit.Session("sessions", 700, 5*time.Hour).When("* * * * 6,7", "to 900:").In("Europe/Berlin").Floor("batch", 30),
 		zlimit.PerMinute("shadow", 60, zlimit.Burst(90)).When("* 9-17 * * 1-5", "x2").In("Europe/Berlin").Floor("batch", 20).Shadow(),
@@ -121,7 +122,13 @@ func TestEveryFieldOfALimit(t *testing.T) {
 func checkAudited(t *testing.T, audited []any, limits []zlimit.Limit) {
 	t.Helper()
 	for i, l := range limits {
-		want := map[string]any{"name": l.Name, "capacity": l.Capacity, "windows": l.Windows, "floors": l.Floors, "zone": l.Zone}
+		want := map[string]any{"name": l.Name, "capacity": l.Capacity, "floors": l.Floors, "zone": l.Zone}
+		if l.Windows != "" {
+			want["windows"] = l.Windows
+		}
+		if l.Carry != 0 {
+			want["carry"] = l.Carry
+		}
 		if l.Mode != zlimit.ModeEnforced {
 			want["mode"] = string(l.Mode)
 		}

@@ -13,8 +13,8 @@ import (
 // A Limit is a token bucket. It holds at most Capacity tokens, and is refilled with RefillAmount of them every
 // RefillPeriod, continuously. A bucket starts full.
 //
-// A quota is a limit that does not refill but resets at calendar times: see [Monthly] and [Cron]. A reset discards the
-// rest and forgives the debt. It has Resets and Zone in place of a refill. A session quota resets a fixed time after
+// A quota is a limit that does not refill but resets at calendar times: see [Monthly] and [Cron]. A reset forgives the debt, and discards the
+// rest unless [Limit.CarryOver] keeps some of it. It has Resets and Zone in place of a refill. A session quota resets a fixed time after
 // its first use: see [Session].
 //
 // Slots bound how many leases are held concurrently: see [Slots]. Such a limit has Term in place of a refill.
@@ -42,6 +42,8 @@ type Limit struct {
 	Term time.Duration
 	// Session is how long sessions of a session quota last, in whole seconds; 0 for another limit: see [Session].
 	Session time.Duration
+	// Carry is the most of what is left that a quota with Resets carries into its next period, in tokens; 0 for nothing: see [Limit.CarryOver].
+	Carry int64
 	// Mode says what the limit does with requests for which it has no tokens: see [Limit.Soft] and [Limit.Shadow].
 	Mode LimitMode
 }
@@ -163,6 +165,22 @@ func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
 
+// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens. The next
+// period then has its amount and what was carried, which [Status.Carried] shows. A debt is forgiven, and is not subtracted from the next period.
+// Periods without requests leave their whole amount, but nothing is left of the time before the first request. With a month of 25 dollars, a bucket
+// that may carry 50 holds 75 at most:
+//
+//	USD("usd", 25, PerMonth).CarryOver(50 * int64(price.Dollar)) // usd=25/month@UTC carry 50
+//
+// A quota carries at most a hundred times its amount, and has neither windows nor guaranteed shares. Its bucket never expires, and is not split
+// into shards: one item bears a thousand writes a second. A bucket that was split before carries nothing until its shards are merged. The first
+// stored limit of this kind raises the version that the table asks of its programs to 0.17.1, see [LimitService]. To zae-limiter it is a quota
+// that carries nothing.
+func (l Limit) CarryOver(tokens int64) Limit {
+	l.Carry = tokens
+	return l
+}
+
 // DefaultTerm is the term of slots for which no other one is given.
 const DefaultTerm = 30 * time.Second
 
@@ -275,9 +293,9 @@ func (l Limit) withFloor(priority string, floor, share int) Limit {
 	return l
 }
 
-// most returns the largest capacity that holds at some time, in tokens.
+// most returns the most that the limit holds at some time, in tokens.
 func (l *Limit) most() int64 {
-	most := l.Capacity
+	most := l.Capacity + l.Carry
 	if l.Windows == "" {
 		return most
 	}

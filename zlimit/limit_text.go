@@ -10,11 +10,12 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Mode: string(l.Mode)}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Carry: l.Carry, Mode: string(l.Mode)}
 }
 
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
-// quota has the form NAME=AMOUNT/TIMES, such as "tokens=1000000/month@Europe/Berlin" or `tokens=100/cron "0 8 * * 1-5"@UTC`, and a session
+// quota has the form NAME=AMOUNT/TIMES, such as "tokens=1000000/month@Europe/Berlin" or `tokens=100/cron "0 8 * * 1-5"@UTC`, perhaps with
+// what it carries, as in "usd=25/month@UTC carry 50", and a session
 // quota that of "tokens=2000000/session:5h".
 // It is the form of [Limit.MarshalText], of the command and of files of limits.
 func (l Limit) String() string { return l.text().String() }
@@ -34,7 +35,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 //
 // A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a
 // day from 1 to 31. The last day of a shorter month stands for a missing one. The first day may be left out, and T08:30
-// may follow, for a time other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. A session quota is
+// may follow, for a time other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. After TIMES, carry AMOUNT is what at
+// most is carried into the next period, see [Limit.CarryOver]. A session quota is
 // NAME=AMOUNT/session:LENGTH, see [Session], and a prepaid limit NAME=AMOUNT/never, see [Prepaid].
 //
 // Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors
@@ -51,7 +53,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	}
 	next := Limit{
 		Name: parsed.Name, Capacity: parsed.Capacity, RefillAmount: parsed.Refill, RefillPeriod: parsed.Period, Resets: parsed.Resets, Zone: parsed.Zone,
-		Windows: parsed.Windows, Floors: parsed.Floors, Term: parsed.Term, Session: parsed.Session, Mode: LimitMode(parsed.Mode),
+		Windows: parsed.Windows, Floors: parsed.Floors, Term: parsed.Term, Session: parsed.Session, Carry: parsed.Carry, Mode: LimitMode(parsed.Mode),
 	}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
@@ -73,14 +75,15 @@ type limitJSON struct {
 	Term         json.Number `json:"term_seconds,omitempty"`
 	Session      json.Number `json:"session_seconds,omitempty"`
 	Prepaid      bool        `json:"prepaid,omitempty"`
+	Carry        int64       `json:"carry,omitempty"`
 	Mode         LimitMode   `json:"mode,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it. A quota has resets and zone in place of the last two, a session quota session_seconds, and a prepaid limit prepaid. A limit with windows has windows
+// event has it. A quota has resets and zone in place of the last two, and carry if it carries something, a session quota session_seconds, and a prepaid limit prepaid. A limit with windows has windows
 // and zone, too. One with floors has floors, and one that is soft or shadow has mode. Slots have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
-	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors, Mode: l.Mode}
+	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors, Carry: l.Carry, Mode: l.Mode}
 	switch {
 	case l.Term != 0:
 		body.Term = grammar.Seconds(l.Term)
@@ -114,7 +117,7 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&body); err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows, Floors: body.Floors, Mode: body.Mode}
+	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone, Windows: body.Windows, Floors: body.Floors, Carry: body.Carry, Mode: body.Mode}
 	if body.Prepaid {
 		if body.Session != "" {
 			return &ValidationError{Field: "limit session", Value: body.Session.String(), Reason: "must not be given for a prepaid limit"}

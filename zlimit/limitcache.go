@@ -510,6 +510,7 @@ func (l *Limit) params() bucket.Params {
 	if l.Resets != "" {
 		p.RefillPeriod = quotaPeriod
 		p.Times, _ = calendar.Parse(l.Resets, l.Zone) // which the validation has done before
+		p.Carry = l.Carry * millis
 	}
 	if l.Session > 0 {
 		p.RefillPeriod, p.Session = quotaPeriod, int64(l.Session/time.Second)

@@ -133,7 +133,7 @@ func splitBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 // false when the shard is in another state now.
 func splitAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
 	writes, err := shardKey(l, entity, s.Shard).Split(s, nil, layout.Lineage{})
-	if err != nil {
+	if err != nil || len(writes) == 0 {
 		return false, err
 	}
 	return l.Table().Transact(ctx, writes)

@@ -42,6 +42,8 @@ type Status struct {
 	// in UTC; the zero time where the period of a quota ends it.
 	Granted   int64
 	GrantEnds time.Time
+	// Carried is what a quota has carried into its period beyond the capacity, in tokens, rounded down: see [Limit.CarryOver].
+	Carried int64
 	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and
 	// [Never] if the request asks for more than the limit can hold. The longest RetryAfter of a request's limits is the time after
 	// which they all have enough. For slots it is a second, since no process knows when a holder is done.
@@ -92,6 +94,9 @@ func (s Status) Possible() bool {
 	return s.Limit.Mode != ModeEnforced || s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
 }
 
+// holds returns the most that the limit can hold in its period, with what was carried into it and what was granted, in tokens.
+func (s *Status) holds() int64 { return s.Now().Capacity + s.Carried + s.Granted }
+
 // Held returns how many slots are held, over all processes, where the limit is of [Slots]; 0 for a limit of tokens. After
 // the number was lowered there may be more than the capacity.
 func (s Status) Held() int64 {
@@ -129,6 +134,8 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Session           secondsJSON `json:"session_seconds,omitempty"`
 		Granted           int64       `json:"granted,omitempty"`
 		GrantEnds         time.Time   `json:"grant_ends,omitzero"`
+		Carry             int64       `json:"carry,omitempty"`
+		Carried           int64       `json:"carried,omitempty"`
 		Mode              LimitMode   `json:"mode,omitempty"`
 		Foreseen          bool        `json:"foreseen,omitempty"`
 		Refusals          int64       `json:"refusals,omitempty"`
@@ -137,7 +144,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Share, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Held(), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
-		s.Granted, s.GrantEnds, s.Limit.Mode, s.Foreseen, s.Refusals,
+		s.Granted, s.GrantEnds, s.Limit.Carry, s.Carried, s.Limit.Mode, s.Foreseen, s.Refusals,
 	})
 }
 
@@ -202,6 +209,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			Exceeded:  l.Wait > 0,
 			Queue:     min(duration(l.Queue), longestWait),
 			Granted:   l.Granted / millis,
+			Carried:   l.Carried / millis,
 		}
 		if l.Term > 0 {
 			s.Limit.RefillPeriod, s.Limit.Term = 0, duration(l.Term)
@@ -231,7 +239,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 func limitOfParams(p *bucket.Params) Limit {
 	l := Limit{Name: p.Name, Capacity: p.Capacity / millis, RefillAmount: p.RefillAmount / millis, RefillPeriod: duration(p.RefillPeriod)}
 	if p.Times != nil {
-		l.RefillPeriod, l.Resets, l.Zone = 0, p.Times.String(), p.Times.Zone()
+		l.RefillPeriod, l.Resets, l.Zone, l.Carry = 0, p.Times.String(), p.Times.Zone(), p.Carry/millis
 	}
 	if p.Session > 0 {
 		l.RefillPeriod, l.Session = 0, time.Duration(p.Session)*time.Second

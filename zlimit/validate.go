@@ -81,6 +81,11 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if l.Mode != ModeEnforced && l.Mode != ModeSoft && l.Mode != ModeShadow {
 		return &ValidationError{Field: field + " mode", Value: string(l.Mode), Reason: "must be soft, shadow, or empty for a limit that refuses requests"}
 	}
+	if l.Carry != 0 {
+		if err := l.validateCarry(field); err != nil {
+			return err
+		}
+	}
 	if l.Term != 0 {
 		return l.validateSlots(field)
 	}
@@ -138,6 +143,29 @@ func (l *Limit) validateWindows(field string) error {
 		}
 	}
 	return nil
+}
+
+// validateCarry checks what a quota carries.
+func (l *Limit) validateCarry(field string) error {
+	refuse := func(reason string) error {
+		return &ValidationError{Field: field + " carry", Value: strconv.FormatInt(l.Carry, 10), Reason: reason}
+	}
+	switch {
+	case l.Carry < 0:
+		return refuse("must not be negative")
+	case l.Resets == "":
+		return refuse("is for quotas, which have Resets")
+	case l.Windows != "":
+		return refuse("must be 0 for a limit with windows")
+	case len(grammar.Shares(l.Floors)) > 0:
+		return refuse("must be 0 for a limit with guaranteed shares")
+	case l.Carry/bucket.MaxCarry > l.Capacity || l.Carry/bucket.MaxCarry == l.Capacity && l.Carry%bucket.MaxCarry > 0:
+		return refuse(fmt.Sprintf("must be at most %d times the capacity %d", bucket.MaxCarry, l.Capacity))
+	case l.Carry > maxTokens-l.Capacity:
+		return refuse(fmt.Sprintf("must be at most %d together with the capacity %d", int64(maxTokens), l.Capacity))
+	default:
+		return nil
+	}
 }
 
 // validateShares checks that each guaranteed share, and the rest beside them, holds a token.

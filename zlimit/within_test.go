@@ -412,3 +412,26 @@ func TestWithinAsksForClients(t *testing.T) {
 	}
 	newLimiter(t, s)
 }
+
+// TestWithinDeleted deletes the limits of a resource that another one lies within. Requests that name one of them fail, and others are served.
+func TestWithinDeleted(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t), zlimit.WithConfigTTL(0))
+	err := errors.Join(
+		l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("usd", 25, "UTC")}}),
+		l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}),
+		l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "usd": 1}))
+	if err := l.Limits.Delete(ctx, zlimit.Level{Resource: "models"}); err != nil {
+		t.Fatal(err)
+	}
+	var invalid *zlimit.ValidationError
+	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1, "usd": 1})); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "usd") {
+		t.Errorf("a request that names a deleted limit: %v", err)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+}

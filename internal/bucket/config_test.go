@@ -318,7 +318,7 @@ func TestOwnKeepsTheLifetime(t *testing.T) {
 			capacity, amount := rapid.Int64Range(1, 1e9).Draw(t, "capacity"), rapid.Int64Range(1, 1e9).Draw(t, "refill")
 			// At least a second to fill, since expiry is in whole seconds.
 			period := max(1000, 1000*amount/capacity+1) + rapid.Int64Range(0, 1e8).Draw(t, "period")
-			c.Params = append(c.Params, Params{strconv.Itoa(i), capacity, amount, period, nil, nil, 0, "", Enforced, Whole{}, Grant{}})
+			c.Params = append(c.Params, Params{Name: strconv.Itoa(i), Capacity: capacity, RefillAmount: amount, RefillPeriod: period})
 		}
 		now := rapid.Int64Range(0, 2e12).Draw(t, "now")
 		d := Demand{Amounts: []Amount{{Limit: "0", Tokens: rapid.Int64Range(0, 2e9).Draw(t, "demand")}}, Unchecked: true}

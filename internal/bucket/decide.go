@@ -210,7 +210,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			Life: d.lifeOf(params.Name),
 		})
 		rare := Rare{
-			Times: params.Times, Windows: params.Windows, Session: params.Session, FromChildren: children, FromNarrower: narrower,
+			Times: params.Times, Windows: params.Windows, Session: params.Session, Carry: params.Carry, FromChildren: children, FromNarrower: narrower,
 			Granted: raise.tokens, Until: raise.until, Lacking: raise.lacks, Refusals: refusalsOf(d, params.Name),
 		}
 		if params.Mode != Enforced {
@@ -321,6 +321,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		}
 		if l.Rare != nil && l.Rare.Times != nil {
 			is.turn(s, l, params, now)
+		}
+		if params.Carry != 0 || l.Carried() != 0 {
+			is.carry(s, l, params, d, from, now)
 		}
 		if d.restarts(l.Name) || l.isOtherKind(params) { // earlier takes were from another balance
 			is.Life = add(l.Life, oneReset)
@@ -514,9 +517,9 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 // mayExceed reports whether a limit of the item may hold more than its capacity by now.
 func (s *State) mayExceed(l *Limit) bool { return s.Changed || l.Windows() != nil || l.Granted() != 0 }
 
-// renew plans the reset of a quota. What remains of a grant depends on the exact balance.
+// renew plans the reset of a quota. What it carries, and what remains of a grant, depends on the exact balance.
 func (p *Plan) renew(l *Limit, level int64, ch chain) {
-	if ch.carries {
+	if ch.exact {
 		p.exactly(l, level)
 		return
 	}
@@ -525,7 +528,12 @@ func (p *Plan) renew(l *Limit, level int64, ch chain) {
 
 // exactly plans a new balance, on condition that the item has exactly the balance of the image.
 func (p *Plan) exactly(l *Limit, level int64) {
-	p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
+	difference := sub(level, l.Tokens)
+	if add(l.Tokens, difference) != level { // out of a debt too deep for a difference
+		p.step(Fill, l.Name, l.Tokens, level)
+		return
+	}
+	p.step(Credit, l.Name, l.Tokens, difference)
 	p.step(Cover, l.Name, l.Tokens)
 }
 
@@ -547,7 +555,7 @@ func (s *State) ceiling(ch chain, params *Params, d *Demand, changed bool, now i
 	if !changed && gift == 0 {
 		return ceiling
 	}
-	most := add(s.share(params.Name, params.rule().capacityAt(now)), ch.grant.Granted)
+	most := add(add(s.share(params.Name, params.rule().capacityAt(now)), ch.grant.Granted), ch.carriedAs(params))
 	switch {
 	case !changed:
 	case ch.anew:

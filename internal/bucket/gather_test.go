@@ -176,7 +176,7 @@ func TestSplitIsWhole(t *testing.T) {
 // full shard could not hold, from a second after the take on.
 func TestGatherMovesRefill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
+		c := Config{Params: []Params{{Name: "rpm", Capacity: 10_000_000, RefillAmount: 1_000_000, RefillPeriod: 1000}}}
 		shards := fullShards(&c, 2, 0)
 		take := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 4_900_000}}}
 		var plan Plan
@@ -202,7 +202,7 @@ func TestGatherMovesRefill(t *testing.T) {
 // TestSpreadSharesDebts charges more than there is: every shard is left with the same part of its share in debt.
 func TestSpreadSharesDebts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Params: []Params{{"rpm", 4_000, 1, 1 << 40, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
+		c := Config{Params: []Params{{Name: "rpm", Capacity: 4_000, RefillAmount: 1, RefillPeriod: 1 << 40}}}
 		shards := fullShards(&c, 4, 0)
 		amount := rapid.Int64Range(4_001, 40_000).Draw(t, "amount")
 		back, children := rapid.Int64Range(0, 10).Draw(t, "back"), rapid.Int64Range(-10, 50_000).Draw(t, "part of children")
@@ -246,7 +246,7 @@ func TestPortionsAddUp(t *testing.T) {
 // TestLeadingStampIsSetBack decides on an item whose refill stamp no correct clock can have written: the write sets it
 // back, and nothing flows in.
 func TestLeadingStampIsSetBack(t *testing.T) {
-	c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}, Lead: 10_000}
+	c := Config{Params: []Params{{Name: "rpm", Capacity: 1000, RefillAmount: 1000, RefillPeriod: 1000}}, Lead: 10_000}
 	now := int64(1_000_000)
 	it := fullShards(&c, 1, now+10_001)[0]
 	if c.InLine(it.state, now) || !c.InLine(it.state, now+1) {
@@ -270,7 +270,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	it, now := &item{}, int64(1000)
 	var plan Plan
 	for i := range 200 {
-		c := Config{Params: []Params{{string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 10, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}, Partial: true}
+		c := Config{Params: []Params{{Name: string(rune('a'+i%26)) + string(rune('a'+i/26)), Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}, Partial: true}
 		d := Demand{Amounts: []Amount{{Limit: c.Params[0].Name, Tokens: 5}}}
 		if plan.Decide(it.image(), &c, &d, now); !plan.Writes() || !it.apply(&plan) {
 			t.Fatalf("request %d: plan %v", i, plan.Kind)
@@ -282,7 +282,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	}
 	crowded := false
 	for i := range 200 { // none of them fills up
-		c := Config{Params: []Params{{"x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 1, 1 << 40, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}, Partial: true}
+		c := Config{Params: []Params{{Name: "x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Capacity: 10, RefillAmount: 1, RefillPeriod: 1 << 40}}, Partial: true}
 		d := Demand{Amounts: []Amount{{Limit: c.Params[0].Name, Tokens: 5}}}
 		if plan.Decide(it.image(), &c, &d, now); plan.Kind == Crowded {
 			crowded = true
@@ -303,7 +303,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 		for i := range 100 {
 			it.state.Limits = append(it.state.Limits, Limit{Name: string(rune('a'+i%26)) + string(rune('a'+i/26)), Tokens: 500, Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000})
 		}
-		c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}, Partial: partial}
+		c := Config{Params: []Params{{Name: "rpm", Capacity: 1000, RefillAmount: 1000, RefillPeriod: 1000}}, Partial: partial}
 		want, least := []int{}, 0
 		if partial {
 			least = maxOthers
@@ -341,7 +341,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 // until then is not there yet.
 func TestStampsAheadGiveNothing(t *testing.T) {
 	const now = 1_000_000
-	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}, Lead: 10_000}
+	c := &Config{Params: []Params{{Name: "rpm", Capacity: 100_000, RefillAmount: 1000, RefillPeriod: 1}}, Lead: 10_000}
 	shards := fullShards(c, 2, now).images()
 	shards[0].RefilledAt = now + 5
 	for _, s := range shards {

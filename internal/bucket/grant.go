@@ -59,7 +59,7 @@ func (g Grant) ends(at int64) bool { return g.Granted > 0 && g.Until != 0 && g.U
 
 // without returns the most that a limit of the item has at a time when its grant ends, if it does not reset before.
 func (s *State) without(l *Limit, from, at int64) int64 {
-	had := max(0, sub(s.share(l.Name, l.rule().capacityAt(s.RefilledAt)), l.Lacking()))
+	had := max(0, sub(add(s.share(l.Name, l.rule().capacityAt(s.RefilledAt)), l.Carried()), l.Lacking()))
 	return s.lone(l, had).chain(from, at).of(had)
 }
 
@@ -123,8 +123,10 @@ func lack(raises [][]raise, pots []pot) {
 // potOf returns the pot of a limit in a shard with a balance at a time, when it is in line.
 func (c *Config) potOf(s *State, p *Params, balance, at int64) pot {
 	is := pot{own: balance, capacity: s.share(p.Name, p.rule().capacityAt(at))}
-	if l := s.find(p.Name); l != nil && l.Granted() != 0 {
-		g := s.chainTo(l, p, c.since(s, at), at, 0).grant.under(s, l, p, at)
+	if l := s.find(p.Name); l != nil && (l.Granted() != 0 || l.Carried() != 0 || p.Carry != 0) {
+		ch := s.chainTo(l, p, c.since(s, at), at, 0)
+		is.capacity = add(is.capacity, ch.carriedAs(p))
+		g := ch.grant.under(s, l, p, at)
 		is.granted, is.rest = g.Granted, g.rest(balance, sub(is.capacity, g.Lacking))
 		is.own = sub(balance, is.rest)
 	}
@@ -156,9 +158,9 @@ func levelsOf(shares []int64, pots []pot, after int64, raised bool, before int64
 	return levels
 }
 
-// lacks returns what a limit of the item with so much at most without its grant lacks to its capacity at a time.
-func (s *State) lacks(name string, r rule, without, at int64) int64 {
-	return max(0, sub(s.share(name, r.capacityAt(at)), max(without, 0)))
+// lacks returns what a limit of the item with so much at most without its grant lacks to its capacity, and to what was carried, at a time.
+func (s *State) lacks(name string, r rule, carried, without, at int64) int64 {
+	return max(0, sub(add(s.share(name, r.capacityAt(at)), carried), max(without, 0)))
 }
 
 // left returns the grant, or none where it is over at a time.
@@ -176,7 +178,8 @@ func (g Grant) under(s *State, l *Limit, p *Params, at int64) Grant {
 	case s.renews(l, p, at):
 		g.Lacking = 0
 	default:
-		g.Lacking = s.lacks(l.Name, p.rule(), sub(s.share(l.Name, l.rule().capacityAt(at)), g.Lacking), at)
+		had := sub(add(s.share(l.Name, l.rule().capacityAt(at)), l.Carried()), g.Lacking)
+		g.Lacking = s.lacks(l.Name, p.rule(), chain{carried: l.Carried()}.carriedAs(p), had, at)
 	}
 	return g
 }
@@ -221,7 +224,7 @@ func (g Grant) plus(other Grant) Grant {
 // beside returns the grant of one of two shards that are merged, where the other one has a grant: without one, the shard has its balance of its own.
 func (g Grant) beside(other Grant, s *State, l *Limit, balance, at int64) Grant {
 	if g.Granted == 0 && other.Granted != 0 {
-		g.Lacking = s.lacks(l.Name, l.rule(), balance, at)
+		g.Lacking = s.lacks(l.Name, l.rule(), l.Carried(), balance, at)
 	}
 	return g
 }
@@ -243,12 +246,12 @@ func (s *State) hasGrants() bool {
 // anyGrants reports whether one of several shards has a grant.
 func anyGrants(shards []*State) bool { return slices.ContainsFunc(shards, (*State).hasGrants) }
 
-// grantAt returns what a limit of the item may hold beyond its share of the capacity at a time. It does not count a limit that
-// resets by then.
+// grantAt returns what a limit of the item may hold beyond its share of the capacity at a time, by grants and by what was carried into its
+// period. It does not count a limit that resets by then.
 func (s *State) grantAt(name string, at int64) int64 {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; l.Rare != nil && l.Name == name {
-			return l.grant().at(at)
+			return add(l.grant().at(at), l.Carried())
 		}
 	}
 	return 0
@@ -258,7 +261,7 @@ func (s *State) grantAt(name string, at int64) int64 {
 // where that is nil.
 func (p *Params) grants(s *State, at int64) (sum int64) {
 	if s == nil {
-		return p.grant.at(at)
+		return add(p.grant.at(at), p.carried)
 	}
 	part := s.grantAt(p.Name, at)
 	for range s.Count() {
@@ -267,8 +270,11 @@ func (p *Params) grants(s *State, at int64) (sum int64) {
 	return sum
 }
 
-// capacityAt returns what the whole limit can hold at a time, with the grants of its shards where [view.granted] has found them.
-func (p *Params) capacityAt(t int64) int64 { return add(p.rule().capacityAt(t), p.grant.at(t)) }
+// capacityAt returns what the whole limit can hold at a time of its period, with what was carried and with the grants of its shards where
+// [view.granted] has found them.
+func (p *Params) capacityAt(t int64) int64 {
+	return add(add(p.rule().capacityAt(t), p.carried), p.grant.at(t))
+}
 
 // anew returns when a quota last reset, up to a time. That is the time itself while no session is
 // open, and where it is so by the parameters that a write at the time gives it.
@@ -315,7 +321,7 @@ func (s *State) crossed(l *Limit, at, mark int64) (level int64, left Grant) {
 // holds returns what a limit of the item can hold, given how it stands at a time. A quota that resets then has the rest of
 // its grant.
 func (s *State) holds(one standing, p *Params, at int64) int64 {
-	if l := s.find(p.Name); l != nil && l.Granted() != 0 && l.isQuota() && (l.has(p) || s.renews(l, p, at)) {
+	if l := s.find(p.Name); l != nil && (l.Granted() != 0 || l.Carried() != 0 || p.Carry != 0) && l.isQuota() && (l.has(p) || s.renews(l, p, at)) {
 		return add(one.level, one.room)
 	}
 	return s.capacity(p.Name, p.rule(), at)

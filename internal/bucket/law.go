@@ -80,8 +80,17 @@ func (r rule) most() (most int64) {
 
 // holds reports whether a limit can hold at some time, or by a grant at a time from another one on, what admits a demand.
 func (p *Params) holds(d *Demand, now int64) (holds bool) {
-	p.rule().each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= add(r.capacity, p.grant.at(now)) })
+	p.rule().each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= add(p.beyond(r.capacity), p.grant.at(now)) })
 	return holds
+}
+
+// beyond returns the most that a limit may have without a grant while it has a capacity: with what it carries, or has carried, from period to
+// period.
+func (p *Params) beyond(capacity int64) int64 {
+	if p.divided {
+		return capacity
+	}
+	return add(capacity, max(p.Carry, p.carried))
 }
 
 // slowest returns the longest time in which that many millitokens flow in, in milliseconds.
@@ -231,7 +240,8 @@ type chain struct {
 	anew    bool  // a quota was reset: the balance is the ceiling, at any former balance
 	spent   int64 // taken since of a session that another program began; the ceiling is lower by this
 	grant   Grant // what is left of a grant at the end
-	carries bool  // a quota was reset during a grant, or the grant ended, so that the balance afterwards depends on the very one before
+	carried int64 // into the period of a quota, beyond the capacity
+	exact   bool  // a quota was reset and carries something, or the grant ended, so that the balance afterwards depends on the very one before
 	ended   bool  // a grant ended: the chain is that since then
 	start   int64 // the balance that the limit had then, in place of the one before
 }
@@ -272,13 +282,13 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain {
 	c, without := chain{ceiling: math.MaxInt64}, int64(-1)
 	if l.Rare != nil {
-		c.grant = l.grant()
+		c.grant, c.carried = l.grant(), l.Carried()
 	}
 	if (l.Rare != nil || p != nil && p.isQuota()) && s.renews(l, p, to) {
 		from, without = c.reset(s, l, p, from, to)
 	} else if c.grant.ends(to) {
 		l, from, c.ended = s.past(l, from, to)
-		c.start, c.carries, c.grant = l.Tokens, true, Grant{}
+		c.start, c.exact, c.grant = l.Tokens, true, Grant{}
 	}
 	to = max(from, to)
 	r := l.rule()
@@ -289,6 +299,7 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		if c.grant.Granted != 0 {
 			capacity = add(capacity, c.grant.at(at))
 		}
+		capacity = add(capacity, c.carried)
 		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), capacity)
 		if begin <= from || !c.anew && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
 			break
@@ -310,7 +321,7 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		} else {
 			has = s.without(l, from, to)
 		}
-		c.grant.Lacking = s.lacks(l.Name, r, has, to)
+		c.grant.Lacking = s.lacks(l.Name, r, c.carried, has, to)
 	}
 	if p != nil && c.grant.Until == 0 && !p.isQuota() { // it was one for a period
 		c.grant = Grant{}
@@ -325,14 +336,15 @@ func (c *chain) reset(s *State, l *Limit, p *Params, from, to int64) (begins, wi
 	if l.Windows() != nil || c.grant.Granted != 0 {
 		begins = s.anew(l, to)
 	}
-	c.carries = c.grant.Until != 0 && c.grant.at(begins) > 0
-	if c.carries {
+	c.carried, c.exact = s.carries(l, p, to)
+	if c.grant.Until != 0 && c.grant.at(begins) > 0 {
+		c.exact = true
 		balance := l.Tokens
 		if !l.isQuota() {
 			balance = s.chain(l, from, begins, 0).of(balance)
 		}
 		c.grant = c.grant.after(begins, balance)
-		without = s.share(l.Name, l.rule().capacityAt(begins))
+		without = add(s.share(l.Name, l.rule().capacityAt(begins)), c.carried)
 	} else {
 		c.grant = Grant{}
 	}

@@ -18,6 +18,8 @@ func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 	case life.config.Lifetime <= 0 || p.Name == WriteUnits:
 	case p.Session > 0:
 		life.until = max(life.until, sessionEnd(since, p.Session))
+	case p.Times != nil && p.Carry > 0: // a bucket that is created again would have nothing left
+		life.until = Never
 	case p.Times != nil:
 		life.until = max(life.until, p.Times.Next(life.now))
 	default:

@@ -14,11 +14,14 @@ type Params struct {
 
 	Windows *calendar.Windows // in which other parameters hold; nil for none
 	Session int64             // length of the sessions of a session quota, seconds; 0 for another limit
+	Carry   int64             // most of what is left that a quota carries into its next period, millitokens; 0 for a limit that carries nothing
 	Floors  Floors            // of requests by priority; no part of what items hold
 	Mode    Mode              // what it does with requests that it has no tokens for
 	Whole   Whole             // the configured limit, where this is the rest of it beside parts; no part of what items hold
 
-	grant Grant // of all shards together, see [Config.granted]; no part of what is configured
+	grant   Grant // of all shards together, see [view.granted]; no part of what is configured
+	carried int64 // into the present period, see [view.granted]
+	divided bool  // the bucket is split, so that nothing is carried, see [view.granted]
 }
 
 // A Limit is the token bucket of one limit: its parameters and its state.
@@ -46,6 +49,9 @@ type Rare struct {
 
 	Began  int64 // when the period of a quota began in which its times were changed, epoch milliseconds; 0 in other periods
 	Turned int64 // when they were changed last
+
+	Carry   int64 // most of what is left that a quota carries into its next period, millitokens
+	Carried int64 // what was carried into the present one, beyond the capacity
 
 	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
 	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
@@ -104,6 +110,18 @@ func (l *Limit) Began() int64 { return l.rare().Began }
 
 // Turned returns [Rare.Turned].
 func (l *Limit) Turned() int64 { return l.rare().Turned }
+
+// Carry returns [Rare.Carry].
+func (l *Limit) Carry() int64 { return l.rare().Carry }
+
+// Carried returns [Rare.Carried].
+func (l *Limit) Carried() int64 { return l.rare().Carried }
+
+// SetCarry sets [Rare.Carry].
+func (l *Limit) SetCarry(most int64) { l.Change(func(r *Rare) { r.Carry = most }) }
+
+// SetCarried sets [Rare.Carried].
+func (l *Limit) SetCarried(tokens int64) { l.Change(func(r *Rare) { r.Carried = tokens }) }
 
 // Known returns [Rare.Known].
 func (l *Limit) Known() int64 { return l.rare().Known }

@@ -96,7 +96,7 @@ func TestMixedFleet(t *testing.T) {
 
 // TestOthersAreReadOnce goes through an idle bucket of which another client takes before this program does.
 func TestOthersAreReadOnce(t *testing.T) {
-	c := &Config{Mixed: true, Params: []Params{{"rpm", 100_000, 100_000, 60_000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
+	c := &Config{Mixed: true, Params: []Params{{Name: "rpm", Capacity: 100_000, RefillAmount: 100_000, RefillPeriod: 60_000}}}
 	it, plan := &item{}, &Plan{}
 	take := func(tokens, now int64) bool {
 		plan.Decide(it.image(), c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: tokens * 1000}}}, now)
@@ -120,7 +120,7 @@ func TestOthersAreReadOnce(t *testing.T) {
 
 // TestSplitMixedBucket splits an item of which another client took: neither shard gets the idle time twice.
 func TestSplitMixedBucket(t *testing.T) {
-	c := &Config{Params: []Params{{"rpm", 100_000, 100_000, 60_000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}} // the notes alone say that the fleet is mixed
+	c := &Config{Params: []Params{{Name: "rpm", Capacity: 100_000, RefillAmount: 100_000, RefillPeriod: 60_000}}} // the notes alone say that the fleet is mixed
 	s := &State{RefilledAt: 0, Shards: 1, Limits: []Limit{
 		{Name: "rpm", Capacity: 100_000, RefillAmount: 100_000, RefillPeriod: 60_000, Tokens: 19_000, Consumed: 81_000, Rare: &Rare{Known: 1000}},
 		{Name: WriteUnits, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000, Tokens: WriteCapacity},

@@ -212,7 +212,7 @@ func (s *State) put(step *Step) bool {
 	default:
 		l.Change(func(r *Rare) {
 			*map[Field]*int64{
-				Session: &r.Session, Since: &r.Since, Applied: &r.Applied, Rolled: &r.Rolled, Began: &r.Began, Turned: &r.Turned, GrantedTokens: &r.Granted, GrantedUntil: &r.Until, GrantedLacking: &r.Lacking,
+				Session: &r.Session, Since: &r.Since, Applied: &r.Applied, Rolled: &r.Rolled, Began: &r.Began, Turned: &r.Turned, Carry: &r.Carry, Carried: &r.Carried, GrantedTokens: &r.Granted, GrantedUntil: &r.Until, GrantedLacking: &r.Lacking,
 				SoftUntil: &r.Soft, Shade: &r.Shade, Refusals: &r.Refusals, Known: &r.Known,
 			}[step.Field] = v
 		})

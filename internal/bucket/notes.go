@@ -21,6 +21,8 @@ const (
 	Rolled
 	Began
 	Turned
+	Carry
+	Carried
 	GrantedTokens
 	GrantedUntil
 	GrantedLacking
@@ -70,14 +72,14 @@ func (p *Plan) remove(f Field, limit string) {
 // configure gives a limit the configured parameters.
 func (l *Limit) configure(p *Params) {
 	l.Capacity, l.RefillAmount, l.RefillPeriod = p.Capacity, p.RefillAmount, p.RefillPeriod
-	if l.Rare == nil && p.Times == nil && p.Windows == nil && p.Session == 0 {
+	if l.Rare == nil && p.Times == nil && p.Windows == nil && p.Session == 0 && p.Carry == 0 {
 		return
 	}
-	if r := l.rare(); r.Times.Equal(p.Times) && r.Windows.Equal(p.Windows) && r.Session == p.Session {
+	if r := l.rare(); r.Times.Equal(p.Times) && r.Windows.Equal(p.Windows) && r.Session == p.Session && r.Carry == p.Carry {
 		return
 	}
 	l.Change(func(r *Rare) {
-		if r.Times, r.Windows, r.Session = p.Times, p.Windows, p.Session; p.Session == 0 {
+		if r.Times, r.Windows, r.Session, r.Carry = p.Times, p.Windows, p.Session, p.Carry; p.Session == 0 {
 			r.Since, r.Applied, r.Rolled = 0, 0, 0
 		}
 		if p.Times == nil {
@@ -112,6 +114,8 @@ func (p *Plan) differ(was, is *Limit, apart bool) {
 	p.put(Rolled, name, had.Rolled, has.Rolled)
 	p.put(Began, name, had.Began, has.Began)
 	p.put(Turned, name, had.Turned, has.Turned)
+	p.put(Carry, name, had.Carry, has.Carry)
+	p.put(Carried, name, had.Carried, has.Carried)
 	p.put(GrantedTokens, name, had.Granted, has.Granted)
 	p.put(GrantedUntil, name, had.Until, has.Until)
 	p.put(GrantedLacking, name, had.Lacking, has.Lacking)

@@ -30,7 +30,7 @@ func (l *Limit) IsLike(other *Limit) bool {
 		return true
 	}
 	is, was := l.rare(), other.rare()
-	return is.Times == was.Times && is.Windows == was.Windows && is.Session == was.Session && l.Mode() == other.Mode()
+	return is.Times == was.Times && is.Windows == was.Windows && is.Session == was.Session && is.Carry == was.Carry && l.Mode() == other.Mode()
 }
 
 // EvenShape returns the shape of an image whose limits all refill evenly, without grants that end, so that their lives follow from it; nil for

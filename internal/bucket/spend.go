@@ -85,7 +85,7 @@ func (p *Plan) giveBack(s *State, l *Limit, d *Demand, amount, credit, now int64
 	}
 	p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
 	r.period = p.same(s, l, r.period)
-	if (l.Windows() != nil || l.Granted() != 0) && !r.unmoved { // others may have the same capacity now
+	if (l.Windows() != nil || l.Granted() != 0 || l.Carried() != 0) && !r.unmoved { // others may have the same capacity now
 		p.step(Unmoved, "", s.RefilledAt)
 		r.unmoved = true
 	}

@@ -62,7 +62,7 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 		share := p.Item.capacity(l.Name, l.rule(), at)
 		keeps = max(keeps, sub(capacity, share+ch.grant.Granted/2)) // both may have an odd millitoken
 		has := refilled
-		if ch.carries || refilled >= capacity {
+		if ch.exact || refilled >= capacity {
 			has, gets = capacity, capacity-keeps
 		}
 		left, given := ch.grant.halved(sub(most, sub(has, gets)), sub(share, gets))
@@ -75,7 +75,7 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 		p.exactly(l, sub(refilled, refilled/2))
 		return refilled / 2, until
 	}
-	if ch.carries {
+	if ch.exact {
 		p.exactly(l, keeps)
 		return capacity - keeps, until
 	}

@@ -320,7 +320,7 @@ func (c *Config) matchesLimits(s *State) bool {
 func (l *Limit) params() Params {
 	return Params{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-		Times: l.Times(), Windows: l.Windows(), Session: l.Session(), Mode: l.Mode(),
+		Times: l.Times(), Windows: l.Windows(), Session: l.Session(), Carry: l.Carry(), Mode: l.Mode(),
 	}
 }
 
@@ -329,8 +329,8 @@ func (l *Limit) has(p *Params) bool {
 		return false
 	}
 	if l.Rare == nil {
-		return p.Session == 0 && p.Mode == Enforced && p.Times == nil && p.Windows == nil
+		return p.Session == 0 && p.Carry == 0 && p.Mode == Enforced && p.Times == nil && p.Windows == nil
 	}
 	rare := l.Rare
-	return l.Mode() == p.Mode && rare.Session == p.Session && rare.Times.Equal(p.Times) && rare.Windows.Equal(p.Windows)
+	return l.Mode() == p.Mode && rare.Session == p.Session && rare.Carry == p.Carry && rare.Times.Equal(p.Times) && rare.Windows.Equal(p.Windows)
 }

@@ -10,6 +10,7 @@ import (
 type Status struct {
 	Params
 	Grant                      // what operators have granted beyond the capacity, of all shards
+	Carried   int64            // what a quota has carried into its period beyond the capacity, millitokens
 	Change    *calendar.Change // of the window that holds now; nil without one
 	Available int64            // balance after a refill up to now, millitokens; negative in debt
 	Requested int64            // of the demand, millitokens
@@ -40,7 +41,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		p := v.granted(&c.Params[i])
 		amount, checked := d.asks(p.Name, p.Mode)
 		available := v.available(p, d)
-		status := Status{Params: c.Params[i].whole(), Grant: p.grant, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.floor(p, only(shards), now) > available}
+		status := Status{Params: c.Params[i].whole(), Grant: p.grant, Carried: p.carried, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.floor(p, only(shards), now) > available}
 		if checked {
 			status.Kept = p.Floors.kept(d.Priority, p.rule().capacityAt(now))
 		}

@@ -19,15 +19,18 @@ var timelinePrograms = flag.Int("timeline.programs", 0, "how many programs TestT
 // package: an edge is a minute that its pattern matches.
 type timeline struct {
 	Params
-	at      int64    // up to which it has walked, epoch milliseconds
-	level   *big.Rat // millitokens
-	granted int64    // millitokens beyond the capacity
-	until   int64    // when that ends; 0 for the end of the period
-	lone    *big.Rat // what the limit has at most without what is granted
-	since   int64    // when the session began; 0 while none is open
-	period  int      // changes whenever what a lease took is of a former balance
-	life    int      // changes with a manual reset
-	rounds  int64    // how many rates it has refilled at since it reset: each rounds to a millitoken
+	at         int64    // up to which it has walked, epoch milliseconds
+	level      *big.Rat // millitokens
+	granted    int64    // millitokens beyond the capacity
+	until      int64    // when that ends; 0 for the end of the period
+	left       *big.Rat // of the period before, beside what was granted; nil after a period of another kind
+	leftRounds int64    // the rounds of that
+	carried    int64    // of that into the present period, millitokens beyond the capacity
+	lone       *big.Rat // what the limit has at most without what is granted
+	since      int64    // when the session began; 0 while none is open
+	period     int      // changes whenever what a lease took is of a former balance
+	life       int      // changes with a manual reset
+	rounds     int64    // how many rates it has refilled at since it reset: each rounds to a millitoken
 }
 
 // every are patterns of edges, by the minutes of an hour between them.
@@ -46,7 +49,7 @@ func isEdge(times *calendar.Times, minute int64) bool {
 	panic("times of no pattern: " + times.String())
 }
 
-func (l *timeline) cap() int64 { return l.Capacity + l.granted }
+func (l *timeline) cap() int64 { return l.Capacity + l.carried + l.granted }
 
 // edges returns the first edge of times after an instant, and not after another one; 0 for none.
 func edges(times *calendar.Times, after, until int64) int64 {
@@ -60,10 +63,29 @@ func edges(times *calendar.Times, after, until int64) int64 {
 
 // renew resets a quota.
 func (l *timeline) renew() {
-	if l.granted, l.period = l.goesAlong(), l.period+1; l.granted == 0 {
-		l.until, l.rounds = 0, 0
+	rest := l.goesAlong()
+	if l.left = nil; l.kind() == 1 {
+		l.left = new(big.Rat).Sub(l.level, rat(rest))
 	}
-	l.since, l.level, l.lone = 0, rat(l.cap()), rat(l.Capacity)
+	if l.granted, l.period = rest, l.period+1; l.granted == 0 {
+		l.until = 0
+	}
+	if l.leftRounds = l.rounds; l.granted == 0 {
+		l.rounds = 0
+	}
+	l.begin()
+}
+
+// begin has a period begin, with what is carried of the one before.
+func (l *timeline) begin() {
+	if l.carried = 0; l.left != nil && l.left.Sign() > 0 && l.kind() == 1 {
+		left := new(big.Int).Quo(l.left.Num(), l.left.Denom()).Int64()
+		l.carried = min(left, l.Carry)
+	}
+	if l.Carry > 0 && l.left != nil {
+		l.rounds = max(l.rounds, l.leftRounds)
+	}
+	l.since, l.level, l.lone = 0, rat(l.cap()), rat(l.Capacity+l.carried)
 }
 
 // beyond returns what is left of a grant: what the limit has beyond what it would have without.
@@ -116,7 +138,7 @@ func (l *timeline) walk(to int64) {
 				l.level = rat(l.cap())
 			}
 			if l.granted > 0 {
-				if l.lone.Add(l.lone, flow); l.lone.Cmp(rat(l.Capacity)) > 0 {
+				if l.lone.Add(l.lone, flow); l.lone.Cmp(rat(l.Capacity)) > 0 { // it carries nothing
 					l.lone = rat(l.Capacity)
 				}
 			}
@@ -153,23 +175,28 @@ func (l *timeline) becomes(p Params, before int64) {
 	l.Params = p
 	if was.kind() != p.kind() {
 		l.period++
+		l.left, l.carried = nil, 0
 	}
+	l.carried = min(l.carried, p.Carry)
 	if l.until == 0 && !p.isQuota() {
 		l.granted = 0
 	}
 	switch {
-	case whole: // no one has taken of it since: the period begins with the new amount
-		l.level, l.lone = rat(l.cap()), rat(l.Capacity)
+	case whole: // nobody has taken of it since: the period begins with the new amount
+		l.begin()
 	case p.Session > 0 && (l.since == 0 || l.since+p.Session*1000 <= l.at), edges(p.Times, before, l.at) > 0 && !was.Times.Equal(p.Times):
-		l.renew()
+		if l.renew(); was.kind() != p.kind() {
+			l.left = nil
+			l.begin()
+		}
 	case l.level.Cmp(rat(l.cap())) > 0:
 		l.level = rat(l.cap())
 	}
 	if p.Session == 0 {
 		l.since = 0
 	}
-	if l.granted > 0 && l.lone.Cmp(rat(l.Capacity)) > 0 {
-		l.lone = rat(l.Capacity)
+	if l.granted > 0 && l.lone.Cmp(rat(l.Capacity+l.carried)) > 0 {
+		l.lone = rat(l.Capacity + l.carried)
 	}
 }
 
@@ -219,7 +246,7 @@ type timelineLease struct {
 
 // timelineCounts counts what programs have come to.
 type timelineCounts struct {
-	programs, writes, lost, rejected, renewed, changed, settled, granted, together, credit, late int
+	programs, writes, lost, rejected, renewed, changed, settled, granted, carried, together, credit, late int
 }
 
 // TestTimelinePrograms runs programs of processes whose clocks are equal, behind or ahead, and whose images may be old. The bucket has up to
@@ -267,7 +294,7 @@ func TestTimelinePrograms(t *testing.T) {
 		counts.programs++
 	}
 	t.Logf("%+v", counts)
-	if counts.renewed == 0 || counts.changed == 0 || counts.settled == 0 || counts.granted == 0 || counts.lost == 0 || counts.together == 0 || counts.credit == 0 || counts.late == 0 {
+	if counts.renewed == 0 || counts.changed == 0 || counts.settled == 0 || counts.granted == 0 || counts.carried == 0 || counts.lost == 0 || counts.together == 0 || counts.credit == 0 || counts.late == 0 {
 		t.Errorf("chance leaves something out: %+v", counts)
 	}
 }
@@ -311,6 +338,7 @@ func (p *timelineProgram) configure() {
 		case 1:
 			gaps := []int{7, 10, 60}
 			params.Times = timesOf(p.t, every[gaps[p.IntN(3)]], "UTC")
+			params.Carry = []int64{0, 1, params.Capacity / 2, params.Capacity, 3*params.Capacity + 1}[p.IntN(5)]
 		default:
 			params.Session = []int64{1, 60, 300, 3600, Endless}[p.IntN(5)]
 		}
@@ -318,7 +346,7 @@ func (p *timelineProgram) configure() {
 	}
 	var texts []string
 	for _, q := range p.config.Params {
-		texts = append(texts, fmt.Sprintf("%s=%d:%d/%d session %d times %v", q.Name, q.Capacity, q.RefillAmount, q.RefillPeriod, q.Session, q.Times))
+		texts = append(texts, fmt.Sprintf("%s=%d:%d/%d session %d times %v carry %d", q.Name, q.Capacity, q.RefillAmount, q.RefillPeriod, q.Session, q.Times, q.Carry))
 	}
 	p.say("limits %s", strings.Join(texts, ", "))
 }
@@ -442,7 +470,7 @@ func (p *timelineProgram) byHand(by *Hand) {
 	for _, name := range by.Full {
 		l := p.limits[name]
 		l.life++
-		l.since, l.granted, l.until = 0, 0, 0
+		l.since, l.granted, l.until, l.carried = 0, 0, 0, 0
 		l.level = rat(l.Capacity)
 	}
 	for _, gift := range by.Gifts {
@@ -554,7 +582,7 @@ func (p *timelineProgram) rejected(amounts []Amount, c *Config, now int64) {
 }
 
 func (l *timeline) has(p *Params) bool {
-	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod && l.Session == p.Session && l.Times.Equal(p.Times)
+	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod && l.Session == p.Session && l.Carry == p.Carry && l.Times.Equal(p.Times)
 }
 
 // advance moves the limits to the stamp of the item, and gives them the parameters that a write leaves.
@@ -598,6 +626,12 @@ func (p *timelineProgram) compare() {
 		}
 		if difference.Abs(difference).Cmp(rat(l.rounds)) > 0 {
 			p.t.Errorf("%s has %d, want %s", name, is.Tokens, l.level.FloatString(3))
+		}
+		if max(is.Carried()-l.carried, l.carried-is.Carried()) > l.rounds {
+			p.t.Errorf("%s has carried %d, want %d", name, is.Carried(), l.carried)
+		}
+		if l.carried > 0 {
+			p.counts.carried++
 		}
 		if is.Since() != l.since {
 			p.t.Errorf("the session of %s began at %d, want %d", name, is.Since()%10_000_000, l.since%10_000_000)

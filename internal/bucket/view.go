@@ -58,23 +58,26 @@ func (v view) latest() int64 {
 	return latest
 }
 
-// granted returns the parameters of a limit with the grant that the shards have together, nil for none of them.
+// granted returns the parameters of a limit with the grant that the shards have together, and with what was carried into their period.
 func (v view) granted(p *Params) *Params {
 	var sum Grant
+	carried, divided := int64(0), false
 	for _, s := range v.shards {
 		l := s.find(p.Name)
-		if l == nil || l.Granted() == 0 {
+		divided = divided || p.Carry > 0 && s.sharded()
+		if l == nil || l.Granted() == 0 && l.Carry() == 0 && l.Carried() == 0 && p.Carry == 0 {
 			continue
 		}
-		if g := s.chainTo(l, p, v.since(s, v.now), v.now, 0).grant; g.Granted > 0 {
-			sum = sum.plus(g)
+		ch := s.chainTo(l, p, v.since(s, v.now), v.now, 0)
+		if carried = add(carried, ch.carriedAs(p)); ch.grant.Granted > 0 {
+			sum = sum.plus(ch.grant)
 		}
 	}
-	if sum.Granted == 0 {
+	if sum.Granted == 0 && carried == 0 && !divided {
 		return p
 	}
 	with := *p
-	with.grant = sum
+	with.grant, with.carried, with.divided = sum, carried, divided
 	return &with
 }
 
@@ -91,7 +94,7 @@ func (v view) raises(p *Params, gift, until int64) error {
 		return &EndError{Limit: p.Name, Present: has.Until}
 	case until == 0 && p.Times == nil && p.Session < Endless && p.renewsAfter(v.shards, v.now) == Never:
 		return &EndError{Limit: p.Name, Missing: true}
-	case add(add(p.rule().most(), has.Granted), gift) == math.MaxInt64:
+	case add(add(p.beyond(p.rule().most()), has.Granted), gift) == math.MaxInt64:
 		return &OverflowError{Amount{Limit: p.Name, Tokens: gift}}
 	default:
 		return nil
@@ -172,7 +175,7 @@ func (v view) until(p *Params, available int64, needs func(capacity int64) int64
 // session quota is full at whatever capacity holds.
 func (v view) untilAnew(p *Params, needs func(capacity int64) int64) int64 {
 	now, r, holds, soon := v.now, p.rule(), false, 2
-	r.each(func(r rule) { holds = holds || needs(r.capacity) <= r.capacity })
+	r.each(func(r rule) { holds = holds || needs(r.capacity) <= p.beyond(r.capacity) })
 	for i := range maxStretches {
 		next := p.renewsAfter(v.shards, v.now)
 		if p.Session > 0 {

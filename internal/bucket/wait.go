@@ -98,7 +98,7 @@ func (d *Demand) floorAfter(ahead int64, p *Params, s *State, now int64) int64 {
 	r := p.rule()
 	capacity := r.capacityAt(now)
 	needs := d.needs(p, capacity)
-	if needs > capacity && needs > add(capacity, p.grants(s, now)) {
+	if needs > p.beyond(capacity) && needs > add(capacity, p.grants(s, now)) {
 		return math.MaxInt64
 	}
 	amount := Of(d.Amounts, p.Name)

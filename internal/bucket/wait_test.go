@@ -26,7 +26,7 @@ func drawQueueing(t *rapid.T) queueing {
 	q.state = State{Shards: rapid.SampledFrom([]int{1, 2, 3}).Draw(t, "shards"), RefilledAt: waitNow - rapid.Int64Range(0, 2000).Draw(t, "age")}
 	for _, name := range []string{"rpm", "tpm"}[:rapid.IntRange(1, 2).Draw(t, "limits")] {
 		capacity := rapid.Int64Range(1, 100).Draw(t, "capacity")
-		p := Params{name, capacity, rapid.Int64Range(1, 100).Draw(t, "refill"), rapid.SampledFrom([]int64{7, 1000}).Draw(t, "period"), nil, nil, 0, drawFloors(t), Enforced, Whole{}, Grant{}}
+		p := Params{Name: name, Capacity: capacity, RefillAmount: rapid.Int64Range(1, 100).Draw(t, "refill"), RefillPeriod: rapid.SampledFrom([]int64{7, 1000}).Draw(t, "period"), Floors: drawFloors(t)}
 		q.c.Params = append(q.c.Params, p)
 		tokens := rapid.Int64Range(-2*capacity, Share(capacity, 0, q.state.Shards)).Draw(t, "tokens")
 		q.state.Limits = append(q.state.Limits, Limit{Name: name, Tokens: tokens, Capacity: capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod})
@@ -177,7 +177,7 @@ func TestNoWaitIsLonger(t *testing.T) {
 // In TestGatherWaits, shards give more than they have to a caller that waits: each of them a part, and no deeper than its share.
 func TestGatherWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Params{"rpm", 1000, 100, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}
+		p := Params{Name: "rpm", Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000}
 		c, wait := Config{Params: []Params{p}, Freshness: 500}, rapid.Int64Range(1, 5000).Draw(t, "wait")
 		n := rapid.SampledFrom([]int{2, 4}).Draw(t, "shards")
 		states, total := make([]*State, n), int64(0)
@@ -216,7 +216,7 @@ func TestGatherWaits(t *testing.T) {
 // TestStatusesTellTheQueue checks that a status reports for a debt how long the queue is, and for a caller that waits
 // whether that is too long.
 func TestStatusesTellTheQueue(t *testing.T) {
-	c := Config{Params: []Params{{"rpm", 10, 10, 1000, nil, nil, 0, "", Enforced, Whole{}, Grant{}}}}
+	c := Config{Params: []Params{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
 	state := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
 	for _, test := range []struct {
 		wait, amount int64

@@ -11,7 +11,7 @@ const (
 	nameForm      = `^[A-Za-z0-9_.\-:@/+|=~%]+$`
 	limitNameForm = `^[A-Za-z][A-Za-z0-9_.\-]*$`
 	amountForm    = `\$?\d+(_\d+)*([kMG]|\.\d{1,9})?` // of money, decimal places
-	rateForm      = `^ *` + amountForm + ` *(: *` + amountForm + ` *|slots?)?/ *([0-9.]*[a-z][a-z0-9.]*|session:[a-z0-9.]+|(day|week|month) *@.+|cron *".+" *@.+)( +when .+)?( +floors .+)?( +(soft|shadow))? *$`
+	rateForm      = `^ *` + amountForm + ` *(: *` + amountForm + ` *|slots?)?/ *([0-9.]*[a-z][a-z0-9.]*|session:[a-z0-9.]+|(day|week|month) *@.+|cron *".+" *@.+)( +carry .+)?( +when .+)?( +floors .+)?( +(soft|shadow))? *$`
 	maxLimitName  = 64
 )
 

@@ -100,10 +100,10 @@ func TestParseLimit(t *testing.T) {
 // TestWindows reads limits with windows, and writes them in the shortest form.
 func TestWindows(t *testing.T) {
 	for text, want := range map[string]Limit{
-		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {"rpm", 60, 60, time.Minute, "", "UTC", "* 9-17 * * 1-5 x2", "", 0, 0, ""},
-		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {"rpm", 60, 60, time.Minute, "", "Europe/Berlin", "* 9-17 * * 1-5 x0.5", "", 0, 0, ""},
-		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {"rpm", 60, 5, time.Second, "", "UTC", "0 * * * * x2; * * * * 7 to 20:10/30s", "", 0, 0, ""},
-		`a=5/day@Asia/Tokyo when "* * 1 * *" x3`:                       {"a", 5, 0, 0, "0 0 * * *", "Asia/Tokyo", "* * 1 * * x3", "", 0, 0, ""},
+		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute, Zone: "UTC", Windows: "* 9-17 * * 1-5 x2"},
+		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute, Zone: "Europe/Berlin", Windows: "* 9-17 * * 1-5 x0.5"},
+		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {Name: "rpm", Capacity: 60, Refill: 5, Period: time.Second, Zone: "UTC", Windows: "0 * * * * x2; * * * * 7 to 20:10/30s"},
+		`a=5/day@Asia/Tokyo when "* * 1 * *" x3`:                       {Name: "a", Capacity: 5, Resets: "0 0 * * *", Zone: "Asia/Tokyo", Windows: "* * 1 * * x3"},
 	} {
 		if l, err := ParseLimit(text); err != nil || l != want || l.String() != text {
 			t.Errorf("ParseLimit(%q) = %+v (%s), %v, want %+v", text, l, l, err, want)

@@ -37,6 +37,7 @@ type Limit struct {
 
 	Term    time.Duration // of slots, whose number is Capacity, and which have nothing else
 	Session time.Duration // length of the sessions of a session quota; 0 for another limit
+	Carry   int64         // most of what is left that a quota carries into its next period, tokens; 0 for nothing
 
 	Mode string // [Soft] or [Shadow], or "" for a limit that refuses requests
 }
@@ -115,11 +116,20 @@ func parseRate(name, text string) (Limit, error) {
 	if l.Capacity, err = ParseAmount(name, capacity, 1); err != nil {
 		return l, fmt.Errorf("capacity %w", err)
 	}
+	period, carry, carries := cutCarry(period)
+	if carries {
+		if l.Carry, err = ParseAmount(name, carry, 1); err != nil {
+			return l, fmt.Errorf("carry %w", err)
+		}
+	}
 	if isQuota(period) {
 		if hasRefill {
 			return l, errQuotaRefill
 		}
 		return l, l.setTimes(period)
+	}
+	if carries {
+		return l, errCarry
 	}
 	if period == neverForm {
 		if hasRefill {
@@ -151,7 +161,7 @@ func (l Limit) Rate() string {
 		return strconv.FormatInt(l.Capacity, 10) + " slots/" + FormatPeriod(l.Term)
 	}
 	if l.Resets != "" {
-		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.windows() + l.floors() + l.mode()
+		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.carry() + l.windows() + l.floors() + l.mode()
 	}
 	if l.Session == MaxSession {
 		return FormatAmount(l.Name, l.Capacity) + "/" + neverForm + l.windows() + l.floors() + l.mode()

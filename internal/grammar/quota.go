@@ -116,6 +116,29 @@ func (l *Limit) cycle(name string, day, hour, minute int) (text string, ok bool)
 // errQuotaRefill is why a quota has one amount alone.
 var errQuotaRefill = errors.New("a quota has no refill: write AMOUNT/day@ZONE, not CAPACITY:REFILL")
 
+// carryForm comes before the most that a quota carries.
+const carryForm = " carry "
+
+// errCarry is why only some limits carry what is left.
+var errCarry = errors.New("carry is for quotas with reset times, such as 25/month@UTC carry 50")
+
+// cutCarry splits the period of a limit into the part before what it carries, and that.
+func cutCarry(text string) (period, carry string, ok bool) {
+	at := strings.LastIndex(text, carryForm)
+	if at < 0 || strings.Contains(text[at:], `"`) {
+		return text, "", false
+	}
+	return strings.TrimSpace(text[:at]), strings.TrimSpace(text[at+len(carryForm):]), true
+}
+
+// carry returns what a quota carries in the form that cutCarry reads.
+func (l *Limit) carry() string {
+	if l.Carry == 0 {
+		return ""
+	}
+	return carryForm + FormatAmount(l.Name, l.Carry)
+}
+
 // sessionForm comes before the length of sessions, in place of a period.
 const sessionForm = "session:"
 

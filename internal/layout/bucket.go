@@ -333,7 +333,7 @@ var notes = [bucket.Fields]expr.Path{
 	bucket.Capacity: expr.Of("b_", "_cp"), bucket.RefillAmount: expr.Of("b_", "_ra"), bucket.RefillPeriod: expr.Of("b_", "_rp"),
 	bucket.Times: expr.Of("b_", "_rsched"), bucket.Windows: expr.Of("b_", "_sched"), bucket.Session: expr.Of("b_", "_rsa"),
 	bucket.Since: expr.Of("b_", "_ws"), bucket.Applied: expr.Of("b_", "_wa"), bucket.Rolled: expr.Of("b_", "_wtc"),
-	bucket.Began: expr.Of("b_", "_pb"), bucket.Turned: expr.Of("b_", "_pt"),
+	bucket.Began: expr.Of("b_", "_pb"), bucket.Turned: expr.Of("b_", "_pt"), bucket.Carry: expr.Of("b_", "_cy"), bucket.Carried: expr.Of("b_", "_cd"),
 	bucket.GrantedTokens: expr.Of("b_", "_tu"), bucket.GrantedUntil: expr.Of("b_", "_tx"), bucket.GrantedLacking: expr.Of("b_", "_tl"), bucket.SoftUntil: expr.Of("b_", "_soft"),
 	bucket.Shade: expr.Of("b_", "_sh"), bucket.Refusals: expr.Of("b_", "_sr"), bucket.Known: expr.Of("b_", "_kc"),
 	bucket.LifeNumber: expr.Of("i_", ""), bucket.ValidUntil: expr.Attr("vu"), bucket.Crossed: expr.Attr("xu"), bucket.Zone: expr.Attr("sched_tz"),

@@ -45,6 +45,12 @@ func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	if m.Lacking() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "tl", Value: expr.N(m.Lacking())})
 	}
+	if m.Carry() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "cy", Value: expr.N(m.Carry())})
+	}
+	if m.Carried() != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "cd", Value: expr.N(m.Carried())})
+	}
 	if m.Session() != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "rsa", Value: expr.N(m.Session())})
 	}
@@ -108,6 +114,10 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).SetUntil(d.number(a))
 	case "tl":
 		bucketLimitNamed(members, name).SetLacking(d.number(a))
+	case "cy":
+		bucketLimitNamed(members, name).SetCarry(d.number(a))
+	case "cd":
+		bucketLimitNamed(members, name).SetCarried(d.number(a))
 	case "rsa":
 		bucketLimitNamed(members, name).SetSession(d.number(a))
 	case "ws":
@@ -429,6 +439,9 @@ type ConfigLimit struct {
 	Floors string
 	// rsched: reset times of a quota, whose refill is 0 and its period 1; absent for a limit that refills
 	Times string
+	// cy: most of what is left that a quota carries into its next period, tokens; absent for a limit that carries
+	// nothing. Clients before 0.17.1 do not obey it
+	Carry int64
 	// soft: whether the limit is soft, or a shadow: it rejects nothing. Clients before 0.17.0 do not obey it
 	Soft   bool
 	Shadow bool // sh: whether it is a shadow, and counts what it would reject. To other programs it is soft
@@ -453,6 +466,9 @@ func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 	}
 	if m.Times != "" {
 		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.Times)})
+	}
+	if m.Carry != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "cy", Value: expr.N(m.Carry)})
 	}
 	if m.Soft {
 		item = append(item, expr.Attribute{Name: prefix + "soft", Value: expr.Bool(m.Soft)})
@@ -490,6 +506,8 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 		configLimitNamed(members, name).Floors = d.text(a)
 	case "rsched":
 		configLimitNamed(members, name).Times = d.text(a)
+	case "cy":
+		configLimitNamed(members, name).Carry = d.number(a)
 	case "soft":
 		configLimitNamed(members, name).Soft = d.flag(a)
 	case "sh":

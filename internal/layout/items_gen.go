@@ -201,7 +201,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 23+20*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
+	item := make(expr.Item, 0, 23+22*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		11*len(it.Slots)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -398,7 +398,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 12+8*len(it.Sessions)+10*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -535,7 +535,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 11+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 11+8*len(it.Sessions)+10*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -671,7 +671,7 @@ type SystemConfig struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+8*len(it.Sessions)+9*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+8*len(it.Sessions)+10*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},

@@ -145,12 +145,12 @@ const (
 )
 
 // rareFigures is the number of the figures that few limits have, which follow in a row.
-const rareFigures = 13
+const rareFigures = 15
 
 // rareOf returns where the figures that few limits have are in their rare parts.
 func rareOf(r *bucket.Rare) [rareFigures]*int64 {
 	return [...]*int64{
-		&r.Known, &r.Session, &r.Since, &r.Applied, &r.Rolled, &r.Began, &r.Turned,
+		&r.Known, &r.Session, &r.Since, &r.Applied, &r.Rolled, &r.Began, &r.Turned, &r.Carry, &r.Carried,
 		&r.Granted, &r.Until, &r.Lacking, &r.Soft, &r.Shade, &r.Refusals,
 	}
 }

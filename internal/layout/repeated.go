@@ -43,6 +43,7 @@ type StoredLimit struct {
 	RefillAmount int64  `json:"ra"`
 	RefillPeriod int64  `json:"rp"`
 	Times        string `json:"rsched,omitempty"`
+	Carry        int64  `json:"cy,omitempty"`
 	Windows      string `json:"sched,omitempty"`
 	Floors       string `json:"fl,omitempty"`
 	Term         int64  `json:"tm,omitempty"`

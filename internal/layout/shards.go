@@ -9,12 +9,15 @@ import (
 )
 
 // Split returns the writes that split a shard in two, for one transaction: shard s of n becomes shards s and s+n of 2n.
-// They hold for the state alone.
+// They hold for the state alone. It returns none for a bucket that is not split, see [bucket.State.Carries].
 //
 // An orphan is an item in the new shard's place that no shard has split off, as in a restored backup; nil for none. The
 // new shard takes its place, and counts on from it, since readers count by differences. The tokens of the orphan were
 // never part of the bucket. The writes hold for its state alone, too.
 func (k BucketKey) Split(s, orphan *bucket.State, o Lineage) ([]store.Write, error) {
+	if s.Carries() {
+		return nil, nil
+	}
 	var plan bucket.Plan
 	plan.Split(s)
 	update, err := k.Write(&plan, o)

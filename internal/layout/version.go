@@ -43,6 +43,7 @@ var kinds = []struct {
 	{"l_", "sched", nil, "0.14.0"},
 	{"l_", "tm", nil, "0.17.1"}, // slots
 	{"w_", "rsa", nil, "0.15.0"},
+	{"l_", "cy", nil, "0.17.1"}, // rollover
 	{"l_", "soft", nil, "0.17.0"},
 	{"w_", "soft", nil, "0.17.0"},
 	{"", "cascade", nil, "0.16.0"},

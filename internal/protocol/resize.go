@@ -57,10 +57,11 @@ func (rs *resizer) outgrows(l *level, now int64) bool {
 }
 
 // maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would end as
-// late on two, and it keeps its order on one. The shard itself decides, since older images of the others show less of their queues.
+// late on two, and it keeps its order on one. The shard itself decides, since older images of the others show less of their queues. A shard with
+// a quota that carries may not either: see [bucket.State.Carries].
 func (rs *resizer) maySplit(l *level, i *image, now int64) bool {
 	queue := i.Due(l.demand.Amounts, nil) - max(now, i.RefilledAt)
-	return !i.Changed && 2*i.Count() <= rs.options.MaxShards && queue <= longQueue.Milliseconds() && rs.outgrows(l, now)
+	return !i.Changed && !i.Carries() && 2*i.Count() <= rs.options.MaxShards && queue <= longQueue.Milliseconds() && rs.outgrows(l, now)
 }
 
 // longQueue is the length of a queue above which its shard is not split.
@@ -166,7 +167,7 @@ func (rs *resizer) split(ctx context.Context, o layout.Lineage, s *shard, i *ima
 			}
 		}
 		writes, err := s.Split(&i.State, orphan.state(), o)
-		if err != nil {
+		if err != nil || len(writes) == 0 {
 			return err
 		}
 		applied, err := rs.table.Transact(ctx, writes)

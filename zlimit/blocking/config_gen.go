@@ -58,7 +58,9 @@ func (s *LimitService) Update(at zlimit.Level, change func(*zlimit.Config) error
 }
 
 // Delete deletes the config of a level, if there is any. What [zlimit.Config.Within] and [zlimit.Config.Cascade] say of
-// the level stays: [LimitService.Update] changes that.
+// the level stays: [LimitService.Update] changes that. Delete does not ask whether other resources lie within the
+// level's resource: their requests that name its limits then fail with a [*zlimit.ValidationError], unless another
+// level has such limits.
 func (s *LimitService) Delete(at zlimit.Level) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

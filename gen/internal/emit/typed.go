@@ -113,7 +113,11 @@ func limit(l *declaration.Limit) Code {
 	case plain && l.Term != 0:
 		return Qual(sdkPkg, "Slots").Call(name, number(l.Capacity), Qual(sdkPkg, "Term").Call(seconds(l.Term)))
 	case plain && l.Resets != "":
-		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
+		quota := Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
+		if l.Carry != 0 {
+			quota.Dot("CarryOver").Call(number(l.Carry))
+		}
+		return quota
 	case plain && l.Session == grammar.MaxSession:
 		return Qual(sdkPkg, "Prepaid").Call(name, number(l.Capacity))
 	case plain && l.Session != 0:
@@ -128,7 +132,9 @@ func limit(l *declaration.Limit) Code {
 	fields := []Code{field("Name", name), field("Capacity", number(l.Capacity))}
 	switch {
 	case l.Resets != "":
-		fields = append(fields, field("Resets", Lit(l.Resets)))
+		if fields = append(fields, field("Resets", Lit(l.Resets))); l.Carry != 0 {
+			fields = append(fields, field("Carry", number(l.Carry)))
+		}
 	case l.Session != 0:
 		fields = append(fields, field("Session", seconds(l.Session)))
 	default:

@@ -9,7 +9,7 @@ import (
 func LimitOf(l grammar.Limit) zlimit.Limit {
 	return zlimit.Limit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone,
-		Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Mode: zlimit.LimitMode(l.Mode),
+		Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Carry: l.Carry, Mode: zlimit.LimitMode(l.Mode),
 	}
 }
 
@@ -17,6 +17,6 @@ func LimitOf(l grammar.Limit) zlimit.Limit {
 func textOf(l zlimit.Limit) grammar.Limit {
 	return grammar.Limit{
 		Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone,
-		Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Mode: string(l.Mode),
+		Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Carry: l.Carry, Mode: string(l.Mode),
 	}
 }

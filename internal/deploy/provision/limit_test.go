@@ -18,7 +18,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 	ctx := t.Context()
 	seen := map[string]bool{}
 	for _, rate := range []string{
-		"100:50/min", "1000/day@Europe/Berlin", "2000/session:5h", "20 slots/30s",
+		"100:50/min", "1000/day@Europe/Berlin", "25/month@UTC carry 50", "2000/session:5h", "20 slots/30s",
 		`60/min when "* 9-17 * * 1-5"@Europe/Berlin x2`, "60/min floors batch=20", "60/min soft", "60/min shadow",
 	} {
 		var want zlimit.Limit

@@ -467,7 +467,7 @@ func (a *actor) resizeShard(ctx context.Context, r *running, from, to int) error
 		}
 		writes, err = low.Merge(high, &state, &other, time.Now().UnixMilli())
 	}
-	if err != nil {
+	if err != nil || len(writes) == 0 {
 		return err
 	}
 	_, err = p.Transact(ctx, writes)

@@ -167,7 +167,7 @@ func strictLimit(path string, raw json.RawMessage) error {
 
 // limitFields are the fields of a limit as an object.
 var limitFields = []string{
-	"name", "capacity", "refill_amount", "refill_period_seconds", "resets", "windows", "zone", "floors", "term_seconds", "session_seconds", "prepaid", "mode",
+	"name", "capacity", "refill_amount", "refill_period_seconds", "resets", "windows", "zone", "floors", "term_seconds", "session_seconds", "prepaid", "carry", "mode",
 }
 
 // deleteLimits serves DELETE /v1/limits/{level}. The switch, the wider resource and the cascade policy of the level stay.

@@ -261,6 +261,9 @@ func (p *page) limitRow(st *zlimit.Status, id string, source zlimit.Source) limi
 		row.Whose += " for " + named(st.Resource)
 	}
 	row.When = when(st, &limit, now)
+	if st.Carried > 0 {
+		row.When += "; " + amount(st.Limit.Name, float64(st.Carried)) + " carried from the last period"
+	}
 	if st.Granted > 0 {
 		row.When += "; " + amount(st.Limit.Name, float64(st.Granted)) + " granted on top"
 	}

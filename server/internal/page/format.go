@@ -210,7 +210,11 @@ func limitText(l *zlimit.Limit) string {
 	case l.Term > 0:
 		return text + " at a time"
 	case l.Resets != "":
-		return text + " " + cmp.Or(period(l), "a period") + ", " + l.Zone
+		text += " " + cmp.Or(period(l), "a period") + ", " + l.Zone
+		if l.Carry > 0 {
+			text += ", carries up to " + amount(l.Name, float64(l.Carry))
+		}
+		return text
 	case l.Session > 300*24*time.Hour:
 		return text + ", prepaid"
 	case l.Session > 0:

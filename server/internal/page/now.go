@@ -164,7 +164,7 @@ func runsOut(st *zlimit.Status, now time.Time) bool {
 
 // shareOf is what is left of a limit, from 0 to 1.
 func shareOf(st *zlimit.Status) float64 {
-	capacity := st.Now().Capacity + st.Granted
+	capacity := st.Now().Capacity + st.Carried + st.Granted
 	if capacity <= 0 {
 		return 0
 	}
@@ -409,7 +409,7 @@ func cellOf(s *standing, name string, now time.Time) cell {
 
 // statusCell is the bar of a limit, and its text.
 func statusCell(st *zlimit.Status, now time.Time) cell {
-	capacity := st.Now().Capacity + st.Granted
+	capacity := st.Now().Capacity + st.Carried + st.Granted
 	c := cell{Column: limitName(&st.Limit), Of: "of " + amount(st.Limit.Name, float64(capacity))}
 	c.Of += per(&st.Limit)
 	share := shareOf(st)

@@ -169,11 +169,11 @@ func replayed(hours []float64, from time.Time, l *zlimit.Limit) replay {
 	for i, used := range hours {
 		at := from.Add(time.Duration(i) * time.Hour)
 		if l.Resets != "" && i > 0 && newPeriod(l, at.Add(-time.Hour).In(zone), at.In(zone)) {
-			left = float64(l.Capacity)
+			left = float64(l.Capacity) + min(left, float64(l.Carry))
 		}
 		room := left + per
 		fits := min(used, room)
-		left = min(room-fits, float64(l.Capacity))
+		left = min(room-fits, float64(l.Capacity+l.Carry))
 		r.fits[i], r.beyond[i] = fits, used-fits
 		if used > 0 {
 			r.hours++

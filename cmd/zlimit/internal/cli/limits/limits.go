@@ -38,6 +38,7 @@ duration such as 90s, 1h30m or 2d. Other kinds of limits are:
   tokens=1M/month@UTC       a quota, which resets on the calendar of a time zone
   tokens=2M/session:5h      a quota for five hours from its first use
   usd=25/month@UTC          a quota in dollars
+  usd=25/month@UTC carry 50 up to 50 of what is left is carried over
   usd=5/never               a prepaid limit, which top-ups add to
   workers=20 slots/30s      concurrent leases, each renewed within the term
 

@@ -231,7 +231,7 @@ func scaledLimit(l zlimit.Limit, factor *big.Rat) (zlimit.Limit, error) {
 		}
 		return max(1, whole.Int64())
 	}
-	l.Capacity, l.RefillAmount = of(l.Capacity), of(l.RefillAmount)
+	l.Capacity, l.RefillAmount, l.Carry = of(l.Capacity), of(l.RefillAmount), of(l.Carry)
 	if l.Windows == "" || err != nil {
 		return l, err
 	}

@@ -34,7 +34,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), Amount(s.Limit.Name, s.Now().Capacity) + granted(s), Refill(s.Limit) + foreseen(s)}
+		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), Amount(s.Limit.Name, s.Now().Capacity) + beyond(s), Refill(s.Limit) + foreseen(s)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}
@@ -80,15 +80,20 @@ func Queue(d time.Duration) string {
 	return Brief(d)
 }
 
-// granted returns what a limit may hold beyond its capacity, and until when; "" for nothing.
-func granted(s zlimit.Status) string {
+// beyond returns what a limit may hold beyond its capacity: what was carried into its period, and what was granted, and until when; "" for
+// nothing.
+func beyond(s zlimit.Status) string {
+	carried := ""
+	if s.Carried > 0 {
+		carried = " + " + Amount(s.Limit.Name, s.Carried) + " carried"
+	}
 	switch {
 	case s.Granted == 0:
-		return ""
+		return carried
 	case s.GrantEnds.IsZero():
-		return " + " + Amount(s.Limit.Name, s.Granted)
+		return carried + " + " + Amount(s.Limit.Name, s.Granted)
 	default:
-		return " + " + Amount(s.Limit.Name, s.Granted) + " until " + s.GrantEnds.Format("2006-01-02T15:04Z")
+		return carried + " + " + Amount(s.Limit.Name, s.Granted) + " until " + s.GrantEnds.Format("2006-01-02T15:04Z")
 	}
 }
 

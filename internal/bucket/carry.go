@@ -1,0 +1,105 @@
+package bucket
+
+// A quota may carry what is left of a period into the next one, up to a bound. A reset then leaves the whole amount, and beside it what was
+// left of the balance, at most the bound. A debt is forgiven, as by every reset. A period in which nothing is taken leaves all that it has.
+// The item notes what was carried into the present period, [Rare.Carried]: so much may the limit hold beyond its capacity until the next edge.
+//
+// What is carried depends on the very balance, so the one advance over the edge asks for it. Edges that pass without a write are crossed
+// together.
+//
+//   - A change of the limit: the former amount and bound apply to the periods that have ended by then. What the last of them left is carried
+//     up to the new bound. A limit that was of another kind carries nothing. Within a period, a lower bound cuts what was carried into it.
+//   - A grant without an end is a part of the period, and its rest is carried as the rest of the period is. A grant that ends later than the
+//     edge remains a grant, see [Grant.after], and what is left beside it is carried. So each token is left once.
+//   - A bucket that does not exist has left nothing. So an item with such a quota does not expire.
+//   - Shards cannot carry each its own rest: one may be in debt, which the rest of another would have paid, or have more left than its part
+//     of the bound while others have less. So a bucket with such a quota is not split. One that was split before carries nothing until it
+//     is merged.
+
+// MaxCarry is the most that a quota can carry, as a multiple of its amount.
+const MaxCarry = 100
+
+// carry returns the most that a limit of the item carries when it resets by a write that gives it parameters, nil for its own.
+func (s *State) carry(l *Limit, p *Params) int64 {
+	switch {
+	case s.sharded() || l.Times() == nil:
+		return 0
+	case p == nil:
+		return l.Carry()
+	case p.Times == nil:
+		return 0
+	default:
+		return p.Carry
+	}
+}
+
+// carries returns what a quota that resets up to a time carries into the period that it is in then, and whether that depends on its balance. A
+// write may give it parameters, nil for its own.
+func (s *State) carries(l *Limit, p *Params, to int64) (carried int64, depends bool) {
+	most := s.carry(l, p)
+	if most <= 0 {
+		return 0, false
+	}
+	amount := l.rule().capacityAt(s.mark())
+	full := add(amount, max(l.Carry(), 0))
+	edge, idle := l.Times().Next(s.mark()), int64(0) // what the periods since the first edge leave beside what was left by then
+	if edge > to {                                   // the quota resets by the times that it gets
+		edge = to
+	}
+	for next := l.Times().Next(edge); next <= to && idle < most && idle < full; next = l.Times().Next(next) {
+		idle = add(idle, amount)
+	}
+	after := func(left int64) int64 {
+		if idle > 0 {
+			left = min(add(left, idle), full)
+		}
+		return min(left, most)
+	}
+	return after(s.left(l, edge)), after(0) != after(most)
+}
+
+// left returns what a quota of the item has left at its first edge, beside a grant that ends later.
+func (s *State) left(l *Limit, edge int64) int64 {
+	left := max(l.Tokens, 0)
+	switch g := l.grant(); {
+	case g.Until == 0:
+		return left
+	case g.ends(edge):
+		return max(0, sub(l.Tokens, g.rest(l.Tokens, s.without(l, s.RefilledAt, edge))))
+	default:
+		return left - min(left, g.Granted)
+	}
+}
+
+// carriedAs returns what is carried into the period in which a chain ends, if the limit has parameters then; nil for its own.
+func (c chain) carriedAs(p *Params) int64 {
+	switch {
+	case p == nil:
+		return c.carried
+	case p.Times == nil:
+		return 0
+	default:
+		return min(c.carried, p.Carry)
+	}
+}
+
+// carry notes what is carried into the period in which a write from one time to another leaves a limit.
+func (l *Limit) carry(s *State, was *Limit, p *Params, d *Demand, from, to int64) {
+	carried := s.chainTo(was, p, from, to, 0).carriedAs(p)
+	if d.restarts(l.Name) { // the whole amount alone
+		carried = 0
+	}
+	if carried != l.Carried() {
+		l.SetCarried(carried)
+	}
+}
+
+// Carries reports whether one of the limits of an item carries what is left of a period. Such a bucket is not split.
+func (s *State) Carries() bool {
+	for i := range s.Limits {
+		if r := s.Limits[i].Rare; r != nil && r.Carry > 0 {
+			return true
+		}
+	}
+	return false
+}
