@@ -72,10 +72,33 @@ func grant(id string) Op {
 
 func reset(id string) Op { return Op{Kind: Reset, Entity: "c", ID: id} }
 
+// times are the edges of quotas.
+const times = "*/2 * * * *"
+
+// periodGrammars have quotas that carry what is left, and several session quotas in a bucket, of which one may be closed while others begin.
+func periodGrammars() []Grammar {
+	edge, long, rollback := rest(4*time.Second), rest(length), Op{Kind: Rollback}
+	carry := Initial{Timed: true, Limits: map[string][]zlimit.Limit{"c": {zlimit.Cron("rpm", 10, times, "UTC").CarryOver(6)}}}
+	sessions := Initial{Timed: true, Limits: map[string][]zlimit.Limit{"c": {
+		zlimit.Session("rpm", 10, length), zlimit.Session("tpm", 10, length), zlimit.Session("upm", 10, length),
+	}}}
+	before, after := grant("three"), grant("four")
+	before.For, after.For = length-time.Second, length+3*time.Second
+	know := []Op{take("c", 1)}
+	late := []Op{rest(length - 3*time.Second), take("c", 1)}
+	rests := []Op{
+		take("c", 2), take("c", 8), take("c", 14), rollback, adjust(2), adjust(-1), edge, long, {Kind: Split, Entity: "c"}, grant("one"), before, after, reset("two"),
+	}
+	both := []Op{take("c", 2), {Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"tpm": 6}}, rollback, edge, long}
+	return []Grammar{
+		{Name: "carry", Initial: carry, Warm: [2][]Op{late, know}, Words: [2][]Op{rests, rests}},
+		{Name: "sessions, several", Initial: sessions, Warm: [2][]Op{know, know}, Words: [2][]Op{both, both}},
+	}
+}
+
 // timedGrammars have limits that reset at times. A period or a session ends three seconds after the
 // exploration begins. A process may have a clock that is more than a period ahead.
 func timedGrammars() []Grammar {
-	const times = "*/2 * * * *"
 	edge, short, long := rest(4*time.Second), rest(1500*time.Millisecond), rest(length)
 	split, merge, rollback := Op{Kind: Split, Entity: "c"}, Op{Kind: Merge, Entity: "c"}, Op{Kind: Rollback}
 	until := func(ops ...Op) []Op { return append([]Op{rest(length - 3*time.Second)}, ops...) }

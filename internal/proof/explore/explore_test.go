@@ -66,7 +66,7 @@ func sweeps() []*Sweep {
 			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
-	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages), settleSweeps(outages))...)
+	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages), settleSweeps(outages), periodSweeps(outages))...)
 }
 
 // combinedSweeps are those of grammars that combine others. A test run has a part of the smallest one.
@@ -100,6 +100,24 @@ func settleSweeps(outages []Fate) []*Sweep {
 	}
 	for _, s := range all {
 		if s.Grammars, s.Bounds.Orders = settleGrammars, 1000; !*whole {
+			s.Bounds.Orders = 100
+		}
+	}
+	return all
+}
+
+// periodSweeps are those of quotas that carry, and of several session quotas. A test run has a part of the smallest one.
+func periodSweeps(outages []Fate) []*Sweep {
+	all := []*Sweep{{Name: "periods, 2 operations, strict", Operations: 2, Rounds: 60}}
+	if *whole {
+		fault := Faults{append([]Fate{Conflict, Lag}, outages...), 1}
+		all = append(all,
+			&Sweep{Name: "periods, 2 operations, a fault, loose", Operations: 2, Rounds: 60, Faults: fault, Bounds: Bounds{Loose: true}},
+			&Sweep{Name: "periods, 3 operations, loose", Operations: 3, Rounds: 300, Bounds: Bounds{Loose: true}},
+		)
+	}
+	for _, s := range all {
+		if s.Grammars, s.Bounds.Orders = periodGrammars, 5000; !*whole {
 			s.Bounds.Orders = 100
 		}
 	}

@@ -53,6 +53,15 @@ var known = []showing{
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(60)}}},
 		},
 	}},
+	{"a session is handed out twice in one millisecond, where one of three quotas stays closed", "minted", Program{
+		Initial: Initial{Timed: true, Limits: map[string][]zlimit.Limit{"c": {
+			zlimit.Session("rpm", 10, length), zlimit.Session("tpm", 10, length), zlimit.Session("upm", 10, length),
+		}}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"tpm": 6}}}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"tpm": 6}}}},
+		},
+	}},
 	{"a conflict fails a plain write", "error", Program{
 		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
 		Faults:  Faults{Fates: []Fate{Conflict}, Most: 1},

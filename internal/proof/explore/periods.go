@@ -74,8 +74,14 @@ func newTimekeeper(w *witness, p *Program) *timekeeper {
 	}
 }
 
-// limit returns the one limit of a bucket.
-func (k *timekeeper) limit(entity string) zlimit.Limit { return k.program.Initial.Limits[entity][0] }
+// limits returns the limits of a bucket.
+func (k *timekeeper) limits(entity string) []zlimit.Limit { return k.program.Initial.Limits[entity] }
+
+// limit returns one limit of a bucket.
+func (k *timekeeper) limit(at account) zlimit.Limit {
+	limits := k.limits(at.entity)
+	return limits[slices.IndexFunc(limits, func(l zlimit.Limit) bool { return l.Name == at.limit })]
+}
 
 // beginning returns when the period of a shard began that goes on at a time, 0 for none.
 func beginning(l *bucket.Limit, mark, at int64) int64 {
@@ -108,12 +114,24 @@ func standing(s *bucket.State, name string, begins, mark int64) int64 {
 	}
 	switch {
 	case begins == 0 || beginning(l, markOf(s), mark) != begins:
-		return full + rest
+		return full + rest + carried(l, full, rest, markOf(s), mark)
 	case l.Granted() > 0 && l.Until() > 0 && l.Until() <= mark:
 		return min(l.Tokens, full)
 	default:
 		return l.Tokens
 	}
+}
+
+// carried returns what a limit carries from the period of its mark into the one of a later mark, period by period. The rest of a grant is left
+// beside it.
+func carried(l *bucket.Limit, full, rest, from, mark int64) (tokens int64) {
+	const step = int64(length / time.Millisecond)
+	left := max(l.Tokens, 0) - rest
+	for edge := from - from%step + step; edge <= mark && l.Carry() > 0; edge += step {
+		tokens = min(left, l.Carry())
+		left = full + tokens
+	}
+	return tokens
 }
 
 // grantOf returns what a shard has of grants that go on into a period at a mark.
@@ -153,17 +171,19 @@ func (k *timekeeper) tree(entity string, changes []change, before bool) (all []*
 func (k *timekeeper) judge(r *running, changes []change) {
 	for _, entity := range slices.Sorted(maps.Keys(k.program.Initial.Limits)) {
 		if slices.ContainsFunc(changes, func(c change) bool { return c.entity == entity }) {
-			k.judgeBucket(r, entity, changes)
+			for _, l := range k.limits(entity) {
+				k.judgeBucket(r, account{entity, l.Name}, changes)
+			}
 		}
 	}
 }
 
-func (k *timekeeper) judgeBucket(r *running, entity string, changes []change) {
-	at := account{entity, k.limit(entity).Name}
+func (k *timekeeper) judgeBucket(r *running, at account, changes []change) {
+	entity, full := at.entity, k.limit(at).Capacity*1000
 	before, after := k.tree(entity, changes, true), k.tree(entity, changes, false)
 	p := k.is[at]
 	if p == nil {
-		p = &period{part: part{account: at}, tokens: k.limit(entity).Capacity * 1000}
+		p = &period{part: part{account: at}, tokens: full}
 		k.is[at] = p
 	}
 	p.mark = 0
@@ -177,7 +197,7 @@ func (k *timekeeper) judgeBucket(r *running, entity string, changes []change) {
 		if k.made[deed{at, r.ID}] > 1 {
 			k.blame("twice", "%s: %q resets a second time", k.name(r), r.Op)
 		}
-		p.resets, p.tokens, p.over = k.resets[at], k.limit(entity).Capacity*1000, 0
+		p.resets, p.tokens, p.over = k.resets[at], full, 0
 		p.begins = k.current(at, after, p.mark)
 		k.compareAll(p, after)
 		return
@@ -212,7 +232,7 @@ func (k *timekeeper) pass(p *period, before, after []*bucket.State) {
 		}
 		return total
 	}
-	full := k.limit(p.entity).Capacity * 1000
+	full := k.limit(p.account).Capacity * 1000
 	switch begins := k.current(p.account, after, p.mark); {
 	case begins != p.begins:
 		p.begins, p.tokens = begins, max(full, sum(-1))
@@ -300,7 +320,7 @@ func (k *timekeeper) judgeTaking(r *running, c change, l *bucket.Limit, in part,
 	if l.Tokens < 0 {
 		k.blame("exceeded", "%s: %q leaves %d of %s", k.name(r), r.Op, l.Tokens, in.limit)
 	}
-	switch session := k.limit(in.entity).Session; {
+	switch session := k.limit(in.account).Session; {
 	case session > 0 && in.begins == 0:
 		k.blame("period", "%s: %q takes while no session is open", k.name(r), r.Op)
 	case !k.strict:
@@ -340,7 +360,7 @@ func (k *timekeeper) compareAll(p *period, shards []*bucket.State) {
 		sum += standing(s, p.limit, p.begins, p.mark)
 		most += share(l.Capacity, s)
 	}
-	if want := k.limit(p.entity).Capacity * 1000; most != want {
+	if want := k.limit(p.account).Capacity * 1000; most != want {
 		k.blame("resize", "the %d shards of %s hold %d together, of %d", len(shards), p.entity, most, want)
 	}
 	switch {
@@ -360,12 +380,19 @@ func (k *timekeeper) stored(r *running, key store.Key) {
 
 // look notes whether a request falls short now.
 func (k *timekeeper) look(r *running, now int64) {
-	l := k.limit(r.Entity)
-	have := l.Capacity * 1000
-	if p := k.is[account{r.Entity, l.Name}]; p != nil && !p.isOver(now, l) {
-		have = p.tokens
+	for name, amount := range r.Amounts {
+		at := account{r.Entity, name}
+		l := k.limit(at)
+		have := l.Capacity * 1000
+		switch p := k.is[at]; {
+		case p == nil:
+		case !p.isOver(now, l):
+			have = p.tokens
+		case l.Carry > 0:
+			have += min(max(p.tokens, 0), l.Carry*1000)
+		}
+		r.short = r.short || have < amount*1000
 	}
-	r.short = r.short || have < r.Amounts[l.Name]*1000
 }
 
 // isOver reports whether a period is over at a time.
@@ -399,13 +426,13 @@ func (k *timekeeper) judgeWork(r *running) {
 	settles := r.err == nil && r.lease != nil && !r.lease.doubt
 	switch {
 	case r.Kind == Take && r.err != nil:
-		k.judgeCount(r, 0)
+		k.judgeCount(r, r.Amounts, 0)
 	case r.Kind == Take:
-		k.judgeCount(r, r.Amounts["rpm"]*1000)
+		k.judgeCount(r, r.Amounts, 1)
 	case r.Kind == Adjust && settles:
-		k.judgeCount(r, r.Amounts["rpm"]*1000)
+		k.judgeCount(r, r.Amounts, 1)
 	case r.Kind == Rollback && settles:
-		k.judgeCount(r, -r.lease.asked.Amounts["rpm"]*1000)
+		k.judgeCount(r, r.lease.asked.Amounts, -1)
 	case r.Kind == TopUp && r.err == nil:
 		at := account{r.Entity, "rpm"}
 		if added, asked := k.added[deed{at, r.ID}], r.Amounts["rpm"]*1000; added != asked {
@@ -414,11 +441,14 @@ func (k *timekeeper) judgeWork(r *running) {
 	}
 }
 
-// judgeCount judges what an operation counted.
-func (k *timekeeper) judgeCount(r *running, want int64) {
+// judgeCount judges what an operation counted: a number of times some amounts.
+func (k *timekeeper) judgeCount(r *running, amounts zlimit.Amounts, times int64) {
 	entity := r.owner()
-	if got := k.net[r][account{entity, k.limit(entity).Name}]; got != want {
-		k.blame("charge", "%s: %q counted %d of %s, not %d", k.name(r), r.Op, got, entity, want)
+	for _, l := range k.limits(entity) {
+		want := times * amounts[l.Name] * 1000
+		if got := k.net[r][account{entity, l.Name}]; got != want {
+			k.blame("charge", "%s: %q counted %d of %s of %s, not %d", k.name(r), r.Op, got, l.Name, entity, want)
+		}
 	}
 }
 
@@ -482,28 +512,30 @@ func (k *timekeeper) judgeWait(r *running, e *zlimit.ExceededError, now int64) {
 	if !r.short {
 		k.blame("unjustified", "%s: %q is rejected (%v), though there was enough all the time", k.name(r), r.Op, e)
 	}
-	l := k.limit(r.Entity)
+	within := true // the capacities
+	for name, amount := range r.Amounts {
+		within = within && amount <= k.limit(account{r.Entity, name}).Capacity
+	}
 	if !e.Possible() {
-		if r.Amounts[l.Name] <= l.Capacity {
+		if within {
 			k.blame("wait", "%s: %q is rejected forever", k.name(r), r.Op)
 		}
 		return
 	}
-	if !k.strict || r.Amounts[l.Name] > l.Capacity {
+	if !k.strict || !within {
 		return
 	}
-	p := k.is[account{r.Entity, l.Name}]
 	wait := e.RetryAfter().Milliseconds()
 	from, to := r.begun+wait, now+wait
-	edge := to - to%length.Milliseconds()
-	if l.Session > 0 && p != nil {
-		edge = p.begins + length.Milliseconds()
-	}
-	if from <= edge && edge <= to {
-		return
-	}
-	if l.Session > 0 && p != nil && p.begins == 0 {
-		return // the session ended meanwhile
+	for name := range r.Amounts {
+		at := account{r.Entity, name}
+		edge, l, p := to-to%length.Milliseconds(), k.limit(at), k.is[at]
+		if l.Session > 0 && p != nil {
+			edge = p.begins + length.Milliseconds()
+		}
+		if from <= edge && edge <= to || l.Session > 0 && p != nil && p.begins == 0 { // the session ended meanwhile
+			return
+		}
 	}
 	k.blame("wait", "%s: %q must wait %v, until between %d and %d, which is no end of a period", k.name(r), r.Op, e.RetryAfter(), from, to)
 }
@@ -551,13 +583,16 @@ func (o *order) finishTimed() {
 			if o.witness.wrong != nil {
 				return
 			}
-			of := o.witness.timed.limit(entity)
-			r := o.begin(Op{Kind: Take, Entity: entity, Amounts: zlimit.Amounts{of.Name: of.Capacity}}, -1, 0, o.ports[process])
+			all := zlimit.Amounts{}
+			for _, l := range o.witness.timed.limits(entity) {
+				all[l.Name] = l.Capacity
+			}
+			r := o.begin(Op{Kind: Take, Entity: entity, Amounts: all}, -1, 0, o.ports[process])
 			lease, err := o.acquire(r.context(), r, l)
 			o.ended(r, err)
 			var exceeded *zlimit.ExceededError
 			if errors.As(err, &exceeded) {
-				o.blameWait("in the end, %c asks for all of %s in a period of which nothing was taken: %v", 'A'+process, entity, err)
+				o.blameWait("in the end, %c asks for all of %s in periods of which nothing was taken: %v", 'A'+process, entity, err)
 			}
 			if lease != nil {
 				o.giveBack(o.ports[process], lease)
