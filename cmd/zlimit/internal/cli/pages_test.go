@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
@@ -217,7 +218,25 @@ func (s *session) run(c shellCommand, stdout *bytes.Buffer) error {
 
 // words returns the words of a command, without their quotes.
 func (c *shellCommand) words() []string {
-	return strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(c.text))
+	list, quote, open := []string(nil), rune(0), false
+	for _, r := range c.text {
+		if quote == 0 && unicode.IsSpace(r) {
+			open = false
+			continue
+		}
+		if !open {
+			list, open = append(list, ""), true
+		}
+		switch {
+		case r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote = r
+		default:
+			list[len(list)-1] += string(r)
+		}
+	}
+	return list
 }
 
 // zlimit runs the command. A command with missing needs shows its help instead, which checks its name and flags.
