@@ -158,7 +158,7 @@ func TestCarryChanges(t *testing.T) {
 	check(25)
 }
 
-// TestCarryOfShards has a bucket that was split before its budget carries. Its shards carry nothing, and merge. It is not split again.
+// In TestCarryOfShards, a bucket is split before its budget carries. Its shards carry nothing, and merge. It is not split again.
 func TestCarryOfShards(t *testing.T) {
 	c := newClock()
 	c.at(time.January, 10)

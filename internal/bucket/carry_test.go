@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCarryApart has shards carry their own rests, each up to its part of the bound, and compares that with a bucket that is whole. They differ:
+// In TestCarryApart, shards carry their own rests, each up to its part of the bound, in comparison with a bucket that is whole. They differ:
 // this is why a bucket whose quota carries is not split.
 func TestCarryApart(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 39))
