@@ -58,38 +58,50 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 	return credit, true
 }
 
-// place plans how a spend on credit takes a checked amount from a limit that has been full since the stamp. Refill that did not
-// fit is lost, as if the stamp had moved. The write requires that the limit has been full by its clock reading. A second write by
-// the same or an earlier reading does not meet that condition, since the first one lowered the balance. It returns false for a
-// limit whose overflow has to move the stamp.
+// place plans how a spend on credit takes an amount from a limit that has been full since the stamp, or gives back an amount that fills
+// it. Refill and tokens that did not fit are lost, as if the stamp had moved. The write requires that the limit has been full by its clock
+// reading. A second write by the same or an earlier reading does not meet that condition, since the first one lowered the balance. It
+// returns false for a limit whose overflow has to move the stamp.
 //
 // So a full limit does not move the stamp if another limit is used up. If all limits of a demand have been full, the stamp moves:
 // it is then fresh, and the next writes need no guess.
-func (p *Plan) place(s *State, l *Limit, d *Demand, amount, now int64) bool {
-	if !p.OnCredit || l.Rare != nil || d.isFloored() || sub(now, s.RefilledAt) > maxCredit {
+func (p *Plan) place(s *State, l *Limit, c *Config, d *Demand, amount int64, checked bool, now int64) bool {
+	if !p.OnCredit || l.Rare != nil || sub(now, s.RefilledAt) > maxCredit || Of(d.rest().counted, l.Name) != 0 {
+		return false
+	}
+	if amount < 0 && s.sharded() { // what does not fit belongs to other shards
 		return false
 	}
 	ch := s.chain(l, s.RefilledAt, now, 0)
-	if amount > ch.ceiling {
+	brink := sub(ch.ceiling, signed(ch.inflow))
+	lowest := add(brink, min(amount, 0))
+	if l.Tokens < lowest || checked && p.least(s, l, c, d, amount, now) > ch.ceiling {
 		return false
 	}
-	brink := sub(ch.ceiling, signed(ch.inflow))
-	p.step(Place, l.Name, brink, sub(brink, amount), amount)
+	if debt := sub(amount, ch.ceiling); debt > 0 && c.Lifetime > 0 && !s.sharded() {
+		p.outlast(l.rule(), debt, now)
+	}
+	p.step(Place, l.Name, lowest, sub(brink, max(amount, 0)), amount)
 	return true
+}
+
+// least returns the lowest balance together with the refill at a time from which a demand may take a checked amount.
+func (p *Plan) least(s *State, l *Limit, c *Config, d *Demand, amount, now int64) int64 {
+	if l.Rare == nil && d.rest().part == nil && !d.isFloored() && amount <= l.Capacity {
+		return amount
+	}
+	params := l.params()
+	if d.isFloored() {
+		params.Floors = c.of(l.Name).Floors
+	}
+	return d.floor(&params, s, max(now, s.RefilledAt))
 }
 
 // take plans how a spend takes a checked amount from a balance together with credit. It returns the lowest balance that suffices.
 // A waiting caller borrows missing tokens. The item must then last until the deepest debt that the caller may leave is paid and
 // the limit is full.
 func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, credit, now int64) (least int64) {
-	floor := amount
-	if l.Rare != nil || d.rest().part != nil || d.isFloored() || amount > l.Capacity {
-		params := l.params()
-		if d.isFloored() {
-			params.Floors = c.of(l.Name).Floors
-		}
-		floor = d.floor(&params, s, max(now, s.RefilledAt))
-	}
+	floor := p.least(s, l, c, d, amount, now)
 	if floor == amount && !p.OnCredit {
 		p.step(Take, l.Name, amount)
 		return amount

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -22,7 +23,8 @@ func TestCreditIsExact(t *testing.T) {
 		by     *client
 		image  *State
 	}
-	onCredit, late, placed := 0, 0, 0
+	onCredit, late := 0, 0
+	placed := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		var c Config
 		for _, name := range []string{"rpm", "tpm", "rpd"}[:rapid.IntRange(1, 3).Draw(t, "limits")] {
@@ -56,8 +58,9 @@ func TestCreditIsExact(t *testing.T) {
 				if onCredit++; !reflect.DeepEqual(h.image, before) {
 					late++
 				}
-				if slices.ContainsFunc(h.plan.Steps, func(s Step) bool { return s.Kind == Place }) {
-					placed++
+				if i := slices.IndexFunc(h.plan.Steps, func(s Step) bool { return s.Kind == Place }); i >= 0 {
+					amount := h.plan.Steps[i].Values[2]
+					placed[fmt.Sprint("waits ", h.demand.Waits(), ", gives back ", amount < 0)]++
 				}
 			}
 			for _, p := range c.Params {
@@ -80,7 +83,9 @@ func TestCreditIsExact(t *testing.T) {
 				by.image = stored.image()
 			}
 			h := held{at: now + by.skew, by: by, image: by.image}
-			h.demand.Unchecked = rapid.IntRange(0, 5).Draw(t, "settles") == 0
+			if h.demand.Unchecked = rapid.IntRange(0, 5).Draw(t, "settles") == 0; !h.demand.Unchecked && rapid.Bool().Draw(t, "waits") {
+				h.demand.Wait = rapid.Int64Range(1, 500).Draw(t, "wait")
+			}
 			for _, p := range c.Params {
 				if least := int64(0); rapid.Bool().Draw(t, "asks "+p.Name) {
 					if h.demand.Unchecked {
@@ -104,8 +109,13 @@ func TestCreditIsExact(t *testing.T) {
 			arrive(h)
 		}
 	})
-	if onCredit == 0 || late == 0 || placed == 0 {
-		t.Errorf("%d writes on credit were done, %d of them from an old image, and %d took from a limit that was full", onCredit, late, placed)
+	if onCredit == 0 || late == 0 {
+		t.Errorf("%d writes on credit were done, %d of them from an old image", onCredit, late)
+	}
+	for _, kind := range []string{"waits false, gives back false", "waits true, gives back false", "waits false, gives back true"} {
+		if placed[kind] == 0 {
+			t.Errorf("no write on credit met a full limit: %s", kind)
+		}
 	}
 }
 

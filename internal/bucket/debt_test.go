@@ -30,6 +30,42 @@ func TestDebtsKeepTheirItem(t *testing.T) {
 	}
 }
 
+// TestPlaceOutlastsItsDebt settles more than a full limit holds, beside a limit that is used up. The item has to last until that is paid.
+func TestPlaceOutlastsItsDebt(t *testing.T) {
+	full := Limit{Name: "tpm", Tokens: 10_000, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000}
+	short := Limit{Name: "rpm", Tokens: -3000, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000}
+	c := Config{Params: []Params{short.params(), full.params()}, Lifetime: 1}
+	s := State{Shards: 1, RefilledAt: waitNow - 500, Limits: []Limit{
+		short, full, {Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
+	}}
+	d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 1}, {Limit: "tpm", Tokens: 50_000}}, Unchecked: true}
+	for lasts, want := range map[int64]Kind{100: Spend, 40: Advance} {
+		s.ExpiresAt = seconds(waitNow) + lasts
+		var plan Plan
+		if plan.Decide(&s, &c, &d, waitNow); plan.Kind != want {
+			t.Errorf("Decide() for an item that lasts %d s = %v, want a %v", lasts, plan.Kind, want)
+		}
+	}
+}
+
+// TestFullShardsPassRefundsOn gives tokens back to a shard that is full, beside a limit that is used up. What does not fit belongs to other shards,
+// so the plan reports that.
+func TestFullShardsPassRefundsOn(t *testing.T) {
+	full := Limit{Name: "tpm", Tokens: 10_000, Capacity: 20_000, RefillAmount: 2000, RefillPeriod: 1000}
+	short := Limit{Name: "rpm", Tokens: -3000, Capacity: 20_000, RefillAmount: 2000, RefillPeriod: 1000}
+	units := Limit{Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000}
+	c := Config{Params: []Params{short.params(), full.params()}}
+	d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: -1}, {Limit: "tpm", Tokens: -1000}}, Unchecked: true}
+	for shards, want := range map[int]Kind{1: Spend, 2: Advance} {
+		s := State{Shards: shards, RefilledAt: waitNow - 500, Limits: []Limit{short, full, units}}
+		s.Limits[1].Tokens = full.Capacity / int64(shards)
+		var plan Plan
+		if plan.Decide(&s, &c, &d, waitNow); plan.Kind != want || plan.Overflows != (shards > 1) {
+			t.Errorf("Decide() for one of %d shards = %v, overflows: %t; want a %v", shards, plan.Kind, plan.Overflows, want)
+		}
+	}
+}
+
 // TestSpendOfMoreThanALimitHolds takes more than a limit can hold, of an item that has so much nonetheless: manually, or from before
 // a window. No write without a refill takes that.
 func TestSpendOfMoreThanALimitHolds(t *testing.T) {

@@ -411,8 +411,8 @@ func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, now int64) {
 	if touched {
 		b.judge(at)
 	}
-	if checked && b.high().Cmp(rat(amount-1)) <= 0 {
-		t.Fatalf("%s admitted %d with %v there", b.Name, amount, b.high().FloatString(3))
+	if reach := new(big.Rat).Add(b.high(), b.flow(at, at+d.Wait)); checked && reach.Cmp(rat(amount-1)) <= 0 {
+		t.Fatalf("%s admitted %d with %v within the wait", b.Name, amount, reach.FloatString(3))
 	}
 	if touched {
 		b.settle(amount, at)
@@ -446,7 +446,7 @@ func checkRejection(t *rapid.T, s *State, buckets map[string]*ideal, c *Config, 
 			if b.refill(now); now < b.at { // it is reported at that time
 				b.level.Sub(b.level, b.flow(now, b.at))
 			}
-			level = b.level
+			level = b.level.Add(b.level, b.flow(now, now+d.Wait))
 		}
 		if a.Tokens > 0 && level.Cmp(rat(a.Tokens+1)) < 0 {
 			return

@@ -23,13 +23,13 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		p.step(Unmoved, "", s.RefilledAt)
 	}
 	requires := required{unmoved: onCredit}
-	placed, short := false, false // whether it takes from a limit that was full since the stamp, and from one that was not
+	placed, short := false, false // whether it changes a limit that was full since the stamp, and one that was not
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.asks(l.Name, l.Mode())
 		credit, fits := p.credit(s, l, amount, now)
 		if !fits {
-			if !checked || !p.place(s, l, d, amount, now) {
+			if !p.place(s, l, c, d, amount, checked, now) {
 				return false
 			}
 			p.ascribe(l.Name, d)
@@ -39,27 +39,27 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		switch {
 		case amount == 0:
 			p.regard(l, d, credit, now)
+		case amount < 0:
+			if !p.giveBack(s, l, d, amount, credit, now, &requires) {
+				if !p.place(s, l, c, d, amount, checked, now) {
+					return false
+				}
+				placed, amount = true, 0
+			}
 		case checked:
 			if l.Tokens < p.take(s, l, c, d, amount, credit, now) {
 				return false
 			}
-			short = true
 			if d.rest().part != nil { // a transaction returns no image that would show what it took from
 				requires.period = p.same(s, l, requires.period)
 			}
-		case amount > 0:
-			if l.Name == WriteUnits {
-				p.step(Charge, l.Name, amount)
-				continue
-			}
-			if !p.bear(s, c, l, amount, credit, now) {
-				return false
-			}
-		default:
-			if !p.giveBack(s, l, d, amount, credit, now, &requires) {
-				return false
-			}
+		case l.Name == WriteUnits:
+			p.step(Charge, l.Name, amount)
+			continue
+		case !p.bear(s, c, l, amount, credit, now):
+			return false
 		}
+		short = short || amount != 0
 		p.ascribe(l.Name, d)
 	}
 	return (!placed || short) && (s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -38,12 +39,19 @@ type contest struct {
 	requests  []time.Duration // by how much requests took longer than in the ideal bucket
 	admitted  []int           // measured ones of each process
 	admission []interval
+	returned  []givenBack
 	late      time.Duration
 	sum       Contest
 }
 
 // An interval is the time in which a request was admitted: from when it came to when its caller learned of it.
 type interval struct{ from, to time.Duration }
+
+// A givenBack is a number of tokens that were given back at a time.
+type givenBack struct {
+	at     time.Time
+	tokens float64
+}
 
 // contested is a request of a contest.
 type contested struct {
@@ -98,8 +106,8 @@ func (c *contest) end(r *contested, now time.Duration, err error) {
 	}
 }
 
-// result sums a contest up, given the time of a round trip and what was used of the table.
-func (c *contest) result(trip time.Duration, used Used) *Contest {
+// result sums a contest up that began at a time, given the time of a round trip and what was used of the table.
+func (c *contest) result(began time.Time, trip time.Duration, used Used) *Contest {
 	s := &c.sum
 	slices.Sort(c.requests)
 	trips := func(d time.Duration) float64 { return rounded(max(0, d.Seconds()/trip.Seconds()), 2) }
@@ -111,24 +119,51 @@ func (c *contest) result(trip time.Duration, used Used) *Contest {
 	s.Reads = rounded(used.ReadUnits/float64(max(s.Offered, 1)), 3)
 	s.Failed = rounded(float64(used.Failed)/float64(max(used.Writes, 1)), 3)
 	s.Least, s.Most = slices.Min(c.admitted), slices.Max(c.admitted)
-	s.Over = c.over()
+	s.Over = c.over(began)
 	return s
 }
 
+// watch notes what a change of an item gives back to the limit of the contest.
+func (c *contest) watch(old, next expr.Item, now time.Time) {
+	if tokens := c.consumed(old) - c.consumed(next); tokens > 0 && next != nil {
+		c.returned = append(c.returned, givenBack{now, tokens})
+	}
+}
+
+// consumed returns what was taken from the limit of the contest according to an item.
+func (c *contest) consumed(item expr.Item) float64 {
+	state, err := layout.ReadState(item)
+	if err != nil { // it is no bucket
+		return 0
+	}
+	for i := range state.Limits {
+		if l := &state.Limits[i]; float64(l.Capacity) == c.Capacity*1000 {
+			return float64(l.Consumed) / 1000
+		}
+	}
+	return 0
+}
+
 // over returns the most requests by which an interval has more admissions than an ideal bucket, whenever in its interval each of them was
-// admitted. It allows nothing for calls, and what flows in within the freshness.
-func (c *contest) over() (most int) {
+// admitted. It allows nothing for calls, and what flows in within the freshness. A caller that takes a token too late gives it back, so
+// tokens that are given back within the interval are there for others.
+func (c *contest) over(began time.Time) (most int) {
 	slices.SortFunc(c.admission, func(a, b interval) int { return cmp.Compare(a.to, b.to) })
 	spare := 1e-6 + (&ideal{Ceiling: c.Ceiling}).freshness()
 	for i := range c.admission {
-		from, inside := c.admission[i].from, 0
+		from, inside, back, next := c.admission[i].from, 0, 0.0, 0
 		for _, a := range c.admission {
 			if a.from < from {
 				continue
 			}
 			inside++
+			for ; next < len(c.returned) && c.returned[next].at.Sub(began) <= a.to; next++ {
+				if c.returned[next].at.Sub(began) >= from {
+					back += c.returned[next].tokens
+				}
+			}
 			// a caller that waits has its token up to the end of its wait later
-			allowed := c.Capacity + spare + c.Rate*(a.to-from).Seconds()
+			allowed := c.Capacity + spare + back + c.Rate*(a.to-from).Seconds()
 			most = max(most, inside-int(allowed))
 		}
 	}

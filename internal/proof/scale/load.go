@@ -182,6 +182,7 @@ func (l *Load) Run(p Params) (*Outcome, error) {
 	switch {
 	case l.Contest > 0:
 		f.contest = newContest(l.Ceiling, l.Processes, l.Wait)
+		table.watch = f.contest.watch
 	case l.Wait > 0:
 		c := ceilingOf(l.Limits[0])
 		f.line = &line{Ceiling: c, level: c.Capacity}
@@ -552,7 +553,7 @@ func (f *fleet) finish(ctx context.Context, before Used) {
 		o.Queue = f.line.sum()
 	}
 	if f.contest != nil {
-		o.Contest = f.contest.result(f.Contest, o.Used)
+		o.Contest = f.contest.result(f.began, f.Contest, o.Used)
 	}
 	o.Crossed = f.table.crossings()
 	o.P50, o.P99 = f.latencies.percentile(0.5), f.latencies.percentile(0.99)

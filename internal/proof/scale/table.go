@@ -37,6 +37,7 @@ type Table struct {
 	crossed map[store.Key]int       // writes of an item that have brought it into its next period
 	peak    peak
 	used    Used
+	watch   func(old, next expr.Item, now time.Time) // sees each change of an item, with mu held; nil if nothing does
 }
 
 // Used counts the units and the outcomes of a table's calls.
@@ -316,6 +317,9 @@ func (t *Table) entries(old, next expr.Item) (all []entry) {
 // remember keeps the former version of an item, for lagging reads. Snapshots are not kept, since nothing reads them
 // soon after a write. It counts a write that brings a bucket into its next period. mu is held.
 func (t *Table) remember(key store.Key, old, next expr.Item, now time.Time) {
+	if t.watch != nil {
+		t.watch(old, next, now)
+	}
 	if old == nil {
 		t.keys = append(t.keys, key)
 	}
