@@ -171,6 +171,9 @@ func (w *shareLedger) judge(before, after []*bucket.State) error {
 			}
 			counts += l.Consumed - was.Consumed
 			spills += max(0, partAt(before[i], was, at)-min(0, l.Consumed-was.Consumed)-holds(s, l))
+			if changed == 1 && before[i].RefilledAt == s.RefilledAt && partAt(s, l, at+time.Second.Milliseconds()) == holds(s, l) {
+				spills += max(0, was.Tokens+was.Consumed-l.Consumed-l.Tokens) // it was full by the reading of the write, which left the stamp
+			}
 		})
 		if !resized {
 			parts(before[i], func(l *bucket.Limit) {

@@ -390,15 +390,16 @@ func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) erro
 	return nil
 }
 
-// isPlaced reports whether a write took from a limit that had been full since the stamp, and left the stamp alone. The item does not note when
-// that was: what had flowed in by then shows in the balance, and is no more than flows in within a second.
+// isPlaced reports whether a write took from a limit that had been full since the stamp, or filled it by a refund, and left the stamp alone. The
+// item does not note when that was: what had flowed in by then shows in the balance, and is no more than flows in within a second.
 func isPlaced(k layout.BucketKey, old, next *layout.Bucket, was, is *bucket.Limit, level *big.Rat) bool {
 	took := is.Consumed - was.Consumed
-	if next.RefilledAt != old.RefilledAt || next.ShardCount > 1 || took <= 0 {
+	if next.RefilledAt != old.RefilledAt || next.ShardCount > 1 || took == 0 {
 		return false
 	}
-	flowed := rational(is.Capacity - took - is.Tokens)
-	full := new(big.Rat).Add(level, flowed)
+	flowed := rational(is.Capacity - max(took, 0) - is.Tokens)
+	full := new(big.Rat).Add(level, rational(max(-took, 0)))
+	full.Add(full, flowed)
 	most := flow(k, old, was, old.RefilledAt+time.Second.Milliseconds())
 	return flowed.Cmp(most.Add(most, rational(1))) < 0 && full.Add(full, rational(1)).Cmp(rational(is.Capacity)) > 0
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A rule is a rule of waiting or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as for mutants
+// A rule is a rule of waiting, of credit or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as for mutants
 // of conditions.
 type rule struct {
 	name     string
@@ -20,7 +20,7 @@ type rule struct {
 // In place of an expression e that a mutant makes wrong, source has either(«broken», wrong, e).
 const brokenMark = "«broken»"
 
-// rules are the rules of reservations, by the numbers of the design, and of slots, by the steps of a holder.
+// rules are the rules of reservations, by the numbers of the design, of takes on credit, and of slots, by the steps of a holder.
 var rules = []rule{
 	{
 		"wait 1: the depth is what flows in within twice the wait", "internal/bucket/wait.go",
@@ -180,6 +180,94 @@ var rules = []rule{
 		"slots, expiry: an item expires while some are held", "internal/bucket/slots.go",
 		"	if s.ExpiresAt <= 0 {", "	if s.ExpiresAt <= 0 || «broken» {", "./internal/bucket TestHeldSlotsKeepTheirItem",
 	},
+
+	{
+		"credit: a take on credit does not require the stamp", "internal/bucket/spend.go",
+		"		p.step(Unmoved, \"\", s.RefilledAt)\n	}\n	requires", "		if !«broken» {\n			p.step(Unmoved, \"\", s.RefilledAt)\n		}\n	}\n	requires",
+		"./internal/bucket TestCreditIsExact",
+	},
+	{
+		"credit: a limit that has been full counts its overflow", "internal/bucket/credit.go",
+		"		p.step(Below, l.Name, ceiling)", "		p.step(Below, l.Name, either(«broken», math.MaxInt64, ceiling))",
+		"./internal/bucket TestCreditIsExact",
+	},
+	{
+		"credit: a full limit is left at its ceiling by a take", "internal/bucket/credit.go",
+		"sub(brink, max(amount, 0))", "either(«broken», brink, sub(brink, max(amount, 0)))",
+		"./internal/bucket TestCreditIsExact",
+	},
+	{
+		"credit: a refund fills a limit that has no room to fill", "internal/bucket/credit.go",
+		"add(brink, min(amount, 0))", "add(brink, either[int64](«broken», 2, 1)*min(amount, 0))",
+		"./internal/layout TestPlaceAsks",
+	},
+	{
+		"credit: a full shard keeps what others could hold", "internal/bucket/credit.go",
+		"if amount < 0 && s.sharded() {", "if amount < 0 && s.sharded() && !«broken» {",
+		"./internal/bucket TestFullShardsPassRefundsOn",
+	},
+	{
+		"credit: full limits leave no floor to others", "internal/bucket/credit.go",
+		"checked && p.least(s, l, c, d, amount, now) > ch.ceiling", "checked && either(«broken», amount, p.least(s, l, c, d, amount, now)) > ch.ceiling",
+		"./internal/layout TestPlaceLeavesFloors",
+	},
+
+	{
+		"MaxWait: the context of a call has no end", "internal/protocol/wait.go",
+		"if ws.options.Sleeper != nil || ws.table.Immediate() {", "if ws.options.Sleeper != nil || ws.table.Immediate() || «broken» {",
+		"./zlimit TestMaxWaitBoundsTheCall",
+	},
+	{
+		"MaxWait: lost time does not count", "internal/protocol/wait.go",
+		"	if now <= a.at {", "	if now <= a.at || «broken» {",
+		"./zlimit TestMaxWaitBoundsTheCall",
+	},
+	{
+		"sleepers: a rejection of all requests wakes nobody", "internal/protocol/sleepers.go",
+		"if refuses || changed", "if refuses && !«broken» || changed",
+		"./zlimit TestSleepersHear",
+	},
+	{
+		"sleepers: changed limits wake nobody", "internal/protocol/sleepers.go",
+		"|| changed && !s.own", "|| changed && !s.own && !«broken»",
+		"./zlimit TestSleepersHear",
+	},
+	{
+		"sleepers: tokens that come earlier wake nobody", "internal/protocol/sleepers.go",
+		"|| s.isEarly() {", "|| s.isEarly() && !«broken» {",
+		"./zlimit TestSleepersHear",
+	},
+
+	{
+		"slots, handed: callers have one fencing number", "internal/protocol/slots_hand.go",
+		"fence: fence - int64(len(h.to)-1-at)", "fence: fence - either(«broken», 0, int64(len(h.to)-1-at))",
+		"./zlimit TestSlotsAreHandedOn",
+	},
+	{
+		"slots, handed: another process's claim does not count", "internal/protocol/slots_hand.go",
+		"left := min(amount, amount+s.Free-s.KeptAt(now))", "left := either(«broken», amount, min(amount, amount+s.Free-s.KeptAt(now)))",
+		"./zlimit TestSlotsAreSharedAmongProcesses",
+	},
+	{
+		"slots, handed: a caller that has left keeps them", "internal/protocol/slots_hand.go",
+		"	if hold != nil && isGone {", "	if hold != nil && isGone && !«broken» {",
+		"./internal/protocol TestSlotsAgainstASet",
+	},
+	{
+		"slots, handed: who declines them gets them again", "internal/protocol/slots_hand.go",
+		"	p.declined = true", "	p.declined = !«broken»",
+		"./zlimit TestSlotsOfRequestsTogether",
+	},
+	{
+		"slots, handed: callers pass the first one without end", "internal/protocol/slots_hand.go",
+		"case fits, at == 0 && l.isDue(c):", "case fits, at == 0 && l.isDue(c) && !«broken»:",
+		"./zlimit TestSlotsPassTheFirst",
+	},
+	{
+		"slots, handed: those of a closed engine stay held", "internal/protocol/slots_hand.go",
+		"		_ = td.writeRound(ctx, b, holds) //", "		if «broken» {\n			return\n		}\n		_ = td.writeRound(ctx, b, holds) //",
+		"./zlimit TestCloseWhileSlotsMove",
+	},
 }
 
 // witness returns the test that is known to notice the mutant.
@@ -192,7 +280,7 @@ func (r *rule) witness() witness {
 const ofSlots = "./internal/protocol TestSlotsAgainstASet"
 
 // ruleUsers are the packages whose tests use the rules.
-var ruleUsers = []string{"./internal/bucket", "./internal/protocol", "./zlimit"}
+var ruleUsers = []string{"./internal/bucket", "./internal/layout", "./internal/protocol", "./zlimit"}
 
 // breakRules returns an overlay of the sources of the rules, by path, that has all mutants in place.
 func breakRules(root string, rules []rule) (map[string][]byte, error) {
