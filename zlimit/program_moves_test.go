@@ -19,9 +19,9 @@ type lineage struct {
 }
 
 // family reads the record of an entity from the store, and returns the parents that the next request may be charged to. A
-// former parent may be charged by a process whose reads are older than the move, and through a shard that does not show
-// it.
-func (w *fleet) family(entity string) (parents []string) {
+// former parent may be charged by a process whose reads are older than the move: through a shard that does not show it, and by a request that
+// takes nothing from the bucket of the entity.
+func (w *fleet) family(entity string, consume zlimit.Amounts) (parents []string) {
 	ctx, ns, now := context.Background(), w.procs[0].limiter.NS(), w.clock.now()
 	line := w.lines[entity]
 	if line == nil {
@@ -52,6 +52,9 @@ func (w *fleet) family(entity string) (parents []string) {
 	behind := len(shards) == 0 || line.Generation == 0
 	for _, s := range shards {
 		behind = behind || s.Moved() != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10
+	}
+	if len(line.ended) > 0 && !behind {
+		behind = !slices.ContainsFunc(slices.Sorted(maps.Keys(consume)), func(name string) bool { return consume[name] > 0 && !w.mayLack(entity, name, true) })
 	}
 	for parent, ended := range line.ended {
 		if behind && parent != line.Parent && now.Sub(ended) <= programTTL {

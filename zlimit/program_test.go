@@ -174,7 +174,7 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, child := range programEntities {
-			w.family(child)
+			w.family(child, nil)
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			w.step(opts)
@@ -216,7 +216,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 				consume[name] = n
 			}
 		}
-		parents := w.family(entity)
+		parents := w.family(entity, consume)
 		lease, err := p.limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 		what = fmt.Sprintf("acquire %v for %s: %v", consume, entity, err)
 		w.repay(ctx, p)
@@ -272,7 +272,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 		for _, name := range slices.Sorted(maps.Keys(lease.Consumed())) {
 			more[name] = rapid.Int64Range(0, 20).Draw(t, "more")
 		}
-		parents := w.family(lease.entity)
+		parents := w.family(lease.entity, more)
 		lease.more = true
 		err := lease.Consume(ctx, more)
 		what = fmt.Sprintf("consume %v more for %s: %v", more, lease.entity, err)
@@ -329,7 +329,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 				t.Fatal(err)
 			}
 		}
-		w.family(entity)
+		w.family(entity, nil)
 		w.disturb()
 	case 19, 20:
 		if entity == "alone" {
@@ -338,7 +338,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 		parent := rapid.SampledFrom(append([]string{""}, programParents...)).Draw(t, "parent")
 		_, err := p.limiter.Entities.SetParent(ctx, entity, parent) // may be lost
 		what = fmt.Sprintf("move %s to %q: %v", entity, parent, err)
-		w.family(entity)
+		w.family(entity, nil)
 	default:
 		w.procs[at] = w.start(p.skew, opts...)
 		if err := p.limiter.Close(); err != nil {

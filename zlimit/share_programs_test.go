@@ -194,7 +194,10 @@ func (w *shareLedger) judge(before, after []*bucket.State) error {
 		parts(after[0], func(l *bucket.Limit) { counts += l.Consumed })
 	case resized:
 		for _, s := range before {
-			parts(s, func(l *bucket.Limit) { had += partAt(s, l, now) })
+			parts(s, func(l *bucket.Limit) {
+				had += partAt(s, l, now)
+				slack++
+			})
 		}
 	}
 	if w.wasReset {
