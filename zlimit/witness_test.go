@@ -394,14 +394,15 @@ func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) erro
 // item does not note when that was: what had flowed in by then shows in the balance, and is no more than flows in within a second.
 func isPlaced(k layout.BucketKey, old, next *layout.Bucket, was, is *bucket.Limit, level *big.Rat) bool {
 	took := is.Consumed - was.Consumed
-	if next.RefilledAt != old.RefilledAt || next.ShardCount > 1 || took == 0 {
+	if next.RefilledAt != old.RefilledAt || took == 0 {
 		return false
 	}
-	flowed := rational(is.Capacity - max(took, 0) - is.Tokens)
+	share := shareOf(k, next, is)
+	flowed := rational(share - max(took, 0) - is.Tokens)
 	full := new(big.Rat).Add(level, rational(max(-took, 0)))
 	full.Add(full, flowed)
 	most := flow(k, old, was, old.RefilledAt+time.Second.Milliseconds())
-	return flowed.Cmp(most.Add(most, rational(1))) < 0 && full.Add(full, rational(1)).Cmp(rational(is.Capacity)) > 0
+	return flowed.Cmp(most.Add(most, rational(1))) < 0 && full.Add(full, rational(1)).Cmp(rational(share)) > 0
 }
 
 // judgeSplit checks that a shard and its origin have together what the origin had, refilled.
