@@ -223,7 +223,7 @@ var rules = []rule{
 		"./zlimit TestMaxWaitBoundsTheCall",
 	},
 	{
-		"sleepers: a rejection of all requests wakes nobody", "internal/protocol/sleepers.go",
+		"sleepers: a rejection of all requests wakes no one", "internal/protocol/sleepers.go",
 		"if refuses || changed", "if refuses && !«broken» || changed",
 		"./zlimit TestSleepersHear",
 	},
@@ -264,7 +264,7 @@ var rules = []rule{
 		"./zlimit TestSlotsPassTheFirst",
 	},
 	{
-		"slots, handed: those of a closed engine stay held", "internal/protocol/slots_hand.go",
+		"slots, handed: slots of a closed engine stay held", "internal/protocol/slots_hand.go",
 		"		_ = td.writeRound(ctx, b, holds) //", "		if «broken» {\n			return\n		}\n		_ = td.writeRound(ctx, b, holds) //",
 		"./zlimit TestCloseWhileSlotsMove",
 	},
