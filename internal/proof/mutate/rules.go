@@ -228,12 +228,12 @@ var rules = []rule{
 		"./zlimit TestSleepersHear",
 	},
 	{
-		"sleepers: changed limits wake nobody", "internal/protocol/sleepers.go",
+		"sleepers: changed limits wake no one", "internal/protocol/sleepers.go",
 		"|| changed && !s.own", "|| changed && !s.own && !«broken»",
 		"./zlimit TestSleepersHear",
 	},
 	{
-		"sleepers: tokens that come earlier wake nobody", "internal/protocol/sleepers.go",
+		"sleepers: tokens that come earlier wake no one", "internal/protocol/sleepers.go",
 		"|| s.isEarly() {", "|| s.isEarly() && !«broken» {",
 		"./zlimit TestSleepersHear",
 	},
