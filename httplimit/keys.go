@@ -30,7 +30,10 @@ type KeyError struct {
 }
 
 // Error returns the place where the key was looked for, and the mistake.
-func (e *KeyError) Error() string { return "httplimit: the key in the " + e.Source + " " + e.Reason }
+func (e *KeyError) Error() string { return "httplimit: the " + e.rule() }
+
+// rule says what is wrong, without the name of the package.
+func (e *KeyError) rule() string { return "key in the " + e.Source + " " + e.Reason }
 
 // longestKey is the most bytes of a key that are looked at. Entities have at most 256 bytes; bearer tokens, which are
 // hashed, may be longer.

@@ -277,8 +277,8 @@ func TestErrors(t *testing.T) {
 		status  int
 		problem string
 	}{
-		{"no key", httplimit.New(limiter, byKey)(ok), "", 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key is missing"}`},
-		{"a key of a thousand bytes", httplimit.New(limiter, byKey)(ok), strings.Repeat("k", 1000), 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key has 1000 bytes; it must have at most 256"}`},
+		{"no key", httplimit.New(limiter, byKey)(ok), "", 401, `{"title":"No valid key","status":401,"detail":"The key in the header X-Api-Key is missing."}`},
+		{"a key of a thousand bytes", httplimit.New(limiter, byKey)(ok), strings.Repeat("k", 1000), 401, `{"title":"No valid key","status":401,"detail":"The key in the header X-Api-Key has 1000 bytes; it must have at most 256."}`},
 		{"a key that cannot be an entity", httplimit.New(limiter, byKey)(ok), "a b", 400, `{"title":"Invalid request","status":400,"detail":"The entity must hold only ASCII letters, digits and _.-:@/+|=~%."}`},
 		{"an entity without limits", httplimit.New(limiter, byKey)(ok), "globex", 403, `{"title":"No quota","status":403}`},
 		{"a limit that no level has", httplimit.New(limiter, httplimit.Requests("api", "usd", httplimit.ByHeader("X-Api-Key")))(ok), "alice", 403, `{"title":"No quota","status":403}`},

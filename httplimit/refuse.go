@@ -107,7 +107,7 @@ func ProblemOf(err error) Problem {
 		if key.address {
 			status = http.StatusBadRequest
 		}
-		return Problem{Status: status, Title: "No valid key", Detail: key.Error()}
+		return Problem{Status: status, Title: "No valid key", Detail: "The " + key.rule() + "."}
 	case errors.Is(err, zlimit.ErrNoLimits): // before the rules, since its reason names levels
 		return Problem{Status: http.StatusForbidden, Title: "No quota"}
 	case errors.As(err, &invalid):

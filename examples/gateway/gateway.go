@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -28,11 +29,12 @@ import (
 // A gateway passes calls of models on, as far as the limits of teams allow.
 type gateway struct {
 	http.Handler
-	ring     *keyring
-	limiter  *zlimit.RateLimiter
-	models   []*llm.Transport
-	logger   *slog.Logger
-	draining atomic.Bool
+	operators http.Handler // /metrics and /ready, which tenants do not reach
+	ring      *keyring
+	limiter   *zlimit.RateLimiter
+	models    []*llm.Transport
+	logger    *slog.Logger
+	draining  atomic.Bool
 }
 
 // newMetrics returns a provider of metrics, and what serves them to Prometheus.
@@ -53,10 +55,11 @@ func newGateway(limiter *zlimit.RateLimiter, ring *keyring, to []provider, meter
 		return nil, err
 	}
 	g := &gateway{ring: ring, limiter: limiter, logger: logger}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
+	mux, operators := http.NewServeMux(), http.NewServeMux()
+	operators.Handle("GET /metrics", metrics)
+	operators.HandleFunc("GET /ready", g.ready)
+	g.operators = operators
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /ready", g.ready)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { g.refuse(w, r, errNoCall) })
 	limit := httplimit.New(limiter, httplimit.Requests("gateway", "requests", teamOf), httplimit.WithLogger(logger), httplimit.WithErrorHandler(g.refuse))
 	for _, p := range to {
@@ -89,7 +92,8 @@ func newGateway(limiter *zlimit.RateLimiter, ring *keyring, to []provider, meter
 	return g, nil
 }
 
-// ready answers whether the gateway takes calls: it does not while it ends, or where its limits are out of reach.
+// ready answers whether the gateway takes calls: it does not while it ends, or if its limits are out of reach. It asks the store, which costs
+// half a read unit.
 func (g *gateway) ready(w http.ResponseWriter, r *http.Request) {
 	err := g.limiter.Ping(r.Context())
 	if g.draining.Load() {
@@ -166,8 +170,48 @@ func keep(h http.Header, listed map[string]bool) {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return !listed[name] })
 }
 
-// bodyTimeout bounds how long the body of a request may take. A test shortens it.
-var bodyTimeout = 30 * time.Second
+// bodyTimeout bounds how long the body of a request may take, and silence how long an answer that has begun may bring nothing. Tests shorten them.
+var (
+	bodyTimeout = 30 * time.Second
+	silence     = 10 * time.Minute
+)
+
+// A watch ends a call whose answer brings nothing for a time, as if the client had left. What the provider has sent is charged.
+type watch struct {
+	leave context.CancelFunc
+	timer atomic.Pointer[time.Timer]
+}
+
+type watchContext struct{}
+
+// watched returns a request that a watch may end, and what ends the watch.
+func watched(r *http.Request) (*http.Request, func()) {
+	ctx, leave := context.WithCancel(r.Context())
+	w := &watch{leave: leave}
+	return r.WithContext(context.WithValue(ctx, watchContext{}, w)), func() {
+		if timer := w.timer.Load(); timer != nil {
+			timer.Stop()
+		}
+		leave()
+	}
+}
+
+// begin begins to watch the body of an answer.
+func (w *watch) begin(body io.ReadCloser) io.ReadCloser {
+	w.timer.Store(time.AfterFunc(silence, w.leave))
+	return &watchedBody{body, w}
+}
+
+type watchedBody struct {
+	io.ReadCloser
+	watch *watch
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.watch.timer.Load().Reset(silence)
+	return n, err
+}
 
 // newProxy returns what passes requests on to a provider, event by event.
 func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handler, error) {
@@ -189,10 +233,16 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 			}
 			r.Out.Header.Set(p.header, p.key)
 		},
-		ModifyResponse: func(r *http.Response) error { keep(r.Header, toTenant); return nil },
-		Transport:      transport,
-		FlushInterval:  -1,
-		ErrorHandler:   g.refuse,
+		ModifyResponse: func(r *http.Response) error {
+			keep(r.Header, toTenant)
+			if w, ok := r.Request.Context().Value(watchContext{}).(*watch); ok {
+				r.Body = w.begin(r.Body)
+			}
+			return nil
+		},
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler:  g.refuse,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.passes(r) {
@@ -203,6 +253,8 @@ func (g *gateway) newProxy(p *provider, transport http.RoundTripper) (http.Handl
 			g.refuse(w, r, &forbiddenError{"the gateway does not pass the beta feature " + beta})
 			return
 		}
+		r, end := watched(r)
+		defer end()
 		proxy.ServeHTTP(w, r)
 	}), nil
 }

@@ -99,6 +99,13 @@ func (w *testbed) wait(t *testing.T) {
 	}
 }
 
+// operate asks what operators ask.
+func (w *testbed) operate(path string) (status int, body string) {
+	r := httptest.NewRecorder()
+	w.operators.ServeHTTP(r, httptest.NewRequest(http.MethodGet, path, nil))
+	return r.Code, r.Body.String()
+}
+
 // answer is the provider: it checks the key, and sends a recorded stream.
 func (w *testbed) answer(rw http.ResponseWriter, r *http.Request) {
 	name := "chat.sse"
@@ -205,12 +212,7 @@ func TestStreamsAreSettled(t *testing.T) {
 				t.Errorf("%s has %v left, want %v", tenant, got, want)
 			}
 		}
-		metrics, err := w.client.Get(w.url + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer metrics.Body.Close()
-		if text, _ := io.ReadAll(metrics.Body); !strings.Contains(string(text), `gen_ai_client_inference_usage_output_tokens_total`) {
+		if _, text := w.operate("/metrics"); !strings.Contains(text, `gen_ai_client_inference_usage_output_tokens_total`) {
 			t.Errorf("the metrics are %s", text)
 		}
 	})
@@ -335,11 +337,44 @@ func TestRefusals(t *testing.T) {
 	if got := w.left(t, "acme-search", "openai-small"); got != 10_000 {
 		t.Errorf("%d tokens are left, want all", got)
 	}
-	ready, err := w.client.Get(w.url + "/ready")
-	if err != nil || ready.StatusCode != http.StatusOK {
-		t.Errorf("GET /ready = %v, %v", ready, err)
+	if status, _ := w.operate("/ready"); status != http.StatusOK {
+		t.Errorf("GET /ready = %d", status)
 	}
-	_ = ready.Body.Close()
+}
+
+// TestTenantsDoNotOperate asks the port of the tenants for what belongs to operators.
+func TestTenantsDoNotOperate(t *testing.T) {
+	w := newTestbed(t, "memory:")
+	for _, path := range []string{"/metrics", "/ready"} {
+		r, err := w.client.Get(w.url + path)
+		if err != nil || r.StatusCode != http.StatusNotFound {
+			t.Fatalf("GET %s = %v, %v, want 404", path, r, err)
+		}
+		_ = r.Body.Close()
+	}
+}
+
+// TestSilentProvider checks that a call ends whose provider begins an answer and then sends nothing, and that it is charged for what came.
+func TestSilentProvider(t *testing.T) {
+	silence = 50 * time.Millisecond
+	defer func() { silence = 10 * time.Minute }()
+	w := newTestbed(t, "memory:")
+	w.gate = make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r := w.post(t.Context(), t, "/openai/v1/chat/completions", "search-key", `{"stream":true,"model":"gpt-4o-mini","max_tokens":100}`)
+		_, _ = io.ReadAll(r.Body)
+		_ = r.Body.Close()
+	}()
+	w.gate <- struct{}{}
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the call goes on")
+	}
+	close(w.gate)
+	w.wait(t)
 }
 
 // TestOutage takes the network away between a gateway and DynamoDB.
@@ -393,8 +428,12 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	var served error
-	group.Go(func() { served = w.serve(ctx, listener, time.Millisecond) })
-	r, err := http.Get("http://" + listener.Addr().String() + "/ready")
+	operators, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	group.Go(func() { served = w.serve(ctx, listener, operators, time.Millisecond) })
+	r, err := http.Get("http://" + operators.Addr().String() + "/ready")
 	if err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("GET /ready = %v, %v", r, err)
 	}
@@ -535,14 +574,9 @@ func TestTelemetry(t *testing.T) {
 		w.chat(t, "batch-key", "gpt-4o-mini")
 	}
 	w.wait(t)
-	response, err := w.client.Get(w.url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, _ := io.ReadAll(response.Body)
+	_, text := w.operate("/metrics")
 	scraped := map[string]bool{"zlimit_shards": true} // which a store without hot keys has none of
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(line, "{")
 		scraped[name] = true
 	}

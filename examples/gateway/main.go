@@ -37,6 +37,7 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", "localhost:8080", "`address` to serve on")
+	operate := flags.String("operate", "localhost:8081", "`address` to serve /metrics and /ready on, apart from the tenants")
 	store := flags.String("store", "memory:", "`data source name` of the limits")
 	keys := flags.String("keys", "", "`file` of virtual keys; the public ones of the example without")
 	drain := flags.Duration("drain", 0, "`time` to serve on after a signal, while /ready says no")
@@ -83,15 +84,22 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	if err != nil {
 		return err
 	}
-	return g.serve(ctx, listener, *drain)
+	operators, err := new(net.ListenConfig).Listen(ctx, "tcp", *operate)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return g.serve(ctx, listener, operators, *drain)
 }
 
 // serve serves until the context ends, and until requests under way are answered and settled. Meanwhile it reports
 // itself as not ready, so a load balancer sends no more; drain is the length of that time.
-func (g *gateway) serve(ctx context.Context, listener net.Listener, drain time.Duration) error {
+func (g *gateway) serve(ctx context.Context, listener, operators net.Listener, drain time.Duration) error {
 	server := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
-	failed := make(chan error, 1)
+	beside := &http.Server{Handler: g.operators, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
+	defer beside.Close() //nolint:errcheck // nothing is under way that anyone waits for
+	failed := make(chan error, 2)
 	go func() { failed <- server.Serve(listener) }()
+	go func() { failed <- beside.Serve(operators) }()
 	select {
 	case err := <-failed:
 		return err

@@ -170,8 +170,8 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 			var left []string
 			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				wider := zlimit.Resolved{}
-				if at.Level.Entity != "" && at.Level.Resource != "" && len(limits) > 0 {
-					wider, _ = l.Limits.Resolve(ctx, at.Level.Entity, at.Level.Resource) // without limits there is nothing to say
+				if at.Entity != "" && at.Resource != "" && len(limits) > 0 {
+					wider, _ = l.Limits.Resolve(ctx, at.Entity, at.Resource) // without limits there is nothing to say
 				}
 				return struct{}{}, l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
 					if left = nil; len(limits) > 0 {
