@@ -28,25 +28,27 @@ var chatCounts = map[string]Count{
 	"outputTokens":     CountOutput,
 	"totalTokens":      CountTotal,
 
-	"cached_tokens":                                                                CountCacheRead,
-	"num_cached_tokens":                                                            CountCacheRead,
-	"prompt_cache_hit_tokens":                                                      CountCacheRead,
-	"cache_read_input_tokens":                                                      CountCacheRead,
-	"prompt_token_details.cached_tokens":                                           CountCacheRead,
-	"input_tokens_details.cached_tokens":                                           CountCacheRead,
-	"cache_creation_input_tokens":                                                  CountCacheWrite,
-	"prompt_tokens_details.cache_creation_tokens":                                  CountCacheWrite,
-	"prompt_tokens_details.cache_creation_input_tokens":                            CountCacheWrite,
-	"cache_creation.ephemeral_1h_input_tokens":                                     CountCacheWriteHour,
-	"cache_creation_token_details.ephemeral_1h_input_tokens":                       CountCacheWriteHour,
+	"cached_tokens":                                          CountCacheRead,
+	"num_cached_tokens":                                      CountCacheRead,
+	"prompt_cache_hit_tokens":                                CountCacheRead,
+	"cache_read_input_tokens":                                CountCacheRead,
+	"prompt_token_details.cached_tokens":                     CountCacheRead,
+	"input_tokens_details.cached_tokens":                     CountCacheRead,
+	"cache_creation_input_tokens":                            CountCacheWrite,
+	"prompt_tokens_details.cache_creation_tokens":            CountCacheWrite,
+	"prompt_tokens_details.cache_creation_input_tokens":      CountCacheWrite,
+	"cache_creation.ephemeral_1h_input_tokens":               CountCacheWriteHour,
+	"cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
+
 	"prompt_tokens_details.cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
-	"reasoning_tokens":                                                             CountReasoning,
-	"output_tokens_details.reasoning_tokens":                                       CountReasoning,
-	"num_search_queries":                                                           CountSearches,
-	"web_search_requests":                                                          CountSearches,
-	"+citation_tokens":                                                             CountInput, // what Perplexity's research has read
-	"server_tool_use.web_search_requests":                                          CountSearches,
-	"server_side_tool_usage_details.web_search_calls":                              CountSearches,
+
+	"reasoning_tokens":                                CountReasoning,
+	"output_tokens_details.reasoning_tokens":          CountReasoning,
+	"num_search_queries":                              CountSearches,
+	"web_search_requests":                             CountSearches,
+	"+citation_tokens":                                CountInput, // what Perplexity's research has read
+	"server_tool_use.web_search_requests":             CountSearches,
+	"server_side_tool_usage_details.web_search_calls": CountSearches,
 }
 
 // The counts of chat completions of the Llama API.
