@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -49,4 +50,36 @@ func TestEdge(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", test.name, got, ok, test.want)
 		}
 	}
+}
+
+// TestLostTime checks how long a request may still wait after it has lost time before it is planned. Both clocks have to show that time: the one by
+// which tokens flow in, and the one by which callers sleep.
+func TestLostTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &core{started: time.Now(), options: Options{Now: time.Now}}
+		const patience = 500
+		came := c.comes(&Request{Wait: patience * time.Millisecond})
+		time.Sleep(300 * time.Millisecond)
+		for _, test := range []struct {
+			name  string
+			asOf  int64
+			waits int64
+		}{
+			{"nothing lost by the first clock", came.at, patience},
+			{"as much by both", c.now(), 200},
+			{"less by the first clock", came.at + 100, 400},
+			{"the first clock has stepped ahead", came.at + 10_000, 200},
+			{"the first clock was set back", came.at - 10_000, patience},
+		} {
+			l := level{came: came, patience: patience}
+			if l.wane(c, test.asOf); l.demand.Wait != test.waits {
+				t.Errorf("%s: the request waits %d ms, want %d", test.name, l.demand.Wait, test.waits)
+			}
+		}
+		time.Sleep(time.Second)
+		l := level{came: came, patience: patience}
+		if l.wane(c, c.now()); l.demand.Wait != 0 {
+			t.Errorf("a request that has lost its time waits %d ms", l.demand.Wait)
+		}
+	})
 }

@@ -188,7 +188,7 @@ var rules = []rule{
 	},
 	{
 		"credit: a limit that has been full counts its overflow", "internal/bucket/credit.go",
-		"		p.step(Below, l.Name, ceiling)", "		p.step(Below, l.Name, either(«broken», math.MaxInt64, ceiling))",
+		"		p.step(Below, l.Name, ceiling)", "		p.step(Below, l.Name, either[int64](«broken», 1<<62, ceiling))",
 		"./internal/bucket TestCreditIsExact",
 	},
 	{
@@ -220,7 +220,7 @@ var rules = []rule{
 	{
 		"MaxWait: lost time does not count", "internal/protocol/wait.go",
 		"	if now <= a.at {", "	if now <= a.at || «broken» {",
-		"./zlimit TestMaxWaitBoundsTheCall",
+		"./internal/protocol TestLostTime",
 	},
 	{
 		"sleepers: a rejection of all requests wakes no one", "internal/protocol/sleepers.go",
@@ -251,17 +251,17 @@ var rules = []rule{
 	{
 		"slots, handed: a caller that has left keeps them", "internal/protocol/slots_hand.go",
 		"	if hold != nil && isGone {", "	if hold != nil && isGone && !«broken» {",
-		"./internal/protocol TestSlotsAgainstASet",
+		"./zlimit TestSlotsAreHandedOn",
 	},
 	{
 		"slots, handed: who declines them gets them again", "internal/protocol/slots_hand.go",
 		"	p.declined = true", "	p.declined = !«broken»",
-		"./zlimit TestSlotsOfRequestsTogether",
+		"./zlimit TestOtherLevelsKeepNoSlots",
 	},
 	{
 		"slots, handed: callers pass the first one without end", "internal/protocol/slots_hand.go",
 		"case fits, at == 0 && l.isDue(c):", "case fits, at == 0 && l.isDue(c) && !«broken»:",
-		"./zlimit TestSlotsPassTheFirst",
+		"./zlimit TestLargeRequestsForSlots",
 	},
 	{
 		"slots, handed: slots of a closed engine stay held", "internal/protocol/slots_hand.go",
