@@ -113,7 +113,7 @@ const (
 	// graceTrips is how many round trips of usual length may begin and end after the wait of a call is over.
 	graceTrips = 4
 	leastGrace = 20 * time.Millisecond
-	// mostGracePart is the part of the call timeout that they take at most, and if it is not known how long a call takes.
+	// mostGracePart is the part of the call timeout that they take at most. They take as much if it is not known how long a call takes.
 	mostGracePart = 4
 )
 
