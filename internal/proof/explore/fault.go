@@ -12,7 +12,10 @@ func (w *witness) fault(c *call, f Fate) {
 		return
 	}
 	w.crowd.fault(c)
-	gives := w.gives(c)
+	gives, isUnknown := w.gives(c), f != Throttle && f != HotKey && c.kind == writeCall
+	if c.op.judged && isUnknown {
+		c.op.astray++
+	}
 	for _, r := range w.ops {
 		if r.judged || r != c.op && (!w.program.Initial.Coalescing || r.port != c.port) {
 			continue
@@ -24,7 +27,7 @@ func (w *witness) fault(c *call, f Fate) {
 				r.returns++
 			}
 		}
-		if f != Throttle && f != HotKey && c.kind == writeCall {
+		if isUnknown {
 			r.unknown++
 		}
 	}

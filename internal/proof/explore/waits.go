@@ -100,7 +100,7 @@ func (w *witness) judgeWaits() {
 	}
 	for _, r := range w.ops {
 		for at, n := range r.net {
-			if r.Wait > 0 && r.err != nil && r.judged && n != 0 && r.unknown == 0 && r.returns == 0 && w.gone[at] == r.held[at].born {
+			if r.Wait > 0 && r.err != nil && r.judged && n != 0 && r.unknown+r.astray+r.returns == 0 && w.gone[at] == r.held[at].born {
 				w.blame("charge", "%s: %q ends with %v, and keeps %d of %s of %s", w.name(r), r.Op, r.err, n, at.limit, at.entity)
 			}
 		}
