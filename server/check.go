@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/server/internal/auth"
 )
 
 // Warnings returns what a config does that its author may not expect, in order.
 func (c *Config) Warnings() []string {
 	warnings := c.RateLimit.Warnings()
 	for _, port := range [][2]string{{"grpc", c.GRPC}, {"http", c.HTTP}} {
-		if host, _, _ := net.SplitHostPort(port[1]); !isLoopback(host) && c.TLS.Certificate == "" {
+		if host, _, _ := net.SplitHostPort(port[1]); !auth.IsLoopback(host) && c.TLS.Certificate == "" {
 			warnings = append(warnings, fmt.Sprintf("%s: keys of callers cross the network in clear text without tls", port[0]))
 		}
 	}

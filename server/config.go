@@ -175,7 +175,7 @@ func (c *Config) check() error {
 		if err != nil {
 			return fmt.Errorf("%s: must be HOST:PORT, got %q", port[0], port[1])
 		}
-		if !isLoopback(host) && !c.authenticates() {
+		if !auth.IsLoopback(host) && !c.authenticates() {
 			return fmt.Errorf("%s: must be an address of the loopback without callers and tls.client_ca, got %q: anybody could use the limits", port[0], port[1])
 		}
 	}
@@ -211,12 +211,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("ratelimit: %w", err)
 	}
 	return nil
-}
-
-// isLoopback reports whether only programs of this machine reach a host.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // authenticates reports whether callers must say who they are.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/server/internal/auth"
@@ -61,17 +62,13 @@ func (s *Server) signIn(_ context.Context, key string) (page.User, error) {
 
 // storeName is a store without the parameters of its name.
 func storeName(store string) string {
-	for i, c := range store {
-		if c == '?' {
-			return store[:i]
-		}
-	}
-	return store
+	name, _, _ := strings.Cut(store, "?")
+	return name
 }
 
 // pace bounds the readings of a store on a network.
 func pace(store string) float64 {
-	if len(store) > 0 && store[0] == 'd' {
+	if strings.HasPrefix(store, "dynamodb:") {
 		return bucketsPerSecond
 	}
 	return 0
@@ -96,7 +93,7 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 	if d.Address == "" {
 		d.Address = "127.0.0.1:8082"
 	}
-	if host, _, err := net.SplitHostPort(d.Address); err != nil || !isLoopback(host) {
+	if host, _, err := net.SplitHostPort(d.Address); err != nil || !auth.IsLoopback(host) {
 		return fmt.Errorf("listen must be an address of the loopback, and not %q: a server with callers and dashboard: true shows the page elsewhere", d.Address)
 	}
 	o := page.Options{Token: rand.Text(), TokenUser: "operator", Logger: d.Logger, Ending: ctx.Done()}

@@ -41,9 +41,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if len(args) > 0 && args[0] == "dashboard" {
 		return dashboard(ctx, args[1:], env, stdout, stderr)
 	}
-	flags := flag.NewFlagSet("zlimitd", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	flags := flagSet(stderr)
 	path := flags.String("config", "", "")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
 		if err == nil {
@@ -56,6 +54,13 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		return 1
 	}
 	return 0
+}
+
+func flagSet(stderr io.Writer) *flag.FlagSet {
+	flags := flag.NewFlagSet("zlimitd", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	return flags
 }
 
 // serve serves until SIGTERM, an interrupt, or the end of the context. SIGHUP reads the config again.
@@ -99,9 +104,7 @@ func serve(ctx context.Context, path string, env func(string) string, logger *sl
 // check checks a config, and a config of Envoy beside it. It prints what Envoy would let pass without a word, and returns 3 if there is
 // something.
 func check(args []string, env func(string) string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("zlimitd check", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	flags := flagSet(stderr)
 	envoy := flags.String("envoy", "", "")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 1 {
 		return 2
@@ -132,9 +135,7 @@ func check(args []string, env func(string) string, stdout, stderr io.Writer) int
 
 // dashboard serves the page alone, until a signal ends it.
 func dashboard(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("zlimitd dashboard", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	flags := flagSet(stderr)
 	d := server.Dashboard{Logger: slog.New(slog.NewJSONHandler(stderr, nil))}
 	flags.BoolVar(&d.Demo, "demo", false, "")
 	flags.StringVar(&d.Address, "listen", "", "")

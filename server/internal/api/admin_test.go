@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -316,8 +317,8 @@ func TestSites(t *testing.T) {
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:8080": true, "127.0.0.1:8080": true, "[::1]:8080": true, "[::1]": true, "example.com": false, "localhost.example.com": false, "10.0.0.1": false, "": false, "0.0.0.0": false,
 	} {
-		if got := isLoopback(host); got != want {
-			t.Errorf("isLoopback(%q) = %v, want %v", host, got, want)
+		if got := auth.IsLoopback(host); got != want {
+			t.Errorf("auth.IsLoopback(%q) = %v, want %v", host, got, want)
 		}
 	}
 }

@@ -12,9 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"path"
 	"strconv"
 	"strings"
@@ -226,7 +224,7 @@ func (c *call) deadlines(limit time.Duration) {
 // admit says who calls, and refuses what the caller may not do.
 func (h *handler) admit(c *call, rt route) (err error) {
 	callers := h.Callers()
-	if verified := c.r.TLS != nil && len(c.r.TLS.VerifiedChains) > 0; callers.Open() && !verified && !isLoopback(c.r.Host) {
+	if verified := c.r.TLS != nil && len(c.r.TLS.VerifiedChains) > 0; callers.Open() && !verified && !auth.IsLoopback(c.r.Host) {
 		return refuse(http.StatusForbidden, "foreign_host", "Wrong host", "A server without keys answers requests to the loopback alone.")
 	}
 	if c.caller, err = callers.ByRequest(c.r); err != nil {
@@ -267,21 +265,6 @@ func roleText(role auth.Role) string {
 		return "acquire or read"
 	}
 	return role.String()
-}
-
-// isLoopback reports whether a field Host names the loopback. Another name could be a web page's, whose address has changed.
-func isLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if host == "localhost" {
-		return true
-	}
-	if len(host) > 2 && host[0] == '[' {
-		host = host[1 : len(host)-1]
-	}
-	address, err := netip.ParseAddr(host)
-	return err == nil && address.IsLoopback()
 }
 
 // mayName refuses entities that the caller may not name. An empty name stands for all entities.

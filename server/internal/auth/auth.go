@@ -10,7 +10,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -84,29 +87,22 @@ func (p *Principal) Namespace(named string) (string, bool) {
 	if named == "" {
 		return p.namespaces[0], true
 	}
-	for _, name := range p.namespaces {
-		if name == named {
-			return name, true
-		}
+	if !slices.Contains(p.namespaces, named) {
+		return "", false
 	}
-	return "", false
+	return named, true
 }
 
 // MayEntity reports whether the principal may name an entity.
 func (p *Principal) MayEntity(entity string) bool {
-	for _, pattern := range p.entities {
-		if matches(pattern, entity) {
-			return true
-		}
-	}
-	return len(p.entities) == 0
+	return len(p.entities) == 0 || slices.ContainsFunc(p.entities, func(pattern string) bool { return Matches(pattern, entity) })
 }
 
 // MayAll reports whether the principal may see and change what concerns all entities.
 func (p *Principal) MayAll() bool { return len(p.entities) == 0 }
 
-// matches reports whether a pattern matches a name as a whole. A star stands for any text.
-func matches(pattern, name string) bool {
+// Matches reports whether a pattern matches a name as a whole. A star stands for any text.
+func Matches(pattern, name string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	name, ok := strings.CutPrefix(name, head)
 	if !star || !ok {
@@ -203,6 +199,16 @@ func checkName(name string) string {
 		}
 	}
 	return ""
+}
+
+// IsLoopback reports whether a host, with or without a port, names the loopback. Another name could be a web page's, whose address has
+// changed.
+func IsLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // Open reports whether everyone is admitted.

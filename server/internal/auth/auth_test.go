@@ -248,8 +248,8 @@ func FuzzMatches(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := matches(pattern, name); got != want {
-			t.Errorf("matches(%q, %q) = %v, want %v", pattern, name, got, want)
+		if got := Matches(pattern, name); got != want {
+			t.Errorf("Matches(%q, %q) = %v, want %v", pattern, name, got, want)
 		}
 	})
 }

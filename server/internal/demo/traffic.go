@@ -218,13 +218,16 @@ func (d *Demo) lastMinutes(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	for entity, n := range map[string]int{"copilot": 17, "search": 12, "support": 9, "ingest": 4, "labs": 3} {
-		for range n {
+	for _, holder := range []struct {
+		entity string
+		slots  int
+	}{{"copilot", 17}, {"search", 12}, {"support", 9}, {"ingest", 4}, {"labs", 3}} {
+		for range holder.slots {
 			amounts := zlimit.Amounts{"slots": 1}
-			if entity != "ingest" {
+			if holder.entity != "ingest" {
 				amounts["usd"] = 1*dollar + d.rng.Int64N(5*dollar)
 			}
-			lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: Resource, Consume: amounts})
+			lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: holder.entity, Resource: Resource, Consume: amounts})
 			if err != nil {
 				if isRefused(err) {
 					continue

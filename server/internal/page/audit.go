@@ -12,17 +12,12 @@ import (
 
 // An auditBody is the screen that answers who changed what.
 type auditBody struct {
-	Rows      []auditRow
+	Rows      []change
 	Spans     []tab
 	Principal string
 	Entity    string
 	More      bool
 	Hidden    url.Values
-}
-
-type auditRow struct {
-	Time, Who, Subject, What, For, URL string
-	Details                            []string
 }
 
 const mostEvents = 200
@@ -72,7 +67,6 @@ func (p *page) audit(ctx context.Context, r *http.Request, _ User) (view, error)
 		events = p.Limiter.Audit.Events(ctx, body.Entity, query)
 	}
 	people := map[string]bool{}
-	var last *zlimit.AuditEvent
 	for e, err := range events {
 		if err != nil {
 			return v, err
@@ -81,33 +75,18 @@ func (p *page) audit(ctx context.Context, r *http.Request, _ User) (view, error)
 			body.More = true
 			break
 		}
-		if last == nil {
-			last = &e
-		}
 		c := changeOf(&e)
 		people[c.Who] = true
-		body.Rows = append(body.Rows, auditRow{
-			Time: moment(e.Time, p.Now(), time.UTC), Who: c.Who, Subject: c.Subject, What: c.What, For: named(e.Resource), URL: c.URL,
-		})
-		if e.Resource == zlimit.DefaultResource || e.Resource == "" {
-			body.Rows[len(body.Rows)-1].For = "–"
-		}
+		body.Rows = append(body.Rows, c)
 	}
-	if last == nil {
+	if len(body.Rows) == 0 {
 		v.Head.say("", "No one changed anything in %s", text)
 		v.Footer = "Every change writes its event in the same transaction. Events are kept for 90 days, unless the system says otherwise."
 		return v, nil
 	}
-	c := changeOf(last)
-	v.Head.say("", "%s was the last to change something, %s ago: %s %s", c.Who, span(p.Now().Sub(last.Time).Round(time.Second)), c.Subject, c.What)
-	v.Lead = lead("%s by %s in %s. Times are in UTC.", moreChanges(body.More, len(body.Rows)), plural(int64(len(people)), "person"), text)
+	c := &body.Rows[0]
+	v.Head.say("", "%s was the last to change something, %s ago: %s %s", c.Who, span(p.Now().Sub(c.Time).Round(time.Second)), c.Subject, c.What)
+	v.Lead = lead("%s by %s in %s. Times are in UTC.", moreThan(body.More, plural(len(body.Rows), "change")), plural(len(people), "person"), text)
 	v.Footer = "Every change writes its event in the same transaction. Names are those that programs and this page gave, as they were. Events are kept for 90 days, unless the system says otherwise."
 	return v, nil
-}
-
-func moreChanges(more bool, n int) string {
-	if more {
-		return "More than " + plural(int64(n), "change")
-	}
-	return plural(int64(n), "change")
 }

@@ -9,27 +9,38 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A change is an audit event as a sentence: subject, what happened to it, and by whom.
 type change struct {
-	Subject, What, Who, Where, URL string
+	Time                                time.Time
+	Subject, What, Who, Where, For, URL string
+}
+
+// item is the change in a list of changes.
+func (c *change) item(now time.Time) listItem {
+	return listItem{Text: c.Subject, More: c.What, Value: moment(c.Time, now, time.UTC), Class: "dim", Note: "by " + c.Who + c.Where, URL: c.URL}
 }
 
 // changeOf writes what an event says. Details of other programs may have any form, so nothing is taken for granted.
 func changeOf(e *zlimit.AuditEvent) change {
-	c := change{Subject: named(e.Entity), Who: cmp.Or(e.Principal, "no one known"), URL: entityURL(e.Entity, e.Resource)}
+	c := change{Time: e.Time, For: "–", Subject: named(e.Entity), Who: cmp.Or(e.Principal, "no one known"), URL: entityURL(e.Entity, e.Resource)}
+	if e.Resource != "" && e.Resource != zlimit.DefaultResource {
+		c.For = named(e.Resource)
+	}
 	resource, isResource := strings.CutPrefix(e.Entity, zlimit.AuditResource(""))
 	switch {
 	case isResource:
 		c.Subject, c.URL = "resource "+named(resource), "/limits/edit?resource="+url.QueryEscape(resource)
 	case e.Entity == zlimit.AuditSystem:
 		c.Subject, c.URL = "the system", "/limits/edit"
-	case e.Resource != "" && e.Resource != zlimit.DefaultResource:
-		c.Where = ", for " + named(e.Resource)
+	case c.For != "–":
+		c.Where = ", for " + c.For
 	}
 	before, _ := e.Details["before"].(map[string]any)
 	switch e.Action {
@@ -157,16 +168,10 @@ func entityURL(entity, resource string) string {
 
 // each8 calls f for 0 to n-1, eight at a time, and returns the first error.
 func each8(n int, f func(int) error) error {
-	var wg sync.WaitGroup
-	errs := make([]error, n)
-	free := make(chan struct{}, 8)
+	var group errgroup.Group
+	group.SetLimit(8)
 	for i := range n {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			errs[i] = f(i)
-		})
+		group.Go(func() error { return f(i) })
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }

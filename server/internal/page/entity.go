@@ -19,11 +19,9 @@ import (
 // An entitiesBody lists entities by the beginning of their names.
 type entitiesBody struct {
 	Prefix string
-	Rows   []entityRow
+	Rows   []zlimit.Entity
 	Next   string
 }
-
-type entityRow struct{ Name, URL, In, Charges, Created string }
 
 const entitiesPerPage = 50
 
@@ -31,7 +29,6 @@ func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, err
 	prefix, after := r.URL.Query().Get("q"), r.URL.Query().Get("after")
 	body := &entitiesBody{Prefix: prefix}
 	v := view{Title: "Entities", Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", ""}}}
-	last := ""
 	for e, err := range p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}) {
 		var invalid *zlimit.ValidationError
 		if errors.As(err, &invalid) {
@@ -41,43 +38,25 @@ func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, err
 			return v, err
 		}
 		if len(body.Rows) == entitiesPerPage {
-			body.Next = "/entities?" + url.Values{"q": {prefix}, "after": {last}}.Encode()
+			body.Next = "/entities?" + url.Values{"q": {prefix}, "after": {body.Rows[entitiesPerPage-1].ID}}.Encode()
 			break
 		}
-		row := entityRow{Name: named(e.ID), URL: entityURL(e.ID, ""), In: "–", Charges: "itself alone", Created: moment(e.CreatedAt, p.Now(), time.UTC)}
-		if e.ParentID != "" {
-			row.In = named(e.ParentID)
-			if e.Cascade {
-				row.Charges = "its parents, too"
-			}
-		}
-		if e.CreatedAt.IsZero() {
-			row.Created = "–"
-		}
-		body.Rows = append(body.Rows, row)
-		last = e.ID
+		body.Rows = append(body.Rows, e)
 	}
-	n := len(body.Rows)
+	n, more := len(body.Rows), body.Next != "" || after != ""
 	switch {
 	case n == 0 && prefix == "":
 		v.Head.say("", "No entity is stored")
 	case n == 0:
 		v.Head.say("", "No stored entity begins with %s", prefix)
 	case prefix != "":
-		v.Head.say("", "%s%s with %s", moreThan(body.Next != "" || after != "", n), map[bool]string{true: " begins", false: " begin"}[n == 1], prefix)
+		v.Head.say("", "%s with %s", moreThan(more, plural(n, "entity begins")), prefix)
 	default:
-		v.Head.say("", "%s stored", strings.Replace(moreThan(body.Next != "" || after != "", n)+" are", "1 entity are", "1 entity is", 1))
+		v.Head.say("", "%s stored", moreThan(more, plural(n, "entity is")))
 	}
 	v.Lead = template.HTML(`An entity need not be stored to be limited. Type its whole name to look at one that is not.`)
 	v.Footer = "Read from the store now."
 	return v, nil
-}
-
-func moreThan(more bool, n int) string {
-	if more {
-		return "More than " + plural(int64(n), "entity")
-	}
-	return plural(int64(n), "entity")
 }
 
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.
@@ -99,24 +78,18 @@ type entityBody struct {
 }
 
 type limitRow struct {
-	Cell             cell
-	Name, Allows     string
-	From, FromURL    string
-	When             string
-	Whose            string
-	Tag, TagClass    string
-	Limit            string
-	Mine, Refillable bool
+	Cell          cell
+	Name, Allows  string
+	From, FromURL string
+	When, Whose   string
+	Mine          bool
 }
 
 type treeRow struct {
-	Depth   int
-	Name    string
-	URL     string
-	Here    bool
-	Note    string
-	Bar     *cell
-	Spacing string
+	Depth     int
+	Name, URL string
+	Here      bool
+	Note      string
 }
 
 func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error) {
@@ -238,7 +211,6 @@ func (p *page) limitRow(st *zlimit.Status, id string, source zlimit.Source) limi
 	limit := st.Now()
 	row := limitRow{
 		Cell: statusCell(st, now), Name: limitName(&st.Limit), Allows: limitText(&limit), From: sourceText(source), Mine: st.Entity == id && st.Wider == 0,
-		Limit: st.Limit.Name, Tag: "has room",
 	}
 	at := zlimit.Level{Resource: st.Resource}
 	switch source {
@@ -267,18 +239,8 @@ func (p *page) limitRow(st *zlimit.Status, id string, source zlimit.Source) limi
 	if st.Granted > 0 {
 		row.When += "; " + amount(st.Limit.Name, float64(st.Granted)) + " granted on top"
 	}
-	switch share := shareOf(st); {
-	case st.Limit.Mode != zlimit.ModeEnforced:
-		row.Tag, row.TagClass = string(st.Limit.Mode), "off"
-		if st.Limit.Mode == zlimit.ModeShadow {
-			row.When += fmt.Sprintf("; would have refused %s", plural(st.Refusals, "request"))
-		}
-	case st.Available < 0 && st.Limit.Term == 0:
-		row.Tag, row.TagClass = "in debt", "no"
-	case st.Available <= 0:
-		row.Tag, row.TagClass = "empty", "no"
-	case share < lowShare && (!isBudget(&st.Limit) || runsOut(st, now)):
-		row.Tag, row.TagClass = "runs low", "low"
+	if st.Limit.Mode == zlimit.ModeShadow {
+		row.When += fmt.Sprintf("; would have refused %s", plural(st.Refusals, "request"))
 	}
 	return row
 }
@@ -353,7 +315,7 @@ func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses) {
 	}
 	lead1 := "Nothing was refused by this server in the last minute."
 	if refused > 0 {
-		lead1 = fmt.Sprintf("%s refused by this server in the last minute.", strings.Replace(plural(refused, "request")+" were", "1 request were", "1 request was", 1))
+		lead1 = fmt.Sprintf("%s refused by this server in the last minute.", plural(refused, "request was"))
 	}
 	switch {
 	case worst == nil:
@@ -434,7 +396,8 @@ func (p *page) timeline(ctx context.Context, body *entityBody, id, resource stri
 			return err
 		}
 		c := changeOf(&event)
-		body.Events = append(body.Events, listItem{More: c.What, Value: moment(event.Time, now, time.UTC), Class: "dim", Note: "by " + c.Who + c.Where})
+		c.Subject = "" // it is the same for all
+		body.Events = append(body.Events, c.item(now))
 	}
 	limit := ""
 	for _, name := range body.Names {

@@ -129,17 +129,30 @@ func span(d time.Duration) string {
 	}
 }
 
-func plural(n int64, word string) string {
-	if word == "person" && n != 1 {
-		return grouped(n) + " people"
-	}
+// plural writes a number of things, with a verb after it if there is one: "1 entity is", "3 entities are".
+func plural[N int | int64](n N, words string) string {
 	if n == 1 {
-		return "1 " + word
+		return "1 " + words
 	}
-	if stem, ok := strings.CutSuffix(word, "y"); ok && !strings.HasSuffix(word, "ay") {
-		return grouped(n) + " " + stem + "ies"
+	noun, verb, _ := strings.Cut(words, " ")
+	switch stem, ok := strings.CutSuffix(noun, "y"); {
+	case noun == "person":
+		noun = "people"
+	case ok && noun != "day":
+		noun = stem + "ies"
+	default:
+		noun += "s"
 	}
-	return grouped(n) + " " + word + "s"
+	verb = map[string]string{"is": " are", "was": " were", "has": " have", "waits": " wait", "begins": " begin"}[verb]
+	return grouped(int64(n)) + " " + noun + verb
+}
+
+// moreThan writes a number of things that was not counted to its end.
+func moreThan(more bool, text string) string {
+	if more {
+		return "More than " + text
+	}
+	return text
 }
 
 // moment writes a time as people in a zone say it, as short as it stays clear beside now.
@@ -170,11 +183,15 @@ func named(name string) string {
 
 // limitName is the name of a limit with the period of a quota: "usd a day".
 func limitName(l *zlimit.Limit) string {
-	name := l.Name
-	if isMoney(name) {
-		name = "USD"
+	return strings.TrimSpace(titled(l.Name) + " " + period(l))
+}
+
+// titled is the name of a limit above a column.
+func titled(limit string) string {
+	if isMoney(limit) {
+		return "USD"
 	}
-	return strings.TrimSpace(name + " " + period(l))
+	return limit
 }
 
 // per is the period of a quota in few characters: "/month".

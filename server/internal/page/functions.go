@@ -10,10 +10,14 @@ import (
 
 // functions are what templates call beside fields.
 var functions = template.FuncMap{
-	"named": named,
-	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"lower": strings.ToLower,
-	"text":  func(l zlimit.Limit) string { return l.String() },
+	"named":  named,
+	"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"lower":  strings.ToLower,
+	"titled": titled,
+	"entity": entityURL,
+	"level":  editURL,
+	"limit":  func(l zlimit.Limit) string { return limitText(&l) },
+	"text":   func(l zlimit.Limit) string { return l.String() },
 	"dict": func(pairs ...any) map[string]any {
 		all := map[string]any{}
 		for i := 0; i+1 < len(pairs); i += 2 {

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,14 +23,7 @@ type limitsBody struct {
 
 type levelGroup struct {
 	Name, Says string
-	Rows       []levelRow
-}
-
-type levelRow struct {
-	Name, For, URL string
-	Limits         []string
-	Tag, TagClass  string
-	Notes          string
+	Rows       []zlimit.Stored
 }
 
 const mostLevels = 500
@@ -55,63 +47,39 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 			body.More = true
 			break
 		}
-		row := levelRow{Name: "every entity", For: "every resource", URL: editURL(stored.Level)}
-		if stored.Level.Entity != "" {
-			row.Name = named(stored.Level.Entity)
-		}
-		if stored.Level.Resource != "" {
-			row.For = named(stored.Level.Resource)
-		}
 		for i := range stored.Config.Limits {
-			l := &stored.Config.Limits[i]
-			text := l.Name + " " + limitText(l)
-			if l.Mode != zlimit.ModeEnforced {
-				text += ", " + string(l.Mode)
-				soft++
-			}
-			row.Limits = append(row.Limits, text)
+			soft += btoi(stored.Config.Limits[i].Mode != zlimit.ModeEnforced)
 		}
-		if len(row.Limits) == 0 {
-			row.Limits = []string{"says no limits"}
-		}
-		row.Tag, row.TagClass = "in force", ""
-		switch stored.Switch {
-		case zlimit.SwitchDisabled:
-			row.Tag, row.TagClass = "disabled", "no"
-			off++
-		case zlimit.SwitchBypassed:
-			row.Tag, row.TagClass = "bypassed", "low"
-			off++
-		default:
-		}
-		if stored.Managed {
-			row.Notes = "kept by a file of limits"
-		}
+		off += btoi(isOff(&stored))
 		g := groups[stored.Level.Source()]
-		g.Rows = append(g.Rows, row)
+		g.Rows = append(g.Rows, stored)
 	}
 	for _, source := range []zlimit.Source{zlimit.SourceEntity, zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem} {
 		if g := groups[source]; len(g.Rows) > 0 {
-			slices.SortStableFunc(g.Rows, func(a, b levelRow) int {
-				return cmp.Or(cmp.Compare(btoi(a.Tag == "in force"), btoi(b.Tag == "in force")), cmp.Compare(a.Name, b.Name), cmp.Compare(a.For, b.For))
+			slices.SortStableFunc(g.Rows, func(a, b zlimit.Stored) int {
+				return cmp.Or(btoi(isOff(&b))-btoi(isOff(&a)), cmp.Compare(named(a.Level.Entity), named(b.Level.Entity)), cmp.Compare(named(a.Level.Resource), named(b.Level.Resource)))
 			})
 			body.Groups = append(body.Groups, *g)
 		}
 	}
-	levels := strings.Replace(plural(int64(n), "level")+" have limits", "1 level have", "1 level has", 1)
-	v.Head.say("", "%s", levels)
+	v.Head.say("", "%s limits", plural(n, "level has"))
 	if off > 0 {
 		v.Head.say("", ", and ")
-		v.Head.say("low", "%s switched off", isAre(int64(off), "level"))
+		v.Head.say("low", "%s switched off", plural(off, "level is"))
 	} else if n > 0 {
 		v.Head.say("", ", and all are in force")
 	}
 	v.Lead = lead("The first level with limits wins as a whole: an entity's for the resource, the entity's default, the resource's, the system's.")
 	if soft > 0 {
-		v.Lead += lead(" %s soft or shadow, and rejects nothing.", isAre(int64(soft), "limit"))
+		v.Lead += lead(" %s soft or shadow, and rejects nothing.", plural(soft, "limit is"))
 	}
 	v.Footer = "Read from the store now."
 	return v, nil
+}
+
+// isOff reports whether a level switches its limits off.
+func isOff(stored *zlimit.Stored) bool {
+	return stored.Switch == zlimit.SwitchDisabled || stored.Switch == zlimit.SwitchBypassed
 }
 
 // An editBody is a level in a form.
@@ -150,13 +118,7 @@ func levelOf(values url.Values) zlimit.Level {
 }
 
 func (p *page) edited(ctx context.Context, at zlimit.Level) (editBody, zlimit.Config, error) {
-	body := editBody{Level: at, Name: "every entity", For: "every resource"}
-	if at.Entity != "" {
-		body.Name = named(at.Entity)
-	}
-	if at.Resource != "" {
-		body.For = named(at.Resource)
-	}
+	body := editBody{Level: at, Name: cmp.Or(named(at.Entity), "every entity"), For: cmp.Or(named(at.Resource), "every resource")}
 	config, err := p.Limiter.Limits.Get(ctx, at)
 	if err != nil {
 		return body, config, err
@@ -201,7 +163,8 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 			return v, err
 		}
 		c := changeOf(&event)
-		body.History = append(body.History, listItem{More: c.What, Value: moment(event.Time, p.Now(), time.UTC), Class: "dim", Note: "by " + c.Who})
+		c.Subject, c.Where = "", ""
+		body.History = append(body.History, c.item(p.Now()))
 	}
 	editHead(&v, &body, config)
 	return v, nil
@@ -306,12 +269,12 @@ func (p *page) previewLimits(w http.ResponseWriter, r *http.Request, u User) {
 	case body.Nothing:
 		v.Head.say("", "Nothing would change")
 	case body.Tight > 0:
-		v.Head.say("", "This changes %s, and ", plural(int64(body.Buckets), "bucket"))
-		v.Head.say("no", "%s nothing left immediately", strings.Replace(plural(int64(body.Tight), "entity")+" have", "1 entity have", "1 entity has", 1))
+		v.Head.say("", "This changes %s, and ", plural(body.Buckets, "bucket"))
+		v.Head.say("no", "%s nothing left immediately", plural(body.Tight, "entity has"))
 	case body.Buckets == 0:
 		v.Head.say("", "No bucket uses this level now; it holds for those to come")
 	default:
-		v.Head.say("", "This changes %s, and every entity keeps room", plural(int64(body.Buckets), "bucket"))
+		v.Head.say("", "This changes %s, and every entity keeps room", plural(body.Buckets, "bucket"))
 	}
 	v.Lead = lead("Nothing is saved yet. Balances stay as they are, up to the new capacity: a raise adds no tokens by itself, and they flow in or come with the next period.")
 	v.Footer = "A capacity unit of DynamoDB is 1 KB written. Buckets are those listed now; an entity that has not called for long has none, and starts full."

@@ -60,6 +60,7 @@ type bucketRow struct {
 // A cell is where one limit stands.
 type cell struct {
 	Column, Text, Of, Class string
+	State                   string
 	Width, Debt             string // percent of the bar
 	Missing                 bool
 }
@@ -280,10 +281,7 @@ func (p *page) busiest(names []string) string {
 }
 
 func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []refusedBy) {
-	total := int64(0)
-	for _, of := range refusals {
-		total += of.N
-	}
+	_, total := causesOf(refusals)
 	refused := fact{Name: "Refused a minute", Value: grouped(total), Note: "of this resource", Line: sparkline(pulse.Refused), LineClass: "r"}
 	if total > 0 {
 		refused.Class = "red"
@@ -366,7 +364,7 @@ func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []s
 		body.More = screenURL(r) + "?" + q.Encode()
 	}
 	if read.Coverage.Known() && read.Coverage.Unlisted > 0 {
-		body.Note += fmt.Sprintf(" · %s used once or expired, and not listed", plural(int64(read.Coverage.Unlisted), "entity"))
+		body.Note += fmt.Sprintf(" · %s used once or expired, and not listed", plural(read.Coverage.Unlisted, "entity"))
 	}
 	return nil
 }
@@ -415,18 +413,20 @@ func statusCell(st *zlimit.Status, now time.Time) cell {
 	share := shareOf(st)
 	c.Width = fmt.Sprintf("%.1f%%", 100*share)
 	c.Text = amount(st.Limit.Name, float64(max(st.Available, 0)))
+	c.State = "has room"
 	switch {
 	case st.Limit.Mode != zlimit.ModeEnforced:
-		c.Class = "off"
-		c.Of += ", " + string(st.Limit.Mode)
+		c.Class, c.State = "off", string(st.Limit.Mode)
+		c.Of += ", " + c.State
 	case st.Available < 0 && st.Limit.Term == 0:
+		c.State = "in debt"
 		c.Class, c.Text, c.Of = "no", amount(st.Limit.Name, float64(-st.Available))+" owed", ""
 		c.Debt = fmt.Sprintf("%.1f%%", min(max(100*float64(-st.Available)/float64(max(capacity, 1)), 4), 100))
 		c.Width = "0%"
 	case st.Available <= 0:
-		c.Class = "no"
+		c.Class, c.State = "no", "empty"
 	case share < lowShare && (!isBudget(&st.Limit) || runsOut(st, now)):
-		c.Class = "low"
+		c.Class, c.State = "low", "runs low"
 	}
 	return c
 }
@@ -507,7 +507,7 @@ func (p *page) justChanged(ctx context.Context) ([]listItem, error) {
 	var items []listItem
 	for i := range events[:min(len(events), 4)] {
 		c := changeOf(&events[i])
-		items = append(items, listItem{Text: c.Subject, More: c.What, Value: moment(events[i].Time, p.Now(), time.UTC), Class: "dim", Note: "by " + c.Who + c.Where, URL: c.URL})
+		items = append(items, c.item(p.Now()))
 	}
 	return items, nil
 }

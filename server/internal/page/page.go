@@ -156,7 +156,11 @@ type view struct {
 	Store    string
 	URL      string // for the stream of changes
 	Headless bool
+	now      time.Time
 }
+
+// Moment writes a time beside now, in UTC.
+func (v view) Moment(t time.Time) string { return moment(t, v.now, time.UTC) }
 
 type crumb struct{ Text, URL string }
 
@@ -213,7 +217,7 @@ func (p *page) show(w http.ResponseWriter, status int, name string, at *url.URL,
 }
 
 func (p *page) complete(name string, at *url.URL, u User, v view) view {
-	v.User, v.Store = u, p.Store
+	v.User, v.Store, v.now = u, p.Store, p.Now()
 	if v.Screen == "" {
 		v.Screen = name
 	}
@@ -221,7 +225,7 @@ func (p *page) complete(name string, at *url.URL, u User, v view) view {
 		v.Title = v.Head.plain()
 	}
 	if v.At.IsZero() {
-		v.At = p.Now()
+		v.At = v.now
 	}
 	if v.Live {
 		query := at.Query()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -47,14 +46,14 @@ func (p *page) nowHead(v *view, body *nowBody, all []standing, refusals []refuse
 	bad := int64(len(refusing))
 	rest := "every entity has room"
 	if bad > 0 {
-		v.Head.say("no", "%s refused", isAre(bad, "entity"))
+		v.Head.say("no", "%s refused", plural(bad, "entity is"))
 		rest = "the rest has room"
 	} else {
 		v.Head.say("", "no one is refused")
 	}
 	if n := counts[rankUsedUp]; n > 0 {
 		v.Head.say("", ", ")
-		v.Head.say("low", "%s used up", isAre(n, "budget"))
+		v.Head.say("low", "%s used up", plural(n, "budget is"))
 		rest = "the rest has room"
 	}
 	if n := counts[rankDisabled]; n > 0 {
@@ -63,65 +62,48 @@ func (p *page) nowHead(v *view, body *nowBody, all []standing, refusals []refuse
 		rest = "the rest has room"
 	}
 	if n := int64(pulse.Waits.N); n > 0 {
-		v.Head.say("", ", %s", waitWords(n))
+		v.Head.say("", ", %s", plural(n, "call waits"))
 	}
 	if n := counts[rankLow] + counts[rankOwes]; n > 0 && bad == 0 {
-		v.Head.say("", ", %s low", runs(n))
+		v.Head.say("", ", %s low", map[bool]string{true: "1 runs", false: fmt.Sprintf("%d run", n)}[n == 1])
 	} else {
 		v.Head.say("", ", %s", rest)
 	}
-	entities := plural(int64(len(all)), "entity") + " have a bucket here."
-	if len(all) == 1 {
-		entities = "1 entity has a bucket here."
-	}
+	entities := plural(len(all), "entity has") + " a bucket here."
 	if len(refusals) == 0 {
 		v.Lead = lead("%s Nothing was refused in the last minute.", entities)
 		return
 	}
-	type cause struct{ entity, limit string }
-	causes := map[cause]int64{}
-	total := int64(0)
-	for _, of := range refusals {
-		causes[cause{of.limitEntity, of.limit}] += of.N
-		total += of.N
+	causes, total := causesOf(refusals)
+	worst := &causes[0]
+	share := "Most refusals come from one limit:"
+	switch {
+	case len(causes) == 1:
+		share = "All refusals come from one limit:"
+	case worst.N*10 > total*9:
+		share = "Nearly all refusals come from one limit:"
+	case worst.N*2 <= total:
+		share = "It is not one limit alone. The heaviest is"
 	}
-	worst := slices.MaxFunc(slices.SortedFunc(maps.Keys(causes), func(a, b cause) int { return strings.Compare(a.entity+a.limit, b.entity+b.limit) }), func(a, b cause) int { return cmp.Compare(causes[a], causes[b]) })
+	v.Lead = lead("%s %s <b>%s of %s</b>%s.", entities, share, worst.limit, named(worst.limitEntity), p.until(all, worst))
+}
+
+// causesOf adds up refusals by the limit that refuses, the heaviest first, and all of them.
+func causesOf(refusals []refusedBy) (causes []refusedBy, total int64) {
+	by := map[[2]string]refusedBy{}
 	for _, of := range refusals {
-		if of.limitEntity == worst.entity && of.limit == worst.limit {
-			share := "Most refusals come from one limit:"
-			switch {
-			case len(causes) == 1:
-				share = "All refusals come from one limit:"
-			case causes[worst]*10 > total*9:
-				share = "Nearly all refusals come from one limit:"
-			case causes[worst]*2 <= total:
-				share = "It is not one limit alone. The heaviest is"
-			}
-			v.Lead = lead("%s %s <b>%s of %s</b>%s.", entities, share, of.limit, named(of.limitEntity), p.until(all, &of))
-			return
+		key := [2]string{of.limitEntity, of.limit}
+		sum, ok := by[key]
+		if !ok {
+			sum, sum.N = of, 0
 		}
+		sum.N += of.N
+		total += of.N
+		by[key] = sum
 	}
-}
-
-func isAre(n int64, word string) string {
-	if n == 1 {
-		return "1 " + word + " is"
-	}
-	return plural(n, word) + " are"
-}
-
-func waitWords(n int64) string {
-	if n == 1 {
-		return "1 call waits"
-	}
-	return plural(n, "call") + " wait"
-}
-
-func runs(n int64) string {
-	if n == 1 {
-		return "1 runs"
-	}
-	return fmt.Sprintf("%d run", n)
+	return slices.SortedFunc(maps.Values(by), func(a, b refusedBy) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.limitEntity, b.limitEntity), cmp.Compare(a.limit, b.limit))
+	}), total
 }
 
 // status returns where the limit of a refusal stands.
@@ -140,12 +122,10 @@ func statusOf(all []standing, entity, limit string) *zlimit.Status {
 
 // until says when a limit that refuses has room, beginning with a comma.
 func (p *page) until(all []standing, of *refusedBy) string {
-	at, ok := p.better(statusOf(all, of.limitEntity, of.limit), of)
-	if !ok {
-		return ", which comes back within seconds"
+	if at, ok := p.better(statusOf(all, of.limitEntity, of.limit), of); ok {
+		return ", until about " + moment(at, p.Now(), time.UTC)
 	}
-	zone := time.UTC
-	return ", until about " + moment(at, p.Now(), zone)
+	return ", which comes back within seconds"
 }
 
 // better returns when a limit that refuses has room for what was asked.
@@ -168,23 +148,9 @@ func (p *page) better(st *zlimit.Status, of *refusedBy) (time.Time, bool) {
 
 // refusing are the limits that refuse, the heaviest first.
 func (p *page) refusing(all []standing, refusals []refusedBy) []listItem {
-	type cause struct{ entity, limit string }
-	byLimit := map[cause]refusedBy{}
-	for _, of := range refusals {
-		key := cause{of.limitEntity, of.limit}
-		sum, ok := byLimit[key]
-		if !ok {
-			sum = of
-			sum.N = 0
-		}
-		sum.N += of.N
-		byLimit[key] = sum
-	}
-	sorted := slices.SortedFunc(maps.Values(byLimit), func(a, b refusedBy) int {
-		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.limitEntity, b.limitEntity), cmp.Compare(a.limit, b.limit))
-	})
+	causes, _ := causesOf(refusals)
 	var items []listItem
-	for _, of := range sorted[:min(len(sorted), 6)] {
+	for _, of := range causes[:min(len(causes), 6)] {
 		st := statusOf(all, of.limitEntity, of.limit)
 		name := of.limit
 		note := "its bucket is not listed"

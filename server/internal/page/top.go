@@ -68,11 +68,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	for _, name := range names {
 		q := url.Values{"resource": {resource}, "limit": {name}, "since": {cmp.Or(r.URL.Query().Get("since"), "24h")}}
-		label := name
-		if isMoney(name) {
-			label = "USD"
-		}
-		body.Limits = append(body.Limits, tab{label, "/top?" + q.Encode(), name == body.Limit})
+		body.Limits = append(body.Limits, tab{titled(name), "/top?" + q.Encode(), name == body.Limit})
 	}
 	mostUsed, share := p.usedRows(body, resource, used[body.Limit])
 	mostRefused, total := p.refusedRows(body, rejected)
@@ -90,18 +86,11 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 			v.Head.say("no", "%s was refused most", mostRefused)
 		}
 	}
-	v.Lead = lead("In the last %s. %s refused in all.", text, isWere(total, "request"))
+	v.Lead = lead("In the last %s. %s refused in all.", text, plural(total, "request was"))
 	body.UsedText = "Net of what calls gave back. Requests of children count for themselves, and not for their parents again."
 	body.RefusedText = "By the strictest limit, with its owner"
 	v.Footer = "Use is counted by an aggregator, seconds to a minute behind. Refusals are of processes that report them, up to two minutes late; they are kept for seven days, and counts of small ones are estimates."
 	return v, nil
-}
-
-func isWere(n int64, word string) string {
-	if n == 1 {
-		return "1 " + word + " was"
-	}
-	return plural(n, word) + " were"
 }
 
 // used adds up what each entity used itself, by limit and in thirty parts of the time.

@@ -215,11 +215,7 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 	q.to = q.from.AddDate(0, 1, 0)
 	for _, name := range order {
 		values := url.Values{"resource": {q.resource}, "limit": {name}, "month": {q.from.Format("2006-01")}}
-		text := name
-		if isMoney(name) {
-			text = "USD"
-		}
-		limits = append(limits, tab{text, "/usage?" + values.Encode(), name == q.limit})
+		limits = append(limits, tab{titled(name), "/usage?" + values.Encode(), name == q.limit})
 	}
 	return q, tabs, limits, nil
 }

@@ -212,7 +212,7 @@ func whatIfHead(v *view, body *whatIfBody, l *zlimit.Limit, r *replay) {
 		v.Head.say("ok", "have had room in every hour")
 	default:
 		v.Head.say("", "%s would have been ", named(body.Entity))
-		v.Head.say("no", "refused in %d of %s", r.over, plural(int64(r.hours), "hour"))
+		v.Head.say("no", "refused in %d of %s", r.over, plural(r.hours, "hour"))
 	}
 	if r.over > 0 {
 		v.Lead = lead("At least <b>%s</b> of %s would not have fitted, %s. It has <b>%s</b> now.", amount(l.Name, r.refused), amount(l.Name, r.used), percent(r.refused/r.used), body.Has)

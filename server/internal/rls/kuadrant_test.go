@@ -16,11 +16,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// kuadrant returns a function that calls a method of Kuadrant's service over the wire.
-func kuadrant(t *testing.T, s *Service) func(method string, in, out proto.Message) error {
+// dialKuadrant returns a function that calls a method of Kuadrant's service over the wire.
+func dialKuadrant(t *testing.T, s *Service) func(method string, in, out proto.Message) error {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,11 +62,11 @@ func reserveRequest(t *testing.T, user string, amount uint64, ttl time.Duration)
 	if ttl != 0 {
 		b = embedded(b, 4, durationpb.New(ttl))
 	}
-	out := newMessage("ReserveRequest")
-	if err := proto.Unmarshal(b, out.Message); err != nil {
+	out := new(kuadrant.ReserveRequest)
+	if err := proto.Unmarshal(b, out); err != nil {
 		t.Fatal(err)
 	}
-	return out.Message
+	return out
 }
 
 func commitRequest(t *testing.T, user, id string, actual uint64) proto.Message {
@@ -78,17 +79,17 @@ func commitRequest(t *testing.T, user, id string, actual uint64) proto.Message {
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), data)
 	b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), id)
 	b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), actual)
-	out := newMessage("CommitRequest")
-	if err := proto.Unmarshal(b, out.Message); err != nil {
+	out := new(kuadrant.CommitRequest)
+	if err := proto.Unmarshal(b, out); err != nil {
 		t.Fatal(err)
 	}
-	return out.Message
+	return out
 }
 
 func TestKuadrant(t *testing.T) {
 	c := &Config{Files: []File{{Name: "llm.yaml", Text: []byte("domain: llm\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1000}}]")}}}
 	s, limiter, clock := newService(t, c)
-	call := kuadrant(t, s)
+	call := dialKuadrant(t, s)
 	left := func(user string) int64 {
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: user, Resource: "llm|user"})
 		if err != nil {
@@ -104,16 +105,16 @@ func TestKuadrant(t *testing.T) {
 	}
 	reserve := func(user string, amount uint64, ttl time.Duration) (code pb.RateLimitResponse_Code, id string) {
 		t.Helper()
-		out := newMessage("ReserveResponse")
-		if err := call("Reserve", reserveRequest(t, user, amount, ttl), out.Message); err != nil {
+		out := new(kuadrant.ReserveResponse)
+		if err := call("Reserve", reserveRequest(t, user, amount, ttl), out); err != nil {
 			t.Fatal(err)
 		}
-		return pb.RateLimitResponse_Code(out.get("code").Enum()), out.get("reservation_id").String()
+		return out.GetCode(), out.GetReservationId()
 	}
 	commit := func(user, id string, actual uint64) (bool, codes.Code) {
-		out := newMessage("CommitResponse")
-		err := call("Commit", commitRequest(t, user, id, actual), out.Message)
-		return out.get("reservation_released").Bool(), status.Code(err)
+		out := new(kuadrant.CommitResponse)
+		err := call("Commit", commitRequest(t, user, id, actual), out)
+		return out.GetReservationReleased(), status.Code(err)
 	}
 	envoy := func(method, user string, hits uint64) pb.RateLimitResponse_Code {
 		t.Helper()
@@ -181,7 +182,7 @@ func TestKuadrant(t *testing.T) {
 		t.Errorf("Report = %v", got)
 	}
 	check("after a report of more than is left", "cat", -200)
-	if err := call("Reserve", reserveRequest(t, "ann", 1, -time.Second), newMessage("ReserveResponse").Message); status.Code(err) != codes.InvalidArgument {
+	if err := call("Reserve", reserveRequest(t, "ann", 1, -time.Second), new(kuadrant.ReserveResponse)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Reserve for a negative time = %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -35,25 +36,8 @@ type node struct {
 
 // A wildcard is a child whose key_value has a *.
 type wildcard struct {
-	parts []string // between the stars
-	node  *node
-}
-
-// match reports whether a key_value has the parts in order, from its beginning to its end.
-func (w *wildcard) match(text string) bool {
-	first, last := w.parts[0], w.parts[len(w.parts)-1]
-	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
-		return false
-	}
-	text = text[len(first) : len(text)-len(last)]
-	for _, part := range w.parts[1 : len(w.parts)-1] {
-		_, after, ok := strings.Cut(text, part)
-		if !ok {
-			return false
-		}
-		text = after
-	}
-	return true
+	pattern string
+	node    *node
 }
 
 // child returns the descriptor for an entry: the one with its value, else the first wildcard, else the one with the key alone.
@@ -63,7 +47,7 @@ func (n *node) child(key, value string) *node {
 		return c
 	}
 	for i := range n.wildcards {
-		if n.wildcards[i].match(text) {
+		if auth.Matches(n.wildcards[i].pattern, text) {
 			return n.wildcards[i].node
 		}
 	}

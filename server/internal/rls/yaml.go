@@ -101,7 +101,7 @@ func (n *node) load(f *File, at path, descriptors []fileDescriptor, w Windows) e
 		}
 		n.children[composite] = child
 		if wild {
-			n.wildcards = append(n.wildcards, wildcard{parts: strings.Split(composite, "*"), node: child})
+			n.wildcards = append(n.wildcards, wildcard{composite, child})
 		}
 	}
 	return nil

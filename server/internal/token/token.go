@@ -113,7 +113,11 @@ func (s *Signer) Sign(c *Claims) (string, error) {
 	if c.Expires.After(c.Last) {
 		return "", fmt.Errorf("token: invalid expiry %s: must not be after the end of the leases, %s", text(c.Expires), text(c.Last))
 	}
-	signed := prefix + s.sign.ID + "." + base64.RawURLEncoding.EncodeToString(c.encode())
+	payload, err := c.encode()
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	signed := prefix + s.sign.ID + "." + base64.RawURLEncoding.EncodeToString(payload)
 	if size := len(signed) + 1 + macTextSize; size > MaxSize {
 		return "", fmt.Errorf("token: invalid size %d: must be at most %d; the leases are of too many buckets and limits", size, MaxSize)
 	}
