@@ -1,13 +1,14 @@
 // Synthesizes the construct of `zlimit stack cfn-template --format cdk`, and asks the assertions of the CDK whether what comes out is the
-// template. Its arguments are the directory of make infra, and one with zlimit.ts, zlimit.yaml and template.json: the template
-// with functions in their long form, which a test of package stack writes.
+// template. Its arguments are the directory of make infra, one with zlimit.ts, zlimit.yaml and template.json, and one with another
+// zlimit.yaml, from which the construct must synthesize something else. template.json is the template with functions in their long form. A
+// test of package stack writes all of them.
 import assert from 'node:assert'
-import { readFileSync, symlinkSync } from 'node:fs'
+import { copyFileSync, readFileSync, symlinkSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join, resolve } from 'node:path'
 
-const [tools, dir] = process.argv.slice(2).map((path) => resolve(path))
-symlinkSync(join(tools, 'node_modules'), join(dir, 'node_modules'))
+const [tools, dir, twin] = process.argv.slice(2).map((path) => resolve(path))
+for (const each of [dir, twin]) symlinkSync(join(tools, 'node_modules'), join(each, 'node_modules'))
 const require = createRequire(join(dir, 'package.json'))
 
 const ts = require('typescript')
@@ -27,21 +28,33 @@ assert.strictEqual(wrong, '', 'the construct does not compile')
 const { App, LegacyStackSynthesizer, Stack } = require('aws-cdk-lib')
 const { Match, Template } = require('aws-cdk-lib/assertions')
 const { Zlimit } = require(join(dir, 'zlimit.js'))
+copyFileSync(join(dir, 'zlimit.js'), join(twin, 'zlimit.js'))
+const { Zlimit: Twin } = require(join(twin, 'zlimit.js'))
 
-// A synthesizer that adds nothing of its own. The rules of the CDK are those of cfn-lint, which make infra asks itself.
-const synthesize = (props) => {
-  const app = new App({ context: { '@aws-cdk/core:validateAgainstDefaultRules': false } })
+// A synthesizer that adds nothing of its own. The rules of the CDK are those of cfn-lint, which make infra asks itself: they would take
+// most of the time.
+const synthesize = (props, Construct = Zlimit) => {
+  const app = new App({ builtinCloudFormationValidation: false })
   const stack = new Stack(app, 'limits', { synthesizer: new LegacyStackSynthesizer() })
-  new Zlimit(stack, 'Zlimit', props)
+  new Construct(stack, 'Zlimit', props)
   return Template.fromStack(stack)
 }
 
 const want = JSON.parse(readFileSync(join(dir, 'template.json'), 'utf8'))
-const template = synthesize()
 // The CDK writes { "Fn::GetAtt": "Table.Arn" }, which is the same to CloudFormation.
-const got = JSON.parse(JSON.stringify(template.toJSON()), (key, value) =>
+const long = (template) => JSON.parse(JSON.stringify(template.toJSON()), (key, value) =>
   key === 'Fn::GetAtt' && typeof value === 'string' ? value.split(/\.(.*)/s).slice(0, 2) : value)
-for (const part of new Set([...Object.keys(got), ...Object.keys(want)])) assert.deepStrictEqual(got[part], want[part], `${part} differ`)
+const compare = (got) => {
+  for (const part of new Set([...Object.keys(got), ...Object.keys(want)])) assert.deepStrictEqual(got[part], want[part], `${part} differ`)
+}
+const template = synthesize()
+compare(long(template))
+try {
+  compare(long(synthesize({}, Twin)))
+  console.log('cdk: the other template does not differ')
+} catch (error) {
+  console.log(`cdk: the other template differs: ${error.message.replaceAll('\n', ' ')}`)
+}
 
 const counts = {}
 for (const { Type } of Object.values(want.Resources)) counts[Type] = (counts[Type] ?? 0) + 1
