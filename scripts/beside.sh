@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compares the hot path of this tree with that of a pinned commit, which had token buckets alone: the benchmarks of both
-# run in turns, and the fastest run of each counts. `make bench` runs it.
+# run in turns, and the fastest run of each counts. With valgrind, it also counts instructions, which a busy machine does not
+# change. `make bench` runs it.
 #
 # Usage: scripts/beside.sh [COMMIT [TURNS]]
 set -eu
@@ -38,3 +39,13 @@ done | awk '
 		printf "%-34s %10d %10d\n", "memory, bytes", figure["then Memory B/op"], figure["now Memory B/op"]
 		printf "%-34s %10.2f %10.2f\n", "warm, of the bare SDK call", figure["then Warm x-sdk"], figure["now Warm x-sdk"]
 	}'
+command -v valgrind >/dev/null || exit 0
+# instructions SIDE TIMES prints the instructions of a run, without garbage collection.
+instructions() {
+	GOGC=off GOMAXPROCS=1 valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null \
+		"$dir/$1.test" -test.run '^$' -test.bench '^BenchmarkMemory$' -test.benchtime "$2x" 2>&1 >/dev/null |
+		sed -n 's/.*I *refs: *//p' | tr -d ,
+}
+for side in then now; do
+	echo $((($(instructions $side 22000) - $(instructions $side 2000)) / 20000))
+done | paste -s - | awk '{ printf "%-34s %10d %10d   %.2f times\n", "memory, instructions", $1, $2, $2 / $1 }'

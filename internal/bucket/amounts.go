@@ -25,7 +25,7 @@ func (a Amount) negated() Amount {
 }
 
 // IsZero reports whether the amount changes nothing.
-func (a Amount) IsZero() bool {
+func (a *Amount) IsZero() bool {
 	return a.Tokens == 0 && a.FromChildren == 0 && a.FromNarrower == 0 && a.Refusals == 0
 }
 
@@ -536,7 +536,16 @@ func (d *Demand) level(limit string) (tokens int64, ok bool) {
 
 // Empty reports whether a demand takes and gives nothing.
 func (d *Demand) Empty() bool {
-	return !slices.ContainsFunc(d.rest().counted, func(a Amount) bool { return !a.IsZero() }) && !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return !a.IsZero() })
+	return allZero(d.Amounts) && (d.beside == nil || allZero(d.beside.counted))
+}
+
+func allZero(amounts []Amount) bool {
+	for i := range amounts {
+		if !amounts[i].IsZero() {
+			return false
+		}
+	}
+	return true
 }
 
 // Returns reports whether a demand takes nothing.

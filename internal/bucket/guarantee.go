@@ -22,7 +22,7 @@ func LimitOf(name string) string {
 }
 
 // IsPart reports whether a limit of an item is the part of a limit that is guaranteed to a priority.
-func IsPart(name string) bool { return strings.Contains(name, guarantees) }
+func IsPart(name string) bool { return strings.IndexByte(name, guarantees[0]) >= 0 }
 
 // isPartOf reports whether a limit of an item is a part of another one, that of a priority where one is given.
 func isPartOf(name, limit, priority string) bool {

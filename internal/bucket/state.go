@@ -113,8 +113,10 @@ func led(shards []*State, now int64) int64 {
 
 // find returns the limit of that name, nil when there is none.
 func (s *State) find(name string) *Limit {
-	if i := slices.IndexFunc(s.Limits, func(l Limit) bool { return l.Name == name }); i >= 0 {
-		return &s.Limits[i]
+	for i := range s.Limits {
+		if l := &s.Limits[i]; l.Name == name {
+			return l
+		}
 	}
 	return nil
 }

@@ -40,7 +40,12 @@ func (e *Evaluation) Holds() bool {
 func holdAll(tests []test, values []Value, item Item, places *places) bool {
 	for i := range tests {
 		t := &tests[i]
-		if t.kind == condGE { // as most are, and mostly of two numbers
+		switch {
+		case t.kind == condAny && t.args[0].kind == condAbsent: // mostly of an attribute that the item does not have
+			if places.find(t.args[0].attr, item) < 0 {
+				continue
+			}
+		case t.kind == condGE: // as most are, and mostly of two numbers
 			if place := places.find(t.attr, item); place < 0 {
 				return false
 			} else if is, least := &item[place].Value, &values[t.slot]; is.isInt() && least.isInt() {

@@ -165,9 +165,10 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			}
 			to.takings = takings
 			to.of(r.Priority)
-			if r.Wait > 0 {
-				to.asks(r.Amounts)
+			if r.Wait <= 0 {
+				return nil
 			}
+			to.asks(r.Amounts)
 			return ad.book(ctx, r, to, came)
 		}
 		if foreseen.add(err) {

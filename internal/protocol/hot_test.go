@@ -254,6 +254,7 @@ func TestInflowIsShared(t *testing.T) {
 			takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 			s := e.Memory.Bucket("hot", "model").shard(0)
 			s.traffic.tally = tally{known: true, count: 1, at: g.now.Load(), writes: s.image.Load().Writes() / millis, others: test.others, mine: test.mine, short: test.short, span: 1000}
+			s.traffic.fell.Store(test.short >= minShort)
 			g.now.Add(test.rest.Milliseconds())
 			if last := s.image.Load(); test.asks <= 0 { // a token flows in in a millisecond
 				part := s.traffic.rationedAt(last, g.now.Load(), false) - last.askedAt

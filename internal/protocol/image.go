@@ -25,6 +25,7 @@ type Bucket struct {
 	Limits atomic.Pointer[Limits]    // for the Source; nil at first
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
+	first    *shard                    // shard 0, the only one of most buckets
 	shards   atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
 	growth   sync.Mutex                // guards the replacement
 	reading  atomic.Pointer[reading]   // of all shards, the last one; nil for none
@@ -105,7 +106,8 @@ func newBucket(ns, entity, resource string) *Bucket {
 	b := &Bucket{NS: ns, Entity: entity, Resource: resource, pace: pace{bounds: &ofLooks}}
 	b.owing.turn, b.tended.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	b.queue = newQueue[*claim](b, false)
-	b.shards.Store(&[]*shard{b.newShard(0)})
+	b.first = b.newShard(0)
+	b.shards.Store(&[]*shard{b.first})
 	return b
 }
 
@@ -116,10 +118,19 @@ func (b *Bucket) newShard(number int) *shard {
 	return s
 }
 
+// shard returns the shard of a number, which may not exist.
 func (b *Bucket) shard(number int) *shard {
+	if number == 0 {
+		return b.first
+	}
 	if s := b.known(number); s != nil {
 		return s
 	}
+	return b.grow(number)
+}
+
+// grow adds the shard of a number, unless another goroutine has added it.
+func (b *Bucket) grow(number int) *shard {
 	b.growth.Lock()
 	defer b.growth.Unlock()
 	if s := b.known(number); s != nil {
@@ -309,7 +320,10 @@ func (s *shard) count() int {
 }
 
 // isSplit reports whether the bucket has more than one shard, as last seen.
-func (b *Bucket) isSplit() bool { return b.shard(0).count() > 1 }
+func (b *Bucket) isSplit() bool {
+	i := b.first.image.Load()
+	return i != nil && i.exists && i.Shards > 1
+}
 
 // walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are
 // the first one, and in turn the shards that images mention. Images of other shards, which were merged, do not count.

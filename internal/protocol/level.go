@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -168,9 +169,12 @@ func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
 
 // takeDirect takes for a party by one write, and notes how the store takes the writes of the bucket.
 func (tk *taker) takeDirect(ctx context.Context, p *party) error {
-	began := tk.sinceStart()
+	began := time.Duration(0)
+	if tk.options.WritesAtOnce > 0 && !tk.table.Immediate() {
+		began = tk.sinceStart()
+	}
 	err := tk.takeAnywhere(ctx, p)
-	if err == nil && tk.options.WritesAtOnce > 0 {
+	if err == nil && began > 0 {
 		tk.writes.Took(tk.sinceStart() - began)
 	}
 	p.bucket.queue.ended(tk.core, err, p.demand.Waits())
@@ -193,13 +197,15 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		if p.last = nil; s == nil {
 			s = tk.roomier(p)
 		}
-		if !tk.isStrained(p.bucket) && !p.bucket.isUsedUp() && tk.isUneven(p.level, s) {
+		if p.bucket.isSplit() && !tk.isStrained(p.bucket) && !p.bucket.isUsedUp() && tk.isUneven(p.level, s) {
 			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
 				return err
 			}
 		}
 		err := tk.takeFromShard(ctx, p, s)
 		switch {
+		case err == nil:
+			return nil
 		case errors.Is(err, errNoShard):
 		case errors.Is(err, errShort) && attempt < maxDraws && (tk.redraws(p) || tk.turnsTo(p)):
 		case errors.Is(err, errShort) && tk.areShort(p):

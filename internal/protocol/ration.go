@@ -42,7 +42,7 @@ func (t *take) ration(i *image) {
 // outOfRation returns the shortage of a request that finds nothing left of its process's ration; nil for one that is to be decided by the
 // store. In a split bucket, neither a shard alone has enough, nor do all of them.
 func (tk *taker) outOfRation(l *level) error {
-	if l.demand.Empty() || !l.bucket.isUsedUp() {
+	if !l.bucket.isUsedUp() || l.demand.Empty() {
 		return nil
 	}
 	c, p, first := &l.limits.Config, party{level: l}, &l.bucket.shard(0).traffic

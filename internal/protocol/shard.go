@@ -92,6 +92,10 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 // last image. A caller that started over instead would come after all who wait, and might never be the first. It returns the image that
 // the plan was made from, and what [items.send] returns. A plan that is not to be sent is like one whose condition failed.
 func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
+	if t.plan.Kind == bucket.Spend { // it needs no turn
+		next, applied, err = t.send(ctx, i)
+		return i, next, applied, err
+	}
 	latest, leave, err := t.tk.items.awaitTurn(ctx, t.s, i, t.plan)
 	if err != nil {
 		return i, nil, false, err
@@ -106,12 +110,17 @@ func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, app
 			leave = noTurn
 		}
 	}
+	next, applied, err = t.send(ctx, latest)
+	return latest, next, applied, err
+}
+
+// send sends a plan that was made from an image, see [items.send].
+func (t *take) send(ctx context.Context, from *image) (next *image, applied bool, err error) {
 	askedAt := t.decidedAt
 	if t.attempt > 0 {
 		askedAt = t.tk.now()
 	}
-	next, applied, err = t.tk.items.send(ctx, t.s, &t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, latest, askedAt))
-	return latest, next, applied, err
+	return t.tk.items.send(ctx, t.s, &t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, from, askedAt))
 }
 
 // replan makes the plan again from a later image, and reports whether it is to be sent.

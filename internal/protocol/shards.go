@@ -61,10 +61,10 @@ func (it *items) draw(b *Bucket, l *lot) *shard {
 	return s
 }
 
-// isUneven reports whether taking the demand of a level from one shard would leave it far below others that are full.
+// isUneven reports whether taking the demand of a level from one shard of a split bucket would leave it far below others that are full.
 // It uses the shards as they were last seen.
 func (tk *taker) isUneven(l *level, s *shard) bool {
-	if !l.bucket.isSplit() || s.image.Load() == nil {
+	if s.image.Load() == nil {
 		return false
 	}
 	now := tk.now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -19,6 +20,7 @@ type traffic struct {
 	mu sync.Mutex
 	tally
 	underway underway
+	fell     atomic.Bool // requests fell short recently, at least minShort: without them, isUsedUp needs no lock
 }
 
 // A tally has the figures of a traffic.
@@ -69,9 +71,16 @@ func (t *traffic) refused(lost bool) {
 // it was written last.
 func (t *traffic) see(i *image, at int64) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.update(i, at)
+	if t.fell.Load() {
+		t.fell.Store(t.short >= minShort)
+	}
+	t.mu.Unlock()
+}
+
+func (t *tally) update(i *image, at int64) {
 	if !i.exists {
-		t.tally = tally{}
+		*t = tally{}
 		return
 	}
 	writes := i.Writes() / millis
@@ -83,7 +92,7 @@ func (t *traffic) see(i *image, at int64) {
 	}
 	if !t.known || writes < t.writes { // fewer writes are of another item of the key
 		first := !t.known && t.own == 0
-		t.tally = tally{known: true, count: i.Count(), at: at, writes: writes, from: at, base: writes}
+		*t = tally{known: true, count: i.Count(), at: at, writes: writes, from: at, base: writes}
 		if age := at - i.RefilledAt; first && age >= 0 {
 			t.guess, t.others, t.span = true, 1, float64(age)
 		}
@@ -152,11 +161,14 @@ const shortWeight = 0.125
 func (t *traffic) fellShort(requests int) {
 	t.mu.Lock()
 	t.short += float64(requests)
+	t.fell.Store(t.short >= minShort)
 	t.mu.Unlock()
 }
 
 // isUsedUp reports whether an item has not enough for the requests of this process: at least a quarter of them fell short recently.
-func (t *traffic) isUsedUp() bool {
+func (t *traffic) isUsedUp() bool { return t.fell.Load() && t.fellOften() }
+
+func (t *traffic) fellOften() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.short >= minShort && t.short*3 >= t.mine+float64(t.own)

@@ -46,13 +46,10 @@ func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, 
 	return max(b.image.Due(amounts, b.after)-b.image.timeAt(now), 0), true
 }
 
-// book notes the time at which the tokens are there, of the last limit of the last level. It returns false where that
+// book notes the time at which the tokens are there for a caller that waits, of the last limit of the last level. It returns false where that
 // is later than the caller waits, although each write has asked for it. Limits were lowered then, as the image shows
 // that the write returned.
 func (r *Receipt) book(c *core, wait time.Duration, came arrival) bool {
-	if wait <= 0 {
-		return true
-	}
 	now, longest := c.now(), int64(0)
 	lost := came.lost(c, now)
 	left := max(wait.Milliseconds()-lost, 0)
