@@ -154,7 +154,7 @@ func (ro *roller) rollResource(ctx, working context.Context, record *layout.DueH
 		if over { // the next aggregator may continue immediately
 			until = ro.options.clock()
 		}
-		_, after := lastOf(table.Keys(page)).GSI2()
+		_, after := lastOf(table.Keys(page)).ResourceIndex()
 		keep, err := layout.KeepDueHour(ro.owner, until.Unix(), after)
 		if err != nil {
 			return false, err

@@ -310,8 +310,8 @@ func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error)
 	return string(output), err
 }
 
-// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, and
-// renames an index. It compiles what builds on the layout with the result.
+// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema. It
+// compiles what builds on the layout with the result.
 func TestChange(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the layout")
@@ -395,17 +395,6 @@ func TestQuarantine(t *testing.T) {
 `)
 	if output, err := o.run(t, "test", "-run", "^(TestQuarantine|TestKeysRoundTrip|TestItemsRoundTrip|TestOperations)$", "./internal/layout"); err != nil {
 		t.Errorf("go test: %v\n%s", err, output)
-	}
-
-	// The name of an index stands in the schema alone: only tests of what is on the wire repeat it.
-	o = newOverlay(t)
-	for path, content := range generated(t, specFile, []byte(strings.ReplaceAll(text, "GSI3", "Owners"))) {
-		if strings.HasSuffix(path, ".go") {
-			o.add(t, path, content)
-		}
-	}
-	if output, err := o.run(t, "build", "./zlimit", "./aggregator"); err != nil {
-		t.Errorf("go build: %v\n%s", err, output)
 	}
 }
 

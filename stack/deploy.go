@@ -313,7 +313,7 @@ func (d *deployer) checkFixed(ctx context.Context, s *types.Stack, effective fun
 		return err
 	}
 	return &zlimit.ValidationError{Field: fixed.Name, Value: next, Reason: "table " + ids["Table"] +
-		" was made with the other value, and DynamoDB cannot change what its index GSI2 holds: deploy another stack"}
+		" was made with the other value, and DynamoDB cannot change what an index holds: deploy another stack"}
 }
 
 func (a *aim) set(parameter, value string) {

@@ -64,7 +64,7 @@ func (s *AuditService) keysOfAll(ctx context.Context, q *AuditQuery) (keys []sto
 	}
 	from, to := timePrefix(q.From), timePrefix(q.To)
 	query := layout.QueryNamespaceItems(s.l.ns.id())
-	_, query.Prefix = layout.AuditKey{NS: s.l.ns.id()}.GSI4()
+	_, query.Prefix = layout.AuditKey{NS: s.l.ns.id()}.NamespaceIndex()
 	for item, err := range s.l.query(ctx, "list audit events", query) {
 		if err != nil {
 			return nil, err

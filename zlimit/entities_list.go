@@ -70,7 +70,7 @@ func (s *EntityService) list(ctx context.Context, q *EntityQuery) iter.Seq2[Enti
 	return func(yield func(Entity, error) bool) {
 		query := layout.QueryEntities(s.l.ns.id(), q.Prefix)
 		if q.After != "" {
-			_, query.After = layout.EntityKey{NS: s.l.ns.id(), Entity: q.After}.GSI4()
+			_, query.After = layout.EntityKey{NS: s.l.ns.id(), Entity: q.After}.NamespaceIndex()
 		}
 		query.Limit = mostListPage
 		if q.Limit > 0 {

@@ -211,7 +211,7 @@ func (s *EntityService) moves(record *layout.Entity, above []layout.Entity, gene
 	if len(above) == 0 {
 		call.Alone()
 	} else {
-		pk, sk := record.Key.GSI1(above[0].Key.Entity)
+		pk, sk := record.Key.ParentIndex(above[0].Key.Entity)
 		call.Under(above[0].Key.Entity, pk, sk)
 	}
 	bound, err := call.Bind()
@@ -247,7 +247,7 @@ func movedDetails(from, to string, generation int64) expr.Item {
 	return expr.Item{
 		{Name: "old_parent_id", Value: orNull(from)},
 		{Name: "parent_id", Value: orNull(to)},
-		{Name: "pgen", Value: expr.N(generation)},
+		{Name: layout.AttrEntityGeneration, Value: expr.N(generation)},
 		{Name: "before", Value: expr.Map(expr.Item{{Name: "parent_id", Value: orNull(from)}})},
 	}
 }

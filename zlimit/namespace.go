@@ -292,7 +292,7 @@ func (s *NamespaceService) look(ctx context.Context, name string, consistent boo
 	if err := checkVersion(items[0]); err != nil {
 		return found, err
 	}
-	found.versioned = items[0] != nil && items[0].Get("children_from").Kind() != expr.KindNone
+	found.versioned = items[0] != nil && items[0].Get(layout.AttrVersionChildrenFrom).Kind() != expr.KindNone
 	if items[1] == nil {
 		return found, nil
 	}

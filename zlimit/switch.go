@@ -219,7 +219,7 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 	shardsOf := stampedShards{}
 	err := s.walk(ctx, at, func(ctx context.Context, k layout.BucketKey, item expr.Item) error {
 		shards, err := 1, error(nil)
-		if !disables || !item.Get("disabled").True() {
+		if !disables || !item.Get(layout.AttrBucketDisabled).True() {
 			shards, err = s.stamp(ctx, k, false)
 		}
 		if err == nil && shards > 0 {
@@ -379,7 +379,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 		call := layout.Stamp(at)
 		switch said {
 		case SwitchDisabled:
-			pk, sk := k.GSI4()
+			pk, sk := k.NamespaceIndex()
 			call.Disable(true, pk, sk)
 		case SwitchBypassed:
 			call.Excuse(now + s.l.options.stampTime().Milliseconds())

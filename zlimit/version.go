@@ -90,7 +90,7 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	if err != nil || result.Applied {
 		return err
 	}
-	if err := checkVersion(result.Item); err != nil || result.Item.Get("children_from").Kind() != expr.KindNone {
+	if err := checkVersion(result.Item); err != nil || result.Item.Get(layout.AttrVersionChildrenFrom).Kind() != expr.KindNone {
 		return err
 	}
 	return l.changeVersion(ctx, func(*layout.Version) {})

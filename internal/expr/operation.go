@@ -42,11 +42,20 @@ func Attr(name string) Path { return Path{Prefix: name} }
 // Of returns the path of the attribute prefix + member + suffix.
 func Of(prefix, suffix string) Path { return Path{Prefix: prefix, Suffix: suffix, Member: true} }
 
-func (p Path) name(member string) string {
+// Name returns the name of the attribute, of a member where the path is one of members.
+func (p Path) Name(member string) string {
 	if p.Member {
 		return p.Prefix + member + p.Suffix
 	}
 	return p.Prefix
+}
+
+// Cut returns the member whose attribute has a name; false if the path is not that of such an attribute.
+func (p Path) Cut(name string) (member string, ok bool) {
+	if rest, isOf := strings.CutPrefix(name, p.Prefix); isOf && p.Member {
+		member, ok = strings.CutSuffix(rest, p.Suffix)
+	}
+	return member, ok && member != ""
 }
 
 type conditionKind uint8

@@ -278,7 +278,7 @@ func (t *Template) resolve(conditions []Condition, member string, base int) []te
 
 // attribute returns the attribute that a path leads to, the same for the same name.
 func (t *Template) attribute(p Path, member string) attribute {
-	name := p.name(member)
+	name := p.Name(member)
 	i := slices.Index(t.attributes, name)
 	if i < 0 {
 		i = len(t.attributes)

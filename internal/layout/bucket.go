@@ -62,8 +62,8 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	if wrong != nil {
 		return nil, bucket.State{}, fmt.Errorf("%s: %w", store.KeyOf(item).PK, wrong)
 	}
-	_, marked := item.Lookup(validUntilAttribute)
-	_, disabled := item.Lookup(disabledAttribute)
+	_, marked := item.Lookup(AttrBucketValidUntil)
+	_, disabled := item.Lookup(AttrBucketDisabled)
 	return &it, it.state(marked, disabled), err
 }
 
@@ -72,16 +72,14 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 func started(item expr.Item) expr.Item {
 	added := map[string]bool{}
 	for _, a := range item {
-		if rest, ok := strings.CutPrefix(a.Name, "b_"); ok {
-			if name, field := cutMember(rest); field == "cp" {
-				_, has := item.Lookup("b_" + name + "_tk")
-				_, counts := item.Lookup("b_" + name + "_tc")
-				added[name] = !has && !counts
-			}
+		if name, ok := AttrBucketLimitCapacity.Cut(a.Name); ok {
+			_, has := item.Lookup(AttrBucketLimitTokens.Name(name))
+			_, counts := item.Lookup(AttrBucketLimitConsumed.Name(name))
+			added[name] = !has && !counts
 		}
 	}
 	return slices.DeleteFunc(item.Clone(), func(a expr.Attribute) bool {
-		rest, ok := strings.CutPrefix(a.Name, "b_")
+		rest, ok := strings.CutPrefix(a.Name, AttrBucketLimitCapacity.Prefix)
 		name, _ := cutMember(rest)
 		return ok && added[name]
 	})
@@ -310,7 +308,7 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 		case bucket.Remove:
 			call.Pick(len(advanceOperation.Clauses)+2*int(s.Field)+1, s.Limit)
 		case bucket.Persist:
-			call.Persist(k.GSI4())
+			call.Persist(k.NamespaceIndex())
 		default:
 			advanceSteps.pick(call.Call, &advanceOperation, s)
 		}
@@ -330,15 +328,15 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 
 // notes are the attributes of fields.
 var notes = [bucket.Fields]expr.Path{
-	bucket.Capacity: expr.Of("b_", "_cp"), bucket.RefillAmount: expr.Of("b_", "_ra"), bucket.RefillPeriod: expr.Of("b_", "_rp"),
-	bucket.Times: expr.Of("b_", "_rsched"), bucket.Windows: expr.Of("b_", "_sched"), bucket.Session: expr.Of("b_", "_rsa"),
-	bucket.Since: expr.Of("b_", "_ws"), bucket.Applied: expr.Of("b_", "_wa"), bucket.Rolled: expr.Of("b_", "_wtc"),
-	bucket.Began: expr.Of("b_", "_pb"), bucket.Turned: expr.Of("b_", "_pt"), bucket.Carry: expr.Of("b_", "_cy"), bucket.Carried: expr.Of("b_", "_cd"),
-	bucket.GrantedTokens: expr.Of("b_", "_tu"), bucket.GrantedUntil: expr.Of("b_", "_tx"), bucket.GrantedLacking: expr.Of("b_", "_tl"), bucket.SoftUntil: expr.Of("b_", "_soft"),
-	bucket.Shade: expr.Of("b_", "_sh"), bucket.Refusals: expr.Of("b_", "_sr"), bucket.Known: expr.Of("b_", "_kc"),
-	bucket.LifeNumber: expr.Of("i_", ""), bucket.ValidUntil: expr.Attr("vu"), bucket.Crossed: expr.Attr("xu"), bucket.Zone: expr.Attr("sched_tz"),
-	bucket.BypassUntil: expr.Attr("bypass"), bucket.ExpiresAt: expr.Attr("ttl"), bucket.Generation: expr.Attr("cg"),
-	bucket.SharedTimes: expr.Attr("rsched"), bucket.SharedWindows: expr.Attr("sched"),
+	bucket.Capacity: AttrBucketLimitCapacity, bucket.RefillAmount: AttrBucketLimitRefillAmount, bucket.RefillPeriod: AttrBucketLimitRefillPeriod,
+	bucket.Times: AttrBucketLimitResetTimes, bucket.Windows: AttrBucketLimitWindowTexts, bucket.Session: AttrBucketLimitSession,
+	bucket.Since: AttrBucketLimitSince, bucket.Applied: AttrBucketLimitApplied, bucket.Rolled: AttrBucketLimitRolled,
+	bucket.Began: AttrBucketLimitBegan, bucket.Turned: AttrBucketLimitTurned, bucket.Carry: AttrBucketLimitCarry, bucket.Carried: AttrBucketLimitCarried,
+	bucket.GrantedTokens: AttrBucketLimitGranted, bucket.GrantedUntil: AttrBucketLimitUntil, bucket.GrantedLacking: AttrBucketLimitLacking,
+	bucket.SoftUntil: AttrBucketLimitSoftUntil, bucket.Shade: AttrBucketLimitShade, bucket.Refusals: AttrBucketLimitRefusals, bucket.Known: AttrBucketLimitKnown,
+	bucket.LifeNumber: AttrBucketLifeNumber, bucket.ValidUntil: expr.Attr(AttrBucketValidUntil), bucket.Crossed: expr.Attr(AttrBucketCrossed),
+	bucket.Zone: expr.Attr(AttrBucketZone), bucket.BypassUntil: expr.Attr(AttrBucketBypass), bucket.ExpiresAt: expr.Attr(AttrBucketExpiresAt),
+	bucket.Generation: expr.Attr(AttrBucketGeneration), bucket.SharedTimes: expr.Attr(AttrBucketSharedTimes), bucket.SharedWindows: expr.Attr(AttrBucketSharedWindows),
 }
 
 // noting is [Advance] with two clauses for each field: one sets it, and one removes it.
@@ -377,6 +375,6 @@ func IsListed(item expr.Item) bool { return item.Index(ofResource.PK) >= 0 }
 
 // List returns the write that enters a bucket into the index of its resource.
 func (k BucketKey) List() (store.Write, error) {
-	enter, err := List(k.GSI2())
+	enter, err := List(k.ResourceIndex())
 	return store.Write{Kind: store.Update, Key: k.Key(), Expr: enter}, err
 }

@@ -755,8 +755,12 @@ func RaiseVersion(schema, client, lambda string) (expr.Bound, error) {
 // ListResource notes that resources have limits of their own.
 //   - names: resources
 func ListResource(key ResourceRegistryKey, names []string) (expr.Bound, error) {
-	gsi4PK, gsi4SK := key.GSI4()
-	return listResourceOperation.Call(expr.Strings(names...), expr.S(gsi4PK), expr.S(gsi4SK)).Bind()
+	namespacePK, namespaceSK := key.NamespaceIndex()
+	return listResourceOperation.Call(
+		expr.Strings(names...),
+		expr.S(namespacePK),
+		expr.S(namespaceSK),
+	).Bind()
 }
 
 // UnlistResource notes that resources no longer have limits of their own.
@@ -772,8 +776,8 @@ type CountEntityConfigCall struct {
 
 // CountEntityConfig counts the entities that have limits of their own for a resource.
 func CountEntityConfig(key EntityConfigRegistryKey) CountEntityConfigCall {
-	gsi4PK, gsi4SK := key.GSI4()
-	return CountEntityConfigCall{countEntityConfigOperation.Call(expr.S(gsi4PK), expr.S(gsi4SK))}
+	namespacePK, namespaceSK := key.NamespaceIndex()
+	return CountEntityConfigCall{countEntityConfigOperation.Call(expr.S(namespacePK), expr.S(namespaceSK))}
 }
 
 // Change changes the count of one resource.
@@ -793,15 +797,15 @@ type CountUsageCall struct {
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
 func CountUsage(key UsageKey, window, windowStart string, events int64) CountUsageCall {
-	gsi2PK, gsi2SK := key.GSI2()
+	resourcePK, resourceSK := key.ResourceIndex()
 	return CountUsageCall{countUsageOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
 		expr.N(events),
 		expr.S(key.Entity),
 		expr.S(key.Resource),
-		expr.S(gsi2PK),
-		expr.S(gsi2SK),
+		expr.S(resourcePK),
+		expr.S(resourceSK),
 	)}
 }
 
@@ -870,7 +874,7 @@ type CarryUsageCall struct {
 //   - events: changes
 //   - carried: new carried amounts for the day and the month, as JSON
 func CarryUsage(key UsageKey, window, windowStart string, events int64, carried string) CarryUsageCall {
-	gsi2PK, gsi2SK := key.GSI2()
+	resourcePK, resourceSK := key.ResourceIndex()
 	return CarryUsageCall{carryUsageOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
@@ -878,8 +882,8 @@ func CarryUsage(key UsageKey, window, windowStart string, events int64, carried 
 		expr.S(carried),
 		expr.S(key.Entity),
 		expr.S(key.Resource),
-		expr.S(gsi2PK),
-		expr.S(gsi2SK),
+		expr.S(resourcePK),
+		expr.S(resourceSK),
 	)}
 }
 
@@ -959,15 +963,15 @@ type AddHourCall struct {
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
 func AddHour(key UsageKey, window, windowStart string, events int64) AddHourCall {
-	gsi2PK, gsi2SK := key.GSI2()
+	resourcePK, resourceSK := key.ResourceIndex()
 	return AddHourCall{addHourOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
 		expr.N(events),
 		expr.S(key.Entity),
 		expr.S(key.Resource),
-		expr.S(gsi2PK),
-		expr.S(gsi2SK),
+		expr.S(resourcePK),
+		expr.S(resourceSK),
 	)}
 }
 

@@ -26,7 +26,7 @@ type Operation struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Operation) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 12+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -36,8 +36,8 @@ func (it *Operation) Encode() expr.Item {
 		expr.Attribute{Name: "ent", Value: expr.S(it.Incarnation)},
 		expr.Attribute{Name: "shards", Value: expr.N(it.Shards)},
 		expr.Attribute{Name: "amounts", Value: expr.Map(it.Amounts)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if len(it.Asked) != 0 {
 		item = append(item, expr.Attribute{Name: "asked", Value: expr.List(it.Asked...)})
@@ -109,14 +109,14 @@ type Alert struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Alert) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 5+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "at", Value: expr.N(it.At)},
 		expr.Attribute{Name: "used", Value: expr.N(it.Used)},
 		expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	return append(item, it.unknown...)
 }
@@ -172,14 +172,14 @@ type RejectionReport struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *RejectionReport) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 5+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "total", Value: expr.N(it.Total)},
 		expr.Attribute{Name: "entries", Value: expr.S(it.Entries)},
 		expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	return append(item, it.unknown...)
 }
@@ -235,15 +235,15 @@ type Settlement struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Settlement) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 7+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "amounts", Value: expr.Map(it.Amounts)},
 		expr.Attribute{Name: "writer", Value: expr.S(it.Writer)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
@@ -300,15 +300,15 @@ type Request struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Request) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 7+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "asked", Value: expr.S(it.Asked)},
 		expr.Attribute{Name: "token", Value: expr.S(it.Token)},
 		expr.Attribute{Name: "writer", Value: expr.S(it.Writer)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
@@ -367,12 +367,12 @@ type ProvisionerPart struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *ProvisionerPart) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 4+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "levels", Value: expr.List(it.Levels...)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if len(it.Pending) != 0 {
 		item = append(item, expr.Attribute{Name: "pending", Value: expr.List(it.Pending...)})
@@ -428,15 +428,15 @@ type ProvisionerLock struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *ProvisionerLock) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 6+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "lock_id", Value: expr.S(it.Lock)},
 		expr.Attribute{Name: "holder", Value: orNull(it.Holder == "", expr.S(it.Holder))},
 		expr.Attribute{Name: "acquired_at", Value: expr.S(it.AcquiredAt)},
 		expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	return append(item, it.unknown...)
 }

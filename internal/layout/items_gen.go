@@ -33,7 +33,7 @@ type Entity struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Entity) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 14+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -42,8 +42,8 @@ func (it *Entity) Encode() expr.Item {
 		expr.Attribute{Name: "cascade", Value: expr.Bool(it.Cascade)},
 		expr.Attribute{Name: "metadata", Value: expr.Map(it.Metadata)},
 		expr.Attribute{Name: "created_at", Value: expr.S(it.CreatedAt)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ChildrenAdded != 0 {
 		item = append(item, expr.Attribute{Name: "children_added", Value: expr.N(it.ChildrenAdded)})
@@ -58,7 +58,7 @@ func (it *Entity) Encode() expr.Item {
 		item = append(item, expr.Attribute{Name: "pinc", Value: expr.S(it.Incarnation)})
 	}
 	if it.Parent != "" {
-		pk, sk := it.Key.GSI1(it.Parent)
+		pk, sk := it.Key.ParentIndex(it.Parent)
 		item = append(item,
 			expr.Attribute{Name: "GSI1PK", Value: expr.S(pk)},
 			expr.Attribute{Name: "GSI1SK", Value: expr.S(sk)},
@@ -120,13 +120,13 @@ type Child struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Child) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 4+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "child_id", Value: expr.S(it.Key.Child)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	return append(item, it.unknown...)
 }
@@ -198,9 +198,9 @@ type Bucket struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Bucket) Encode() expr.Item {
-	gsi2PK, gsi2SK := it.Key.GSI2()
-	gsi3PK, gsi3SK := it.Key.GSI3()
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	resourcePK, resourceSK := it.Key.ResourceIndex()
+	ownerPK, ownerSK := it.Key.OwnerIndex()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 23+22*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.Narrower)+
 		11*len(it.Slots)+len(it.unknown))
 	item = append(item,
@@ -209,12 +209,12 @@ func (it *Bucket) Encode() expr.Item {
 		expr.Attribute{Name: "rf", Value: expr.N(it.RefilledAt)},
 		expr.Attribute{Name: "shard_count", Value: expr.N(it.ShardCount)},
 		expr.Attribute{Name: "cascade", Value: expr.Bool(it.Cascade)},
-		expr.Attribute{Name: "GSI2PK", Value: expr.S(gsi2PK)},
-		expr.Attribute{Name: "GSI2SK", Value: expr.S(gsi2SK)},
-		expr.Attribute{Name: "GSI3PK", Value: expr.S(gsi3PK)},
-		expr.Attribute{Name: "GSI3SK", Value: expr.S(gsi3SK)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI2PK", Value: expr.S(resourcePK)},
+		expr.Attribute{Name: "GSI2SK", Value: expr.S(resourceSK)},
+		expr.Attribute{Name: "GSI3PK", Value: expr.S(ownerPK)},
+		expr.Attribute{Name: "GSI3SK", Value: expr.S(ownerSK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.Parent != "" {
 		item = append(item, expr.Attribute{Name: "parent_id", Value: expr.S(it.Parent)})
@@ -396,17 +396,17 @@ type EntityConfig struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *EntityConfig) Encode() expr.Item {
-	gsi3PK, gsi3SK := it.Key.GSI3()
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	ownerPK, ownerSK := it.Key.OwnerIndex()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 12+8*len(it.Sessions)+10*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
-		expr.Attribute{Name: "GSI3PK", Value: expr.S(gsi3PK)},
-		expr.Attribute{Name: "GSI3SK", Value: expr.S(gsi3SK)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI3PK", Value: expr.S(ownerPK)},
+		expr.Attribute{Name: "GSI3SK", Value: expr.S(ownerSK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ManagedVersion != 0 {
 		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
@@ -534,13 +534,13 @@ type ResourceConfig struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 11+8*len(it.Sessions)+10*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ManagedVersion != 0 {
 		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
@@ -670,12 +670,12 @@ type SystemConfig struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 7+8*len(it.Sessions)+10*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ManagedVersion != 0 {
 		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
@@ -791,8 +791,8 @@ type Usage struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Usage) Encode() expr.Item {
-	gsi2PK, gsi2SK := it.Key.GSI2()
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	resourcePK, resourceSK := it.Key.ResourceIndex()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+
 		len(it.Narrower)+len(it.unknown))
 	item = append(item,
@@ -801,10 +801,10 @@ func (it *Usage) Encode() expr.Item {
 		expr.Attribute{Name: "window", Value: expr.S(it.Window)},
 		expr.Attribute{Name: "window_start", Value: expr.S(it.WindowStart)},
 		expr.Attribute{Name: "total_events", Value: expr.N(it.TotalEvents)},
-		expr.Attribute{Name: "GSI2PK", Value: expr.S(gsi2PK)},
-		expr.Attribute{Name: "GSI2SK", Value: expr.S(gsi2SK)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI2PK", Value: expr.S(resourcePK)},
+		expr.Attribute{Name: "GSI2SK", Value: expr.S(resourceSK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
@@ -931,7 +931,7 @@ type Audit struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Audit) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 10+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
@@ -941,8 +941,8 @@ func (it *Audit) Encode() expr.Item {
 		expr.Attribute{Name: "principal", Value: orNull(it.Principal == "", expr.S(it.Principal))},
 		expr.Attribute{Name: "resource", Value: orNull(it.Resource == "", expr.S(it.Resource))},
 		expr.Attribute{Name: "details", Value: expr.Map(it.Details)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
@@ -1006,11 +1006,11 @@ type ResourceRegistry struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *ResourceRegistry) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 3+len(it.unknown))
 	item = append(item,
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if len(it.Resources) != 0 {
 		item = append(item, expr.Attribute{Name: "resources", Value: expr.Strings(it.Resources...)})
@@ -1057,11 +1057,11 @@ type EntityConfigRegistry struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *EntityConfigRegistry) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 2+len(it.Resources)+len(it.unknown))
 	item = append(item,
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	for i := range it.Resources {
 		item = appendResourceCount(item, &it.Resources[i])
@@ -1132,7 +1132,7 @@ type Provisioner struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Provisioner) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 10+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "managed_system", Value: expr.Bool(it.ManagedSystem)},
@@ -1140,8 +1140,8 @@ func (it *Provisioner) Encode() expr.Item {
 		expr.Attribute{Name: "managed_entities", Value: expr.Map(it.ManagedEntities)},
 		expr.Attribute{Name: "last_applied", Value: expr.S(it.LastApplied)},
 		expr.Attribute{Name: "applied_hash", Value: expr.S(it.AppliedHash)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if len(it.Pending) != 0 {
 		item = append(item, expr.Attribute{Name: "pending", Value: expr.List(it.Pending...)})

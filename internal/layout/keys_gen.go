@@ -22,19 +22,19 @@ func (k EntityKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#META"}
 }
 
-// GSI1 returns the key in index GSI1. An item whose parent is empty is not in the index.
+// ParentIndex returns the key in index GSI1. An item whose parent is empty is not in the index.
 //
 //	GSI1PK = {ns}/PARENT#{parent}
 //	GSI1SK = CHILD#{entity}
-func (k EntityKey) GSI1(parent string) (pk, sk string) {
+func (k EntityKey) ParentIndex(parent string) (pk, sk string) {
 	return k.NS + "/PARENT#" + parent, "CHILD#" + k.Entity
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/ENTITY#{entity}
-func (k EntityKey) GSI4() (pk, sk string) {
+func (k EntityKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/ENTITY#" + k.Entity
 }
 
@@ -64,11 +64,11 @@ func (k ChildKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#CHILD#" + k.Child}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/ENTITY#{entity}
-func (k ChildKey) GSI4() (pk, sk string) {
+func (k ChildKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/ENTITY#" + k.Entity
 }
 
@@ -103,27 +103,30 @@ func (k BucketKey) Key() store.Key {
 	}
 }
 
-// GSI2 returns the key in index GSI2.
+// ResourceIndex returns the key in index GSI2. Which items are in the index: entered in the background: two new items
+// of each process in ten seconds, others after their first refill, debt or rejection. Entered at creation in a table
+// for a mixed fleet, and in stores other than DynamoDB.
 //
 //	GSI2PK = {ns}/RESOURCE#{resource}
 //	GSI2SK = BUCKET#{entity}#{shard}
-func (k BucketKey) GSI2() (pk, sk string) {
+func (k BucketKey) ResourceIndex() (pk, sk string) {
 	return k.NS + "/RESOURCE#" + k.Resource, "BUCKET#" + k.Entity + "#" + strconv.Itoa(k.Shard)
 }
 
-// GSI3 returns the key in index GSI3.
+// OwnerIndex returns the key in index GSI3.
 //
 //	GSI3PK = {ns}/ENTITY#{entity}
 //	GSI3SK = BUCKET#{resource}#{shard}
-func (k BucketKey) GSI3() (pk, sk string) {
+func (k BucketKey) OwnerIndex() (pk, sk string) {
 	return k.NS + "/ENTITY#" + k.Entity, "BUCKET#" + k.Resource + "#" + strconv.Itoa(k.Shard)
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4. Which items are in the index: items that do not expire. All items in a
+// table for a mixed fleet, and in stores other than DynamoDB.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = BUCKET#{entity}#{resource}#{shard}
-func (k BucketKey) GSI4() (pk, sk string) {
+func (k BucketKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, "BUCKET#" + k.Entity + "#" + k.Resource + "#" + strconv.Itoa(k.Shard)
 }
 
@@ -160,11 +163,11 @@ func (k OperationKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = OP#{entity}#{resource}#{operation}
-func (k OperationKey) GSI4() (pk, sk string) {
+func (k OperationKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, "OP#" + k.Entity + "#" + k.Resource + "#" + k.Operation
 }
 
@@ -205,11 +208,11 @@ func (k AlertKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = ALERT#{entity}#{resource}#{limit}#{threshold}#{since}
-func (k AlertKey) GSI4() (pk, sk string) {
+func (k AlertKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, "ALERT#" + k.Entity + "#" + k.Resource + "#" + k.Limit + "#" + strconv.Itoa(k.Threshold) +
 		"#" + strconv.Itoa(k.Since)
 }
@@ -250,11 +253,11 @@ func (k RejectionReportKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = REPORT#{window_key}#{number}#{process}
-func (k RejectionReportKey) GSI4() (pk, sk string) {
+func (k RejectionReportKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, "REPORT#" + k.WindowKey + "#" + strconv.Itoa(k.Number) + "#" + k.Process
 }
 
@@ -292,11 +295,11 @@ func (k SettlementKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = LEASE#{entity}#{resource}#{lease}
-func (k SettlementKey) GSI4() (pk, sk string) {
+func (k SettlementKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, "LEASE#" + k.Entity + "#" + k.Resource + "#" + k.Lease
 }
 
@@ -333,11 +336,11 @@ func (k RequestKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = REQUEST#{entity}#{request}
-func (k RequestKey) GSI4() (pk, sk string) {
+func (k RequestKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, "REQUEST#" + k.Entity + "#" + k.Request
 }
 
@@ -368,19 +371,19 @@ func (k EntityConfigKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#CONFIG#" + k.Resource}
 }
 
-// GSI3 returns the key in index GSI3.
+// OwnerIndex returns the key in index GSI3.
 //
 //	GSI3PK = {ns}/ENTITY_CONFIG#{resource}
 //	GSI3SK = {entity}
-func (k EntityConfigKey) GSI3() (pk, sk string) {
+func (k EntityConfigKey) OwnerIndex() (pk, sk string) {
 	return k.NS + "/ENTITY_CONFIG#" + k.Resource, k.Entity
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/ENTITY#{entity}
-func (k EntityConfigKey) GSI4() (pk, sk string) {
+func (k EntityConfigKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/ENTITY#" + k.Entity
 }
 
@@ -410,11 +413,11 @@ func (k ResourceConfigKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/RESOURCE#" + k.Resource, SK: "#CONFIG"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/RESOURCE#{resource}
-func (k ResourceConfigKey) GSI4() (pk, sk string) {
+func (k ResourceConfigKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/RESOURCE#" + k.Resource
 }
 
@@ -441,11 +444,11 @@ func (k SystemConfigKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#CONFIG"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/SYSTEM#
-func (k SystemConfigKey) GSI4() (pk, sk string) {
+func (k SystemConfigKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/SYSTEM#"
 }
 
@@ -477,19 +480,20 @@ func (k UsageKey) Key() store.Key {
 	}
 }
 
-// GSI2 returns the key in index GSI2.
+// ResourceIndex returns the key in index GSI2.
 //
 //	GSI2PK = {ns}/RESOURCE#{resource}
 //	GSI2SK = USAGE#{window_key}#{entity}
-func (k UsageKey) GSI2() (pk, sk string) {
+func (k UsageKey) ResourceIndex() (pk, sk string) {
 	return k.NS + "/RESOURCE#" + k.Resource, "USAGE#" + k.WindowKey + "#" + k.Entity
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4. Which items are in the index: items that do not expire. All items in
+// stores other than DynamoDB.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/ENTITY#{entity}
-func (k UsageKey) GSI4() (pk, sk string) {
+func (k UsageKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/ENTITY#" + k.Entity
 }
 
@@ -521,11 +525,11 @@ func (k AuditKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/AUDIT#" + k.Entity, SK: "#AUDIT#" + k.EventID}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/AUDIT#{entity}
-func (k AuditKey) GSI4() (pk, sk string) {
+func (k AuditKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/AUDIT#" + k.Entity
 }
 
@@ -554,11 +558,11 @@ func (k ResourceRegistryKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#RESOURCES"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/SYSTEM#
-func (k ResourceRegistryKey) GSI4() (pk, sk string) {
+func (k ResourceRegistryKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/SYSTEM#"
 }
 
@@ -585,11 +589,11 @@ func (k EntityConfigRegistryKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#ENTITY_CONFIG_RESOURCES"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/SYSTEM#
-func (k EntityConfigRegistryKey) GSI4() (pk, sk string) {
+func (k EntityConfigRegistryKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/SYSTEM#"
 }
 
@@ -616,11 +620,11 @@ func (k ProvisionerKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#PROVISIONER"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/SYSTEM#
-func (k ProvisionerKey) GSI4() (pk, sk string) {
+func (k ProvisionerKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/SYSTEM#"
 }
 
@@ -652,11 +656,11 @@ func (k ProvisionerPartKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/SYSTEM#
-func (k ProvisionerPartKey) GSI4() (pk, sk string) {
+func (k ProvisionerPartKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/SYSTEM#"
 }
 
@@ -686,11 +690,11 @@ func (k ProvisionerLockKey) Key() store.Key {
 	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#PROVISIONER_LOCK"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/SYSTEM#
-func (k ProvisionerLockKey) GSI4() (pk, sk string) {
+func (k ProvisionerLockKey) NamespaceIndex() (pk, sk string) {
 	return k.NS, k.NS + "/SYSTEM#"
 }
 
@@ -714,11 +718,11 @@ func (VersionKey) Key() store.Key {
 	return store.Key{PK: "_/SYSTEM#", SK: "#VERSION"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (VersionKey) GSI4() (pk, sk string) {
+func (VersionKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -740,11 +744,11 @@ func (k NamespaceKey) Key() store.Key {
 	return store.Key{PK: "_/SYSTEM#", SK: "#NAMESPACE#" + k.Name}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (k NamespaceKey) GSI4() (pk, sk string) {
+func (k NamespaceKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -770,11 +774,11 @@ func (k NamespaceIDKey) Key() store.Key {
 	return store.Key{PK: "_/SYSTEM#", SK: "#NSID#" + k.ID}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (k NamespaceIDKey) GSI4() (pk, sk string) {
+func (k NamespaceIDKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -801,11 +805,11 @@ func (k StreamLeaseKey) Key() store.Key {
 	return store.Key{PK: "_/SYSTEM#", SK: "#STREAM#" + k.Partition}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (k StreamLeaseKey) GSI4() (pk, sk string) {
+func (k StreamLeaseKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -836,11 +840,11 @@ func (k StreamGapKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (k StreamGapKey) GSI4() (pk, sk string) {
+func (k StreamGapKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -874,11 +878,11 @@ func (k DueHourKey) Key() store.Key {
 	}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/ROLLUP#{slot}
-func (k DueHourKey) GSI4() (pk, sk string) {
+func (k DueHourKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/ROLLUP#" + strconv.Itoa(k.Slot)
 }
 
@@ -906,11 +910,11 @@ func (MigrationKey) Key() store.Key {
 	return store.Key{PK: "_/SYSTEM#", SK: "#MIGRATION"}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (MigrationKey) GSI4() (pk, sk string) {
+func (MigrationKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -932,11 +936,11 @@ func (k MigrationPartKey) Key() store.Key {
 	return store.Key{PK: "_/SYSTEM#", SK: "#MIGRATION#" + k.Part}
 }
 
-// GSI4 returns the key in index GSI4.
+// NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
 //	GSI4SK = _/SYSTEM#
-func (k MigrationPartKey) GSI4() (pk, sk string) {
+func (k MigrationPartKey) NamespaceIndex() (pk, sk string) {
 	return "_", "_/SYSTEM#"
 }
 
@@ -956,7 +960,7 @@ func QueryEntityItems(ns, entity string) store.Query {
 	return store.Query{PK: ns + "/ENTITY#" + entity}
 }
 
-// QueryNamespaceItems asks for everything in a namespace.
+// QueryNamespaceItems asks for everything in a namespace. Not every bucket or usage item is in the index.
 //
 //	GSI4PK = {ns}
 func QueryNamespaceItems(ns string) store.Query {
@@ -1014,8 +1018,8 @@ func QueryBucketsOfEntity(ns, entity, resource string) store.Query {
 	}
 }
 
-// QueryBucketsOfResource asks for the buckets of a resource over all entities. It is narrowed by entity unless that is
-// empty.
+// QueryBucketsOfResource asks for the buckets of a resource over all entities. Not every bucket item is in the index.
+// It is narrowed by entity unless that is empty.
 //
 //	GSI2PK = {ns}/RESOURCE#{resource}
 //	GSI2SK = BUCKET#{entity}#…

@@ -5,6 +5,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -13,12 +14,6 @@ const defaultZone = "UTC"
 
 // noTimes stands for a refilling limit beside limits that share their times.
 const noTimes = "-"
-
-// validUntilAttribute is the attribute that distinguishes an item with the time 0 from one without a time.
-const validUntilAttribute = "vu"
-
-// disabledAttribute is the attribute whose presence makes a bucket refuse requests.
-const disabledAttribute = "disabled"
 
 // place sets the zone of the times of quotas, and of the windows, to the zone that the item names. A limit without any of its own has
 // the ones that the limits share. Times that this program cannot read are an error.
@@ -29,20 +24,20 @@ func (it *Bucket) place() (err error) {
 		if l.Rare == nil && times == "" && windows == "" {
 			continue
 		}
-		attribute := ""
+		var attribute expr.Path
 		l.Change(func(r *bucket.Rare) {
 			r.Times, r.Windows = nil, nil
 			if windows != "" {
-				attribute = "sched"
+				attribute = AttrBucketLimitWindowTexts
 				r.Windows, err = ReadWindows(windows, it.Zone)
 			}
 			if times != "" && err == nil {
-				attribute = "rsched"
+				attribute = AttrBucketLimitResetTimes
 				r.Times, err = ReadTimes(times, it.Zone)
 			}
 		})
 		if err != nil {
-			return &store.ItemError{Key: it.Key.Key(), Attribute: "b_" + l.Name + "_" + attribute, Err: err}
+			return &store.ItemError{Key: it.Key.Key(), Attribute: attribute.Name(l.Name), Err: err}
 		}
 	}
 	return nil
@@ -68,7 +63,7 @@ func (it *Bucket) refuseLater() error {
 	for _, shared := range []struct {
 		attribute string
 		text      *string
-	}{{"rsched", &it.SharedTimes}, {"sched", &it.SharedWindows}} {
+	}{{AttrBucketSharedTimes, &it.SharedTimes}, {AttrBucketSharedWindows, &it.SharedWindows}} {
 		if calendar.IsLater(*shared.text) {
 			refused, *shared.text = append(refused, Refusal{&later, shared.attribute}), ""
 		}
@@ -76,11 +71,11 @@ func (it *Bucket) refuseLater() error {
 	for i := range it.Limits {
 		l := &it.Limits[i]
 		if calendar.IsLater(l.ResetTimes()) {
-			refused = append(refused, Refusal{&later, "b_" + l.Name + "_rsched"})
+			refused = append(refused, Refusal{&later, AttrBucketLimitResetTimes.Name(l.Name)})
 			l.Change(func(r *bucket.Rare) { r.Times = nil })
 		}
 		if calendar.IsLater(l.WindowTexts()) {
-			refused = append(refused, Refusal{&later, "b_" + l.Name + "_sched"})
+			refused = append(refused, Refusal{&later, AttrBucketLimitWindowTexts.Name(l.Name)})
 			l.Change(func(r *bucket.Rare) { r.Windows = nil })
 		}
 	}

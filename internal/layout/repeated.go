@@ -66,7 +66,7 @@ func (l *EntityLevels) Repeat(readAt int64) (*Repeated, error) {
 // RepeatedBy returns the levels that an item repeats, and when they were read, in epoch milliseconds. It returns nil
 // for an item that repeats nothing, and for one of a later version, whose levels say more than this version knows.
 func RepeatedBy(item expr.Item) (levels *EntityLevels, readAt int64) {
-	at, ok := item.Lookup("ck")
+	at, ok := item.Lookup(AttrBucketLevelsReadAt)
 	if !ok {
 		return nil, 0
 	}
@@ -74,7 +74,7 @@ func RepeatedBy(item expr.Item) (levels *EntityLevels, readAt int64) {
 		return nil, 0
 	}
 	levels = &EntityLevels{}
-	if text, ok := item.Lookup("cl"); ok {
+	if text, ok := item.Lookup(AttrBucketLevels); ok {
 		d := json.NewDecoder(bytes.NewReader([]byte(text.Text())))
 		d.DisallowUnknownFields()
 		if err := d.Decode(levels); err != nil {
@@ -93,9 +93,9 @@ func (r *Repeated) Fits(size int) bool {
 }
 
 func (r *Repeated) append(item expr.Item) expr.Item {
-	item = append(item, expr.Attribute{Name: "ck", Value: expr.N(r.ReadAt)})
+	item = append(item, expr.Attribute{Name: AttrBucketLevelsReadAt, Value: expr.N(r.ReadAt)})
 	if r.Levels != "" {
-		item = append(item, expr.Attribute{Name: "cl", Value: expr.S(r.Levels)})
+		item = append(item, expr.Attribute{Name: AttrBucketLevels, Value: expr.S(r.Levels)})
 	}
 	return item
 }

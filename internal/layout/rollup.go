@@ -87,8 +87,8 @@ type HourState struct {
 func HourStateOf(snapshot expr.Item) HourState {
 	return HourState{
 		Exists:  snapshot != nil,
-		Carried: snapshot.Get("rollup_carried").Text(),
-		Closed:  snapshot.Get("rollup_closed").Kind() != expr.KindNone,
+		Carried: snapshot.Get(AttrUsageCarried).Text(),
+		Closed:  snapshot.Get(AttrUsageClosed).Kind() != expr.KindNone,
 	}
 }
 
@@ -156,7 +156,7 @@ func (d *HourDelta) Write(seen string) (store.Write, error) {
 
 // HoursContained returns the hours contained in the snapshot of a day or a month, for the day of one hour; "" for none.
 func HoursContained(snapshot expr.Item, hour time.Time) string {
-	return snapshot.Get("hours#" + dayOf(hour)).Text()
+	return snapshot.Get(AttrUsageHoursContained.Name(dayOf(hour))).Text()
 }
 
 // ContainsHour reports whether hours of a day, as an item has them, contain one.

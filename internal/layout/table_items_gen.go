@@ -25,7 +25,7 @@ type Version struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Version) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "schema_version", Value: expr.S(it.SchemaVersion)},
@@ -33,8 +33,8 @@ func (it *Version) Encode() expr.Item {
 		expr.Attribute{Name: "client_min_version", Value: expr.S(it.ClientMinVersion)},
 		expr.Attribute{Name: "updated_at", Value: expr.S(it.UpdatedAt)},
 		expr.Attribute{Name: "updated_by", Value: orNull(it.UpdatedBy == "", expr.S(it.UpdatedBy))},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.ChildrenFrom != "" {
 		item = append(item, expr.Attribute{Name: "children_from", Value: expr.S(it.ChildrenFrom)})
@@ -103,15 +103,15 @@ type Namespace struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Namespace) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 7+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "namespace_id", Value: expr.S(it.ID)},
 		expr.Attribute{Name: "namespace_name", Value: expr.S(it.Name)},
 		expr.Attribute{Name: "status", Value: expr.S(it.Status)},
 		expr.Attribute{Name: "created_at", Value: expr.S(it.CreatedAt)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.DeletedAt != "" {
 		item = append(item, expr.Attribute{Name: "deleted_at", Value: expr.S(it.DeletedAt)})
@@ -175,15 +175,15 @@ type NamespaceID struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *NamespaceID) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 7+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "namespace_id", Value: expr.S(it.ID)},
 		expr.Attribute{Name: "namespace_name", Value: expr.S(it.Name)},
 		expr.Attribute{Name: "status", Value: expr.S(it.Status)},
 		expr.Attribute{Name: "created_at", Value: expr.S(it.CreatedAt)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.DeletedAt != "" {
 		item = append(item, expr.Attribute{Name: "deleted_at", Value: expr.S(it.DeletedAt)})
@@ -251,13 +251,13 @@ type StreamLease struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *StreamLease) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
 		expr.Attribute{Name: "finished", Value: expr.Bool(it.Finished)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.Position != "" {
 		item = append(item, expr.Attribute{Name: "position", Value: expr.S(it.Position)})
@@ -328,13 +328,13 @@ type StreamGap struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *StreamGap) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 4+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "to", Value: expr.N(it.To)},
 		expr.Attribute{Name: "kind", Value: expr.S(it.Kind)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	return append(item, it.unknown...)
 }
@@ -386,11 +386,11 @@ type DueHour struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *DueHour) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 5+len(it.unknown))
 	item = append(item,
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.Owner != "" {
 		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
@@ -460,7 +460,7 @@ type Migration struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *Migration) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 16+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "source", Value: expr.S(it.Source)},
@@ -472,8 +472,8 @@ func (it *Migration) Encode() expr.Item {
 		expr.Attribute{Name: "offline", Value: expr.Bool(it.Offline)},
 		expr.Attribute{Name: "started_at", Value: expr.S(it.StartedAt)},
 		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.Owner != "" {
 		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
@@ -571,14 +571,14 @@ type MigrationPart struct {
 
 // Encode returns the attributes of the item except its primary key.
 func (it *MigrationPart) Encode() expr.Item {
-	gsi4PK, gsi4SK := it.Key.GSI4()
+	namespacePK, namespaceSK := it.Key.NamespaceIndex()
 	item := make(expr.Item, 0, 9+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "done", Value: expr.Bool(it.Done)},
 		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
 		expr.Attribute{Name: "counts", Value: expr.Map(it.Counts)},
-		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
-		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(namespacePK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(namespaceSK)},
 	)
 	if it.AfterPK != "" {
 		item = append(item, expr.Attribute{Name: "after_pk", Value: expr.S(it.AfterPK)})

@@ -89,7 +89,7 @@ func (k Kept) list(call lister, key UsageKey) {
 	if k.ExpiresAt > 0 && k.Unlisted {
 		call.Unlist()
 	} else {
-		call.List(key.GSI4())
+		call.List(key.NamespaceIndex())
 	}
 }
 

@@ -35,21 +35,25 @@ func Later(a, b string) string {
 // kinds are the parts of levels that older clients do not obey. Each is an attribute, or a field of each limit of a
 // family, with the version of the first client that obeys it, or such values of it. A writer of one asks the table for that client before.
 var kinds = []struct {
-	family, name string
-	is           func(expr.Value) bool // nil for any value
-	since        string
+	attribute expr.Path
+	is        func(expr.Value) bool // nil for any value
+	since     string
 }{
-	{"", "within", nil, "0.17.1"},
-	{"l_", "sched", nil, "0.14.0"},
-	{"l_", "tm", nil, "0.17.1"}, // slots
-	{"w_", "rsa", nil, "0.15.0"},
-	{"l_", "cy", nil, "0.17.1"}, // rollover
-	{"l_", "soft", nil, "0.17.0"},
-	{"w_", "soft", nil, "0.17.0"},
-	{"", "cascade", nil, "0.16.0"},
-	{"", "disabled", func(v expr.Value) bool { return v.Kind() == expr.KindS && v.Text() == Bypass }, "0.17.0"},
-	{"l_", "fl", func(v expr.Value) bool { return v.Kind() == expr.KindS && strings.Contains(v.Text(), "+") }, "0.17.1"}, // guaranteed shares
+	{expr.Attr(AttrResourceConfigWithin), nil, "0.17.1"},
+	{AttrConfigLimitWindows, nil, "0.14.0"},
+	{AttrConfigLimitTerm, nil, "0.17.1"}, // slots
+	{AttrConfigSessionSession, nil, "0.15.0"},
+	{AttrConfigLimitCarry, nil, "0.17.1"}, // rollover
+	{AttrConfigLimitSoft, nil, "0.17.0"},
+	{AttrConfigSessionSoft, nil, "0.17.0"},
+	{expr.Attr(AttrResourceConfigCascade), nil, "0.16.0"},
+	{expr.Attr(AttrEntityConfigCascade), nil, "0.16.0"},
+	{expr.Attr(AttrResourceConfigSwitch), isBypass, "0.17.0"},
+	{expr.Attr(AttrEntityConfigSwitch), isBypass, "0.17.0"},
+	{AttrConfigLimitFloors, func(v expr.Value) bool { return v.Kind() == expr.KindS && strings.Contains(v.Text(), "+") }, "0.17.1"}, // guaranteed shares
 }
+
+func isBypass(v expr.Value) bool { return v.Kind() == expr.KindS && v.Text() == Bypass }
 
 // ObeysMoves is the version of the first client that charges the parent of the moment of an entity that was moved.
 const ObeysMoves = "0.17.0"
@@ -68,11 +72,8 @@ func OldestClient(key store.Key, item expr.Item) (oldest string) {
 	}
 	for _, a := range item {
 		for _, k := range kinds {
-			rest, isOf := strings.CutPrefix(a.Name, k.family)
-			if k.family != "" {
-				_, rest = cutMember(rest)
-			}
-			if isOf && rest == k.name && (k.is == nil || k.is(a.Value)) {
+			_, isOf := k.attribute.Cut(a.Name)
+			if (isOf || a.Name == k.attribute.Name("")) && (k.is == nil || k.is(a.Value)) {
 				oldest = Later(oldest, k.since)
 			}
 		}

@@ -259,7 +259,7 @@ func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
 		t.call.Enrol(a.Limit, n.Capacity, 0, n.Epoch, n.Term, n.Fence, n.Enrolled)
 		t.prepares = true
 	case s.Term <= 0:
-		return &store.ItemError{Key: t.shard.key, Attribute: "s_" + a.Limit + "_tm", Err: errors.New("is not the length of an epoch")}
+		return &store.ItemError{Key: t.shard.key, Attribute: layout.AttrBucketSlotsTerm.Name(a.Limit), Err: errors.New("is not the length of an epoch")}
 	case s.Term != p.Term && s.ChangesTerm():
 		t.call.ChangeTerm(a.Limit, p.Term, t.now/p.Term, s.Epoch, 0, s.Enrolled, max(t.now, s.Enrolled+1))
 		t.prepares = true

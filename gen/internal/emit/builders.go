@@ -47,6 +47,7 @@ func indexBuilder(f *file, r *schema.Record, e *schema.Entry) {
 			returns += " An item without " + article(of.Name) + " is not in the index."
 		}
 	}
+	returns += later(e)
 	pk, sk := e.Index.PK, e.Index.SK
 	if e.Index.Local {
 		pk = "PK"

@@ -27,6 +27,9 @@ func lower(doc string) string {
 }
 
 func upper(doc string) string {
+	if doc == "" {
+		return ""
+	}
 	first, size := utf8.DecodeRuneInString(doc)
 	return string(unicode.ToUpper(first)) + doc[size:]
 }

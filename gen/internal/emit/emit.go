@@ -22,6 +22,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 		{layoutPkg, "internal_items_gen.go", internalItems},
 		{layoutPkg, "table_items_gen.go", tableItems},
 		{layoutPkg, "families_gen.go", families},
+		{layoutPkg, "attributes_gen.go", attributes},
 		{layoutPkg, "exprs_gen.go", exprs},
 		{layoutPkg, "calls_gen.go", callers},
 		{layoutPkg, "table_gen.go", table},

@@ -70,7 +70,7 @@ func operationVar(f *file, op *schema.Operation) {
 	slots := len(op.Args)
 	where, update := conditions(8, op.Where), actions(op.Actions)
 	if op.Keys {
-		repeated, entries := op.KeyAttributes()
+		repeated, entries := op.Records[0].KeyAttributes()
 		set := func(name string) {
 			update = append(update, exprCall("Set", exprCall("Attr", Lit(name)), Lit(slots)))
 			slots++
@@ -209,7 +209,7 @@ func argValues(args []*schema.Arg) []Code {
 func start(g *Group, op *schema.Operation) *Statement {
 	args := argValues(op.Args)
 	if op.Keys {
-		repeated, entries := op.KeyAttributes()
+		repeated, entries := op.Records[0].KeyAttributes()
 		for _, a := range repeated {
 			x := Id("key").Dot(schema.Exported(a.From.Name))
 			if a.From.Int {

@@ -23,7 +23,7 @@ func keys(f *file, s *schema.Schema) {
 		parser(f, r)
 	}
 	for _, q := range s.Queries {
-		query(f, q)
+		query(f, s, q)
 	}
 }
 
@@ -108,6 +108,7 @@ func entry(f *file, r *schema.Record, e *schema.Entry) {
 			return ofKey(f)
 		}
 	}
+	doc += later(e)
 	pk, sk := e.PK, e.SK
 	if e.Index.Local {
 		f.doc(doc + "\n\n\t" + e.Index.SK + " = " + sk.Text)
@@ -118,6 +119,14 @@ func entry(f *file, r *schema.Record, e *schema.Entry) {
 	f.Func().Params(receiver(r)).Id(name).Params(params...).Params(List(Id("pk"), Id("sk")).String()).Block(
 		Return(concat(pk, ref), concat(sk, ref)),
 	)
+}
+
+// later says which items are in an index, and when they enter it; "" if all are.
+func later(e *schema.Entry) string {
+	if e.Later == "" {
+		return ""
+	}
+	return " Which items are in the index: " + sentence(lower(e.Later))
 }
 
 // parser writes the function that takes a key apart.
@@ -170,9 +179,9 @@ func readFields(t *schema.Template, reader string) []Code {
 	return reads
 }
 
-func query(f *file, q *schema.Query) {
+func query(f *file, s *schema.Schema, q *schema.Query) {
 	pk, sk := q.Keys()
-	doc := q.Func() + " asks for " + sentence(lower(q.Doc))
+	doc := q.Func() + " asks for " + sentence(lower(queryDoc(s, q)))
 	switch names := fieldNames(q.Narrow); len(names) {
 	case 0:
 	case 1:

@@ -3,6 +3,7 @@ package emit
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
@@ -121,7 +122,11 @@ func indexTable(p *page, s *schema.Schema) {
 		if x.Mixed {
 			projection += "; whole items in a table for a mixed fleet"
 		}
-		rows = append(rows, []string{x.Name, code(x.PK), code(x.SK), projection, upper(x.Doc)})
+		doc := upper(x.Doc)
+		if nouns := partial(s, x); nouns != nil {
+			doc += "; not every " + strings.Join(nouns, " or ") + " item"
+		}
+		rows = append(rows, []string{x.Name, code(x.PK), code(x.SK), projection, doc})
 	}
 	p.grid([]string{"Index", "Partition key", "Sort key", "Holds", "For"}, rows)
 }
@@ -137,6 +142,32 @@ func featureTable(p *page, s *schema.Schema) {
 		rows = append(rows, []string{strings.ReplaceAll(f.Name, "_", " "), f.Since, upper(f.Doc)})
 	}
 	p.grid([]string{"Feature", "Since", "Meaning"}, rows)
+}
+
+// partial returns the records of which not every item is in an index.
+func partial(s *schema.Schema, x *schema.Index) (nouns []string) {
+	for _, r := range s.Records {
+		if slices.ContainsFunc(r.Entries, func(e *schema.Entry) bool { return e.Index == x && e.Later != "" }) {
+			nouns = append(nouns, noun(r))
+		}
+	}
+	return nouns
+}
+
+// queryDoc returns the condition of a query, and says which items it may not find.
+func queryDoc(s *schema.Schema, q *schema.Query) string {
+	var nouns []string
+	switch {
+	case q.Entry == nil:
+	case q.Whole:
+		nouns = partial(s, q.Entry.Index)
+	case q.Entry.Later != "":
+		nouns = []string{noun(q.Record)}
+	}
+	if nouns == nil {
+		return q.Doc
+	}
+	return sentence(q.Doc) + " Not every " + strings.Join(nouns, " or ") + " item is in the index."
 }
 
 func queryTable(p *page, s *schema.Schema) {
@@ -155,7 +186,7 @@ func queryTable(p *page, s *schema.Schema) {
 		if prefix != "" {
 			prefix += "…"
 		}
-		rows = append(rows, []string{code(q.Func()), index, code(pk.Text), code(prefix), q.Doc})
+		rows = append(rows, []string{code(q.Func()), index, code(pk.Text), code(prefix), queryDoc(s, q)})
 	}
 	p.grid([]string{"Query", "Index", "Partition key", "Sort key", "Condition"}, rows)
 }
@@ -190,7 +221,7 @@ func recordSection(p *page, r *schema.Record) {
 	p.heading(2, upper(noun(r)), r.Doc)
 	keys := [][]string{{"table", code(r.PK.Text), code(r.SK.Text), ""}}
 	for _, e := range r.Entries {
-		when := ""
+		when := upper(e.Later)
 		if e.When != nil {
 			when = code(e.When.Name) + " is set"
 		}
@@ -250,11 +281,7 @@ func operationSection(p *page, op *schema.Operation) {
 		changes = append(changes, code(a.String()))
 	}
 	if op.Keys {
-		text := "set what follows from the key"
-		for i, e := range op.But {
-			text += []string{" except the keys of ", ", "}[min(i, 1)] + e.Index.Name
-		}
-		changes = append(changes, text)
+		changes = append(changes, "set what follows from the key")
 	}
 	rows := [][]string{{"always", argDocs(op.Args), terms(op.Where), strings.Join(changes, ", "), ""}}
 	for _, c := range op.Clauses {

@@ -162,6 +162,10 @@ func (l *loader) index(p document.Pair) {
 			project := l.Choice(n, what+": project", "all", "keys", "mixed")
 			x.KeysOnly, x.Mixed = project != "all", project == "mixed"
 		},
+		"go": func(n *yaml.Node) {
+			x.Go = l.Text(n, what+": go")
+			l.name(document.At(document.Follow(n)), what+": go name", x.Go)
+		},
 		"internal": func(n *yaml.Node) { x.Internal = l.Bool(n, what+": internal") },
 		"doc":      func(n *yaml.Node) { x.Doc = l.Doc(n, what) },
 	}, "sk", "project", "doc")

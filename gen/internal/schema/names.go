@@ -41,8 +41,8 @@ func (r *Record) KeyType() string { return Exported(r.Name) + "Key" }
 // ParseFunc returns the name of the function that parses a record's keys.
 func (r *Record) ParseFunc() string { return "Parse" + Exported(r.Name) + "Key" }
 
-// IndexKeyFunc returns the name of the function that returns the key of a record in an index.
-func (r *Record) IndexKeyFunc(x *Index) string { return Exported(r.Name) + x.Method() + "Key" }
+// IndexKeyFunc returns the name of the public function that returns the key of a record in an index.
+func (r *Record) IndexKeyFunc(x *Index) string { return Exported(r.Name) + capital(x.Name) + "Key" }
 
 // ItemType returns the name of the type of a record's items.
 func (r *Record) ItemType() string { return Exported(r.Name) }
@@ -79,10 +79,20 @@ func (r *Record) ReservesFunc() string {
 }
 
 // Method returns the name of the method of keys that returns the keys of an index.
-func (x *Index) Method() string { return capital(x.Name) }
+func (x *Index) Method() string {
+	if x.Go != "" {
+		return Exported(x.Go) + "Index"
+	}
+	return capital(x.Name)
+}
 
 // Variable returns how the names of the variables begin that hold a key of the index.
-func (x *Index) Variable() string { return strings.ToLower(x.Name) }
+func (x *Index) Variable() string {
+	if x.Go != "" {
+		return Unexported(x.Go)
+	}
+	return strings.ToLower(x.Name)
+}
 
 // Noun returns a name for a member that may precede others: bucketLimit, configLimit.
 func (m *Members) Noun() string {
@@ -98,6 +108,16 @@ func (m *Members) AppendFunc() string { return "append" + capital(m.Noun()) }
 
 // DecodeFunc returns the name of the function that decodes an attribute of a member.
 func (m *Members) DecodeFunc() string { return "decode" + capital(m.Noun()) }
+
+// AttributeName returns the Go name of the name of an attribute of a record's items.
+func (r *Record) AttributeName(a *Attribute) string {
+	return "Attr" + Exported(r.Name) + Exported(a.Go)
+}
+
+// AttributeName returns the Go name of the path of an attribute of members.
+func (m *Members) AttributeName(a *Attribute) string {
+	return "Attr" + capital(m.Noun()) + Exported(a.Go)
+}
 
 // FindFunc returns the name of the function that returns the member of a name.
 func (m *Members) FindFunc() string { return m.Noun() + "Named" }
@@ -181,6 +201,9 @@ func (l *loader) checkNames() {
 		for _, e := range r.Entries {
 			pkg.add(e.Pos, r.IndexKeyFunc(e.Index), what+": index "+e.Index.Name)
 		}
+		for _, a := range r.Attributes {
+			pkg.add(a.Pos, r.AttributeName(a), what+": attribute "+a.Name)
+		}
 		if name := r.ReservesFunc(); name != "" {
 			pkg.add(r.Pos, name, what)
 		}
@@ -200,6 +223,7 @@ func (l *loader) checkNames() {
 		fields := l.namespace()
 		fields.taken["Name"] = "the name of the member"
 		for _, a := range m.Fields {
+			pkg.add(a.Pos, m.AttributeName(a), what+": attribute "+a.Name)
 			fields.add(a.Pos, Exported(a.Go), what+": attribute "+a.Name)
 		}
 	}

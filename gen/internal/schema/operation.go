@@ -226,16 +226,13 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 	}
 	var actions []*Action
 	for _, e := range s.List(n, s.what+": do") {
-		rest, but := strings.CutPrefix(e.Value, "keys but ")
 		switch {
 		case e.Kind != yaml.ScalarNode:
 			s.Errorf(document.At(e), "%s: an action is not a text", s.what)
-		case (e.Value == "keys" || but) && op == nil:
+		case e.Value == "keys" && op == nil:
 			s.Errorf(document.At(e), "%s: keys is for operations, not for clauses", s.what)
 		case e.Value == "keys":
-			s.keys(document.At(e), op, nil)
-		case but:
-			s.keys(document.At(e), op, strings.Fields(rest))
+			s.keys(document.At(e), op)
 		default:
 			t := newTerm(s, e)
 			var a *Action
@@ -249,9 +246,8 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 	return actions
 }
 
-// keys notes that an operation sets the attributes computed from the key, except its keys in some
-// indexes.
-func (s *scope) keys(pos document.Pos, op *Operation, but []string) {
+// keys notes that an operation sets the attributes computed from the key.
+func (s *scope) keys(pos document.Pos, op *Operation) {
 	if op.Keys {
 		s.Errorf(pos, "%s has keys twice", s.what)
 	}
@@ -260,19 +256,7 @@ func (s *scope) keys(pos document.Pos, op *Operation, but []string) {
 		s.Errorf(pos, "%s is about several records, which have different keys", s.what)
 		return
 	}
-	_, entries := s.records[0].KeyAttributes()
-	for _, name := range but {
-		i := slices.IndexFunc(entries, func(e *Entry) bool { return e.Index.Name == name })
-		switch {
-		case i < 0:
-			s.Errorf(pos, "%s: record %s has no keys in an index %q", s.what, s.records[0].Name, name)
-		case slices.Contains(op.But, entries[i]):
-			s.Errorf(pos, "%s leaves out index %s twice", s.what, name)
-		default:
-			op.But = append(op.But, entries[i])
-		}
-	}
-	if repeated, entries := op.KeyAttributes(); len(repeated)+len(entries) == 0 {
+	if repeated, entries := s.records[0].KeyAttributes(); len(repeated)+len(entries) == 0 {
 		s.Errorf(pos, "%s: no attribute of record %s follows from its key", s.what, s.records[0].Name)
 	}
 }
@@ -282,11 +266,11 @@ func (l *loader) checkEntries(op *Operation, what string, actions []*Action) {
 	if !op.Keys || len(op.Records) != 1 {
 		return
 	}
-	_, entries := op.KeyAttributes()
+	_, entries := op.Records[0].KeyAttributes()
 	for _, a := range actions {
 		i := slices.IndexFunc(entries, func(e *Entry) bool { return slices.Contains(e.Index.Attributes(), a.Attr.Name) })
 		if i >= 0 && a.Attr.Family == nil {
-			l.Errorf(a.Attr.Pos, "%s: keys sets attribute %s already; say keys but %s", what, a.Attr.Name, entries[i].Index.Name)
+			l.Errorf(a.Attr.Pos, "%s: keys sets attribute %s already", what, a.Attr.Name)
 		}
 	}
 }

@@ -110,6 +110,7 @@ func (l *loader) entry(r *Record, p document.Pair) {
 				e.When = r.Attributes[i]
 			}
 		},
+		"later": func(n *yaml.Node) { e.Later = l.Doc(n, what+": later") },
 	}, "sk")
 	read := func(n *yaml.Node) *Template {
 		return l.template(document.At(document.Follow(n)), l.Text(n, what), func(name string) *Field {

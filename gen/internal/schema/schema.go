@@ -71,6 +71,7 @@ type Feature struct {
 type Index struct {
 	Pos      document.Pos
 	Name     string
+	Go       string // its name for programs, in snake case; "" for its own
 	PK, SK   string // its key attributes
 	KeysOnly bool
 	Mixed    bool // it holds whole items in a table that is made for a mixed fleet
@@ -120,6 +121,7 @@ type Entry struct {
 	Index  *Index
 	PK, SK *Template  // PK is the table's in a local index
 	When   *Attribute // attribute of the key that must not be empty for the entry to exist; may be nil
+	Later  string     // which items are in the index, and when they enter it; "" for all, when they are created
 }
 
 // Attributes returns the names of the attributes that hold the key.
@@ -260,9 +262,8 @@ type Operation struct {
 	Args    []*Arg
 	Where   []*Condition
 	Actions []*Action
-	Keys    bool     // it sets every attribute that follows from the key
-	But     []*Entry // with Keys: the indexes whose keys it does not set
-	Moves   bool     // it sets the stamp of its record
+	Keys    bool // it sets every attribute that follows from the key
+	Moves   bool // it sets the stamp of its record
 	Clauses []*Clause
 }
 
@@ -272,7 +273,7 @@ func (c *Clause) Sets() bool {
 }
 
 // KeyAttributes returns the attributes that follow from the key of a record. They are those that repeat a field, and
-// the index entries whose existence depends on nothing else.
+// the entries of indexes that every item of the record has from its creation on.
 func (r *Record) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 	for _, a := range r.Attributes {
 		if a.From != nil {
@@ -280,17 +281,11 @@ func (r *Record) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 		}
 	}
 	for _, e := range r.Entries {
-		if e.When == nil {
+		if e.When == nil && e.Later == "" {
 			entries = append(entries, e)
 		}
 	}
 	return repeated, entries
-}
-
-// KeyAttributes returns the attributes computed from the record's key that the operation sets.
-func (op *Operation) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
-	repeated, entries = op.Records[0].KeyAttributes()
-	return repeated, slices.DeleteFunc(entries, func(e *Entry) bool { return slices.Contains(op.But, e) })
 }
 
 // A Clause is a part of an operation that a call picks.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -129,40 +128,39 @@ func (rules *Rules) One(item expr.Item) (r Result) {
 func uncounted(item expr.Item) expr.Item {
 	counts := map[string]int64{}
 	for _, a := range item {
-		if limit, ok := strings.CutSuffix(a.Name, "_tc"); ok && strings.HasPrefix(limit, "b_") {
+		if limit, ok := layout.AttrBucketLimitConsumed.Cut(a.Name); ok {
 			counts[limit], _ = a.Value.Int()
 		}
 	}
 	kept := make(expr.Item, 0, len(item))
 	for _, a := range item {
-		switch limit, field := cutLast(a.Name); {
-		case strings.HasPrefix(a.Name, "c_"), strings.HasPrefix(a.Name, "n_"): // the parts of children and of narrower resources
-			continue
-		case !strings.HasPrefix(a.Name, "b_"):
-		case field == "tc":
+		if isOf(a.Name, layout.AttrBucketChildrenConsumed) || isOf(a.Name, layout.AttrBucketNarrowerConsumed) {
+			continue // they are parts of the count
+		}
+		if isOf(a.Name, layout.AttrBucketLimitConsumed) {
 			a.Value = expr.N(0)
-		case field == "kc", field == "wtc":
-			n, _ := a.Value.Int()
-			a.Value = expr.N(n - counts[limit]) // modulo 2^64, as they are
+		}
+		for _, relative := range []expr.Path{layout.AttrBucketLimitKnown, layout.AttrBucketLimitRolled} {
+			if limit, ok := relative.Cut(a.Name); ok {
+				n, _ := a.Value.Int()
+				a.Value = expr.N(n - counts[limit]) // modulo 2^64, as they are
+			}
 		}
 		kept = append(kept, a)
 	}
 	return kept
 }
 
+// isOf reports whether an attribute is that of a member.
+func isOf(name string, path expr.Path) bool {
+	_, ok := path.Cut(name)
+	return ok
+}
+
 // unsequenced takes from usage up to which change of the source's stream it counts. The stream of the target has other changes, whose
 // numbers may be lower.
 func unsequenced(item expr.Item) expr.Item {
-	return slices.DeleteFunc(item, func(a expr.Attribute) bool { return strings.HasPrefix(a.Name, "seq#") })
-}
-
-// cutLast returns what is before and behind the last underscore of a name.
-func cutLast(name string) (before, after string) {
-	at := strings.LastIndexByte(name, '_')
-	if at < 0 {
-		return name, ""
-	}
-	return name[:at], name[at+1:]
+	return slices.DeleteFunc(item, func(a expr.Attribute) bool { return isOf(a.Name, layout.AttrUsageSourceLast) })
 }
 
 func withoutKey(item expr.Item) expr.Item {
