@@ -90,7 +90,7 @@ type running struct {
 	unclear  atomic.Bool       // a write was under way when its time was over: it may be done as far as its caller knows
 	returns  int               // faults that hit a write that gives back
 	unknown  int               // faults whose outcome it does not know
-	astray   int               // the same after its end, of what it gives back in the background: nobody repeats such a write
+	astray   int               // the same after its end, of what it gives back in the background: no one repeats such a write
 	canceled bool
 	short    bool // a limit fell short at some time since it began
 	apart    bool // the shards of a bucket fell short at some time, though not the ideal bucket
