@@ -34,12 +34,21 @@ func JSONSchema() ([]byte, error) {
 	}
 	ref := func(name string) object { return object{"$ref": "#/$defs/" + name} }
 	text := func(doc string) object { return object{"type": "string", "description": doc} }
-	tokens := object{"anyOf": []object{
-		{"type": "integer", "minimum": 1, "maximum": int64(grammar.MaxTokens)},
-		{"type": "string", "pattern": "^" + amountForm + "$"},
-	}, "description": "the capacity: the largest burst, in tokens; by default the amount of rate"}
+	limit := func(doc string, number object) object {
+		return object{"anyOf": []object{ref("rate"), closed(doc, object{
+			"rate": ref("rate"),
+			"burst": object{
+				"anyOf":       []object{number, {"type": "string", "pattern": "^" + amountForm + "$"}},
+				"description": "the capacity: the largest burst, in tokens or dollars as rate; by default the amount of rate",
+			},
+			"unit": text("what its tokens are, for the comment of a Go field"),
+			"doc":  text("one line for the comment of a Go field"),
+			"go":   object{"type": "string", "pattern": goName.String(), "description": "name of the Go field"},
+		}, "rate")}}
+	}
 	limits := named("the limits of the level", limitNameForm, maxLimitName, ref("limit"))
 	limits["maxProperties"] = maxLimits
+	limits["properties"] = object{grammar.Money: ref("dollars")}
 	schema := closed("Limits of a namespace", object{
 		"namespace": object{"type": "string", "minLength": 1, "maxLength": maxNamespace, "description": "the namespace that the limits are for"},
 		"system":    ref("system"),
@@ -63,13 +72,8 @@ func JSONSchema() ([]byte, error) {
 			"type": "string", "pattern": rateForm,
 			"description": "what a bucket holds and what flows in, CAPACITY[:REFILL]/PERIOD, such as 500/min or 60000:30000/min; of a quota AMOUNT/TIMES, such as 1M/month@Europe/Berlin",
 		},
-		"limit": object{"anyOf": []object{ref("rate"), closed("a token bucket", object{
-			"rate":  ref("rate"),
-			"burst": tokens,
-			"unit":  text("what its tokens are, for the comment of a Go field"),
-			"doc":   text("one line for the comment of a Go field"),
-			"go":    object{"type": "string", "pattern": goName.String(), "description": "name of the Go field"},
-		}, "rate")}},
+		"limit":   limit("a token bucket", object{"type": "integer", "minimum": 1, "maximum": int64(grammar.MaxTokens)}),
+		"dollars": limit("a token bucket in dollars", object{"type": "number", "exclusiveMinimum": 0, "maximum": int64(grammar.MaxTokens / grammar.Nanos)}),
 		"cascade": object{
 			"enum":        []string{"always", "never", "inherit"},
 			"description": "whether requests charge the parent of their entity; inherit leaves it to the next level and to the entity, and without it what is stored stays",

@@ -55,12 +55,23 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchMoney takes dollars of a limit in money.
+func TestBenchMoney(t *testing.T) {
+	got, _, code := inBubble(t, "bench", "--store", "memory:", "--rate", "1", "--duration", "10s", "--keys", "1", "--limit", "usd=2/d", "--cost", "0.5", "-o", "json")
+	var r bench.Report
+	if err := json.Unmarshal([]byte(got), &r); err != nil || code != shell.ExitOK || r.Cost != 500_000_000 || r.Results["admitted"] != 4 {
+		t.Errorf("bench: code %d, %v, cost %d, %v; want 4 admitted at 0.5 dollars of 2", code, err, r.Cost, r.Results)
+	}
+}
+
 func TestBenchInput(t *testing.T) {
 	for want, args := range map[string]string{
 		"bench: --keys 0 must be from 1 to 100000":         "--keys 0",
 		"bench: --concurrency 2000 must be from 1 to 1024": "--concurrency 2000",
 		"bench: --rate -1 must be from 0 to 100000":        "--rate -1",
 		"bench: --cost 11 must be from 1 to 10":            "--cost 11 --limit t=10/s",
+		`bench: --cost "x" must be a whole number`:         "--cost x --limit t=10/s",
+		"bench: --cost 2.5 must be from 0.000000001 to 2":  "--cost 2.5 --limit usd=2/s",
 		"bench: --duration 100ms must be from 1s to 1h":    "--duration 100ms",
 		"bench: --skew 6 must be from 0 to 5":              "--skew 6",
 		`limit "x": must be NAME=CAPACITY[:REFILL]/PERIOD`: "--limit x",

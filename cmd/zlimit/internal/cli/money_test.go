@@ -85,7 +85,7 @@ func TestMoneyIsShown(t *testing.T) {
 		golden.WriteString("> zlimit " + strings.ReplaceAll(strings.Join(args, " "), dir, "") + "\n" + out.String())
 	}
 	trace := filepath.Join(dir, "trace.csv")
-	if err := os.WriteFile(trace, []byte("TIMESTAMP,usd\n2026-02-20T12:00:00Z,1500000000\n2026-02-20T12:00:01Z,1500000000\n"), 0o600); err != nil {
+	if err := os.WriteFile(trace, []byte("TIMESTAMP,usd\n2026-02-20T12:00:00Z,1.25\n2026-02-20T12:00:01Z,$1.25\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run("limits", "set", "--resource", "models", "--limit", "usd=1250/month@UTC", "--limit", "rpm=60/min")
@@ -113,7 +113,7 @@ func TestMoneyIsShown(t *testing.T) {
 	run("usage", "plot", "--entity", "acme", "--since", "7d", "--limit", "usd")
 	run("usage", "plot", "--entity", "acme", "--from", "2026-02-16", "--to", "2026-02-18", "--limit", "usd")
 	run("audit", "list", "--all")
-	run("simulate", "--trace", trace, "--limit", "usd=2/day", "--cost", "usd=usd", "--entity", "replayed")
+	run("simulate", "--trace", trace, "--limit", "usd=2/day", "--cost", "usd=usd+0.25", "--entity", "replayed")
 
 	got := golden.String()
 	const file = "testdata/money.golden"

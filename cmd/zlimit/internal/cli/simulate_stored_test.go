@@ -64,6 +64,26 @@ func TestSimulateStoredLimits(t *testing.T) {
 	}
 }
 
+// TestSimulateDollars replays the example of the help: a column of dollars against a budget.
+func TestSimulateDollars(t *testing.T) {
+	const trace = "TIMESTAMP,Dollars\n2026-10-01T00:00:00Z,90\n2026-10-02T00:00:00Z,90\n2026-10-03T00:00:00Z,9.5\n"
+	for _, test := range []struct {
+		cost     []string
+		admitted int
+		used     int64
+	}{
+		{[]string{"--cost", "usd=Dollars"}, 2, 99_500_000_000},
+		{[]string{"--cost", "usd=Dollars+0.5"}, 1, 90_500_000_000}, // the third makes 100.5
+		{[]string{"--cost", "usd=33.5"}, 2, 67_000_000_000},
+		{[]string{"--cost", "usd=90", "--actual", "usd=Dollars"}, 1, 90_000_000_000},
+	} {
+		out := replayed(t, trace, append([]string{"--trace", "-", "--limit", "usd=100/month@Europe/Berlin"}, test.cost...)...)
+		if out.Admitted != test.admitted || out.TokensAdmitted["usd"] != test.used {
+			t.Errorf("%v: %d admitted, which took %d; want %d, %d", test.cost, out.Admitted, out.TokensAdmitted["usd"], test.admitted, test.used)
+		}
+	}
+}
+
 // TestSimulateUsage replays hours of two entities and of their parent, as zlimit usage list prints them.
 func TestSimulateUsage(t *testing.T) {
 	const usage = `from,to,window,start,entity,resource,tpm,tpm_from_children,usd,usd_from_children,events
@@ -82,6 +102,24 @@ func TestSimulateUsage(t *testing.T) {
 	}
 	if first := time.Date(2026, 10, 1, 10, 0, 30, 0, time.UTC); !out.First.Equal(first) {
 		t.Errorf("the first request is at %v, want %v", out.First, first)
+	}
+	const tenths = "start,window,entity,events,usd\n2026-10-01T10:00:00Z,daily,a,1,0.0000000019\n"
+	if out := replayed(t, tenths, "--usage", "-", "--limit", "usd=1/day@UTC"); out.TokensRequested["usd"] != 1 {
+		t.Errorf("thousandths of billionths are %d billionths, want 1", out.TokensRequested["usd"])
+	}
+	for input, note := range map[string]bool{
+		usage:  false,
+		tenths: false, // of one entity
+		"start,window,entity,events,n\n2026-10-01T10:00:00Z,daily,a,1,1\n2026-10-01T10:00:00Z,daily,team,1,1\n": true,
+	} {
+		limit := "usd=1/day@UTC"
+		if note {
+			limit = "n=1/day@UTC"
+		}
+		got := command(t, input, "simulate", "--usage", "-", "--limit", limit)
+		if got.code != shell.ExitOK || strings.Contains(got.stderr, "list it with --with-children") != note {
+			t.Errorf("code %d, stderr %q, want a note of children: %v", got.code, got.stderr, note)
+		}
 	}
 	for _, test := range []struct {
 		input, want string

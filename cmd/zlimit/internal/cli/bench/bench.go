@@ -11,13 +11,14 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // Command returns the command bench.
 func Command(sh *shell.Shell) *cobra.Command {
 	b := load{}
-	var limit string
+	var limit, cost string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a store under a bounded load",
@@ -43,6 +44,9 @@ failed, which it charges as well.`,
 			if b.limit, err = shell.ParseLimit(limit); err != nil {
 				return err
 			}
+			if b.cost, err = grammar.ParseAmount(b.limit.Name, cost, 0); err != nil {
+				return shell.Usagef("bench: --cost %v", err)
+			}
 			if err := b.validate(); err != nil {
 				return err
 			}
@@ -58,7 +62,7 @@ failed, which it charges as well.`,
 	flags.Float64Var(&b.skew, "skew", 0, "`exponent` of Zipf's law for the keys; 0: all alike")
 	flags.IntVar(&b.concurrency, "concurrency", 16, "`number` of concurrent requests at most")
 	flags.IntVar(&b.rate, "rate", 100, "`number` of requests per second; 0 for as many as\ncome back")
-	flags.Int64Var(&b.cost, "cost", 1, "`tokens` that a request takes")
+	flags.StringVar(&cost, "cost", "1", "`N` tokens or dollars of a request")
 	flags.DurationVar(&b.duration, "duration", 10*time.Second, "`time` to go on for, 1s to 1h")
 	flags.StringVar(&b.resource, "resource", "zlimit-bench", "`resource` to ask for")
 	flags.StringVar(&limit, "limit", "tokens=1000000/s", "`LIMIT` of each entity")

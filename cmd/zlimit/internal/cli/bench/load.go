@@ -15,6 +15,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,8 +25,8 @@ type load struct {
 	keys        int
 	skew        float64 // exponent of Zipf's law; 0 asks for all keys alike
 	concurrency int
-	rate        int // requests per second; 0 for as many as come back
-	cost        int64
+	rate        int   // requests per second; 0 for as many as come back
+	cost        int64 // of a request: tokens, or billionths of a dollar
 	duration    time.Duration
 	resource    string
 	limit       zlimit.Limit
@@ -33,6 +34,11 @@ type load struct {
 }
 
 func (b *load) validate() error {
+	if b.cost < 1 || b.cost > b.limit.Capacity {
+		name := b.limit.Name
+		return shell.Usagef("bench: --cost %s must be from %s to %s",
+			grammar.FormatAmount(name, b.cost), grammar.FormatAmount(name, 1), grammar.FormatAmount(name, b.limit.Capacity))
+	}
 	within := func(flag string, n, least, most int64) error {
 		if n < least || n > most {
 			return shell.Usagef("bench: --%s %d must be from %d to %d", flag, n, least, most)
@@ -41,7 +47,7 @@ func (b *load) validate() error {
 	}
 	err := cmp.Or(
 		within("keys", int64(b.keys), 1, 100_000), within("concurrency", int64(b.concurrency), 1, 1024),
-		within("rate", int64(b.rate), 0, 100_000), within("cost", b.cost, 1, b.limit.Capacity),
+		within("rate", int64(b.rate), 0, 100_000),
 	)
 	switch {
 	case err != nil:

@@ -43,8 +43,9 @@ caught up. "-" stands for the standard input.
 
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
 --help. Each limit has a cost per request: a column, a number, or a sum of them.
-A request that costs more than a limit holds is impossible, which is not counted
-as rejected.
+Costs are in tokens, and of a limit named usd in dollars, with up to nine
+decimal places. A request that costs more than a limit holds is impossible,
+which is not counted as rejected.
 
 Quotas, sessions, prepaid limits, windows and shadow limits are replayed in
 memory alone, since they are stored for the run. Slots are not replayed. A month
@@ -57,6 +58,7 @@ its own. What it consumed in a window is replayed as requests that are spread
 evenly over the window, 60 at most; the cost of a limit is its column. So the
 result is right for budgets and for limits that last longer than a window.
 Bursts within a window are not in usage: limits of minutes admit too much.
+Without --with-children a parent is replayed with what its children consumed.
 
 With --key each value of a column has a bucket of its own, as a user or an API
 key has. With --parent another column names the parent of the key, such as its
@@ -128,7 +130,13 @@ a trace is never written to a table by accident.`,
 			}
 			var err error
 			if usage != "" {
-				s.trace, err = openFile(sh, usage, "--usage", func(name string, r io.Reader) (*trace, error) { return readUsage(name, r, s.request.Limits) })
+				s.trace, err = openFile(sh, usage, "--usage", func(name string, r io.Reader) (*trace, error) {
+					t, repeats, err := readUsage(name, r, s.request.Limits)
+					if repeats {
+						sh.Note("note: " + name + " does not show apart what parents were charged for their children: such requests are replayed twice; list it with --with-children")
+					}
+					return t, err
+				})
 			} else {
 				s.trace, err = openTrace(sh, file, slices.Concat(s.costs, s.actual), more)
 			}

@@ -23,7 +23,7 @@ type trace struct {
 	name  string // of the file
 	width int    // costs per row
 	rows  []row
-	costs []int64 // of all rows, one after the other, in tokens
+	costs []int64 // of all rows, one after the other: tokens, or billionths of a dollar
 	total []int64 // costs of all rows together
 }
 
@@ -179,17 +179,18 @@ func (t *traceReader) next(into *trace) (at int64, err error) {
 	for i, c := range t.costs {
 		sum := c.fixed
 		for _, index := range t.indexes[i] {
-			n, err := grammar.ParseTokens(strings.TrimSpace(t.record[index]), 0)
+			n, err := c.value(t.record[index])
 			if err != nil {
-				return 0, t.failf(index, "must be a whole number from 0 to %d", int64(shell.MaxTokens))
+				line, _ := t.csv.FieldPos(index)
+				return 0, shell.Usagef("%s:%d: %s %v", t.name, line, t.columns[index], err)
 			}
 			if sum += n; sum > shell.MaxTokens {
-				return 0, t.failf(index, "makes the cost %v more than %d", c, int64(shell.MaxTokens))
+				return 0, t.failf(index, "makes the cost %v more than %s", c, grammar.FormatAmount(c.limit, shell.MaxTokens))
 			}
 		}
 		if into.total[i] > math.MaxInt64-sum {
 			line, _ := t.csv.FieldPos(t.time)
-			return 0, shell.Usagef("%s:%d: the cost %v of all rows is more than %d", t.name, line, c, int64(math.MaxInt64))
+			return 0, shell.Usagef("%s:%d: the cost %v of all rows is more than %s", t.name, line, c, grammar.FormatAmount(c.limit, math.MaxInt64))
 		}
 		into.total[i] += sum
 		into.costs = append(into.costs, sum)

@@ -53,6 +53,18 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
+// TestReadTraceOfDollars: amounts of a limit in money are in dollars, those of other limits of the same row in tokens.
+func TestReadTraceOfDollars(t *testing.T) {
+	const text = "TIMESTAMP,cost,fee,tokens\n2026-10-01 00:00:00,0.90,$0.05,90\n2026-10-01 00:00:01,90, 0.000000001 ,1k\n"
+	got, err := readTrace("t.csv", strings.NewReader(text), costsOf(t, "usd=cost+fee+0.5", "tpm=tokens"), columns{})
+	if err != nil {
+		t.Fatalf("readTrace: %v", err)
+	}
+	if diff := cmp.Diff([]int64{1_450_000_000, 90, 90_500_000_001, 1000}, got.costs); diff != "" {
+		t.Errorf("costs (-want +got):\n%s", diff)
+	}
+}
+
 // TestReadTraceTruncates shows that times are cut to the millisecond towards the past, before 1970 too.
 func TestReadTraceTruncates(t *testing.T) {
 	got, err := readTrace("t.csv", strings.NewReader("TIMESTAMP\n1969-12-31 23:59:59.9985\n1970-01-01 00:00:00.9999\n"), nil, columns{})
@@ -103,6 +115,19 @@ func TestReadTraceRejects(t *testing.T) {
 				t.Errorf("readTrace = %v, want a usage error %q", err, test.want)
 			}
 		})
+	}
+	const dollars = "must be dollars from 0 to 9223372, with at most 9 decimal places"
+	for field, want := range map[string]string{
+		"many":         `t.csv:2: in "many" ` + dollars,
+		"-0.5":         `t.csv:2: in "-0.5" ` + dollars,
+		"1e-05":        `t.csv:2: in "1e-05" ` + dollars,
+		"0.0000000001": `t.csv:2: in "0.0000000001" ` + dollars,
+		"9223372":      `t.csv:2: in "9223372" makes the cost usd=in+1 more than 9223372.036854775`,
+	} {
+		_, err := readTrace("t.csv", strings.NewReader("TIMESTAMP,in\n2024-01-01 00:00:00,"+field+"\n"), costsOf(t, "usd=in+1"), columns{})
+		if err == nil || err.Error() != want {
+			t.Errorf("readTrace of %q dollars = %v, want %q", field, err, want)
+		}
 	}
 	t.Run("a file that cannot be read", func(t *testing.T) {
 		_, err := readTrace("t.csv", iotest.ErrReader(errors.New("disk on fire")), nil, columns{})

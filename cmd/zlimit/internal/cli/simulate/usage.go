@@ -20,26 +20,28 @@ import (
 const maxSpread = 60
 
 // readUsage reads what zlimit usage list prints as CSV. A window becomes requests that are spread evenly over it. What children of an
-// entity consumed is left out where the file has it apart, since it is in their own rows.
-func readUsage(name string, r io.Reader, limits []zlimit.Limit) (*trace, error) {
+// entity consumed is left out where the file has it apart, since it is in their own rows. A file of several entities without it may repeat
+// requests: requests of children are in the row of their parent too.
+func readUsage(name string, r io.Reader, limits []zlimit.Limit) (t *trace, repeats bool, err error) {
 	u := &usageReader{name: name, csv: csv.NewReader(bufio.NewReader(r)), trace: &trace{name: name, width: len(limits), total: make([]int64, len(limits))}}
 	u.csv.ReuseRecord = true
 	if err := u.header(limits); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for {
 		record, err := u.csv.Read()
 		var parse *csv.ParseError
 		switch {
 		case errors.Is(err, io.EOF):
-			return u.ordered(), nil
+			several := slices.ContainsFunc(u.trace.rows, func(r row) bool { return r.key != u.trace.rows[0].key })
+			return u.ordered(), several && slices.Contains(u.children, -1), nil
 		case errors.As(err, &parse):
-			return nil, shell.Usagef("%s:%d: is no CSV: %v", name, parse.StartLine, parse.Err)
+			return nil, false, shell.Usagef("%s:%d: is no CSV: %v", name, parse.StartLine, parse.Err)
 		case err != nil:
-			return nil, shell.Usagef("%s: cannot be read: %v", name, err)
+			return nil, false, shell.Usagef("%s: cannot be read: %v", name, err)
 		}
 		if err := u.add(record, limits); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 }
@@ -134,11 +136,17 @@ func (u *usageReader) add(record []string, limits []zlimit.Limit) error {
 	return nil
 }
 
-// amount returns the amount in a field, in tokens rounded down; 0 for an empty one.
+// billionths is the number of decimal places of a dollar that amounts have. Usage has thousandths of them.
+const billionths = 9
+
+// amount returns the amount in a field, in tokens or billionths of a dollar, rounded down; 0 for an empty one.
 func (u *usageReader) amount(line int, limit string, record []string, field int) (int64, error) {
 	text := strings.TrimPrefix(strings.TrimPrefix(record[field], "'"), "-") // given back is the same for children and own
-	if limit != grammar.Money {
-		text, _, _ = strings.Cut(text, ".")
+	switch whole, fraction, _ := strings.Cut(text, "."); {
+	case limit != grammar.Money:
+		text = whole
+	case len(fraction) > billionths:
+		text = text[:len(text)-len(fraction)+billionths]
 	}
 	if text == "" {
 		return 0, nil
