@@ -267,3 +267,15 @@ func TestWrongUse(t *testing.T) {
 		t.Errorf("Lease() outside = %v, want nil", got)
 	}
 }
+
+// TestErrorOfPrepaid refuses a call until a prepaid limit is topped up: no time is named.
+func TestErrorOfPrepaid(t *testing.T) {
+	var refused *connect.Error
+	err := connectlimit.Error(&zlimit.ExceededError{Statuses: zlimit.Statuses{
+		{Entity: "alice", Resource: "api", Limit: zlimit.Prepaid("usd", 5_000_000_000), Available: 2_000_000_000, Requested: 7_000_000_000, Exceeded: true, RetryAfter: zlimit.Never},
+	}})
+	if !errors.As(err, &refused) || refused.Code() != connect.CodeResourceExhausted || len(refused.Details()) != 1 ||
+		len(refused.Meta().Values("Retry-After")) != 0 || refused.Meta().Get("Grpc-Retry-Pushback-Ms") != "-1" {
+		t.Errorf("Error() = %v with %v and %v", err, refused.Details(), refused.Meta())
+	}
+}

@@ -60,8 +60,8 @@ func describe(to *connect.Error, err *zlimit.ExceededError) {
 	}
 	details := []proto.Message{quota}
 	to.Meta().Set("Grpc-Retry-Pushback-Ms", rpc.Pushback(err))
-	if err.Possible() {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(err.SpreadRetryAfter())})
+	if wait := err.SpreadRetryAfter(); wait < zlimit.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 		to.Meta().Set("Retry-After", err.RetryAfterHeader())
 	}
 	for _, d := range details {

@@ -64,8 +64,8 @@ func statusOf(err error) *status.Status {
 		})
 	}
 	details := []protoadapt.MessageV1{quota}
-	if exceeded.Possible() {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(exceeded.SpreadRetryAfter())})
+	if wait := exceeded.SpreadRetryAfter(); wait < zlimit.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	}
 	if detailed, failed := s.WithDetails(details...); failed == nil {
 		return detailed

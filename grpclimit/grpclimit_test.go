@@ -341,3 +341,13 @@ func TestWrongUse(t *testing.T) {
 		t.Errorf("Lease() outside = %v, want nil", got)
 	}
 }
+
+// TestErrorOfPrepaid refuses a call until a prepaid limit is topped up: no time is named.
+func TestErrorOfPrepaid(t *testing.T) {
+	s := status.Convert(grpclimit.Error(&zlimit.ExceededError{Statuses: zlimit.Statuses{
+		{Entity: "alice", Resource: "api", Limit: zlimit.Prepaid("usd", 5_000_000_000), Available: 2_000_000_000, Requested: 7_000_000_000, Exceeded: true, RetryAfter: zlimit.Never},
+	}}))
+	if s.Code() != codes.ResourceExhausted || len(s.Details()) != 1 {
+		t.Errorf("Error() = %v with %v, want only the violation", s, s.Details())
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,5 +65,17 @@ func TestLimitsOfProblems(t *testing.T) {
 		`{"policy":"tpd","capacity":5,"available":5,"requested":9,"exceeded":true}],"outcome":"none"}`
 	if diff := cmp.Diff(want, string(body)); diff != "" {
 		t.Errorf("body (-want +got):\n%s", diff)
+	}
+}
+
+// TestProblemOfPrepaid refuses a request until a prepaid limit is topped up, with the status of a limit and no time.
+func TestProblemOfPrepaid(t *testing.T) {
+	w := httptest.NewRecorder()
+	httplimit.Refuse(w, httptest.NewRequest(http.MethodGet, "/", nil), &zlimit.ExceededError{Statuses: zlimit.Statuses{
+		{Entity: "alice", Resource: "api", Limit: zlimit.Prepaid("usd", 5_000_000_000), Available: 2_000_000_000, Requested: 7_000_000_000, Exceeded: true, RetryAfter: zlimit.Never},
+	}})
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("X-Should-Retry") != "false" || len(w.Header().Values("Retry-After")) != 0 ||
+		!strings.Contains(w.Body.String(), `"detail":"The prepaid quota has not enough until it is topped up."`) {
+		t.Errorf("Refuse() = %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

@@ -98,8 +98,11 @@ func ProblemOf(err error) Problem {
 		for _, s := range exceeded.Violations() {
 			p.ViolatedPolicies = append(p.ViolatedPolicies, fields.Policy(s))
 		}
-		if !exceeded.Possible() {
+		switch {
+		case !exceeded.Possible():
 			p.Detail = "The request asks for more than the quota can hold, and cannot succeed."
+		case exceeded.NeedsTopUp():
+			p.Detail = "The prepaid quota has not enough until it is topped up."
 		}
 		return p
 	case errors.As(err, &key):
@@ -140,8 +143,8 @@ func ProblemOf(err error) Problem {
 }
 
 // Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting
-// helps also has Retry-After, in seconds, rounded up. A request above the capacity of a limit has x-should-retry: false
-// instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
+// helps also has Retry-After, in seconds, rounded up. A request above the capacity of a limit, or of a prepaid limit
+// until it is topped up, has x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
 // wrong.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	refuse(w, err, ProblemOf(err))
@@ -172,8 +175,8 @@ func setRetryAfter(header http.Header, err error) {
 	if !errors.As(err, &exceeded) {
 		return
 	}
-	if exceeded.Possible() {
-		header.Set("Retry-After", exceeded.RetryAfterHeader())
+	if after := exceeded.RetryAfterHeader(); after != "" {
+		header.Set("Retry-After", after)
 	} else {
 		header.Set("X-Should-Retry", "false")
 	}

@@ -115,3 +115,15 @@ func TestRefuse(t *testing.T) {
 		t.Errorf("WriteError() answers %d %s", w.Code, w.Body)
 	}
 }
+
+// TestRefusePrepaid refuses a call until a prepaid limit is topped up. SDKs do not retry it.
+func TestRefusePrepaid(t *testing.T) {
+	w := httptest.NewRecorder()
+	llm.Refuse(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil), &zlimit.ExceededError{Statuses: zlimit.Statuses{
+		{Entity: "alice", Resource: "api", Limit: zlimit.Prepaid("usd", 5_000_000_000), Available: 2_000_000_000, Requested: 7_000_000_000, Exceeded: true, RetryAfter: zlimit.Never},
+	}})
+	const want = `{"error":{"code":"insufficient_quota","message":"rate limit exceeded: usd (requested $7, available $2 of $5), not enough until a top-up","param":null,"type":"rate_limit_error"}}`
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("X-Should-Retry") != "false" || len(w.Header().Values("Retry-After")) != 0 || w.Body.String() != want {
+		t.Errorf("Refuse() = %d %v %s, want %s", w.Code, w.Header(), w.Body, want)
+	}
+}

@@ -39,7 +39,10 @@ func problemOf(err error) problem {
 		p.header.Set("X-Should-Retry", "false")
 	case errors.As(err, &exceeded):
 		p.status, p.message = http.StatusTooManyRequests, reason(exceeded)
-		if !exceeded.Possible() {
+		if exceeded.NeedsTopUp() {
+			p.code = "insufficient_quota"
+		}
+		if exceeded.RetryAfter() == zlimit.Never {
 			p.header.Set("X-Should-Retry", "false")
 			break
 		}
@@ -105,10 +108,13 @@ func reason(e *zlimit.ExceededError) string {
 			grammar.AmountText(name, s.Requested), grammar.AmountText(name, s.Available), grammar.AmountText(name, s.Now().Capacity))
 		separator = "; "
 	}
-	if e.Possible() {
-		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
-	} else {
+	switch {
+	case !e.Possible():
 		b.WriteString(", more than the capacity: it can never succeed")
+	case e.NeedsTopUp():
+		b.WriteString(", not enough until a top-up")
+	default:
+		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
 	}
 	return b.String()
 }

@@ -127,16 +127,20 @@ func (x *exchange) acquire(ctx context.Context) error {
 	for range 2 {
 		err = x.take(ctx)
 		var exceeded *zlimit.ExceededError
-		if !errors.As(err, &exceeded) || exceeded.Possible() {
+		if !errors.As(err, &exceeded) || exceeded.RetryAfter() < zlimit.Never {
 			return err
 		}
+		cut := false
 		for _, status := range exceeded.Statuses {
 			for _, s := range x.shares {
-				asked, ok := s.taken[status.Limit.Name]
-				if ok && (len(x.shares) == 1 || status.Resource == s.resource) {
-					s.taken[status.Limit.Name] = min(asked, status.Now().Capacity-status.Kept)
+				most := status.Now().Capacity - status.Kept
+				if s.taken[status.Limit.Name] > most && (len(x.shares) == 1 || status.Resource == s.resource) {
+					s.taken[status.Limit.Name], cut = most, true
 				}
 			}
+		}
+		if !cut { // a prepaid limit is used up
+			return err
 		}
 	}
 	return err

@@ -181,30 +181,25 @@ func (e *ExceededError) Error() string {
 		separator = "; "
 	}
 	switch {
-	case e.Possible():
-		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
-	case e.isSpent():
-		b.WriteString(", used up until it is topped up")
-	default:
+	case !e.Possible():
 		b.WriteString(", more than the capacity: it can never succeed")
+	case e.NeedsTopUp():
+		b.WriteString(", not enough until a top-up")
+	default:
+		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
 	}
 	return b.String()
 }
 
-// isSpent reports whether a prepaid limit refuses the request, and no limit that could never have the amount.
-func (e *ExceededError) isSpent() (spent bool) {
-	for _, s := range e.Violations() {
-		isOf := s.Limit.isPrepaid() && s.Requested <= s.Limit.most()+s.Granted
-		if !s.Possible() && !isOf {
-			return false
-		}
-		spent = spent || isOf
-	}
-	return spent
+// NeedsTopUp reports whether the request can succeed only after a top-up: a prepaid limit has too little, and no limit
+// makes the request impossible. RetryAfter is [Never], and the header is empty. Answer such a request with the status 429
+// without Retry-After, or with 402 to a customer who can pay.
+func (e *ExceededError) NeedsTopUp() bool {
+	return e.Possible() && slices.ContainsFunc(e.Violations(), Status.NeedsTopUp)
 }
 
 // RetryAfter returns the time after which the request would be admitted if nothing else happened: the first one at which
-// all its limits have enough. It is [Never] when the request is not [ExceededError.Possible].
+// all its limits have enough. It is [Never] when the request is not [ExceededError.Possible], or [ExceededError.NeedsTopUp].
 //
 // If no window ever allows the amount, or the windows of several limits never do at the same minute, the time is [Never],
 // provided that the times of day and the days of the calendar show that. Otherwise it is the wait until the last window
@@ -242,7 +237,7 @@ const (
 )
 
 // RetryAfterHeader returns the value of an HTTP Retry-After header: [ExceededError.SpreadRetryAfter] in whole seconds,
-// rounded up, and "" when the request is not [ExceededError.Possible].
+// rounded up, and "" when RetryAfter is [Never]: no time makes the request succeed.
 func (e *ExceededError) RetryAfterHeader() string {
 	wait := e.SpreadRetryAfter()
 	if wait == Never {
@@ -267,7 +262,8 @@ func (e *ExceededError) Violations() Statuses {
 }
 
 // Possible reports whether the request can succeed at some time: no amount is above the capacity of its limit, or more than its windows
-// ever allow, see [ExceededError.RetryAfter]. A used-up prepaid limit makes a request impossible until it is topped up.
+// ever allow, see [ExceededError.RetryAfter]. A request that a prepaid limit rejects is possible, since a top-up makes it
+// succeed: see [ExceededError.NeedsTopUp].
 func (e *ExceededError) Possible() bool {
 	for _, s := range e.Statuses {
 		if s.Exceeded && !s.Possible() {
@@ -282,10 +278,11 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 	type body struct {
 		Error             string      `json:"error"`
 		Possible          bool        `json:"possible"`
+		NeedsTopUp        bool        `json:"needs_top_up,omitempty"`
 		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
 		Limits            Statuses    `json:"limits"`
 	}
-	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), secondsJSON(e.RetryAfter()), e.Statuses})
+	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), e.NeedsTopUp(), secondsJSON(e.RetryAfter()), e.Statuses})
 }
 
 // isPublic reports whether an error is one of this package that needs nothing added.

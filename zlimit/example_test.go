@@ -331,6 +331,37 @@ func ExampleStatus() {
 	// rpm 1 of 60 exceeded: false possible: true
 }
 
+// A prepaid limit admits a request after a top-up, and never before.
+func ExampleExceededError_NeedsTopUp() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	key := zlimit.Level{Entity: "key-1", Resource: "models"}
+	if err := limiter.Limits.Set(ctx, key, zlimit.Config{Limits: []zlimit.Limit{zlimit.Prepaid("credits", 5)}}); err != nil {
+		panic(err)
+	}
+	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "key-1", Resource: "models", Consume: zlimit.Amounts{"credits": 7}})
+	var exceeded *zlimit.ExceededError
+	if !errors.As(err, &exceeded) {
+		panic(err)
+	}
+	fmt.Println("possible:", exceeded.Possible(), "needs a top-up:", exceeded.NeedsTopUp(), "retry after:", exceeded.RetryAfterHeader())
+	// Output: possible: true needs a top-up: true retry after:
+}
+
+// The limit that needs the top-up says how much is missing.
+func ExampleStatus_NeedsTopUp() {
+	s := zlimit.Status{Entity: "key-1", Limit: zlimit.Prepaid("credits", 5), Available: 5, Requested: 7, Exceeded: true, RetryAfter: zlimit.Never}
+	if s.NeedsTopUp() {
+		fmt.Println(s.Entity, "lacks", s.Requested-s.Available, s.Limit.Name)
+	}
+	// Output: key-1 lacks 2 credits
+}
+
 func ExampleRateLimiter_Stats() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

@@ -470,7 +470,7 @@ func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, 
 		return 0, publicError("time until", err)
 	}
 	all := statusesOfLevels(levels)
-	if e := exceeded(all); !e.Possible() {
+	if e := exceeded(all); e.RetryAfter() == Never {
 		return Never, e
 	}
 	return all.retryAfter(), nil

@@ -35,7 +35,7 @@ func TestPrepaid(t *testing.T) {
 		c.sleep(5 * 365 * 24 * time.Hour)
 		e := reject(t, l, ask(zlimit.Amounts{"credit": 4}))
 		status, _ := e.Statuses.Limit("credit")
-		if status.Available != 3 || !status.ResetsAt.IsZero() || e.RetryAfter() != zlimit.Never || e.Possible() || !strings.Contains(e.Error(), "used up until it is topped up") {
+		if status.Available != 3 || !status.ResetsAt.IsZero() || e.RetryAfter() != zlimit.Never || !e.Possible() || !e.NeedsTopUp() || !strings.HasSuffix(e.Error(), ", not enough until a top-up") {
 			t.Errorf("status %+v of %v", status, e)
 		}
 		for range 2 { // once
@@ -111,5 +111,50 @@ func TestPrepaidForms(t *testing.T) {
 	bad := `{"name":"usd","capacity":5,"prepaid":true,"session_seconds":5}`
 	if err := json.Unmarshal([]byte(bad), &read); err == nil {
 		t.Errorf("%s is read as %v", bad, read)
+	}
+}
+
+// TestNeedsTopUp rejects requests by prepaid limits. Each succeeds after a top-up, unless another limit can never have as much.
+func TestNeedsTopUp(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.Prepaid("credit", 5), zlimit.Prepaid("runs", 5).Floor("batch", 50), zlimit.PerMinute("rpm", 60))
+	acquire(t, l, ask(zlimit.Amounts{"credit": 3, "runs": 1}))
+	for _, test := range []struct {
+		name          string
+		amounts       zlimit.Amounts
+		priority      string
+		possible, pay bool
+	}{
+		{"more than is left", zlimit.Amounts{"credit": 3}, "", true, true},
+		{"more than it began with", zlimit.Amounts{"credit": 7}, "", true, true},
+		{"more than a floor leaves", zlimit.Amounts{"runs": 3}, "batch", true, true},
+		{"too early for another limit", zlimit.Amounts{"credit": 3, "rpm": 60}, "", true, true},
+		{"too much for another limit", zlimit.Amounts{"credit": 3, "rpm": 61}, "", false, false},
+	} {
+		request := ask(test.amounts)
+		request.Priority = test.priority
+		e := reject(t, l, request)
+		if e.Possible() != test.possible || e.NeedsTopUp() != test.pay || e.RetryAfter() != zlimit.Never || e.RetryAfterHeader() != "" {
+			t.Errorf("%s: Possible() = %v, NeedsTopUp() = %v, RetryAfter() = %v: %v", test.name, e.Possible(), e.NeedsTopUp(), e.RetryAfter(), e)
+		}
+		if wait, err := l.TimeUntil(ctx, request); wait != zlimit.Never || !errors.As(err, &e) || e.NeedsTopUp() != test.pay {
+			t.Errorf("%s: TimeUntil() = %v, %v", test.name, wait, err)
+		}
+		if _, err := l.Wait(ctx, request, zlimit.MaxWait(time.Hour)); !errors.As(err, &e) || e.NeedsTopUp() != test.pay {
+			t.Errorf("%s: Wait() = %v", test.name, err)
+		}
+		body, err := json.Marshal(e)
+		if err != nil || strings.Contains(string(body), `"needs_top_up":true`) != test.pay || !strings.Contains(string(body), `"retry_after_seconds":null,`) {
+			t.Errorf("%s: JSON %s, %v", test.name, body, err)
+		}
+	}
+	if _, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"credit": 5}}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"credit": 7}))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 60}))
+	if e := reject(t, l, ask(zlimit.Amounts{"rpm": 30})); e.NeedsTopUp() || e.RetryAfter() > time.Minute {
+		t.Errorf("NeedsTopUp() = %v, RetryAfter() = %v of a limit that refills", e.NeedsTopUp(), e.RetryAfter())
 	}
 }

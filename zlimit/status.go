@@ -45,7 +45,7 @@ type Status struct {
 	// Carried is what a quota has carried into its period beyond the capacity, in tokens, rounded down: see [Limit.CarryOver].
 	Carried int64
 	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and
-	// [Never] if the request asks for more than the limit can hold. The longest RetryAfter of a request's limits is the time after
+	// [Never] if the request asks for more than the limit can hold, or for more than is left of a prepaid limit. The longest RetryAfter of a request's limits is the time after
 	// which they all have enough. For slots it is a second, since no process knows when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
@@ -57,7 +57,7 @@ type Status struct {
 	Refusals int64
 }
 
-// Never is the wait of a request for more than a limit can hold. It is the longest duration, so a loop that waits for
+// Never is the wait of a request for more than a limit can hold, or for more than is left of a prepaid limit. It is the longest duration, so a loop that waits for
 // it does not ask again and again. No other wait is as long: those end after 292 years, a second before.
 const Never time.Duration = math.MaxInt64
 
@@ -88,11 +88,15 @@ func (s Status) Now() Limit {
 }
 
 // Possible reports whether the request can succeed at some time. Its amount, with the part that it leaves to others,
-// must fit the capacity of the limit or of one of its windows. Soft and shadow
-// limits refuse none.
+// must fit the capacity of the limit or of one of its windows. A prepaid limit can be topped up to any amount, see
+// [Status.NeedsTopUp]. Soft and shadow limits refuse none.
 func (s Status) Possible() bool {
-	return s.Limit.Mode != ModeEnforced || s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
+	return s.Limit.Mode != ModeEnforced || s.Limit.isPrepaid() || s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted
 }
+
+// NeedsTopUp reports whether the limit is prepaid, and has enough for the request only after a top-up: RetryAfter is
+// [Never], though the request is [Status.Possible].
+func (s Status) NeedsTopUp() bool { return s.RetryAfter == Never && s.Limit.isPrepaid() }
 
 // holds returns the most that the limit can hold in its period, with what was carried into it and what was granted, in tokens.
 func (s *Status) holds() int64 { return s.Now().Capacity + s.Carried + s.Granted }

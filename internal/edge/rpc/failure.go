@@ -78,8 +78,9 @@ func Violations(err *zlimit.ExceededError) []Violation {
 // Pushback returns the value of grpc-retry-pushback-ms for a rejection, by gRFC A6. It is the milliseconds after which
 // a client may try again, or -1 where no time helps.
 func Pushback(err *zlimit.ExceededError) string {
-	if !err.Possible() {
+	wait := err.SpreadRetryAfter()
+	if wait == zlimit.Never {
 		return "-1"
 	}
-	return strconv.FormatInt(int64((err.SpreadRetryAfter()+time.Millisecond-1)/time.Millisecond), 10)
+	return strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10)
 }

@@ -159,7 +159,7 @@ func acquireRepeatedly(ctx context.Context, limiter *zlimit.RateLimiter, a *acqu
 	for {
 		lease, err := limiter.Acquire(ctx, a.requests[0])
 		var exceeded *zlimit.ExceededError
-		if !errors.As(err, &exceeded) || !exceeded.Possible() {
+		if !errors.As(err, &exceeded) || exceeded.RetryAfter() == zlimit.Never {
 			return lease, err
 		}
 		pause := max(exceeded.RetryAfter(), minPause)

@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 		{"no limits", `{"entity":"alice","resource":"unknown","consume":{"rpm":1}}`, 422, "no_limits"},
 		{"a limit that is not there", `{"entity":"alice","resource":"search","consume":{"tpm":1}}`, 422, "no_limits"},
 		{"disabled", `{"entity":"mallory","resource":"search","consume":{"rpm":1}}`, 403, "disabled"},
-		{"more than a prepaid limit holds", `{"entity":"alice","resource":"cards","consume":{"cards":11}}`, 422, "never_fits"},
+		{"more than a prepaid limit begins with", `{"entity":"alice","resource":"cards","consume":{"cards":11}}`, 429, "used_up"},
 		{"slots without a lease", `{"entity":"alice","resource":"jobs","consume":{"workers":1}}`, 400, "invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,10 +49,10 @@ func problemOf(err error, caller *auth.Principal) client.Problem {
 	case errors.As(err, &exceeded):
 		p.Limits = limitsOf(exceeded.Statuses, caller)
 		switch {
+		case exceeded.NeedsTopUp():
+			p.Code, p.Detail = "used_up", "The prepaid limit has not enough until it is topped up."
 		case exceeded.Possible():
 			p.Code = "exceeded"
-		case usedUp(exceeded):
-			p.Code, p.Detail = "used_up", "The limit is used up until it is topped up."
 		default:
 			p.Type, p.Status, p.Code, p.Outcome = "", http.StatusUnprocessableEntity, "never_fits", ""
 		}
@@ -93,16 +93,6 @@ func problemOf(err error, caller *auth.Principal) client.Problem {
 	}
 }
 
-// usedUp reports whether a request fits in the limits that reject it once they are topped up.
-func usedUp(e *zlimit.ExceededError) bool {
-	for _, s := range e.Violations() {
-		if !s.Possible() && s.Requested > s.Now().Capacity+s.Granted {
-			return false
-		}
-	}
-	return true
-}
-
 // messageOf returns the text of an error without its package.
 func messageOf(err error) string { return sentence(strings.TrimPrefix(err.Error(), "zlimit: ")) }
 
@@ -134,8 +124,10 @@ func writeProblem(w http.ResponseWriter, err error, p client.Problem) {
 	header := w.Header()
 	var exceeded *zlimit.ExceededError
 	switch {
-	case errors.As(err, &exceeded) && exceeded.Possible():
-		header.Set("Retry-After", exceeded.RetryAfterHeader())
+	case errors.As(err, &exceeded):
+		if after := exceeded.RetryAfterHeader(); after != "" {
+			header.Set("Retry-After", after)
+		}
 	case p.Status == http.StatusServiceUnavailable && p.Outcome != httplimit.OutcomeUnknown:
 		header.Set("Retry-After", "1")
 	case p.Status == http.StatusUnauthorized:

@@ -232,7 +232,7 @@ func limitText(l *zlimit.Limit) string {
 			text += ", carries up to " + amount(l.Name, float64(l.Carry))
 		}
 		return text
-	case l.Session > 300*24*time.Hour:
+	case isPrepaid(l):
 		return text + ", prepaid"
 	case l.Session > 0:
 		return text + " a session of " + span(l.Session)

@@ -157,6 +157,9 @@ func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standin
 // isBudget reports whether a limit is an amount that is used up.
 func isBudget(l *zlimit.Limit) bool { return l.Resets != "" || l.Session > 0 }
 
+// isPrepaid reports whether a limit is a budget that only top-ups add to.
+func isPrepaid(l *zlimit.Limit) bool { return l.Session > 300*24*time.Hour }
+
 // runsOut reports whether a budget ends before its period does, at the rate of the period so far.
 func runsOut(st *zlimit.Status, now time.Time) bool {
 	_, ok := st.UsedUp(now)

@@ -185,6 +185,8 @@ func (p *page) why(st *zlimit.Status, of *refusedBy) string {
 		return fmt.Sprintf("owes %s%s; room for %s at %s", amount(st.Limit.Name, float64(-st.Available)), unit, amount(st.Limit.Name, float64(max(of.Requested, 1))), moment(at, now, time.UTC))
 	case ok:
 		return fmt.Sprintf("has %s%s; room for %s at %s", amount(st.Limit.Name, float64(st.Available)), unit, amount(st.Limit.Name, float64(max(of.Requested, 1))), moment(at, now, time.UTC))
+	case of.RetryAfter == zlimit.Never && isPrepaid(&st.Limit):
+		return fmt.Sprintf("has %s%s, and needs a top-up for a request of %s", amount(st.Limit.Name, float64(st.Available)), unit, amount(st.Limit.Name, float64(of.Requested)))
 	case of.RetryAfter == zlimit.Never:
 		return fmt.Sprintf("a request of %s can never fit", amount(st.Limit.Name, float64(of.Requested)))
 	default:

@@ -92,6 +92,7 @@ type admission struct {
 type rejection struct {
 	Admitted          bool            `json:"admitted"`
 	Possible          bool            `json:"possible"`
+	NeedsTopUp        bool            `json:"needs_top_up,omitempty"`
 	RetryAfterSeconds *json.Number    `json:"retry_after_seconds"` // null for never
 	RefusedBy         []refusal       `json:"refused_by"`          // the strictest first
 	Limits            zlimit.Statuses `json:"limits"`
@@ -156,7 +157,7 @@ func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFl
 }
 
 func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
-	told := rejection{Possible: e.Possible(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
+	told := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
 	after := e.RetryAfter()
 	if after < zlimit.Never {
 		seconds := grammar.Seconds(after)
@@ -166,6 +167,10 @@ func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
 		switch {
 		case !told.Possible:
 			p.Linef("rejected by %v: more than the limit holds, it can never succeed", told.RefusedBy[0])
+		case told.NeedsTopUp:
+			by := e.Violations()[0]
+			missing := show.Amount(by.Limit.Name, by.Requested+by.Kept-by.Available)
+			p.Linef("rejected by %v: not enough until it is topped up, by at least %s", told.RefusedBy[0], missing)
 		case wait.given:
 			p.Linef("rejected by %v: the wait would be %v, until %s", told.RefusedBy[0], after, instant(sh.Now().Add(after)))
 		default:

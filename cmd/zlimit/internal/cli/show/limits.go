@@ -52,6 +52,8 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 			switch {
 			case s.Foreseen:
 				wait = "foreseen"
+			case s.NeedsTopUp():
+				wait = "top-up"
 			case !s.Possible():
 				wait = "never"
 			case s.Exceeded:

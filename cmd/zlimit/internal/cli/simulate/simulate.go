@@ -19,7 +19,6 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/virtual"
-	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -358,7 +357,7 @@ func (o *Outcome) count(entity string, lease *zlimit.Lease, err error) error {
 		return nil
 	case !errors.As(err, &exceeded):
 		return err
-	case !exceeded.Possible() && !slices.ContainsFunc(exceeded.Violations(), isSpent):
+	case !exceeded.Possible():
 		o.Impossible++
 	default:
 		o.Rejected++
@@ -371,11 +370,6 @@ func (o *Outcome) count(entity string, lease *zlimit.Lease, err error) error {
 		}
 	}
 	return nil
-}
-
-// isSpent reports whether a status is of a prepaid limit that is used up. It would admit the request after a top-up.
-func isSpent(s zlimit.Status) bool {
-	return s.Limit.Session == grammar.MaxSession && s.Requested <= s.Limit.Capacity+s.Granted
 }
 
 func (o *Outcome) table(p *show.Page, s *simulation) {
