@@ -46,7 +46,9 @@ type Limit struct {
 	Entity    string `json:"entity,omitempty"`   // whose limit it is; left out for an entity that the caller may not name
 	Resource  string `json:"resource,omitempty"` // of which resource it is
 	Capacity  int64  `json:"capacity"`
-	Available int64  `json:"available"` // rounded down; negative in debt
+	Carried   int64  `json:"carried,omitempty"` // into the present period of a quota, beside its capacity
+	Granted   int64  `json:"granted,omitempty"` // by top-ups with an end, beside its capacity
+	Available int64  `json:"available"`         // rounded down; negative in debt
 	Requested int64  `json:"requested"`
 	Exceeded  bool   `json:"exceeded"`
 	// RetryAfter is the number of seconds after which the amount is there if nothing else happens, rounded up.

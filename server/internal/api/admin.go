@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -104,13 +103,4 @@ func (c *call) readOperation(known fields, entity, resource, id *string, require
 		*id = key
 	}
 	return c.mayName(*entity)
-}
-
-// reasonOf returns the rule that a value breaks.
-func reasonOf(err error) string {
-	var wrong *zlimit.ValidationError
-	if errors.As(err, &wrong) {
-		return wrong.Reason
-	}
-	return "must be a limit"
 }

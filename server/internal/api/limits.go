@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,7 +131,7 @@ func readConfig(c *call) (config zlimit.Config, err error) {
 				return err
 			}
 			if err := json.Unmarshal(raw, &l); err != nil {
-				return invalid(path, shown(raw), reasonOf(err))
+				return limitError(path, raw, err)
 			}
 			config.Limits = append(config.Limits, l)
 			return nil
@@ -163,6 +164,22 @@ func strictLimit(path string, raw json.RawMessage) error {
 		return invalid(path, shown(raw), `must be a text such as "tpm=10000/min", or an object`)
 	}
 	return readObject(path, raw, known, "name", "capacity")
+}
+
+// limitError names what is wrong with a limit: the field of an object, or the part of a text.
+func limitError(path string, raw json.RawMessage, err error) error {
+	var wrong *zlimit.ValidationError
+	if !errors.As(err, &wrong) {
+		return invalid(path, shown(raw), "must be a limit")
+	}
+	_, part, _ := strings.Cut(wrong.Field, " ")
+	at := slices.IndexFunc(limitFields, func(name string) bool {
+		return part != "" && strings.HasPrefix(name, strings.ReplaceAll(part, " ", "_"))
+	})
+	if raw[0] == '{' && at >= 0 {
+		return invalid(member(path, limitFields[at]), wrong.Value, wrong.Reason)
+	}
+	return invalid(path, shown(raw), strings.TrimSpace(part+" "+wrong.Reason))
 }
 
 // limitFields are the fields of a limit as an object.

@@ -108,7 +108,7 @@ func limitsOf(statuses zlimit.Statuses, caller *auth.Principal) []client.Limit {
 	all := make([]client.Limit, 0, len(statuses))
 	for i, l := range httplimit.ProblemOf(&zlimit.ExceededError{Statuses: statuses}).Limits {
 		limit := client.Limit{
-			Policy: l.Policy, Resource: statuses[i].Resource, Capacity: l.Capacity, Available: l.Available, Requested: l.Requested,
+			Policy: l.Policy, Resource: statuses[i].Resource, Capacity: l.Capacity, Carried: statuses[i].Carried, Granted: statuses[i].Granted, Available: l.Available, Requested: l.Requested,
 			Exceeded: l.Exceeded, RetryAfter: l.RetryAfter, ResetsAt: l.ResetsAt,
 		}
 		if caller != nil && caller.MayEntity(statuses[i].Entity) {
