@@ -1,15 +1,24 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"text/template"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // What the manifests use of the API of Kubernetes and of the Compose specification. A field that is not here is an error with its line, such
@@ -183,6 +192,78 @@ func TestKubernetes(t *testing.T) {
 		if !maps.Equal(labels, want) {
 			t.Errorf("the %s selects %v, want the pods %v", name, want, labels)
 		}
+	}
+}
+
+// TestChart renders the Helm chart with its own values: it has the objects of the manifests, and a checksum beside them. The chart keeps to
+// what Go's templates have, and to two functions of Helm.
+func TestChart(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var chart struct {
+		APIVersion                       string `yaml:"apiVersion"`
+		Name, Description, Type, Version string
+		AppVersion                       string `yaml:"appVersion"`
+	}
+	decodeStrictly(t, read("deploy/chart/Chart.yaml"), &chart)
+	if chart.APIVersion != "v2" || chart.Version != zlimit.Version || chart.AppVersion != zlimit.Version {
+		t.Errorf("the chart is %+v, want the version %s", chart, zlimit.Version)
+	}
+	source, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
+		"toJson":    func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
+		"sha256sum": func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
+	}).Parse(read("deploy/chart/templates/zlimitd.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode := func(text string) (documents []map[string]any) {
+		for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+			var document map[string]any
+			err := d.Decode(&document)
+			if errors.Is(err, io.EOF) {
+				return documents
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents = append(documents, document)
+		}
+	}
+	render := func(name string, change func(values map[string]any)) []map[string]any {
+		var values map[string]any
+		decodeStrictly(t, read("deploy/chart/values.yaml"), &values)
+		change(values)
+		var out strings.Builder
+		if err := source.Execute(&out, map[string]any{"Values": values, "Release": map[string]string{"Name": name}}); err != nil {
+			t.Fatal(err)
+		}
+		return decode(out.String())
+	}
+	checksum := func(deployment map[string]any) any {
+		metadata := deployment["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
+		sum := metadata["annotations"]
+		delete(metadata, "annotations")
+		return sum
+	}
+	got := render("zlimitd", func(map[string]any) {})
+	before := checksum(got[1])
+	if diff := cmp.Diff(decode(read("deploy/kubernetes.yaml")), got); diff != "" {
+		t.Errorf("the chart differs from the manifests (-manifests +chart):\n%s", diff)
+	}
+	other := render("eu", func(values map[string]any) {
+		values["replicas"], values["image"] = 5, "registry/zlimitd:1"
+		values["files"].(map[string]any)["limits.yaml"] = "domain: llm\n"
+	})
+	if cmp.Equal(checksum(other[1]), before) {
+		t.Error("another file leaves the pods as they are")
+	}
+	if text := fmt.Sprint(other); !strings.Contains(text, "replicas:5") || !strings.Contains(text, "image:registry/zlimitd:1") || strings.Count(text, "app:eu") != 5 {
+		t.Errorf("with other values the chart is %s", text)
 	}
 }
 

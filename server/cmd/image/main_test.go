@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"io"
@@ -21,6 +22,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
 // read reads a blob of a layout, and checks its digest and size.
@@ -63,7 +66,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestImage builds an image, unpacks it, and starts the program in it, which answers its health checks and drains.
+// TestImage builds an image, unpacks it, and starts the program in it, which answers its health checks and drains. The long form builds it
+// for both platforms. A program for another processor is started where qemu is installed.
 func TestImage(t *testing.T) {
 	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
 		t.Skip("builds a release: ZLIMIT_EXHAUSTIVE=1 runs it")
@@ -74,7 +78,8 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := builder{} // with the flags of the test, whose packages are compiled already
-	if err := b.write(t.Context(), out, certificates, []string{"linux/" + runtime.GOARCH}); err != nil {
+	platforms := soak.Pick([]string{runtime.GOARCH}, []string{"amd64", "arm64"})
+	if err := b.write(t.Context(), out, certificates, strings.Split("linux/"+strings.Join(platforms, ",linux/"), ",")); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.write(t.Context(), out, certificates, nil); !errors.Is(err, os.ErrExist) {
@@ -89,8 +94,19 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(t, out, names.Manifests[0], &images)
+	if len(images.Manifests) != len(platforms) {
+		t.Fatalf("there are %d images, want %s", len(images.Manifests), platforms)
+	}
+	for i, architecture := range platforms {
+		t.Run(architecture, func(t *testing.T) { checkImage(t, out, images.Manifests[i], architecture) })
+	}
+}
+
+// checkImage unpacks an image, and starts the program in it.
+func checkImage(t *testing.T, out string, image descriptor, architecture string) {
+	t.Helper()
 	var m manifest
-	read(t, out, images.Manifests[0], &m)
+	read(t, out, image, &m)
 	var c config
 	read(t, out, m.Config, &c)
 	z, err := gzip.NewReader(bytes.NewReader(read(t, out, m.Layers[0], nil)))
@@ -101,10 +117,10 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.RootFS.DiffIDs[0] != digest(content) || c.Config.User != "65532:65532" || c.Architecture != runtime.GOARCH {
+	if c.RootFS.DiffIDs[0] != digest(content) || c.Config.User != "65532:65532" || c.Architecture != architecture || image.Platform.Architecture != architecture {
 		t.Errorf("config = %+v", c)
 	}
-	root := filepath.Join(work, "root")
+	root := t.TempDir()
 	unpack(t, content, root)
 	var modules struct {
 		Components []struct{ Name, Version string }
@@ -116,7 +132,25 @@ func TestImage(t *testing.T) {
 	if err != nil || len(modules.Components) < 20 {
 		t.Errorf("%d modules are listed, %v", len(modules.Components), err)
 	}
-	start(t, filepath.Join(root, c.Config.Entrypoint[0]))
+	program := filepath.Join(root, c.Config.Entrypoint[0])
+	headers, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := headers.Machine
+	_ = headers.Close()
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[architecture]; machine != want {
+		t.Errorf("the program is for %v, want %v", machine, want)
+	}
+	if architecture == runtime.GOARCH {
+		start(t, program)
+		return
+	}
+	emulator, err := exec.LookPath(map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64"}[architecture])
+	if err != nil {
+		t.Skip("the program of this processor is not started:", err)
+	}
+	start(t, emulator, program)
 }
 
 func unpack(t *testing.T, content []byte, root string) {
@@ -145,7 +179,7 @@ func unpack(t *testing.T, content []byte, root string) {
 }
 
 // start starts the program, asks for its health, and ends it.
-func start(t *testing.T, path string) {
+func start(t *testing.T, command ...string) {
 	t.Helper()
 	var ports [2]string
 	for i := range ports {
@@ -161,7 +195,7 @@ func start(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	cmd := exec.Command(path, "-config", settings)
+	cmd := exec.Command(command[0], append(command[1:], "-config", settings)...)
 	cmd.Env, cmd.Stderr = []string{"ZLIMITD_GRPC=" + ports[0], "ZLIMITD_HTTP=" + ports[1]}, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
