@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,11 @@ func TestRepeatedRequests(t *testing.T) {
 			again := acquire(t, by, askAs("job-1", amounts))
 			if got := again.Consumed(); !again.Repeated() || !cmp.Equal(got, amounts) || again.Degraded() || len(again.Statuses()) > 0 {
 				t.Errorf("%d: the lease is repeated: %t, of %v, want one of %v", i, again.Repeated(), got, amounts)
+			}
+		}
+		for _, order := range []listed{{{"tpd", 100}, {"rpd", 1}}, {{"rpd", 1}, {"tpd", 100}}} {
+			if _, err := other.Acquire(ctx, askAs("job-1", order)); err != nil {
+				t.Errorf("Acquire() with the amounts in the order %v = %v", order, err)
 			}
 		}
 		if got := countedOf(t, other, "tpd"); got != [3]int64{100, 100, 100} {
@@ -296,6 +302,65 @@ func TestRepeatedRequestsAtOnce(t *testing.T) {
 				t.Errorf("round %d: %d leases are new, and %d tokens are left, want 1 and 0", round, fresh, got)
 			}
 			c.sleep(24 * time.Hour)
+		}
+	})
+}
+
+// A meeting is a store whose first transactions begin together.
+type meeting struct {
+	store.Store
+	absent atomic.Int64
+	all    chan struct{} // closed when none is absent
+}
+
+func (m *meeting) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	if m.absent.Add(-1) == 0 {
+		close(m.all)
+	}
+	select {
+	case <-m.all:
+		return m.Store.Transact(ctx, writes)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestRepeatedRequestsMeet makes one request in several processes, each of which has found no record of it when the others write. All of
+// them would fit.
+func TestRepeatedRequestsMeet(t *testing.T) {
+	forEachStore(t, func(t *testing.T, base zlimit.Store) {
+		for _, shards := range []int{1, 4} {
+			const processes = 3
+			m := &meeting{Store: store.Of(base), all: make(chan struct{})}
+			m.absent.Store(processes)
+			c := newClock()
+			opts := []zlimit.Option{zlimit.WithClock(c.now), zlimit.WithNamespace(fmt.Sprintf("meet-%d", shards)), zlimit.WithTuning(zlimit.Tuning{MaxShards: 4})}
+			first := newLimiter(t, base, opts...)
+			prepareOnce(t, first, false, shards)
+			before := countedOf(t, first, "tpd")
+			var repeated atomic.Int64
+			var group sync.WaitGroup
+			for range processes {
+				l := newLimiter(t, zlimit.StoreOn(m), opts...)
+				group.Go(func() {
+					lease, err := l.Acquire(context.Background(), askAs("job-1", zlimit.Amounts{"tpd": 20}))
+					if err != nil {
+						t.Errorf("%d shards: Acquire() = %v", shards, err)
+					} else if lease.Repeated() {
+						repeated.Add(1)
+					}
+				})
+			}
+			group.Wait()
+			after := countedOf(t, first, "tpd")
+			for i := range after {
+				if took := after[i] - before[i]; took != 20 {
+					t.Errorf("%d shards: entity %d is charged %d, want 20", shards, i, took)
+				}
+			}
+			if got := repeated.Load(); got != processes-1 {
+				t.Errorf("%d shards: %d leases are repeated ones, want %d", shards, got, processes-1)
+			}
 		}
 	})
 }

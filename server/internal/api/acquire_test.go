@@ -144,7 +144,12 @@ func TestIdempotencyKey(t *testing.T) {
 	if first.Repeated || !again.Repeated || s.left(t, "alice", "gpt-4", "tpm") != 9500 {
 		t.Errorf("repeated = %v, %v, left %d, want false, true, 9500", first.Repeated, again.Repeated, s.left(t, "alice", "gpt-4", "tpm"))
 	}
-	fails(t, s, http.StatusConflict, "reused_key", "POST", "/v1/acquire", keyOfGateway, strings.Replace(body, "500", "501", 1), "Idempotency-Key: job 17")
+	for _, change := range [][2]string{{"500", "501"}, {"500", "50"}, {"500}", `500,"rpm":1}`}, {"gpt-4", "search"}, {`"lease"`, `"priority":"batch","lease"`}} {
+		fails(t, s, http.StatusConflict, "reused_key", "POST", "/v1/acquire", keyOfGateway, strings.Replace(body, change[0], change[1], 1), "Idempotency-Key: job 17")
+	}
+	if again := ok[client.Acquired](t, s, "POST", "/v1/acquire", keyOfGateway, strings.Replace(body, "10m", "1h", 1), "Idempotency-Key: job 17"); !again.Repeated {
+		t.Error("another time of the lease makes another request")
+	}
 	ok[client.Acquired](t, s, "POST", "/v1/acquire", keyOfOther, body, "Idempotency-Key: job 17") // another caller's key
 	if left := s.left(t, "alice", "gpt-4", "tpm"); left != 9000 {
 		t.Errorf("after another caller %d are left, want 9000", left)
