@@ -102,7 +102,7 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 		return view{}, err
 	}
 	stored := err == nil
-	body := &entityBody{ID: id, Name: named(id), Operation: rand.Text(), Done: doneText(r.URL.Query().Get("done"))}
+	body := &entityBody{ID: id, Name: named(id), Operation: rand.Text(), Done: doneTexts[r.URL.Query().Get("done")]}
 	v := view{Live: true, Title: named(id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(id), ""}}}
 	resource, err := p.entityResources(ctx, r, id, body)
 	if err != nil {
@@ -190,20 +190,10 @@ func (p *page) entityResources(ctx context.Context, r *http.Request, id string, 
 }
 
 func sourceText(s zlimit.Source) string {
-	switch s {
-	case zlimit.SourceEntity:
-		return "its own level"
-	case zlimit.SourceEntityDefault:
-		return "its default level"
-	case zlimit.SourceResource:
-		return "the resource"
-	case zlimit.SourceSystem:
-		return "the system"
-	case zlimit.SourceDefault:
-		return "the program"
-	default:
-		return "no one"
-	}
+	return cmp.Or(map[zlimit.Source]string{
+		zlimit.SourceEntity: "its own level", zlimit.SourceEntityDefault: "its default level", zlimit.SourceResource: "the resource",
+		zlimit.SourceSystem: "the system", zlimit.SourceDefault: "the program",
+	}[s], "no one")
 }
 
 func (p *page) limitRow(st *zlimit.Status, id string, source zlimit.Source) limitRow {
@@ -409,20 +399,30 @@ func (p *page) timeline(ctx context.Context, body *entityBody, id, resource stri
 		return nil
 	}
 	first := zlimit.WindowHourly.Start(now).Add(-47 * time.Hour)
-	hours := make([]float64, 48)
-	for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: id, Resource: resource, Window: zlimit.WindowHourly, From: first, To: zlimit.WindowHourly.End(now)}) {
-		if err != nil {
-			return err
-		}
-		if i := int(s.Start.Sub(first).Hours()); i >= 0 && i < len(hours) {
-			hours[i] += max(s.Consumed[limit].Float64(), 0)
-		}
+	hours, err := p.hours(ctx, id, resource, limit, first, 48)
+	if err != nil {
+		return err
 	}
 	if total := sum(hours); total > 0 {
 		body.HoursText = fmt.Sprintf("%s of %s in 48 hours, by hour in UTC", amount(limit, total), limit)
 		body.Hours, body.SmallHours = drawHours(hours, first, limit, body.HoursText, false), drawHours(hours, first, limit, body.HoursText, true)
 	}
 	return nil
+}
+
+// hours returns what an entity used in each of some hours.
+func (p *page) hours(ctx context.Context, entity, resource, limit string, first time.Time, n int) ([]float64, error) {
+	hours := make([]float64, n)
+	q := zlimit.UsageQuery{Entity: entity, Resource: resource, Window: zlimit.WindowHourly, From: first, To: first.Add(time.Duration(n) * time.Hour)}
+	for s, err := range p.Limiter.Usage.Snapshots(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		if i := int(s.Start.Sub(first).Hours()); i >= 0 && i < n {
+			hours[i] += max(s.Consumed[limit].Float64(), 0)
+		}
+	}
+	return hours, nil
 }
 
 func drawHours(hours []float64, first time.Time, limit, label string, small bool) template.HTML {

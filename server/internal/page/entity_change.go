@@ -88,25 +88,15 @@ func (p *page) tokens(r *http.Request, at zlimit.Level, form url.Values) (int64,
 	return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("limit must be one of the entity, and not %.40q", name)}
 }
 
-// doneText says what a change did.
-func doneText(key string) string {
-	switch key {
-	case "disable":
-		return "Disabled. Requests are rejected from now on, in every process."
-	case "bypass":
-		return "Bypassed. Requests are counted, and not limited, from now on."
-	case "enable":
-		return "The switch of this level is gone. Limits hold again, unless another level says otherwise."
-	case "reset":
-		return "Reset. Its limits are full."
-	case "topup":
-		return "Topped up."
-	case "limits":
-		return "Saved. This process uses the new limits immediately, and others within seconds."
-	default:
-		return ""
-	}
+// doneTexts say what a change did.
+var doneTexts = map[string]string{
+	"disable": "Disabled. Requests are rejected from now on, in every process.",
+	"bypass":  "Bypassed. Requests are counted, and not limited, from now on.",
+	"enable":  "The switch of this level is gone. Limits hold again, unless another level says otherwise.",
+	"reset":   "Reset. Its limits are full.",
+	"topup":   "Topped up.",
+	"limits":  "Saved. This process uses the new limits immediately, and others within seconds.",
 }
 
-// isStale reports that a form was filled in from limits that are no longer stored.
+// errStale reports that a form was filled in from limits that are no longer stored.
 var errStale = errors.New("the limits were changed meanwhile")

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -245,18 +244,8 @@ func limitText(l *zlimit.Limit) string {
 }
 
 func each(d time.Duration) string {
-	switch d {
-	case time.Second:
-		return "a second"
-	case time.Minute:
-		return "a minute"
-	case time.Hour:
-		return "an hour"
-	case 24 * time.Hour:
-		return "a day"
-	default:
-		return fmt.Sprintf("in %s", span(d))
-	}
+	named := map[time.Duration]string{time.Second: "a second", time.Minute: "a minute", time.Hour: "an hour", 24 * time.Hour: "a day"}
+	return cmp.Or(named[d], "in "+span(d))
 }
 
 // limitChange writes how a limit differs: "400k → 500k a minute".

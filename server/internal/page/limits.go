@@ -150,7 +150,7 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 	if err != nil {
 		return v, err
 	}
-	body.Done = doneText(r.URL.Query().Get("done"))
+	body.Done = doneTexts[r.URL.Query().Get("done")]
 	subject := at.Entity
 	switch {
 	case at.Entity == "" && at.Resource == "":

@@ -89,27 +89,17 @@ const (
 )
 
 func (s *standing) tag(r relation) (text, class string) {
-	switch s.rank {
-	case rankRefuses:
-		return "refuses", "no"
-	case rankUsedUp:
-		return "used up", "no"
-	case rankDisabled:
-		return "disabled", "no"
-	case rankOwes:
-		return "in debt", "low"
-	case rankLow:
-		return "runs low", "low"
-	case rankParent:
-		if r.Children > 0 {
-			return fmt.Sprintf("parent of %d", r.Children), "off"
-		}
-		return "parent", "off"
-	case rankBypassed:
-		return "bypassed", "off"
-	default:
-		return "has room", ""
+	if s.rank == rankParent && r.Children > 0 {
+		return fmt.Sprintf("parent of %d", r.Children), "off"
 	}
+	tag := rankTags[s.rank]
+	return tag[0], tag[1]
+}
+
+// rankTags are the words and classes of ranks.
+var rankTags = [...][2]string{
+	rankRefuses: {"refuses", "no"}, rankUsedUp: {"used up", "no"}, rankDisabled: {"disabled", "no"}, rankOwes: {"in debt", "low"},
+	rankLow: {"runs low", "low"}, rankParent: {"parent", "off"}, rankRoom: {"has room", ""}, rankBypassed: {"bypassed", "off"},
 }
 
 func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standing {

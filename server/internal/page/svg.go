@@ -81,23 +81,15 @@ func roundUp(v float64) float64 {
 
 // area draws what is between two courses, of points at the slots.
 func (c *chart) area(class string, xs, low, high []float64) {
-	c.write(`<path class="%s" d="M`, class)
-	for i := range xs {
-		if i > 0 {
-			c.write("L")
-		}
-		c.write("%.1f %.1f", c.x(xs[i]), c.y(high[i]))
-	}
+	c.path(class, xs, high)
 	for i := len(xs) - 1; i >= 0; i-- {
 		c.write("L%.1f %.1f", c.x(xs[i]), c.y(low[i]))
 	}
 	c.write(`Z"/>`)
 }
 
-func (c *chart) line(class string, xs, ys []float64) {
-	if len(xs) == 0 {
-		return
-	}
+// path begins a path, which its caller closes.
+func (c *chart) path(class string, xs, ys []float64) {
 	c.write(`<path class="%s" d="M`, class)
 	for i := range xs {
 		if i > 0 {
@@ -105,6 +97,10 @@ func (c *chart) line(class string, xs, ys []float64) {
 		}
 		c.write("%.1f %.1f", c.x(xs[i]), c.y(ys[i]))
 	}
+}
+
+func (c *chart) line(class string, xs, ys []float64) {
+	c.path(class, xs, ys)
 	c.write(`"/>`)
 }
 

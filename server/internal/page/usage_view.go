@@ -264,6 +264,7 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 	upper.text(upper.left, 16, "", "", "Sum of the month")
 	low := make([]float64, len(xs))
 	stacked := append([]group{}, b.groups[:min(len(b.groups), len(colours)-1)]...)
+	classes := append(slices.Clone(colours[:len(stacked)]), "E")
 	stacked = append(stacked, b.others)
 	for i, g := range stacked {
 		high := slices.Clone(low)
@@ -272,11 +273,7 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 			at += max(g.days[b.offset+j-1], 0)
 			high[j] += at
 		}
-		class := "E"
-		if i < len(stacked)-1 {
-			class = colours[i]
-		}
-		upper.area(class+" soft", xs, low, high)
+		upper.area(classes[i]+" soft", xs, low, high)
 		low = high
 	}
 	upper.line("sum", xs, low)
@@ -294,11 +291,7 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 		for j := range high {
 			high[j] += max(g.days[b.offset+j], 0)
 		}
-		class := "E"
-		if i < len(stacked)-1 {
-			class = colours[i]
-		}
-		lower.bars(class, low, high)
+		lower.bars(classes[i], low, high)
 		low = high
 	}
 	if b.budget > 0 {

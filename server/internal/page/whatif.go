@@ -64,17 +64,14 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 	p.suggest(body, &read)
 	v.Footer = "A replay knows what was used in each hour, and not when within it: bursts within an hour could be refused as well, so it is the least. It does not know what was refused before. Shadow limits are exact: they are evaluated with every request, and reject nothing."
 	var l zlimit.Limit
-	if body.Limit == "" {
-		v.Head.say("", "What would another limit have done?")
-		return v, nil
+	if body.Limit != "" {
+		if err := l.UnmarshalText([]byte(body.Limit)); err != nil {
+			body.Error = "This is no limit: " + strings.TrimPrefix(err.Error(), "zlimit: ")
+		} else if l.Term > 0 || l.Session > 0 {
+			body.Error = "Hours can be replayed against limits that refill and quotas, and not against slots or sessions."
+		}
 	}
-	if err := l.UnmarshalText([]byte(body.Limit)); err != nil {
-		body.Error = "This is no limit: " + strings.TrimPrefix(err.Error(), "zlimit: ")
-		v.Head.say("", "What would another limit have done?")
-		return v, nil
-	}
-	if l.Term > 0 || l.Session > 0 {
-		body.Error = "Hours can be replayed against limits that refill and quotas, and not against slots or sessions."
+	if body.Limit == "" || body.Error != "" {
 		v.Head.say("", "What would another limit have done?")
 		return v, nil
 	}
@@ -83,13 +80,8 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 	from := to.Add(-days * 24 * time.Hour)
 	hours := make([]float64, days*24)
 	if body.Entity != "" {
-		for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: body.Entity, Resource: resource, Window: zlimit.WindowHourly, From: from, To: to}) {
-			if err != nil {
-				return v, err
-			}
-			if i := int(s.Start.Sub(from).Hours()); i >= 0 && i < len(hours) {
-				hours[i] += max(s.Consumed[l.Name].Float64(), 0)
-			}
+		if hours, err = p.hours(ctx, body.Entity, resource, l.Name, from, len(hours)); err != nil {
+			return v, err
 		}
 	}
 	if !asked {
