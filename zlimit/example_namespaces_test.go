@@ -79,5 +79,5 @@ func ExampleVersionError_Migrating() {
 	}
 
 	// Output:
-	// try again in a minute: zlimit: the table is closed by a migration that is not finished; zlimit migrate status shows its progress
+	// try again in a minute: zlimit: the table is closed by a copy or a migration that is not finished; zlimit copy status or zlimit migrate status shows its progress
 }

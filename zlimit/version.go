@@ -29,7 +29,7 @@ func (e *VersionError) Migrating() bool { return e.ClientMin == layout.Migrating
 // Error says which of them it is.
 func (e *VersionError) Error() string {
 	if e.Migrating() {
-		return "zlimit: the table is closed by a migration that is not finished; zlimit migrate status shows its progress"
+		return "zlimit: the table is closed by a copy or a migration that is not finished; zlimit copy status or zlimit migrate status shows its progress"
 	}
 	if !layout.SameMajor(e.Schema, SchemaVersion) {
 		return fmt.Sprintf("zlimit: the table has layout %s, this client is for layout %s", e.Schema, SchemaVersion)

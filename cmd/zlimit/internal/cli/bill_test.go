@@ -370,6 +370,12 @@ func TestBillsEqualALedger(t *testing.T) {
 	if len(tree.Lines) == 0 {
 		t.Error("the tree of org-0 is empty")
 	}
+	alone := m.bill("--month", "2026-11", "--entity", "org-0")
+	for i, total := range alone.Totals {
+		if line := alone.Lines[i]; total.Total != line.Total || total.Total == 0 || total.Own == total.Total {
+			t.Errorf("the bill of org-0 alone has the total %+v, want that of its line %+v, with the requests of its children", total, line)
+		}
+	}
 	if half := m.bill("--month", "2026-11", "--zone", "Asia/Kolkata"); len(half.Notes) != 2 || half.From != at("2026-10-31T19:00:00Z") {
 		t.Errorf("a bill of a zone off the hour begins at %v, with notes %q", half.From, half.Notes)
 	}

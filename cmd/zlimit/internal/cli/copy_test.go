@@ -9,6 +9,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -99,8 +101,14 @@ func TestCopy(t *testing.T) {
 	run(shell.ExitOK, "is copied, and in step with", "copy", "run", from, to, "--yes")
 	use(first, 30) // after the copy
 	run(shell.ExitOK, "is exactly what follows from", "copy", "verify", to)
+	alterCopy(t, to)
+	for _, want := range []string{"1 differ, and 1 follow from nothing", "no such item", "#NSID", "zlimit copy abort '" + to + "' and a new run"} {
+		run(shell.ExitDiffers, want, "copy", "verify", to)
+	}
+	run(shell.ExitOK, "given up", "copy", "abort", to, "--yes")
+	run(shell.ExitOK, "is copied, and in step with", "copy", "run", from, to, "--yes")
 	run(shell.ExitOK, "following from "+from, "copy", "status", to)
-	run(shell.ExitFailure, "closed by a migration", "available", "key", "gpt", "--store", to)
+	run(shell.ExitFailure, "zlimit copy status", "available", "key", "gpt", "--store", to)
 	count(from) // the last changes
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -125,4 +133,33 @@ func TestCopy(t *testing.T) {
 	}
 	run(shell.ExitFailure, "is finished", "copy", "abort", to, "--yes")
 	run(shell.ExitUsage, "FROM is missing", "copy", "plan")
+}
+
+// alterCopy changes a copy behind its back: it adds an item, and deletes the record of a namespace.
+func alterCopy(t *testing.T, dsn string) {
+	t.Helper()
+	opened, err := zlimit.OpenStore(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	s := store.Of(opened)
+	page, err := s.(store.Scanner).Scan(t.Context(), store.Scan{Consistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := []store.Write{{Kind: store.Put, Key: store.Key{PK: "no such item", SK: "#META"}, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}}
+	for _, item := range page.Items {
+		if key := store.KeyOf(item); strings.HasPrefix(key.SK, "#NSID") {
+			writes = append(writes, store.Write{Kind: store.Delete, Key: key})
+		}
+	}
+	if len(writes) != 2 {
+		t.Fatalf("the copy has %d records of namespaces, want 1", len(writes)-1)
+	}
+	for _, w := range writes {
+		if _, err := s.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

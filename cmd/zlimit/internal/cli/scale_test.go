@@ -102,5 +102,15 @@ func TestScaleArguments(t *testing.T) {
 		refused("must be from 1/1000 to 1000", "-f", file, "--", factor)
 	}
 	refused("nothing to restore", "1", "-f", file)
+	other := "sqlite:" + filepath.Join(t.TempDir(), "other.db")
+	for _, args := range [][]string{{"limits", "set", "--system", "--limit", "rpm=30/min"}, {"limits", "scale", "3/2", "-f", file, "--yes"}} {
+		if r := command(t, "", append(args, "--store", other)...); r.code != 0 {
+			t.Fatalf("%v = %+v", args, r)
+		}
+	}
+	refused("limits of factor 1 of "+other+", namespace default, and not of "+dsn, "3/2", "-f", file)
+	if r := command(t, "", "limits", "get", "--system", "--store", dsn); !strings.Contains(r.stdout, "10/min") {
+		t.Errorf("the limits of another store are %+v, want 10/min as before", r)
+	}
 	refused("--file is missing", "2")
 }

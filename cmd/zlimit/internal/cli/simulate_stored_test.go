@@ -93,13 +93,20 @@ func TestSimulateUsage(t *testing.T) {
 2026-10-01T00:00:00Z,2026-10-02T00:00:00Z,hourly,2026-10-01T11:00:00Z,a,gpt,-20,0,,,1
 `
 	out := replayed(t, usage, "--usage", "-", "--limit", "tpm=60/day@UTC", "--limit", "usd=1/day@UTC")
-	if out.Requests != 4+60+5 || out.Keys != 3 || out.TokensRequested["tpm"] != 100+70+10 || out.TokensRequested["usd"] != 750_000_000 {
+	if out.Requests != 7+60+5 || out.Keys != 3 || out.TokensRequested["tpm"] != 100+70+10 || out.TokensRequested["usd"] != 750_000_000 {
 		t.Errorf("requests = %+v", out)
 	}
-	// 25 twice of a, whose third does not fit; 60 of b; and 10 of the team.
-	if out.TokensAdmitted["tpm"] != 50+60+10 {
+	// Of a four of seven parts, of which each is at most a quarter of the limit; 60 of b; and 10 of the team.
+	if out.TokensAdmitted["tpm"] != 57+60+10 {
 		t.Errorf("admitted = %v", out.TokensAdmitted)
 	}
+	// Few large requests of more than a limit holds are replayed as smaller ones: 25 a minute on a limit of 20.
+	const busy = "window,start,entity,events,tpm\nhourly,2026-10-01T10:00:00Z,a,3,1500\n"
+	out = replayed(t, busy, "--usage", "-", "--limit", "tpm=20/min")
+	if admitted := out.TokensAdmitted["tpm"]; out.Impossible != 0 || admitted < 1200 || admitted > 1220 {
+		t.Errorf("of 1500 in an hour on 20 a minute, %d are admitted and %d requests are impossible, want from 1200 to 1220 and none", admitted, out.Impossible)
+	}
+	out = replayed(t, usage, "--usage", "-", "--limit", "tpm=60/day@UTC", "--limit", "usd=1/day@UTC")
 	if first := time.Date(2026, 10, 1, 10, 0, 30, 0, time.UTC); !out.First.Equal(first) {
 		t.Errorf("the first request is at %v, want %v", out.First, first)
 	}

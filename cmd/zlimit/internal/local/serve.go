@@ -150,7 +150,8 @@ func runEngine(ctx context.Context, c Config, port int) error {
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, c.Engine, "serve", "--host", "127.0.0.1", "-p", strconv.Itoa(port), "--db-path", dataPath(c.Dir))
 	cmd.Stdout, cmd.Stderr = c.Log, c.Log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	// The interrupt of a terminal is for this process, which ends what asks the engine first.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	err := cmd.Run()

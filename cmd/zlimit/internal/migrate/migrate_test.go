@@ -256,11 +256,54 @@ func TestVerify(t *testing.T) {
 			if exact != (err == nil) || !exact && !errors.Is(err, ErrDiffers) {
 				t.Fatalf("%s: Finish() = %v", test.name, err)
 			}
-			if v.Different != test.want.Different || v.Extra != test.want.Extra || int(v.Different) != len(v.Differences) {
+			if v.Different != test.want.Different || v.Extra != test.want.Extra || int(v.Different+v.Extra) != len(v.Differences) {
 				t.Errorf("%s: %d different, %d extra, %q", test.name, v.Different, v.Extra, v.Differences)
+			}
+			for _, difference := range v.Differences {
+				if !strings.Contains(difference, fmt.Sprintf("PK %q, SK %q", test.change.Key.PK, test.change.Key.SK)) {
+					t.Errorf("%s: difference %q does not name %v", test.name, difference, test.change.Key)
+				}
 			}
 		})
 	}
+}
+
+// TestVerifyPauses compares many items that differ. All of them are compared again after each pause, so that they take as long as one.
+func TestVerifyPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestbed(t, "0.7")
+		ctx := t.Context()
+		m, err := Start(ctx, w.config(&process{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		changed := int64(0)
+		err = m.calls.scanTarget(ctx, func(items []expr.Item) error {
+			for _, item := range items {
+				if key := store.KeyOf(item); key.PK != ownPartition && changed < shownDifferences {
+					changed++
+					if _, err := w.target.Write(ctx, store.Write{Kind: store.Delete, Key: key}); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil || changed < 5 {
+			t.Fatalf("%d items are deleted, %v", changed, err)
+		}
+		began := time.Now()
+		v, err := m.Verify(ctx)
+		if err != nil || v.Different != changed || v.Moving == 0 {
+			t.Fatalf("Verify() = %+v, %v, want %d different items", v, err, changed)
+		}
+		if took, most := time.Since(began), (verifyTries-1)*m.config.Poll; took > most {
+			t.Errorf("Verify() pauses for %v, want at most %v", took, most)
+		}
+	})
 }
 
 // In TestTakeOver, a second run takes over from a silent one, which then writes nothing.

@@ -77,7 +77,11 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 		m.derivation.rules.NS = strings.Repeat("n", 11) // as long as an id is
 	}
 	p, counts := &Plan{Shapes: []ShapeCount{}, Losses: []LossCount{}}, Counts{}
-	if p.Items, p.Bytes, err = m.calls.scanner.Estimate(ctx); err != nil {
+	err = m.source.Call(ctx, func(ctx context.Context) (err error) {
+		p.Items, p.Bytes, err = m.calls.scanner.Estimate(ctx)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	switch err := m.startStream(ctx); {
@@ -89,7 +93,11 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 	if c.InPlace {
 		p.InPlace = &InPlace{IndexDifferences: store.NoDifferences()}
 		if x, ok := c.Source.(store.Indexer); ok {
-			if p.InPlace.IndexDifferences, err = x.CompareIndexes(ctx); err != nil {
+			err := m.source.Call(ctx, func(ctx context.Context) (err error) {
+				p.InPlace.IndexDifferences, err = x.CompareIndexes(ctx)
+				return err
+			})
+			if err != nil {
 				return nil, err
 			}
 		}

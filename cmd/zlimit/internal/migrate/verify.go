@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 
@@ -18,16 +19,18 @@ type Verification struct {
 	Items       int64            `json:"items_compared"` // items that follow from them
 	Different   int64            `json:"different"`      // items that are missing, or not as they should be
 	Extra       int64            `json:"extra"`          // items of the target that follow from none
-	Differences []string         `json:"differences"`    // the first of them
+	Differences []string         `json:"differences"`    // the first of both
 	Losses      map[string]int64 `json:"losses"`         // items and fields without a place in the target, by reason
 	Clients     string           `json:"-"`              // the version of the oldest client that obeys all of the target, and for which the source is
 	Moving      int64            `json:"-"`              // groups that changed while they were compared, and were compared again
 
 	childrenFrom string           // from when on the source counts what requests of children are charged to their parents
-	missing      int64            // different items that are missing
 	resources    map[string]bool  // with limits of their own, in the namespace of items without one
 	entities     map[string]int64 // with limits of their own for a resource
 	kept         bool             // the source has a registry, which is an item as others are
+	again        []work           // what differed, and is to be compared again
+	follow       []uint64         // hashes of the keys of all items that follow from the source, and count
+	differ       map[uint64]bool  // hashes of the keys of all that differ
 }
 
 // Exact reports whether the target is what follows from the source.
@@ -36,11 +39,17 @@ func (v *Verification) Exact() bool { return v.Different == 0 && v.Extra == 0 }
 const (
 	shownDifferences = 20
 	verifyTries      = 5
+	maxAgain         = 10_000 // groups that are compared again; further ones differ
 )
 
-// Verify compares every item of the target with what follows from the source, attribute by attribute. If they differ it
-// looks again, up to four times with pauses, since a change may be on its way. Items that have expired do not count. It
-// reads all of both tables, and writes nothing but the record of the run.
+// keySeed is of the hashes of keys. Of a billion items, two have one hash in one of forty comparisons.
+var keySeed = maphash.MakeSeed()
+
+func hashOf(k store.Key) uint64 { return maphash.Comparable(keySeed, k) }
+
+// Verify compares every item of the target with what follows from the source, attribute by attribute. What differs is
+// compared again, up to four times with pauses, since a change may be on its way. Items that have expired do not count. It
+// reads all of both tables, and writes nothing but the record of the run. It keeps eight bytes for each item.
 func (m *Migration) Verify(ctx context.Context) (*Verification, error) { return m.verifier.verify(ctx) }
 
 // A verifier compares the target with what follows from the source.
@@ -53,7 +62,7 @@ type verifier struct {
 }
 
 func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
-	v := &Verification{Differences: []string{}, Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
+	v := &Verification{Differences: []string{}, Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}, differ: map[uint64]bool{}}
 	v.Clients = vf.config.ClientMinVersion
 	v.addVersion(layout.VersionKey{}.Key().Join(vf.ledger.record.Before))
 	last := ""
@@ -66,23 +75,58 @@ func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
 			break
 		}
 	}
-	found := int64(0)
+	if err := vf.verifyAgain(ctx, v); err != nil {
+		return nil, err
+	}
+	slices.Sort(v.follow)
+	v.follow = slices.Compact(v.follow) // several items of the source may say that one follows
+	v.Items = int64(len(v.follow))
 	err := vf.calls.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			key := store.KeyOf(item)
 			v.Clients = layout.Later(v.Clients, layout.OldestClient(key, item))
-			if key.PK != ownPartition && (!vf.config.InPlace || vf.derivation.adds(key)) && !vf.derivation.expired(item) {
-				found++
+			if _, follows := slices.BinarySearch(v.follow, hashOf(key)); !follows && vf.counts(key, item) {
+				v.Extra++
+				v.name(key, "follows from nothing")
 			}
 		}
 		return vf.ledger.beat(ctx)
 	})
-	if err != nil {
-		return nil, err
+	return v, err
+}
+
+// name adds an item to the differences, as long as there are few.
+func (v *Verification) name(key store.Key, how string) {
+	if len(v.Differences) < shownDifferences {
+		v.Differences = append(v.Differences, fmt.Sprintf("PK %q, SK %q: %s", key.PK, key.SK, how))
 	}
-	// Missing items are different, and do not make up for extra ones.
-	v.Extra = max(0, found-(v.Items-v.missing))
-	return v, nil
+}
+
+// verifyAgain compares what differed up to four times again, all of it after each pause.
+func (vf *verifier) verifyAgain(ctx context.Context, v *Verification) error {
+	for try := 2; len(v.again) > 0; try++ {
+		if err := vf.config.Sleep(ctx, vf.config.Poll); err != nil {
+			return err
+		}
+		again, counts := v.again, Counts{}
+		v.again = nil
+		for _, w := range again {
+			err := vf.ledger.beat(ctx)
+			if err == nil {
+				err = vf.verifyWork(ctx, v, w, counts, try < verifyTries)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		vf.ledger.booked.add(counts)
+	}
+	return nil
+}
+
+// counts reports whether an item of the target is one that has to follow from the source.
+func (vf *verifier) counts(key store.Key, item expr.Item) bool {
+	return key.PK != ownPartition && (!vf.config.InPlace || vf.derivation.adds(key)) && !vf.derivation.expired(item)
 }
 
 // verifyPage compares what follows from a page of the source.
@@ -138,27 +182,28 @@ func (vf *verifier) verifyItem(ctx context.Context, v *Verification, item expr.I
 	if !grouped { // the group of a bucket that stands by itself is another item's
 		w.groups = nil
 	}
-	for try := 1; ; try++ {
-		r, err := vf.derivation.now(ctx, w, counts)
-		if err != nil {
-			return err
-		}
-		differences, missing, err := vf.compare(ctx, r.Items, counts)
-		if err != nil {
-			return err
-		}
-		if len(differences) > 0 && try < verifyTries {
-			if try == 1 {
-				v.Moving++
-			}
-			if err := vf.config.Sleep(ctx, vf.config.Poll); err != nil {
-				return err
-			}
-			continue
-		}
-		v.take(vf.derivation, r, differences, missing)
-		return nil
+	known := len(v.again)
+	err := vf.verifyWork(ctx, v, w, counts, known < maxAgain)
+	v.Moving += int64(len(v.again) - known)
+	return err
+}
+
+// verifyWork compares what follows from a part of the source. If it differs, and may be compared again, that is left for later.
+func (vf *verifier) verifyWork(ctx context.Context, v *Verification, w work, counts Counts, mayDefer bool) error {
+	r, err := vf.derivation.now(ctx, w, counts)
+	if err != nil {
+		return err
 	}
+	differences, err := vf.compare(ctx, r.Items, counts)
+	switch {
+	case err != nil:
+		return err
+	case len(differences) > 0 && mayDefer:
+		v.again = append(v.again, w)
+	default:
+		v.take(vf.derivation, r, differences)
+	}
+	return nil
 }
 
 // now returns what follows from a part of the source now.
@@ -181,28 +226,33 @@ func (dv *derivation) now(ctx context.Context, w work, counts Counts) (r Result,
 	return r, nil
 }
 
+// A difference is an item of the target that is not as it follows.
+type difference struct {
+	key store.Key
+	how string
+}
+
 // compare returns how items of the target differ from those that follow.
-func (vf *verifier) compare(ctx context.Context, items []Item, counts Counts) (differences []string, missing int64, err error) {
+func (vf *verifier) compare(ctx context.Context, items []Item, counts Counts) (differences []difference, err error) {
 	keys := make([]store.Key, len(items))
 	for i := range items {
 		keys[i] = items[i].Key
 	}
 	have, err := vf.calls.read(ctx, vf.target, keys, counts)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	for i, it := range items {
 		want := it.Key.Join(it.Attributes)
 		switch {
 		case vf.derivation.expired(want) || have[i].Equal(want):
 		case have[i] == nil:
-			missing++
-			differences = append(differences, fmt.Sprintf("PK %q, SK %q: missing", it.Key.PK, it.Key.SK))
+			differences = append(differences, difference{it.Key, "missing"})
 		default:
-			differences = append(differences, fmt.Sprintf("PK %q, SK %q: %s", it.Key.PK, it.Key.SK, describe(want, have[i])))
+			differences = append(differences, difference{it.Key, describe(want, have[i])})
 		}
 	}
-	return differences, missing, nil
+	return differences, nil
 }
 
 // describe returns the first attribute in which two items differ.
@@ -225,16 +275,20 @@ func describe(want, have expr.Item) string {
 }
 
 // take adds compared items.
-func (v *Verification) take(follows *derivation, r Result, differences []string, missing int64) {
-	v.Different += int64(len(differences))
-	v.missing += missing
-	v.Differences = append(v.Differences, differences[:min(len(differences), shownDifferences-len(v.Differences))]...)
+func (v *Verification) take(follows *derivation, r Result, differences []difference) {
+	for _, d := range differences {
+		if hash := hashOf(d.key); !v.differ[hash] {
+			v.differ[hash] = true
+			v.Different++
+			v.name(d.key, d.how)
+		}
+	}
 	for _, l := range r.Losses {
 		v.Losses[l.Reason]++
 	}
 	for _, it := range r.Items {
 		if it.Key.PK != ownPartition && !follows.expired(it.Key.Join(it.Attributes)) {
-			v.Items++
+			v.follow = append(v.follow, hashOf(it.Key))
 		}
 		if k, ok := layout.ParseResourceConfigKey(it.Key); ok && k.NS == follows.rules.NS {
 			v.resources[k.Resource] = true

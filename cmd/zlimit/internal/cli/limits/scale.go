@@ -45,9 +45,10 @@ func scaleCommand(sh *shell.Shell) *cobra.Command {
 slots, and what they are in windows. It is for a region that is down: of three
 regions with a third of each limit, the other two take 3/2.
 
-FILE has the limits of factor 1. If it does not exist, scale writes it first.
-The factor is always that of FILE: running the command again completes it, and
-changes nothing else. A factor of 1 restores the limits of FILE.
+FILE has the limits of factor 1. If it does not exist, scale writes it first,
+with the name of the store, and takes it for no other store. The factor is
+always that of FILE: running the command again completes it, and changes nothing
+else. A factor of 1 restores the limits of FILE.
 
 Amounts are rounded down, to at least 1. Quotas, session quotas and prepaid
 limits keep their amounts without --budgets, since the region that is down has
@@ -84,7 +85,7 @@ used a part of them. Levels and limits that FILE lacks stay as they are.`,
 				p := &show.Page{}
 				for i := range changes {
 					c := &changes[i]
-					p.Linef("%v: %v is %v", c.at, c.Before, strings.TrimPrefix(c.After.String(), c.After.Name+"="))
+					p.Linef("%v: %v becomes %v", c.at, c.Before, strings.TrimPrefix(c.After.String(), c.After.Name+"="))
 				}
 				if err := sh.ToPeople(p); err != nil {
 					return err
@@ -149,7 +150,11 @@ func parseFactor(text string) (*big.Rat, error) {
 
 // loadOrImport reads the file. If it does not exist, it takes the stored limits, and returns the text to save.
 func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn string, factor *big.Rat) (save []byte, err error) {
-	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
+	if text, err := os.ReadFile(f.path); !errors.Is(err, fs.ErrNotExist) {
+		if is, of := firstLine(text), scaledHeader(dsn, sh.Namespace); err == nil && strings.HasPrefix(is, scaledMark) && is != of {
+			return nil, shell.Usagef("limits scale: %s has the %s, and not of %s: give another file for this one", f.path,
+				strings.TrimPrefix(is, "# "), strings.TrimPrefix(of, scaledMark))
+		}
 		return nil, f.load(sh, cmd)
 	}
 	if factor.Cmp(big.NewRat(1, 1)) == 0 {
@@ -169,7 +174,20 @@ func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn strin
 	if f.levels = provision.Declared(d); len(f.levels) == 0 {
 		return nil, fmt.Errorf("no limits are stored in namespace %s", sh.Namespace)
 	}
-	return declaration.Format(d)
+	text, err := declaration.Format(d)
+	return append([]byte(scaledHeader(dsn, sh.Namespace)+"\n"), text...), err
+}
+
+// A file that scale writes begins with a comment that names the store and the namespace of the limits.
+const scaledMark = "# limits of factor 1 of "
+
+func scaledHeader(dsn, namespace string) string {
+	return fmt.Sprintf("%s%s, namespace %s", scaledMark, dsn, namespace)
+}
+
+func firstLine(text []byte) string {
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSuffix(line, "\r")
 }
 
 // scalings returns the stored limits that differ from the levels of factor 1, multiplied.

@@ -131,7 +131,7 @@ func (o *migration) verify(cmd *cobra.Command, sh *shell.Shell) error {
 		if err != nil {
 			return err
 		}
-		if err := printVerification(sh, v, func(p *show.Page) { showVerification(p, v, from, dsn) }); err != nil || v.Exact() {
+		if err := printVerification(sh, v, func(p *show.Page) { o.showVerification(p, v, from, dsn) }); err != nil || v.Exact() {
 			return err
 		}
 		return shell.ErrDiffers
@@ -145,14 +145,18 @@ func printVerification(sh *shell.Shell, v *migrate.Verification, text func(*show
 	}{v.Exact(), v}, text)
 }
 
-func showVerification(p *show.Page, v *migrate.Verification, from, dsn string) {
+func (o *migration) showVerification(p *show.Page, v *migrate.Verification, from, dsn string) {
 	if v.Exact() {
 		p.Linef("%s is exactly what follows from %s: %s items, from %s", dsn, from, show.Grouped(v.Items), show.Grouped(v.Source))
 	} else {
-		p.Linef("%s is not what follows from %s: of %s items %s differ, and %s are more", dsn, from, show.Grouped(v.Items), show.Grouped(v.Different), show.Grouped(v.Extra))
+		p.Linef("%s is not what follows from %s: of %s items %s differ, and %s follow from nothing", dsn, from, show.Grouped(v.Items), show.Grouped(v.Different), show.Grouped(v.Extra))
 		for _, d := range v.Differences {
 			p.Linef("  %s", d)
 		}
+		if rest := v.Different + v.Extra - int64(len(v.Differences)); rest > 0 {
+			p.Linef("  and %s more", show.Grouped(rest))
+		}
+		p.Linef("if programs wrote %s, %s and a new run copy it again", dsn, o.next("abort", dsn))
 	}
 	showLosses(p, v.Losses)
 }
@@ -199,7 +203,7 @@ func (o *migration) finish(cmd *cobra.Command, sh *shell.Shell) error {
 			return err
 		}
 		printed := printVerification(sh, v, func(p *show.Page) {
-			showVerification(p, v, from, dsn)
+			o.showVerification(p, v, from, dsn)
 			if err == nil {
 				if o.inPlace {
 					showDeleted(p, dsn)

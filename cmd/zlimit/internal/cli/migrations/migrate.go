@@ -62,7 +62,8 @@ type migration struct {
 	follow  bool
 	quiet   time.Duration
 
-	copies bool // a table of zlimit, or a store in a file or in memory
+	copies bool     // a table of zlimit, or a store in a file or in memory
+	stores []string // that the command has opened
 }
 
 // name returns how the command is called.
@@ -135,7 +136,11 @@ func (o *migration) openTable(ctx context.Context, flag, dsn string) (zlimit.Sto
 	if !o.copies && !strings.HasPrefix(dsn, "dynamodb:") {
 		return zlimit.Store{}, shell.Usagef("%s: %q: must be a DynamoDB table, dynamodb:TABLE", flag, dsn)
 	}
-	return zlimit.OpenStore(ctx, dsn)
+	if !slices.Contains(o.stores, dsn) {
+		o.stores = append(o.stores, dsn)
+	}
+	s, err := zlimit.OpenStore(ctx, dsn)
+	return s, o.advise(err)
 }
 
 func (o *migration) target(sh *shell.Shell) (string, error) {
@@ -171,6 +176,10 @@ func (o *migration) advise(err error) error {
 		return fmt.Errorf("%w; zlimit %s abort goes on with it", err, o.name())
 	case errors.Is(err, store.ErrNoScan):
 		return shell.Usagef("%v", err)
+	}
+	switch store.OutcomeOf(err) {
+	case store.Unavailable, store.Unknown, store.Throttled:
+		return fmt.Errorf("%w; the command used %s: check regions, endpoints and the network, and run it again: it goes on where it was", err, strings.Join(o.stores, " and "))
 	default:
 		return err
 	}

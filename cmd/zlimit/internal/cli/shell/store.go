@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // stores named dynamodb:TABLE
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // stores named sqlite:PATH
@@ -154,7 +155,7 @@ func Explain(err error) string {
 		return what + "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, sign in with aws sso login, " +
 			"or name a profile by --profile, or by ?profile= in the store"
 	}
-	if errors.As(err, new(*zlimit.UnavailableError)) {
+	if errors.As(err, new(*zlimit.UnavailableError)) || errors.As(err, new(*store.Error)) {
 		text = ofSDK.ReplaceAllString(text, "")
 	}
 	return text

@@ -54,8 +54,9 @@ of requests against a budget is:
 --usage takes usage in place of a trace, as zlimit usage list --resource R
 --window hourly --with-children -o csv prints it. Each entity has a bucket of
 its own. What it consumed in a window is replayed as requests that are spread
-evenly over the window, 60 at most; the cost of a limit is its column. So the
-result is right for budgets and for limits that last longer than a window.
+evenly over the window, each with a small part of what the limits hold; the cost
+of a limit is its column. So the result is right for budgets and for limits that
+last longer than a window.
 Bursts within a window are not in usage: limits of minutes admit too much.
 Without --with-children a parent is replayed with what its children consumed.
 
@@ -130,7 +131,7 @@ a trace is never written to a table by accident.`,
 			var err error
 			if usage != "" {
 				s.trace, err = openFile(sh, usage, "--usage", func(name string, r io.Reader) (*trace, error) {
-					t, repeats, err := readUsage(name, r, s.request.Limits)
+					t, repeats, err := readUsage(name, r, s.request.Limits, sh.Now())
 					if repeats {
 						sh.Note("note: " + name + " does not show apart what parents were charged for their children: such requests are replayed twice; list it with --with-children")
 					}

@@ -16,14 +16,19 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// maxSpread is the number of requests that a window of usage is replayed as, at most.
-const maxSpread = 60
+// A window of usage is replayed as at most maxSpread requests, one for each event, and as more if one of them would have more than
+// a part of what a limit holds: the requests that it stands for are smaller.
+const (
+	maxSpread     = 60
+	maxParts      = 3600
+	capacityParts = 4
+)
 
 // readUsage reads what zlimit usage list prints as CSV. A window becomes requests that are spread evenly over it. What children of an
 // entity consumed is left out where the file has it apart, since it is in their own rows. A file of several entities without it may repeat
 // requests: requests of children are in the row of their parent too.
-func readUsage(name string, r io.Reader, limits []zlimit.Limit) (t *trace, repeats bool, err error) {
-	u := &usageReader{name: name, csv: csv.NewReader(bufio.NewReader(r)), trace: &trace{name: name, width: len(limits), total: make([]int64, len(limits))}}
+func readUsage(name string, r io.Reader, limits []zlimit.Limit, now time.Time) (t *trace, repeats bool, err error) {
+	u := &usageReader{name: name, now: now, csv: csv.NewReader(bufio.NewReader(r)), trace: &trace{name: name, width: len(limits), total: make([]int64, len(limits))}}
 	u.csv.ReuseRecord = true
 	if err := u.header(limits); err != nil {
 		return nil, false, err
@@ -48,6 +53,7 @@ func readUsage(name string, r io.Reader, limits []zlimit.Limit) (t *trace, repea
 
 type usageReader struct {
 	name  string
+	now   time.Time
 	csv   *csv.Reader
 	trace *trace
 
@@ -120,13 +126,22 @@ func (u *usageReader) add(record []string, limits []zlimit.Limit) error {
 		return nil
 	}
 	n := min(max(events, 1), maxSpread)
-	length := window.End(start).Sub(start)
+	for i, l := range limits {
+		if most := max(l.Capacity/capacityParts, 1); amounts[i]/most >= n {
+			n = min(amounts[i]/most+1, maxParts)
+		}
+	}
+	end := window.End(start)
+	if start.Before(u.now) && u.now.Before(end) {
+		end = u.now // nothing is consumed later
+	}
+	length := end.Sub(start)
 	for k := range n {
 		at := start.Add(time.Duration(float64(length) * (float64(k) + 0.5) / float64(n)))
 		u.trace.rows = append(u.trace.rows, row{at: at.UnixMilli(), line: line, key: strings.Clone(entity)})
 		for i, all := range amounts {
 			part := all*(k+1)/n - all*k/n
-			if all > (1<<62)/maxSpread { // whose product has no room
+			if all > (1<<62)/maxParts { // whose product has no room
 				part = all / n
 			}
 			u.trace.costs = append(u.trace.costs, part)

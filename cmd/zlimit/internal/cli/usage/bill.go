@@ -258,7 +258,7 @@ func (b *Bill) print(sh *shell.Shell) error {
 	}
 	p := &show.Page{}
 	for _, t := range b.Totals {
-		p.Linef("%s %s: %s, each request once", t.Resource, t.Limit, show.Quantified(t.Limit, t.Own))
+		p.Linef("%s %s: %s, each request once", t.Resource, t.Limit, show.Quantified(t.Limit, t.Total))
 	}
 	return sh.Write(p)
 }

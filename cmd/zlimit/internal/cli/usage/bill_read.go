@@ -101,7 +101,7 @@ func (q *billQuery) read(ctx context.Context, l *zlimit.RateLimiter) (*Bill, err
 		b.Lines = append(b.Lines, *line)
 	}
 	b.order(q.tree)
-	b.sum()
+	b.sum(q.entity != "" && !q.tree)
 	return b, nil
 }
 
@@ -132,8 +132,9 @@ func addTo(lines map[BillLine]*BillLine, s *zlimit.Snapshot, parent string) {
 	}
 }
 
-// sum adds up the lines of each resource and limit, each request once.
-func (b *Bill) sum() {
+// sum adds up the lines of each resource and limit, each request once. The requests of children are in their own lines, unless the bill is of
+// one entity alone.
+func (b *Bill) sum(alone bool) {
 	totals := map[BillLine]*BillLine{}
 	for i := range b.Lines {
 		l := &b.Lines[i]
@@ -141,8 +142,12 @@ func (b *Bill) sum() {
 		if totals[key] == nil {
 			totals[key] = &BillLine{Resource: l.Resource, Limit: l.Limit, Unit: l.Unit}
 		}
+		once := l.Own
+		if alone {
+			once = l.Total
+		}
 		totals[key].Own += l.Own
-		totals[key].Total += l.Own
+		totals[key].Total += once
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(totals), func(x, y BillLine) int {
 		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Limit, y.Limit))
