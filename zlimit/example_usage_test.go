@@ -249,6 +249,8 @@ func ExampleUsageService_Forecast() {
 	tokens, _ := lease.Statuses().Limit("tokens")
 	at, ok := tokens.UsedUp(noon) // half of it in the first ten days
 	fmt.Println(at.Format(time.DateOnly), ok)
+	at, ok = tokens.UsedUpAt(noon, 100) // tokens a day
+	fmt.Println(at.Format(time.DateOnly), ok)
 	forecasts, err := limiter.Usage.Forecast(ctx, "acme", "gpt-4")
 	if err != nil {
 		panic(err)
@@ -258,6 +260,7 @@ func ExampleUsageService_Forecast() {
 	fmt.Println(len(alerts), err)
 	// Output:
 	// 2026-03-21 true
+	// 2026-03-16 true
 	// 500 true
 	// 0 <nil>
 }

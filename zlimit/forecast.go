@@ -28,17 +28,66 @@ func (s *Status) began() (time.Time, bool) {
 func (s *Status) isBudget() bool { return s.Limit.Resets != "" || s.Limit.Session > 0 }
 
 // UsedUp returns when a quota is used up if the rest of its period goes as the period so far: at the average rate since it began. It
-// returns false if that is not before the period ends, and for a limit without an open period. It makes no call. [UsageService.Forecast]
-// knows the consumption of earlier days, and prepaid limits as well.
+// returns the zero time and false if that is not before the period ends, and for a limit without an open period. Tokens of a grant that are
+// left when it ends are lost, and so are those above the capacity of a window. A prepaid limit has no average: what is known of it is that it
+// is used up already, or when a grant ends. It makes no call. [UsageService.Forecast] knows the consumption of earlier days.
 func (s Status) UsedUp(now time.Time) (at time.Time, ok bool) {
-	if began, open := s.began(); open && s.isBudget() {
-		used, elapsed := float64(s.holds()-s.Available), now.Sub(began).Hours()/24
-		if s.Available > 0 && (used <= 0 || elapsed <= 0) {
-			return time.Time{}, false
+	rate := 0.0
+	if began, open := s.began(); open {
+		if used, elapsed := float64(s.holds()-s.Available), now.Sub(began).Hours()/24; used > 0 && elapsed > 0 {
+			rate = used / elapsed
 		}
-		return forecast.Flat(used/max(elapsed, 1e-9)).UsedUp(now, float64(s.Available), s.ResetsAt)
 	}
-	return time.Time{}, false
+	return s.UsedUpAt(now, rate)
+}
+
+// UsedUpAt is [Status.UsedUp] at a rate, in tokens a day.
+func (s Status) UsedUpAt(now time.Time, perDay float64) (at time.Time, ok bool) {
+	if !s.isBudget() || s.ResetsAt.IsZero() && !s.Limit.isPrepaid() {
+		return time.Time{}, false
+	}
+	return s.usedUp(forecast.Flat(perDay), now)
+}
+
+// usedUp returns when a budget is used up at a rate, before it resets.
+func (s *Status) usedUp(rate forecast.Rate, now time.Time) (at time.Time, ok bool) {
+	before := s.ResetsAt
+	if s.Limit.isPrepaid() {
+		before = time.Time{}
+	}
+	return rate.UsedUp(now, float64(s.Available), before, s.ceiling())
+}
+
+// ceiling returns the most that a budget can have at later times of its period: it falls when a grant ends, and in windows. It is nil if
+// nothing falls.
+func (s *Status) ceiling() forecast.Ceiling {
+	windows, err := calendar.ParseWindows(s.Limit.Windows, s.Limit.Zone)
+	if s.Limit.Windows == "" || err != nil {
+		windows = nil
+	}
+	grantEnds := s.Granted > 0 && !s.GrantEnds.IsZero()
+	if windows == nil && !grantEnds {
+		return nil
+	}
+	return func(at time.Time) (most float64, until time.Time) {
+		change, _, to := windows.At(at.UnixMilli())
+		if to != calendar.Never {
+			until = time.UnixMilli(to)
+		}
+		capacity := s.Limit.Capacity * millis
+		if change != nil {
+			capacity, _, _ = change.Of(capacity, 0, 0)
+		}
+		most = float64(capacity/millis + s.Carried + s.Granted)
+		switch {
+		case !grantEnds:
+		case !at.Before(s.GrantEnds):
+			most = min(most-float64(s.Granted), float64(s.AfterGrant))
+		case until.IsZero() || s.GrantEnds.Before(until):
+			until = s.GrantEnds
+		}
+		return most, until
+	}
 }
 
 // A Forecast is when a budget is used up: a quota, a session quota or a prepaid limit.
@@ -52,7 +101,8 @@ type Forecast struct {
 	// PerDay is the consumption of a day, on average, in tokens; Today is that of the last 24 hours.
 	PerDay float64 `json:"per_day"`
 	Today  float64 `json:"last_24_hours"`
-	// UsedUp is when the budget is used up at PerDay; the zero time if it is not before ResetsAt, or within ten years.
+	// UsedUp is when nothing is left of the budget at PerDay: it is used up, or a grant ends. It is the zero time if that is not before
+	// ResetsAt, or within ten years.
 	UsedUp time.Time `json:"used_up,omitzero"`
 	// Earliest and Latest are the same at the higher and the lower one of PerDay and Today.
 	Earliest time.Time `json:"earliest,omitzero"`
@@ -150,15 +200,11 @@ func (h *history) forecast(s *Status, now time.Time) Forecast {
 		Entity: s.Entity, Resource: s.Resource, Limit: name, Available: s.Available, Capacity: s.holds(), ResetsAt: s.ResetsAt,
 		PerDay: rate.PerDay(), Today: h.today[name], Weekdays: rate.Patterned(),
 	}
-	before := s.ResetsAt
 	if s.Limit.isPrepaid() {
-		f.ResetsAt, before = time.Time{}, time.Time{}
+		f.ResetsAt = time.Time{}
 	}
 	at := func(r forecast.Rate) time.Time {
-		end, ok := r.UsedUp(now, float64(s.Available), before)
-		if !ok {
-			return time.Time{}
-		}
+		end, _ := s.usedUp(r, now)
 		return end
 	}
 	usual, today := at(rate), at(forecast.Flat(f.Today))

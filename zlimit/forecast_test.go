@@ -26,10 +26,20 @@ func TestStatusUsedUp(t *testing.T) {
 		{"nothing is used", zlimit.Status{Limit: zlimit.Monthly("usd", 1000, "UTC"), Available: 1000, ResetsAt: ends}, time.Time{}},
 		{"a session of which a day is over", zlimit.Status{Limit: zlimit.Session("usd", 1000, 96*time.Hour), Available: 500, ResetsAt: now.AddDate(0, 0, 3)}, now.AddDate(0, 0, 1)},
 		{"no session", zlimit.Status{Limit: zlimit.Session("usd", 1000, 96*time.Hour), Available: 1000}, time.Time{}},
+		{"a reset west of UTC", zlimit.Status{Limit: zlimit.Monthly("usd", 1000, "America/New_York"), Available: 687, ResetsAt: ends.Add(4 * time.Hour)}, time.Time{}},
+		{"a session that ends on the same day", zlimit.Status{Limit: zlimit.Session("usd", 100, 96*time.Hour), Available: 37, ResetsAt: now.Add(30 * time.Hour)}, time.Time{}},
+		{"a grant ends", zlimit.Status{Limit: zlimit.Monthly("usd", 60, "UTC"), Granted: 40, GrantEnds: now.AddDate(0, 0, 2), Available: 16, ResetsAt: ends}, now.AddDate(0, 0, 1).Add(21*time.Hour + 42*time.Minute + 51*time.Second)},
+		{"a grant ends first", zlimit.Status{Limit: zlimit.Monthly("usd", 60, "UTC"), Granted: 40, GrantEnds: now.AddDate(0, 0, 1), Available: 16, ResetsAt: ends}, now.AddDate(0, 0, 1)},
+		{"a grant ends beside the quota's own", zlimit.Status{Limit: zlimit.Monthly("usd", 60, "UTC"), Granted: 40, GrantEnds: now.AddDate(0, 0, 1), Available: 50, AfterGrant: 10, ResetsAt: ends}, now.AddDate(0, 0, 3)},
+		{"a grant ends after the period", zlimit.Status{Limit: zlimit.Monthly("usd", 60, "UTC"), Granted: 40, GrantEnds: ends.AddDate(0, 0, 1), Available: 90, AfterGrant: 60, ResetsAt: ends}, time.Time{}},
+		{"a window holds less", zlimit.Status{Limit: zlimit.Monthly("usd", 1000, "UTC").When("* * 12 * *", "to 10:"), Available: 900, ResetsAt: ends}, now.AddDate(0, 0, 2)},
+		{"a grant of a prepaid limit ends", zlimit.Status{Limit: zlimit.Prepaid("usd", 60), Granted: 40, GrantEnds: now.AddDate(0, 0, 1), Available: 16}, now.AddDate(0, 0, 1)},
+		{"a prepaid limit that lasts", zlimit.Status{Limit: zlimit.Prepaid("usd", 60), Available: 16}, time.Time{}},
+		{"a prepaid limit that is used up", zlimit.Status{Limit: zlimit.Prepaid("usd", 60)}, now},
 		{"a refill", zlimit.Status{Limit: zlimit.PerMinute("usd", 1000), Available: 500}, time.Time{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, ok := test.status.UsedUp(now); ok == test.want.IsZero() || ok && !got.Equal(test.want) {
+			if got, ok := test.status.UsedUp(now); ok == test.want.IsZero() || !got.Equal(test.want) {
 				t.Errorf("UsedUp() = %v, %v, want %v", got, ok, test.want)
 			}
 		})
@@ -123,4 +133,47 @@ func TestForecastOnFirstDay(t *testing.T) {
 	if want := now.AddDate(0, 0, 9); err != nil || len(got) != 1 || got[0].PerDay < 99 || got[0].PerDay > 101 || !got[0].UsedUp.Round(time.Hour).Equal(want) {
 		t.Errorf("Forecast() = %+v, %v, want 100 a day, and used up at %v", got, err, want)
 	}
+}
+
+// TestForecastOfAGrant checks that a budget with nothing but a grant is used up when the grant ends, by statuses and by forecasts.
+func TestForecastOfAGrant(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx, c := t.Context(), newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.Session("usd", 60, 30*24*time.Hour), zlimit.Prepaid("credit", 5), zlimit.PerMinute("rpm", 60))
+		acquire(t, l, ask(zlimit.Amounts{"usd": 60, "credit": 1, "rpm": 1}))
+		ends := c.now().Add(36 * time.Hour)
+		request := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"usd": 40, "credit": 40}, Until: ends}
+		if _, err := l.Limits.TopUp(ctx, request); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, l, ask(zlimit.Amounts{"usd": 24}))
+		c.sleep(24 * time.Hour)
+		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		usd, _ := statuses.Limit("usd")
+		if at, ok := usd.UsedUpAt(c.now(), 3); usd.Available != 16 || usd.AfterGrant != 0 || !ok || !at.Equal(ends) {
+			t.Errorf("UsedUpAt() = %v, %v of %+v, want %v", at, ok, usd, ends)
+		}
+		if at, ok := usd.UsedUpAt(c.now(), 64); !ok || !at.Equal(c.now().Add(6*time.Hour).Truncate(time.Second)) {
+			t.Errorf("UsedUpAt() = %v, %v, want before the grant ends", at, ok)
+		}
+		credit, _ := statuses.Limit("credit")
+		if at, ok := credit.UsedUp(c.now()); credit.Available != 44 || credit.AfterGrant != 4 || ok {
+			t.Errorf("UsedUp() = %v, %v of %+v, want no time", at, ok, credit)
+		}
+		forecasts, err := l.Usage.Forecast(ctx, "key-1", "gpt-4")
+		if err != nil || len(forecasts) != 2 || !forecasts[1].UsedUp.Equal(ends) || !forecasts[0].UsedUp.IsZero() {
+			t.Errorf("Forecast() = %+v, %v, want that usd ends at %v", forecasts, err, ends)
+		}
+		c.sleep(ends.Sub(c.now()))
+		if got := available(t, l, "usd"); got != 0 {
+			t.Errorf("%d are there after the grant, want 0", got)
+		}
+		if got := available(t, l, "credit"); got != 4 {
+			t.Errorf("%d are there after the grant, want 4", got)
+		}
+	})
 }

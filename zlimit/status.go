@@ -42,6 +42,8 @@ type Status struct {
 	// in UTC; the zero time where the period of a quota ends it.
 	Granted   int64
 	GrantEnds time.Time
+	// AfterGrant is what a budget has when GrantEnds, if nothing is used until then and it does not reset before, in tokens, rounded down.
+	AfterGrant int64
 	// Carried is what a quota has carried into its period beyond the capacity, in tokens, rounded down: see [Limit.CarryOver].
 	Carried int64
 	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and
@@ -138,6 +140,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Session           secondsJSON `json:"session_seconds,omitempty"`
 		Granted           int64       `json:"granted,omitempty"`
 		GrantEnds         time.Time   `json:"grant_ends,omitzero"`
+		AfterGrant        int64       `json:"after_grant,omitempty"`
 		Carry             int64       `json:"carry,omitempty"`
 		Carried           int64       `json:"carried,omitempty"`
 		Mode              LimitMode   `json:"mode,omitempty"`
@@ -148,7 +151,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		s.Entity, s.Resource, s.Ancestor, s.Wider, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Kept, s.Share, s.Exceeded, secondsJSON(s.RetryAfter),
 		s.Limit.Resets, s.Limit.Windows, secondsJSON(s.Limit.Term), s.Held(), s.Limit.Zone, s.ResetsAt, s.Window, secondsJSON(s.Queue), secondsJSON(s.Limit.Session),
-		s.Granted, s.GrantEnds, s.Limit.Carry, s.Carried, s.Limit.Mode, s.Foreseen, s.Refusals,
+		s.Granted, s.GrantEnds, s.AfterGrant, s.Limit.Carry, s.Carried, s.Limit.Mode, s.Foreseen, s.Refusals,
 	})
 }
 
@@ -229,7 +232,7 @@ func appendStatuses(to Statuses, level *protocol.LevelStatus) Statuses {
 			s.Window = &window
 		}
 		if l.Granted > 0 && l.Until > 0 {
-			s.GrantEnds = time.UnixMilli(l.Until).UTC()
+			s.GrantEnds, s.AfterGrant = time.UnixMilli(l.Until).UTC(), thousands(l.Lasting)
 		}
 		if l.ResetsAt > 0 {
 			s.ResetsAt = time.UnixMilli(l.ResetsAt).UTC()

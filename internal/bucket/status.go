@@ -10,6 +10,7 @@ import (
 type Status struct {
 	Params
 	Grant                      // what operators have granted beyond the capacity, of all shards
+	Lasting   int64            // of a quota whose grant ends: balance when it has ended, if nothing else happens until then, millitokens
 	Carried   int64            // what a quota has carried into its period beyond the capacity, millitokens
 	Change    *calendar.Change // of the window that holds now; nil without one
 	Available int64            // balance after a refill up to now, millitokens; negative in debt
@@ -53,6 +54,11 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		}
 		if at := p.renewsAfter(shards, now); p.isQuota() && at != Never {
 			status.ResetsAt = at
+		}
+		if ends := p.grant.Until; p.isQuota() && p.grant.Granted > 0 && ends > now {
+			then := v
+			then.now = ends
+			status.Lasting = then.balance(p)
 		}
 		status.Change, _, _ = p.Windows.At(now)
 		switch {

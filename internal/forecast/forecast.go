@@ -96,25 +96,42 @@ func (r Rate) Patterned() bool { return r.patterned }
 // PerDay returns the average over a week.
 func (r Rate) PerDay() float64 { return sum(r.days[:]) / week }
 
-// UsedUp returns when an amount is used up. It returns false where that is not before a time, or within ten years. Days are in UTC.
-func (r Rate) UsedUp(now time.Time, amount float64, before time.Time) (time.Time, bool) {
-	now = now.UTC()
-	if amount <= 0 {
-		return now, true
+// A Ceiling is the most that can be left at a time, and when another ceiling follows; the zero time for none. What is above it is lost.
+type Ceiling func(at time.Time) (most float64, until time.Time)
+
+// maxStretches is how many ceilings a forecast goes through at most.
+const maxStretches = 10_000
+
+// UsedUp returns when nothing is left of an amount: it is consumed, or lost to a ceiling, which may be nil. It returns the zero time and false
+// if that is not before a time, or within ten years. Days are in UTC.
+func (r Rate) UsedUp(now time.Time, amount float64, before time.Time, ceiling Ceiling) (time.Time, bool) {
+	at := now.UTC()
+	last := at.AddDate(0, 0, longest)
+	if !before.IsZero() && before.Before(last) {
+		last = before
 	}
-	at := now
-	for range longest {
+	for stretches := 0; amount <= 0 || at.Before(last); stretches++ {
 		next := time.Date(at.Year(), at.Month(), at.Day()+1, 0, 0, 0, 0, time.UTC)
+		if ceiling != nil && stretches < maxStretches {
+			most, until := ceiling(at)
+			if amount = min(amount, most); until.After(at) && until.Before(next) {
+				next = until.UTC()
+			}
+		}
+		if amount <= 0 {
+			return at, true
+		}
 		perDay := r.days[at.Weekday()]
 		if spent := perDay * next.Sub(at).Hours() / 24; spent >= amount {
 			end := at.Add(time.Duration(amount / perDay * 24 * float64(time.Hour))).Truncate(time.Second)
-			return end, before.IsZero() || end.Before(before)
+			if !end.Before(last) {
+				return time.Time{}, false
+			}
+			return end, true
 		} else if spent > 0 {
 			amount -= spent
 		}
-		if at = next; !before.IsZero() && !at.Before(before) {
-			return time.Time{}, false
-		}
+		at = next
 	}
 	return time.Time{}, false
 }

@@ -26,13 +26,14 @@ func TestUsedUp(t *testing.T) {
 		{"a debt", Flat(10), monday, -5, time.Time{}, monday},
 		{"the period ends before", Flat(10), monday, 50, monday.AddDate(0, 0, 5), time.Time{}},
 		{"just before the period ends", Flat(10), monday, 49, monday.AddDate(0, 0, 5), monday.Add(4*24*time.Hour + 21*time.Hour + 36*time.Minute)},
+		{"after the period ends, on its last day", Flat(10), monday, 45, monday.AddDate(0, 0, 4).Add(5 * time.Hour), time.Time{}},
 		{"nothing is consumed", Flat(0), monday, 50, time.Time{}, time.Time{}},
 		{"more is given back than taken", Flat(-1), monday, 50, time.Time{}, time.Time{}},
 		{"after a weekend", workdays, monday, 55, time.Time{}, monday.AddDate(0, 0, 7).Add(12 * time.Hour)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, ok := test.rate.UsedUp(test.now, test.amount, test.before)
-			if ok == test.want.IsZero() || ok && !got.Equal(test.want) {
+			got, ok := test.rate.UsedUp(test.now, test.amount, test.before, nil)
+			if ok == test.want.IsZero() || !got.Equal(test.want) {
 				t.Errorf("UsedUp() = %v, %v, want %v", got, ok, test.want)
 			}
 		})
@@ -81,7 +82,7 @@ func TestError(t *testing.T) {
 			if rate.Patterned() {
 				chosen++
 			}
-			got, ok := rate.UsedUp(now, amount, time.Time{})
+			got, ok := rate.UsedUp(now, amount, time.Time{}, nil)
 			if !ok {
 				t.Fatalf("%s: no forecast", test.name)
 			}

@@ -255,11 +255,8 @@ func (r *topRow) since(now, before taken, looked time.Time, seconds float64) {
 	r.Consumed, r.PerSecond = &consumed, &rate
 	r.FromChildren = max(now.children-before.children, 0)
 	r.ChildrenRate = float64(r.FromChildren) / 1000 / seconds
-	if s := &r.status; rate+r.ChildrenRate > 0 && (s.Limit.Resets != "" || s.Limit.Session > 0) {
-		left := time.Duration(min(float64(max(r.Available, 0))/(rate+r.ChildrenRate), maxLeft.Seconds()) * float64(time.Second))
-		if at := looked.Add(left); left < maxLeft && (s.ResetsAt.IsZero() || at.Before(s.ResetsAt)) {
-			r.UsedUp = at.UTC().Truncate(time.Second)
-		}
+	if at, ok := r.status.UsedUpAt(looked, (rate+r.ChildrenRate)*secondsPerDay); ok && at.Sub(looked) < maxLeft {
+		r.UsedUp = at.Truncate(time.Second)
 	}
 }
 
@@ -270,6 +267,8 @@ func (r *topRow) held() string {
 	}
 	return show.Grouped(r.Held)
 }
+
+const secondsPerDay = 24 * 60 * 60
 
 // maxLeft bounds how far ahead top says when a budget is used up.
 const maxLeft = 400 * 24 * time.Hour

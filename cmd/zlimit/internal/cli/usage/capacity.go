@@ -151,7 +151,7 @@ func printBuckets(sh *shell.Shell, resource string, buckets []zlimit.Bucket, cov
 		},
 	}
 	now := sh.Now()
-	usedUp := func(s zlimit.Status) time.Time { at, _ := s.UsedUp(now); return at }
+	usedUp := func(s zlimit.Status) time.Time { at, _ := s.UsedUp(now); return at } // the zero time if it is not
 	if slices.ContainsFunc(rows, func(s zlimit.Status) bool { return !usedUp(s).IsZero() }) {
 		column := show.Instant("used_up", func(t time.Time) string { return t.Format("2006-01-02 15:04") }, usedUp)
 		l.Columns = append(l.Columns, column.Where(func(s zlimit.Status) bool { return !usedUp(s).IsZero() }))
