@@ -66,20 +66,7 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	if err != nil {
 		return false, err
 	}
-	writes := make([]store.Write, len(parts), len(parts)+len(with))
-	for i := range parts {
-		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, limits.Lineage); err != nil {
-			return false, err
-		}
-	}
-	done, err = al.table.Transact(ctx, append(writes, with...))
-	for i := range parts {
-		if s := v.shards[parts[i].At]; done || IsUnknown(err) {
-			al.noteStamp(s, &parts[i].Plan)
-			s.image.Store(nil) // a transaction returns no images
-		}
-	}
-	return done, err
+	return al.items.transact(ctx, v.planned(parts, limits), with, al.table.Transact)
 }
 
 // hand returns what changes of the limits of these names.

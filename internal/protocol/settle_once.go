@@ -30,17 +30,10 @@ func (e *Engine) SettleOnce(ctx context.Context, s *Settlement, record store.Wri
 	})
 }
 
-// A planned is the plan of a shard in a transaction.
-type planned struct {
-	shard  *shard
-	plan   *bucket.Plan
-	limits *Limits
-}
-
 // settleTogether makes one try of [Engine.SettleOnce]. It returns false when others came first. Amounts that are only counted, beside
 // others of the same limit, are left to a write of their own afterwards.
 func (st *settler) settleTogether(ctx context.Context, s *Settlement, record store.Write) (done bool, err error) {
-	writes, plans, rest := []store.Write{record}, []planned(nil), Settlement{}
+	plans, rest := []planned(nil), Settlement{}
 	var known []*Bucket
 	for i := range s.due {
 		if b := s.due[i].bucket; !slices.ContainsFunc(known, b.is) {
@@ -52,24 +45,8 @@ func (st *settler) settleTogether(ctx context.Context, s *Settlement, record sto
 			plans = append(plans, more...)
 		}
 	}
-	for _, p := range plans {
-		w, err := p.shard.Write(p.plan, p.limits.Lineage)
-		if err != nil {
-			return false, err
-		}
-		writes = append(writes, w)
-	}
-	if len(writes) > store.MaxTransaction {
-		return false, &BucketsError{len(writes) - 1}
-	}
-	done, err = st.table.PatientTransact(ctx, writes)
-	for _, p := range plans {
-		if done || IsUnknown(err) {
-			st.aligner.noteStamp(p.shard, p.plan)
-		}
-		p.shard.image.Store(nil) // a transaction returns no images
-	}
-	if done {
+	done, err = st.items.transact(ctx, plans, []store.Write{record}, st.table.PatientTransact)
+	if forget(plans); done { // the next try plans from other images
 		err = st.settleAll(ctx, &rest)
 	}
 	return done, err
@@ -128,9 +105,6 @@ func (st *settler) plan(ctx context.Context, all []correction, rest *Settlement)
 		return []planned{p}, p.plan.Writes(), nil
 	default:
 		parts, ok := bucket.Spread(st.items.keep, v.states, home, &due, now)
-		for i := range parts {
-			plans = append(plans, planned{shard: v.shards[parts[i].At], plan: &parts[i].Plan, limits: limits})
-		}
-		return plans, ok, nil
+		return v.planned(parts, limits), ok, nil
 	}
 }

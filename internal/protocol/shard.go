@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -432,9 +431,8 @@ func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *buc
 	return latest, leave, nil
 }
 
-// send sends a plan. It returns the image after the plan, or after its failed condition; nil when it is not
-// known, or cannot be read. A write that met a transaction is a lost race. The time askedAt, in epoch milliseconds, is one before the call.
-// repeat may be nil.
+// send sends a plan, and returns what [items.exchange] does. The time askedAt, in epoch milliseconds, is one before the call. repeat may be
+// nil.
 func (it *items) send(
 	ctx context.Context, s *shard, o *layout.Lineage, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
@@ -443,38 +441,17 @@ func (it *items) send(
 		return nil, false, err
 	}
 	it.unlist(&w)
-	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
-	s.traffic.sent()
-	result, err := it.table.Write(ctx, w)
-	if result.Applied || IsUnknown(err) {
-		it.noteStamp(s, plan)
-	} else {
-		s.traffic.refused(err == nil)
-	}
-	if err == nil {
-		w.Expr.Release()
-	}
-	if errors.Is(err, store.ErrConflict) {
-		it.LostRaces.Add(1)
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	if !result.Applied {
-		it.LostRaces.Add(1)
-	} else if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
+	next, applied, err := it.exchange(ctx, s, w, plan, askedAt)
+	if applied && plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
 		it.StampsFixed.Add(1)
 		it.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
 			"milliseconds", plan.RefilledAt-plan.Now)
 	}
-	next := it.observe(s, &result, by, known)
-	result.Release()
 	isOwn := plan.Kind != bucket.Spend && plan.Now <= it.now() // a plan for an item that is ahead has the stamp of another clock
-	if next != nil && result.Applied && isOwn && next.RefilledAt == plan.Now && it.options.MaxLead > 0 {
+	if next != nil && applied && isOwn && next.RefilledAt == plan.Now && it.options.MaxLead > 0 {
 		s.stamped.Store(next)
 	}
-	return next, result.Applied, nil
+	return next, applied, err
 }
 
 // readShard returns a shard as the store has it: one consistent read.

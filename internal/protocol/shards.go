@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
@@ -245,28 +244,8 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	if len(l.demand.Slots()) > 0 { // it was divided meanwhile: the slots are taken apart then
 		return false, errOutdated
 	}
-	writes := make([]store.Write, len(parts))
-	for i := range parts {
-		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, l.limits.Lineage); err != nil {
-			return false, err
-		}
-	}
-	for i := range parts {
-		v.shards[parts[i].At].traffic.sent()
-	}
-	done, err = al.table.Transact(ctx, writes)
-	for i := range parts {
-		if done || IsUnknown(err) {
-			al.noteStamp(v.shards[parts[i].At], &parts[i].Plan)
-		} else {
-			v.shards[parts[i].At].traffic.refused(err == nil)
-		}
-	}
-	if !done || err != nil {
+	if done, err = al.items.transact(ctx, v.planned(parts, l.limits), nil, al.table.Transact); !done || err != nil {
 		return false, err
-	}
-	for i := range parts {
-		v.shards[parts[i].At].image.Store(nil) // a transaction returns no images
 	}
 	to.tookParts(l, v, parts)
 	if l.demand.Waits() {

@@ -120,26 +120,7 @@ func (td *tender) keep(ctx context.Context, s *shard, from *image, call *layout.
 	if err != nil {
 		return nil, false, err
 	}
-	known, by := s.image.Load(), td.newCall()
-	s.traffic.sent()
-	result, err := td.table.Write(ctx, store.Write{Kind: store.Update, Key: s.key, Expr: bound})
-	if !result.Applied && !IsUnknown(err) {
-		s.traffic.refused(err == nil)
-	}
-	if errors.Is(err, store.ErrConflict) {
-		td.LostRaces.Add(1)
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	bound.Release()
-	if !result.Applied {
-		td.LostRaces.Add(1)
-	}
-	next := td.items.observe(s, &result, by, known)
-	result.Release()
-	return next, result.Applied, nil
+	return td.items.exchange(ctx, s, store.Write{Kind: store.Update, Key: s.key, Expr: bound}, nil, td.now())
 }
 
 // Lost returns a channel that is closed when the slots are lost, or the engine was closed.

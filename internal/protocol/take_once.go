@@ -6,7 +6,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A Once says how a request with an id is taken once. Its amounts are written in one transaction with a record that exists once, so that
@@ -51,31 +50,8 @@ func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, ta
 	if err != nil {
 		return false, err
 	}
-	var writes []store.Write
-	for _, p := range plans {
-		w, err := p.shard.Write(p.plan, p.limits.Lineage)
-		if err != nil {
-			return false, err
-		}
-		writes = append(writes, w)
-	}
-	if writes = append(writes, record); len(writes) > store.MaxTransaction {
-		return false, &BucketsError{len(writes) - 1}
-	}
-	for _, p := range plans {
-		p.shard.traffic.sent()
-	}
-	results, err := ad.table.TryTransact(ctx, writes)
-	done := err == nil && results != nil && table.Applied(results)
-	for _, p := range plans {
-		p.shard.image.Store(nil) // a transaction returns no images
-		if done || IsUnknown(err) {
-			ad.taker.aligner.noteStamp(p.shard, p.plan)
-		} else {
-			p.shard.traffic.refused(err == nil)
-		}
-	}
-	if done {
+	done, err := ad.items.transact(ctx, plans, []store.Write{record}, ad.table.Transact)
+	if forget(plans); done { // the next try plans from other images
 		ad.seeOnce(ctx, plans)
 		return false, nil
 	}
@@ -187,10 +163,6 @@ func (ad *admitter) planLevel(l *level, v *view, to *taking) ([]planned, error) 
 	if !ok {
 		return nil, errOutdated
 	}
-	plans := make([]planned, len(parts))
-	for i := range parts {
-		plans[i] = planned{shard: v.shards[parts[i].At], plan: &parts[i].Plan, limits: l.limits}
-	}
 	to.tookParts(&chosen, v, parts)
-	return plans, nil
+	return v.planned(parts, l.limits), nil
 }

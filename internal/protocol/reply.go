@@ -1,0 +1,95 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// All writes of items with tokens or slots are sent here, so that one place says what a reply means: a write that was or may have been
+// applied, one that lost a race, and one that the store refused.
+
+// exchange sends a write of an item, and remembers the image that came back. It returns that image: after the write, or after its failed
+// condition; nil when it is not known, or cannot be read. A write that met a transaction is a lost race. The plan is nil for a
+// write of slots.
+func (it *items) exchange(ctx context.Context, s *shard, w store.Write, plan *bucket.Plan, askedAt int64) (next *image, applied bool, err error) {
+	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
+	s.traffic.sent()
+	result, err := it.table.Write(ctx, w)
+	it.replied(s, plan, result.Applied, err)
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		it.LostRaces.Add(1)
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	case !result.Applied:
+		it.LostRaces.Add(1)
+	}
+	w.Expr.Release()
+	next = it.observe(s, &result, by, known)
+	result.Release()
+	return next, result.Applied, nil
+}
+
+// replied notes the reply to a write of a shard. The plan is nil for a write of slots.
+func (it *items) replied(s *shard, plan *bucket.Plan, applied bool, err error) {
+	switch {
+	case !applied && !IsUnknown(err):
+		s.traffic.refused(err == nil)
+	case plan != nil:
+		it.noteStamp(s, plan)
+	}
+}
+
+// A planned is the plan of a shard in a transaction.
+type planned struct {
+	shard  *shard
+	plan   *bucket.Plan
+	limits *Limits
+}
+
+// planned returns parts of a view as plans of a transaction.
+func (v *view) planned(parts []bucket.Part, l *Limits) []planned {
+	plans := make([]planned, len(parts))
+	for i := range parts {
+		plans[i] = planned{v.shards[parts[i].At], &parts[i].Plan, l}
+	}
+	return plans
+}
+
+// transact writes plans in one transaction, together with other writes. It returns false when others came first. A transaction returns no
+// images: those of shards that it wrote, or may have written, are forgotten.
+func (it *items) transact(
+	ctx context.Context, plans []planned, others []store.Write, send func(context.Context, []store.Write) (bool, error),
+) (done bool, err error) {
+	writes := make([]store.Write, len(plans), len(plans)+len(others))
+	for i, p := range plans {
+		if writes[i], err = p.shard.Write(p.plan, p.limits.Lineage); err != nil {
+			return false, err
+		}
+	}
+	if writes = append(writes, others...); len(writes) > store.MaxTransaction {
+		return false, &BucketsError{len(plans)}
+	}
+	for _, p := range plans {
+		p.shard.traffic.sent()
+	}
+	done, err = send(ctx, writes)
+	for _, p := range plans {
+		it.replied(p.shard, p.plan, done, err)
+	}
+	if done || IsUnknown(err) {
+		forget(plans)
+	}
+	return done, err
+}
+
+// forget forgets the images of shards.
+func forget(plans []planned) {
+	for _, p := range plans {
+		p.shard.image.Store(nil)
+	}
+}
