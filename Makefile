@@ -163,7 +163,7 @@ mean-quick: engine ## run what of mean takes less than a minute, on the engine a
 	ZLIMIT_MEAN='1,lag=20ms' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(MEAN_QUICK) ./zlimit ./aggregator
 
 # The packages with tests that have a long form, as internal/proof/soak says.
-LONG := ./zlimit ./internal/proof/explore ./internal/proof/scale ./internal/stream ./cmd/zlimit/internal/cli ./cmd/zlimit/internal/migrate ./internal/deploy/provision ./stack ./gen/...
+LONG := ./zlimit ./aggregator ./internal/proof/explore ./internal/proof/scale ./internal/stream ./cmd/zlimit/internal/cli ./cmd/zlimit/internal/migrate ./internal/deploy/provision ./stack ./gen/...
 
 long: engine ## run the long forms of the tests whose usual form make test runs
 	ZLIMIT_SOAK=1 $(WITH_ENGINE) $(GO) test -p 1 -timeout 0 $(TESTFLAGS) $(LONG)

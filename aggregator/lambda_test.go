@@ -249,7 +249,7 @@ func (a answer) failures(t *testing.T) []string {
 func bootstrap(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "bootstrap")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/zlimit/zlimit-go/cmd/zlimit").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "github.com/zlimit/zlimit-go/cmd/zlimit").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return program

@@ -312,7 +312,7 @@ func (k *killed) apply(t *testing.T, changes []store.Change) {
 }
 
 var (
-	ledgerRequests = flag.Int("ledger.requests", 10_000, "requests of TestLedger; make soak makes 100,000")
+	ledgerRequests = flag.Int("ledger.requests", 5000, "requests of TestLedger; make soak makes 100,000")
 	ledgerEngine   = flag.Bool("ledger.engine", false, "whether TestLedger uses a DynamoDB engine in place of memory")
 )
 

@@ -214,6 +214,7 @@ func TestConcurrentEntities(t *testing.T) {
 // TestTransactionsInTheWay makes transactions conflict, and lose their replies: each change is made once, with one
 // event.
 func TestTransactionsInTheWay(t *testing.T) {
+	t.Parallel()
 	if enginetest.IsMean() {
 		t.Skip("it counts every call, and what becomes of it")
 	}

@@ -16,6 +16,7 @@ import (
 // TestFaultsOfTheNetwork injects faults into the write of a known bucket. It compares the sent request, the item and
 // the caller's answer (I10, unknown outcomes).
 func TestFaultsOfTheNetwork(t *testing.T) {
+	t.Parallel()
 	if enginetest.IsMean() {
 		t.Skip("it counts every call, and what becomes of it")
 	}
@@ -234,6 +235,7 @@ func TestFailingSettle(t *testing.T) {
 
 // TestWhatAnOutageStopped lets requests fail at each of their steps.
 func TestWhatAnOutageStopped(t *testing.T) {
+	t.Parallel()
 	r := ask(zlimit.Amounts{"tpm": 10})
 	errWork := errors.New("the work failed")
 	fail := func(faults *enginetest.Faults) { faults.Inject(enginetest.Fault{Kind: enginetest.Throttled}) }

@@ -176,8 +176,14 @@ func reject(tb testing.TB, l *zlimit.RateLimiter, r zlimit.Request) *zlimit.Exce
 // burst acquires one token of rpm that many times and returns how many were admitted.
 func burst(tb testing.TB, l *zlimit.RateLimiter, times int) (admitted int) {
 	tb.Helper()
+	return burstOf(tb, l, 1, times)
+}
+
+// burstOf acquires some tokens of rpm that many times and returns how many were admitted.
+func burstOf(tb testing.TB, l *zlimit.RateLimiter, tokens int64, times int) (admitted int) {
+	tb.Helper()
 	for range times {
-		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": tokens}))
 		var exceeded *zlimit.ExceededError
 		switch {
 		case err == nil:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -36,8 +37,8 @@ func TestTheFirstRequestAfterAnOutage(t *testing.T) {
 		for name, fault := range faults {
 			for _, patience := range []time.Duration{0, 400 * time.Millisecond} { // of callers; 0 for any
 				t.Run(fmt.Sprintf("%s, %s, callers wait %v", policy.name, name, patience), func(t *testing.T) {
-					for _, apart := range []time.Duration{5 * time.Millisecond, 60 * time.Millisecond, 700 * time.Millisecond} {
-						for _, pause := range []time.Duration{2 * time.Second, 3 * time.Second, 15 * time.Second} {
+					for _, apart := range soak.Pick([]time.Duration{5 * time.Millisecond, 700 * time.Millisecond}, []time.Duration{5 * time.Millisecond, 60 * time.Millisecond, 700 * time.Millisecond}) {
+						for _, pause := range soak.Pick([]time.Duration{2 * time.Second, 15 * time.Second}, []time.Duration{2 * time.Second, 3 * time.Second, 15 * time.Second}) {
 							for _, away := range []time.Duration{4 * time.Second, 300 * time.Millisecond} { // requests end before silence is noticed
 								firstAfter(t, fault, policy.FailurePolicy, patience, apart, away, pause, policy.opts...)
 							}

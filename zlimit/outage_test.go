@@ -230,7 +230,7 @@ func TestStoresThatComeBack(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string, bool) error{
 		"silent": unanswered, "refused": refusedCall, "server errors": serverError,
 	} {
-		for _, away := range []time.Duration{10 * time.Second, soak.Pick(3*time.Minute, 10*time.Minute)} {
+		for _, away := range []time.Duration{10 * time.Second, soak.Pick(90*time.Second, 10*time.Minute)} {
 			for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
 				t.Run(fmt.Sprintf("%s for %v, %v", name, away, policy), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {

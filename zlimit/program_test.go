@@ -134,7 +134,7 @@ func drawTheSame(t *testing.T, programs int) {
 // processes end in the middle. A witness judges every write; a request takes all or nothing, and what a rejection
 // reports is what happens (I4, I5, I8, I9).
 func TestPrograms(t *testing.T) {
-	drawTheSame(t, soak.Pick(500, 2000))
+	drawTheSame(t, soak.Pick(300, 2000))
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := zlimit.Memory()
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 // In TestConflictsAreLostRaces, plain writes meet a transaction. They are tried again.
 func TestConflictsAreLostRaces(t *testing.T) {
+	t.Parallel()
 	conflict := fmt.Errorf("UpdateItem: %w", store.ErrConflict)
 	for name, opts := range map[string][]zlimit.Option{"by default": nil, "shared writes": {zlimit.WithCoalescing()}} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func TestAcquireAllWaits(t *testing.T) {
 	}{
 		{"tokens", zlimit.PerSecond("rpm", 10), time.Minute, 500 * time.Millisecond, 110 * time.Millisecond},
 		{"tokens that take too long", zlimit.PerSecond("rpm", 10), 400 * time.Millisecond, -1, 0},
-		{"a quota", zlimit.Daily("rpm", 10, "UTC"), 25 * time.Hour, 24 * time.Hour, 200 * time.Millisecond},
+		{"a quota", zlimit.Daily("rpm", 10, "UTC"), 2 * time.Hour, time.Hour, 200 * time.Millisecond},
 		{"slots", zlimit.Slots("rpm", 10), time.Minute, 2 * time.Second, 1200 * time.Millisecond},
 		{"no wait", zlimit.PerSecond("rpm", 10), 0, -1, 0},
 	} {
@@ -38,6 +38,7 @@ func TestAcquireAllWaits(t *testing.T) {
 				if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}}); err != nil {
 					t.Fatal(err)
 				}
+				time.Sleep(23 * time.Hour) // the last hour of a day begins
 				first := acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
 				if test.limit.Term > 0 {
 					time.AfterFunc(2*time.Second, func() { _ = first.Commit(context.Background()) })

@@ -32,7 +32,7 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+	forEachStoreAtNight(t, func(t *testing.T, s zlimit.Store) {
 		if !soak.Runs() && store.Of(s).Partitioned() {
 			t.Skip("an engine takes a while for 17,000 writes: make soak")
 		}

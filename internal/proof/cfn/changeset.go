@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
@@ -33,6 +34,21 @@ type changeSet struct {
 	operations      []operation
 }
 
+// templates are those that change sets were made of, by their text. Tests deploy the same one hundreds of times.
+var templates sync.Map
+
+// parsed is Parse, once for each text. The template is shared, and is only read.
+func parsed(text string) (*Template, error) {
+	if known, ok := templates.Load(text); ok {
+		return known.(*Template), nil
+	}
+	template, err := Parse(text)
+	if err == nil {
+		templates.Store(text, template)
+	}
+	return template, err
+}
+
 // CreateChangeSet compares a template with the resources of a stack.
 func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateChangeSetInput, _ ...func(*cloudformation.Options)) (*cloudformation.CreateChangeSetOutput, error) {
 	return called(s, "CreateChangeSet", func() (*cloudformation.CreateChangeSetOutput, error) {
@@ -49,7 +65,7 @@ func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateCh
 		case strings.HasSuffix(string(found.status), "_IN_PROGRESS") && found.status != types.StackStatusReviewInProgress:
 			return nil, Fault("ValidationError", "Stack:"+found.id+" is in "+string(found.status)+" state and can not be updated.")
 		}
-		template, err := Parse(*in.TemplateBody)
+		template, err := parsed(*in.TemplateBody)
 		if err != nil {
 			return nil, Fault("ValidationError", err.Error())
 		}

@@ -160,7 +160,7 @@ func TestOverloadedPartitions(t *testing.T) {
 	p := Default()
 	p.Partitions = 2
 	o := run(t, &Load{
-		Processes: 50, Rate: 4000, For: 5 * time.Second, Limits: roomy, Entity: anyOf(entities), Known: entities, Sticky: true,
+		Processes: 50, Rate: 4000, For: soak.Pick(2*time.Second, 5*time.Second), Limits: roomy, Entity: anyOf(entities), Known: entities, Sticky: true,
 	}, p)
 	throttled := o.Used.Throttled["TableWriteKeyRangeThroughputExceeded"]
 	if throttled == 0 || throttled > uint64(o.Unavailable)*attempts+uint64(o.Admitted) {

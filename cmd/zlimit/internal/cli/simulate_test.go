@@ -24,13 +24,15 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
 
 // llmTrace is a trace of an LLM service in production, beside the repository where it was put there.
 const llmTrace = "../../../../../shared/data/llm_conv_trace.csv"
 
-// TestSimulateLLMTrace replays an hour of real traffic, and its first minutes on an engine, which takes its time.
+// TestSimulateLLMTrace replays an hour of real traffic in memory, and its first minutes on every other store. The long form replays the
+// hour in a file, too.
 func TestSimulateLLMTrace(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(llmTrace)
@@ -46,40 +48,44 @@ func TestSimulateLLMTrace(t *testing.T) {
 			"--cost", "rpm=1", "--cost", "tpm=ContextTokens+GeneratedTokens",
 			"--freshness", "0", "-o", "json")
 	}
-	file := func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "limits.db") }
-	for name, dsn := range map[string]string{"memory": "memory:", "sqlite": file(t)} {
-		t.Run(name, func(t *testing.T) {
-			want := `{"requests":19366,"admitted":16956,"rejected":2410,"impossible":0,` +
-				`"tokens_requested":{"rpm":19366,"tpm":26450535},"tokens_admitted":{"rpm":16956,"tpm":21766807},` +
-				`"rejected_by":{"rpm":1615,"tpm":902},"first":"2023-11-16T18:15:46.68Z","last":"2023-11-16T19:14:08.402Z"}` + "\n"
-			if diff := cmp.Diff(run{shell.ExitOK, want, ""}, simulated(t, llmTrace, dsn), cmp.AllowUnexported(run{})); diff != "" {
-				t.Errorf("simulate (-want +got):\n%s", diff)
-			}
-		})
+	hour := func(t *testing.T, dsn string) {
+		want := `{"requests":19366,"admitted":16956,"rejected":2410,"impossible":0,` +
+			`"tokens_requested":{"rpm":19366,"tpm":26450535},"tokens_admitted":{"rpm":16956,"tpm":21766807},` +
+			`"rejected_by":{"rpm":1615,"tpm":902},"first":"2023-11-16T18:15:46.68Z","last":"2023-11-16T19:14:08.402Z"}` + "\n"
+		if diff := cmp.Diff(run{shell.ExitOK, want, ""}, simulated(t, llmTrace, dsn), cmp.AllowUnexported(run{})); diff != "" {
+			t.Errorf("simulate (-want +got):\n%s", diff)
+		}
 	}
-	t.Run("dynamodb", func(t *testing.T) {
-		engine := enginetest.Fresh(t) // which other tests need not share meanwhile
-		dsn, table := engineDSN(t, engine)
-		input := dynamo.CreateTableInput(table)
-		input.StreamSpecification = nil // which slows the engine down with every record
-		if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
-			t.Fatal(err)
-		}
-		if got := command(t, "", "setup", "--store", dsn); got.code != shell.ExitOK {
-			t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
-		}
-		const rows = 3000 // of which some are rejected
+	minutes := func(t *testing.T, dsn string) {
+		const rows = 2000 // of which some are rejected
 		trace := filepath.Join(t.TempDir(), "first.csv")
 		if err := os.WriteFile(trace, bytes.Join(bytes.SplitAfterN(whole, []byte("\n"), rows+2)[:rows+1], nil), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("write the first rows of the trace: %v", err)
 		}
 		want := simulated(t, trace, "memory:")
 		if want.code != shell.ExitOK || !strings.Contains(want.stdout, `"rejected_by":{"rpm":`) {
 			t.Fatalf("simulate in memory: code %d, %s%s, want some requests rejected", want.code, want.stdout, want.stderr)
 		}
 		if diff := cmp.Diff(want, simulated(t, trace, dsn), cmp.AllowUnexported(run{})); diff != "" {
-			t.Errorf("simulate (-memory +dynamodb):\n%s", diff)
+			t.Errorf("simulate (-memory +%s):\n%s", dsn, diff)
 		}
+	}
+	t.Run("memory", func(t *testing.T) { hour(t, "memory:") })
+	t.Run("sqlite", func(t *testing.T) {
+		soak.Pick(minutes, hour)(t, "sqlite:"+filepath.Join(t.TempDir(), "limits.db"))
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		engine := enginetest.Fresh(t) // which other tests need not share meanwhile
+		dsn, table := engineDSN(t, engine)
+		input := dynamo.CreateTableInput(table)
+		input.StreamSpecification = nil // which slows the engine down with every record
+		if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
+			t.Fatalf("create the table: %v", err)
+		}
+		if got := command(t, "", "setup", "--store", dsn); got.code != shell.ExitOK {
+			t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
+		}
+		minutes(t, dsn)
 	})
 }
 
