@@ -178,7 +178,7 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 	limits := decoded.Limits
 	for i := range item {
 		p.attributes = append(p.attributes, expr.Form{Name: item[i].Name, Kind: item[i].Value.Kind()})
-		if name := item[i].Name; name == "sched_tz" || strings.HasSuffix(name, "sched") {
+		if isOfTimes(item[i].Name) {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
 	}
@@ -217,6 +217,16 @@ func placesOf(item expr.Item, decoded *Bucket) *places {
 		p.isRare = p.isRare || p.rare[i] != bucket.Rare{} || slices.Max(of[firstRare:]) >= 0
 	}
 	return p
+}
+
+// isOfTimes reports whether an attribute says at which times something of limits changes.
+func isOfTimes(name string) bool {
+	switch name {
+	case AttrBucketZone, AttrBucketSharedTimes, AttrBucketSharedWindows:
+		return true
+	default:
+		return strings.HasSuffix(name, AttrBucketLimitResetTimes.Suffix) || strings.HasSuffix(name, AttrBucketLimitWindowTexts.Suffix)
+	}
 }
 
 // fit reports whether an item has the same attributes in these places, with values of the same kinds.
