@@ -61,7 +61,7 @@ func (v *view) planned(parts []bucket.Part, l *Limits) []planned {
 }
 
 // transact writes plans in one transaction, together with other writes. It returns false when others came first. A transaction returns no
-// images: those of shards that it wrote, or may have written, are forgotten.
+// images, so it forgets the images of shards that it wrote, or may have written.
 func (it *items) transact(
 	ctx context.Context, plans []planned, others []store.Write, send func(context.Context, []store.Write) (bool, error),
 ) (done bool, err error) {
