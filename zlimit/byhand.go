@@ -137,8 +137,8 @@ func (r *TopUpRequest) validate() error {
 		if err := validateLimitName(field, a.Limit); err != nil {
 			return err
 		}
-		if a.Tokens <= 0 || a.Tokens > math.MaxInt64/millis {
-			return &ValidationError{Field: field, Value: strconv.FormatInt(a.Tokens, 10), Reason: fmt.Sprintf("must be from 1 to %d", int64(math.MaxInt64/millis))}
+		if err := validateTokens(field, a.Limit, a.Tokens, 1); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -232,7 +232,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	var end *bucket.EndError
 	var overflow *bucket.OverflowError
 	if errors.As(err, &unknown) {
-		if err = unknownLimit(op.field, unknown.Limit, unknown.Known); unknown.Slots {
+		if err = unknownLimit(op.field, unknown.Limit, unknown.Known, op.entity+"/"+op.resource); unknown.Slots {
 			err = &ValidationError{Field: op.field, Value: unknown.Limit, Reason: "is a limit of slots, which are neither reset nor topped up: leases give them back"}
 		}
 	} else if errors.As(err, &end) {

@@ -250,7 +250,7 @@ func TestCarryForms(t *testing.T) {
 	for form, rule := range map[string]string{
 		"a=5/day@UTC carry 501":                             "must be at most 100 times the capacity 5",
 		"a=5/day@UTC carry 0":                               "from 1",
-		"a=5/day@UTC carry":                                 "time zone",
+		"a=5/day@UTC carry":                                 "carry \"\" must be",
 		"a=5/day@UTC carry x":                               "must be a whole number",
 		"a=5/min carry 5":                                   "carry is for quotas with reset times",
 		"a=5/session:5h carry 5":                            "carry is for quotas with reset times",

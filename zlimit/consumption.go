@@ -89,7 +89,7 @@ func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]
 	}
 	for i, a := range amounts {
 		if a.Tokens < least || a.Tokens > maxTokens {
-			return nil, validateTokens(field+"["+a.Limit+"]", a.Tokens, least)
+			return nil, validateTokens(field+"["+a.Limit+"]", a.Limit, a.Tokens, least)
 		}
 		for _, other := range amounts[:i] {
 			if other.Limit == a.Limit {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -373,8 +373,8 @@ func decisionError(op string, err error) error {
 	case errors.As(err, &projects):
 		return &ValidationError{Field: "mixed fleet", Value: "true", Reason: projects.Error()}
 	case errors.As(err, &overflow):
-		reason := fmt.Sprintf("the lease would hold more than %d tokens", int64(math.MaxInt64/millis))
-		return &ValidationError{Field: op + "[" + overflow.Limit + "]", Value: strconv.FormatInt(overflow.Tokens/millis, 10), Reason: reason}
+		reason := "the lease would hold more than " + grammar.AmountText(overflow.Limit, maxTokens)
+		return &ValidationError{Field: op + "[" + overflow.Limit + "]", Value: grammar.AmountText(overflow.Limit, overflow.Tokens/millis), Reason: reason}
 	default:
 		return err
 	}
@@ -386,13 +386,14 @@ func unknownLimit(field, limit string, known []bucket.Params, asked ...string) e
 	for i := range known {
 		names[i] = known[i].Name
 	}
-	reason := "no limit of that name is configured for the resource, which has " + strings.Join(names, ", ")
+	of, has := "the resource", "has"
 	if len(asked) > 0 {
-		reason = fmt.Sprintf("no limit of that name is configured for %s, which have %s", strings.Join(asked, ", "), strings.Join(names, ", "))
-		if len(asked) == 1 {
-			reason = fmt.Sprintf("no limit of that name is configured for %s, which has %s", asked[0], strings.Join(names, ", "))
-		}
+		of = strings.Join(asked, ", ")
 	}
+	if len(asked) > 1 {
+		has = "have"
+	}
+	reason := fmt.Sprintf("no limit of that name is configured for %s, which %s %s", of, has, cmp.Or(strings.Join(names, ", "), "no limits"))
 	return &ValidationError{Field: field, Value: limit, Reason: reason, missing: len(asked) > 0}
 }
 

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -107,7 +107,7 @@ func (t *leaseToken) corrections(actual Consumption) ([]bucket.Amount, error) {
 	corrections := slices.Clone(t.pending)
 	for _, a := range amounts {
 		if !t.receipt.Has(a.Limit) {
-			return nil, unknownLimit("actual["+a.Limit+"]", strconv.FormatInt(a.Tokens/millis, 10), t.receipt.Limits())
+			return nil, unknownLimit("actual["+a.Limit+"]", grammar.AmountText(a.Limit, a.Tokens/millis), t.receipt.Limits())
 		}
 		taken := bucket.Of(t.amounts, a.Limit)
 		corrections = slices.DeleteFunc(corrections, func(c bucket.Amount) bool { return c.Limit == a.Limit })

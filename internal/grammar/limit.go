@@ -224,7 +224,7 @@ func ParsePeriod(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 || d%time.Millisecond != 0 {
-		return 0, fmt.Errorf("period %q must be s, min, h, d, w, never or a duration of whole milliseconds such as 90s, 1h30m or 2d", text)
+		return 0, fmt.Errorf("period %q must be s, min, h, d, w, never, a duration of whole milliseconds such as 90s, 1h30m or 2d, or one of a calendar such as month@UTC", text)
 	}
 	return d, nil
 }

@@ -124,11 +124,12 @@ var errCarry = errors.New("carry is for quotas with reset times, such as 25/mont
 
 // cutCarry splits the period of a limit into the part before what it carries, and that.
 func cutCarry(text string) (period, carry string, ok bool) {
-	at := strings.LastIndex(text, carryForm)
-	if at < 0 || strings.Contains(text[at:], `"`) {
+	whole := text + " " // the amount may be missing
+	at := strings.LastIndex(whole, carryForm)
+	if at < 0 || strings.Contains(whole[at:], `"`) {
 		return text, "", false
 	}
-	return strings.TrimSpace(text[:at]), strings.TrimSpace(text[at+len(carryForm):]), true
+	return strings.TrimSpace(whole[:at]), strings.TrimSpace(whole[at+len(carryForm):]), true
 }
 
 // carry returns what a quota carries in the form that cutCarry reads.

@@ -56,7 +56,7 @@ func TestParseLimit(t *testing.T) {
 func TestParseLimitRejects(t *testing.T) {
 	const form = "must be NAME=CAPACITY[:REFILL]/PERIOD"
 	const tokens = "must be a whole number from 1 to 9223372036854775"
-	const period = "must be s, min, h, d, w, never or a duration"
+	const period = "must be s, min, h, d, w, never, a duration"
 	for text, rule := range map[string]string{
 		"":                                 form,
 		"rpm":                              form,
@@ -94,7 +94,7 @@ func TestParseLimitRejects(t *testing.T) {
 }
 
 func TestParseAmounts(t *testing.T) {
-	got, err := shell.ParseAmounts([]string{"rpm=1", "tpm = 1500", "zero=0"})
+	got, err := shell.ParseAmounts("consume", []string{"rpm=1", "tpm = 1500", "zero=0"})
 	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 1500, "zero": 0}, got); err != nil || diff != "" {
 		t.Errorf("parseAmounts = %v (-want +got):\n%s", err, diff)
 	}
@@ -105,7 +105,7 @@ func TestParseAmounts(t *testing.T) {
 		"rpm=-1": "must be a whole number from 0",
 		"a=1":    "a is given twice",
 	} {
-		_, err := shell.ParseAmounts([]string{"a=1", text})
+		_, err := shell.ParseAmounts("consume", []string{"a=1", text})
 		if err == nil || !strings.Contains(err.Error(), rule) {
 			t.Errorf("parseAmounts(%q) = %v, want an error that says %q", text, err, rule)
 		}

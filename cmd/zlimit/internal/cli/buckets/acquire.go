@@ -54,7 +54,7 @@ admits it uncounted.`,
 			if len(consume) == 0 {
 				return shell.Usagef("acquire: --consume NAME=N is missing; see %s --help", cmd.CommandPath())
 			}
-			if r.Consume, err = shell.ParseAmounts(consume); err != nil {
+			if r.Consume, err = shell.ParseAmounts("consume", consume); err != nil {
 				return err
 			}
 			if r.Limits, err = shell.ParseLimits(limits); err != nil {

@@ -167,7 +167,7 @@ says who did it.`,
 				return err
 			}
 			r.Entity, r.Resource = args[0], args[1]
-			if r.Amounts, err = shell.ParseAmounts(add); err != nil {
+			if r.Amounts, err = shell.ParseAmounts("add", add); err != nil {
 				return err
 			}
 			if until != "" {

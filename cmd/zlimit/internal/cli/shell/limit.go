@@ -43,20 +43,20 @@ func ParseCascade(text string) (zlimit.CascadePolicy, error) {
 	}
 }
 
-// ParseAmounts parses values of the form NAME=N, each name once.
-func ParseAmounts(texts []string) (zlimit.Amounts, error) {
+// ParseAmounts parses the values of a flag, of the form NAME=N, each name once.
+func ParseAmounts(flag string, texts []string) (zlimit.Amounts, error) {
 	amounts := zlimit.Amounts{}
 	for _, text := range texts {
 		name, number, ok := grammar.Cut(text, "=")
 		if !ok || name == "" {
-			return nil, Usagef("consume %q: must be NAME=N, such as tpm=1500", text)
+			return nil, Usagef("%s %q: must be NAME=N, such as tpm=1500", flag, text)
 		}
 		n, err := grammar.ParseAmount(name, number, 0)
 		if err != nil {
-			return nil, Usagef("consume %q: %v", text, err)
+			return nil, Usagef("%s %q: %v", flag, text, err)
 		}
 		if _, twice := amounts[name]; twice {
-			return nil, Usagef("consume %q: %s is given twice", text, name)
+			return nil, Usagef("%s %q: %s is given twice", flag, text, name)
 		}
 		amounts[name] = n
 	}
