@@ -76,7 +76,7 @@ func (s *spool) spill(r *http.Request, most int64, scan io.Writer) (err error) {
 }
 
 func tooLarge(size string, most int64) error {
-	return invalid("body", size+" bytes", fmt.Sprintf("must be at most %d bytes; see WithBodies", most))
+	return invalid("body", size+" bytes", fmt.Sprintf("must be at most %d bytes", most))
 }
 
 // release gives up one use of the file, and the last one deletes it.

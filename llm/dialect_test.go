@@ -1,8 +1,11 @@
 package llm_test
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -125,5 +128,63 @@ func TestRefusePrepaid(t *testing.T) {
 	const want = `{"error":{"code":"insufficient_quota","message":"rate limit exceeded: usd (requested $7, available $2 of $5), not enough until a top-up","param":null,"type":"rate_limit_error"}}`
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("X-Should-Retry") != "false" || len(w.Header().Values("Retry-After")) != 0 || w.Body.String() != want {
 		t.Errorf("Refuse() = %d %v %s, want %s", w.Code, w.Header(), w.Body, want)
+	}
+}
+
+// TestMessagesOfBadRequests reads what callers are answered for requests that break a rule: sentences, without options of this package.
+func TestMessagesOfBadRequests(t *testing.T) {
+	form := "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n%s\r\nsmall\r\n"
+	for _, test := range []struct {
+		kind, body, want string
+		header           http.Header
+	}{
+		{"", `{"messages":[]}`, "The model must be named by the request.", nil},
+		{"", ``, "The body must be one object of JSON, of at most 256 levels, to find its model.", nil},
+		{"", `{"model":""}`, "The model must be named by the request.", nil},
+		{"", `{"model":null}`, "The model must be named by the request.", nil},
+		{"", `{"model":{}}`, "The model must be named by the request.", nil},
+		{"", `{"model":"large"}`, "The model must match a rule.", nil},
+		{"", `{"model":"small-2"}`, `The model has no price for limit \"usd\".`, nil},
+		{"", `{"Model":"small"}`, "The body must write the name of its model in lower case.", nil},
+		{"", `[]`, "The body must be one object of JSON, of at most 256 levels, to find its model.", nil},
+		{"", `{"model":"small","max_tokens":"many"}`, "The max_tokens must be a number of tokens, to bound the length of the answer.", nil},
+		{"", `{"model":"small","n":"x"}`, "The n must be a number of choices.", nil},
+		{"", `{"model":"small","x":"` + strings.Repeat("y", 2000) + `"}`, "The body must be at most 1000 bytes.", nil},
+		{"text/html", `{"model":"small"}`, "The Content-Type must be JSON or a multipart form, to find the model in the body.", nil},
+		{"application/json; charset=utf-16", `{"model":"small"}`, "The Content-Type must have the charset utf-8, to find the model in the body.", nil},
+		{"", `{"model":"small"}`, "The Content-Encoding must be identity, to find the model in the body.", http.Header{"Content-Encoding": {"gzip"}}},
+		{"", `{"model":"small"}`, "The Content-Type must appear once, to determine how to read the body.", http.Header{"Content-Type": {"application/json", "text/plain"}}},
+		{"multipart/form-data; boundary=b", `{"model":"small"}`, "The body must begin with the boundary of a form, as its Content-Type says.", nil},
+		{"multipart/form-data; boundary=b", strings.Repeat(fmt.Sprintf(form, ""), 2) + "--b--", "The model must be in the form once.", nil},
+		{"multipart/form-data; boundary=b", fmt.Sprintf(form, "Content-Transfer-Encoding: base64\r\n") + "--b--", "The model must be in the form as it is, without a file or an encoding.", nil},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 1<<40))
+		answer := respond(200, http.Header{}, io.NopCloser(strings.NewReader("{}")))
+		transport, _ := newTransport(t, limiter, answer, llm.WithResponses(), llm.WithBodies(200, 1000), llm.WithPrices("usd", prices(t)), llm.WithModels(llm.Rule{Pattern: "small*"}))
+		r := newRequest(t, chatPath, test.body)
+		r.Header.Set("Content-Type", cmp.Or(test.kind, "application/json"))
+		maps.Copy(r.Header, test.header)
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Errorf("%s: %v, want a response", test.body, err)
+			continue
+		}
+		text, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		want := `"message":"Invalid request. ` + test.want + `"`
+		if response.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), want) {
+			t.Errorf("%s: status %d, %s, want 400 with %s", test.body, response.StatusCode, text, want)
+		}
+	}
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 1<<40))
+	transport, _ := newTransport(t, limiter, http.DefaultTransport, llm.WithResponses())
+	response, err := transport.RoundTrip(newRequest(t, "/v1/who-knows", "{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if want := `Unknown call. The request POST /v1/who-knows is no call that this service knows.`; response.StatusCode != http.StatusForbidden || !strings.Contains(string(text), want) {
+		t.Errorf("an unknown call: status %d, %s, want 403 with %s", response.StatusCode, text, want)
 	}
 }

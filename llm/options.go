@@ -231,7 +231,7 @@ func WithPrices(name string, table *price.Table) Option {
 				call.Time = c.clock()
 			}
 			cost, err := table.CostOf(call, u.units())
-			return min(int64(cost), maxAmount), err
+			return int64(cost), err
 		}})
 	}
 }
@@ -315,7 +315,7 @@ func WithClock(now func() time.Time) Option { return func(c *config) { c.clock =
 
 func (c *config) resource(model string) (string, error) {
 	if model == "" {
-		return "", invalid("model", "", "the request must name it")
+		return "", invalid("model", "", "must be named by the request")
 	}
 	if len(c.rules) == 0 {
 		return model, nil

@@ -355,3 +355,38 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%d left, want all 5", got)
 	}
 }
+
+// TestHugeBounds: an estimate beyond what an amount can hold is cut to the capacity, as every one above it, by tokens and by price. The
+// answer settles it, and one without a usage leaves the cut estimate.
+func TestHugeBounds(t *testing.T) {
+	const answered = `{"model":"small","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":10}}`
+	own := func(asked string, u llm.Usage) (int64, error) { // by an application
+		cost, err := prices(t).Cost(asked, "", price.Usage{price.Input: u.Input, price.Output: u.Output})
+		return int64(cost), err
+	}
+	for _, members := range []string{
+		`"max_tokens":100000000000000`, `"max_tokens":1e15`, `"max_tokens":"1e15"`, `"max_tokens":9223372036854775807`, `"max_tokens":1e300`,
+		`"max_tokens":1000,"n":1e12`, `"max_tokens":1000,"n":1000000000000000000`, `"max_tokens":1e12,"n":1e12`,
+		`"max_completion_tokens":1e15,"service_tier":"flex"`, `"n":1e15`,
+	} {
+		for answer, want := range map[string]int64{answered: 140_000, `{}`: 25 * int64(price.Dollar)} {
+			for _, opts := range [][]llm.Option{
+				{llm.WithPrices("usd", prices(t))}, {llm.WithPrices("usd", prices(t)), llm.WithResponses()}, {llm.WithCharge("usd", own)},
+			} {
+				opts = append(opts, llm.WithLimit("tpm", llm.PerToken))
+				limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 25*int64(price.Dollar)), zlimit.PerDay("tpm", 1_000_000))
+				report, err := call(t, limiter, chatPath, `{"model":"small",`+members+`}`, answer, opts...)
+				if err != nil || report.Status != http.StatusOK || report.Err != nil {
+					t.Errorf("%s: %v, status %d, %v", members, err, report.Status, report.Err)
+					continue
+				}
+				if got := report.Charged["usd"]; got != want {
+					t.Errorf("%s, answer %s: charged %d, want %d", members, answer, got, want)
+				}
+				if most := left(t, limiter, report.Resource)["tpm"]; most < 0 {
+					t.Errorf("%s, answer %s: a debt of %d tokens", members, answer, -most)
+				}
+			}
+		}
+	}
+}

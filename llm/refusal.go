@@ -32,7 +32,7 @@ func problemOf(err error) problem {
 	var key *httplimit.KeyError
 	switch {
 	case errors.As(err, &unknown):
-		p.status, p.code, p.message = http.StatusForbidden, "unknown_call", err.Error()
+		p.status, p.code, p.message = http.StatusForbidden, "unknown_call", "Unknown call. The request "+unknown.name+" is no call that this service knows."
 		p.header.Set("X-Should-Retry", "false")
 	case errors.Is(err, zlimit.ErrDisabled):
 		p.status, p.code, p.message = http.StatusForbidden, "disabled", httplimit.ProblemOf(err).Title

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/zlimit/zlimit-go/price"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -21,6 +22,7 @@ type share struct {
 	pace  pace       // at which it was admitted
 	mu    sync.Mutex // is held while more is taken, and while it is settled
 	taken zlimit.Amounts
+	cut   map[string]bool // the limits of which the estimate was above the capacity
 }
 
 // divide finds the resource of each model that the request names.
@@ -133,9 +135,12 @@ func (x *exchange) acquire(ctx context.Context) error {
 		cut := false
 		for _, status := range exceeded.Statuses {
 			for _, s := range x.shares {
-				most := status.Now().Capacity - status.Kept
-				if s.taken[status.Limit.Name] > most && (len(x.shares) == 1 || status.Resource == s.resource) {
-					s.taken[status.Limit.Name], cut = most, true
+				asked, ok := s.taken[status.Limit.Name]
+				if most := status.Now().Capacity - status.Kept; ok && asked > most && (len(x.shares) == 1 || status.Resource == s.resource) {
+					if s.cut == nil {
+						s.cut = map[string]bool{}
+					}
+					s.taken[status.Limit.Name], s.cut[status.Limit.Name], cut = most, true, true
 				}
 			}
 		}
@@ -197,10 +202,13 @@ func (x *exchange) exactly(asked string, u Usage) (zlimit.Amounts, error) {
 	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
 	for _, c := range x.transport.config.charges {
 		n, err := c.of(asked, u)
-		if err != nil {
+		switch {
+		case errors.Is(err, price.ErrOverflow): // by a bound in the request
+			n = maxAmount
+		case err != nil:
 			return nil, err
 		}
-		amounts[c.limit] = n
+		amounts[c.limit] = min(n, maxAmount) // which is cut to the capacity
 	}
 	return amounts, nil
 }
@@ -271,6 +279,15 @@ func greater(a, b zlimit.Amounts) zlimit.Amounts {
 	return a
 }
 
+// keepCut cuts the charge of an estimate that stands as the estimate was cut. It would otherwise be a debt of whatever the request names.
+func (s *share) keepCut(charge zlimit.Amounts) {
+	for limit, n := range charge {
+		if s.cut[limit] {
+			charge[limit] = min(n, s.taken[limit])
+		}
+	}
+}
+
 // settle writes the charge of a share, and returns it. What may have been written counts as written.
 func (s *share) settle(ctx context.Context, charge zlimit.Amounts) (charged zlimit.Amounts, err error) {
 	s.mu.Lock()
@@ -304,6 +321,9 @@ func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amoun
 		}
 	}
 	for i, s := range x.shares {
+		if u := &o.usage; !u.Complete && u.Output == x.call.Output { // nothing is known of the answer
+			s.keepCut(charges[i])
+		}
 		one, failed := s.settle(ctx, charges[i])
 		err = errors.Join(err, failed)
 		if charged == nil {

@@ -105,7 +105,7 @@ func ContextWithEntity(ctx context.Context, entity string) context.Context {
 func FromContext(r *http.Request) (string, error) {
 	entity, ok := r.Context().Value(entityKey{}).(string)
 	if !ok {
-		return "", invalid("entity", "", "the context must hold one, from ContextWithEntity")
+		return "", invalid("entity", "", "must be in the context, from ContextWithEntity")
 	}
 	return entity, nil
 }

@@ -113,21 +113,21 @@ func TestBadRequests(t *testing.T) {
 		entity     func(*http.Request) (string, error)
 		want       string
 	}{
-		{"no model", `{"max_tokens":5}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
-		{"a body that is too long", `{"messages":"` + strings.Repeat("x", 1000) + `","model":"gpt-4o"}`, llm.For("alice"), `zlimit: invalid body "more bytes": must be at most 1000 bytes; see WithBodies`},
+		{"no model", `{"max_tokens":5}`, llm.For("alice"), `zlimit: invalid model "": must be named by the request`},
+		{"a body that is too long", `{"messages":"` + strings.Repeat("x", 1000) + `","model":"gpt-4o"}`, llm.For("alice"), `zlimit: invalid body "more bytes": must be at most 1000 bytes`},
 		{"two models", `{"model":"gpt-4o","model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
 		{"two models, far apart", `{"model":"gpt-4o",` + strings.Repeat(" ", 900) + `"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
-		{"a second model that is too long", `{"model":"gpt-4o","model":"` + strings.Repeat("x", 257) + `"}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
+		{"a second model that is too long", `{"model":"gpt-4o","model":"` + strings.Repeat("x", 257) + `"}`, llm.For("alice"), `zlimit: invalid model "": must be named by the request`},
 		{"a second model below no name", `{"model":"made-up","":{"model":"gpt-4o"}}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
 		{"two documents", `{"model":"gpt-4o"}{"model":"gpt-4"}`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to find its model`},
 		{"a list", `[{"model":"gpt-4o"}]`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to find its model`},
 		{"brackets without end", `{"model":"gpt-4o","x":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `,"model":"gpt-4"}`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to find its model`},
 		{"an object without end", `{"model":"gpt-4o"`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to find its model`},
 		{"a model that no rule is for", `{"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
-		{"a model that is no string", `{"model":{"a":1}}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
+		{"a model that is no string", `{"model":{"a":1}}`, llm.For("alice"), `zlimit: invalid model "": must be named by the request`},
 		{"no key", `{"model":"gpt-4o"}`, noEntity, "no key"},
 		{"an entity that is empty", `{"model":"gpt-4o"}`, llm.For(""), `zlimit: invalid entity "": must not be empty`},
-		{"no entity in the context", `{"model":"gpt-4o"}`, llm.FromContext, `zlimit: invalid entity "": the context must hold one, from ContextWithEntity`},
+		{"no entity in the context", `{"model":"gpt-4o"}`, llm.FromContext, `zlimit: invalid entity "": must be in the context, from ContextWithEntity`},
 		{"an entity of a thousand bytes", `{"model":"gpt-4o"}`, llm.For(strings.Repeat("k", 1000)), `zlimit: invalid entity "` + strings.Repeat("k", 60)},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))

@@ -66,7 +66,10 @@ func (t table) classify(r *http.Request) (p *pattern, model string, unknown bool
 	}
 }
 
-type unknownError struct{ error }
+type unknownError struct {
+	error
+	name string // of the request
+}
 
 func (e *unknownError) Unwrap() error { return e.error }
 
@@ -81,7 +84,7 @@ func (t *Transport) meet(r *http.Request) (*pattern, error) {
 	case u == UnknownEstimate && r.Header.Get("Upgrade") == "":
 		return &pattern{format: unknownFormat}, nil
 	default:
-		err := &unknownError{invalid("request", name, "is no call that is known; see WithFormats and WithUnknown")}
+		err := &unknownError{invalid("request", name, "is no call that is known; see WithFormats and WithUnknown"), name}
 		t.config.observe(r.Context(), Report{Call: Call{API: APIUnknown}, Unknown: name, Charged: zlimit.Amounts{}, Err: err})
 		return nil, err
 	}

@@ -6,6 +6,7 @@
 package price
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"slices"
@@ -183,6 +184,9 @@ type Call struct {
 	Time    time.Time // that decides on [Model.Hours]; the zero time for hours without rates of their own
 }
 
+// ErrOverflow is in the error for a call whose price is beyond nine billion dollars.
+var ErrOverflow = errors.New("more than an amount can hold")
+
 // Cost returns the price of a call, rounded up to the next nano-dollar. The service is the class of service that was
 // used; "" is the usual one. It is [Table.CostOf] for a call at the usual hour and speed, in any region.
 func (t *Table) Cost(model, service string, u Usage) (NanoDollars, error) {
@@ -190,7 +194,7 @@ func (t *Table) Cost(model, service string, u Usage) (NanoDollars, error) {
 }
 
 // CostOf returns the price of a call, rounded up to the next nano-dollar. It returns an error for a model missing from the
-// table, a negative count, and a cost beyond nine billion dollars. It allocates nothing, unless the rates of the model have
+// table, a negative count, and a cost beyond nine billion dollars, see [ErrOverflow]. It allocates nothing, unless the rates of the model have
 // more than 18 digits beside each other.
 func (t *Table) CostOf(call Call, u Usage) (NanoDollars, error) {
 	c := t.models[call.Model]
@@ -204,7 +208,7 @@ func (t *Table) CostOf(call Call, u Usage) (NanoDollars, error) {
 	}
 	cost, ok := c.of(&call, &u).cost(&u)
 	if !ok {
-		return 0, fmt.Errorf("price: a call of model %q costs more than an amount can hold", call.Model)
+		return 0, fmt.Errorf("price: a call of model %q costs %w", call.Model, ErrOverflow)
 	}
 	return cost, nil
 }

@@ -1,6 +1,7 @@
 package price_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -128,7 +129,7 @@ func TestCostErrors(t *testing.T) {
 	for class := range most {
 		most[class] = math.MaxInt64
 	}
-	if _, err := prices.Cost("m", "", most); err == nil || !strings.Contains(err.Error(), "more than an amount can hold") {
+	if _, err := prices.Cost("m", "", most); !errors.Is(err, price.ErrOverflow) || !strings.HasSuffix(err.Error(), "costs more than an amount can hold") {
 		t.Errorf("Cost() of all there is = %v", err)
 	}
 }

@@ -137,8 +137,9 @@ func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	return err
 }
 
-// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh; [ErrNoLimits] where no
-// level has some. Resolved.OnUnavailable and Resolved.DisabledBy are set then, too.
+// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh; [ErrNoLimits] if it has none of its
+// own, though its parents or a wider resource may have some: see [RateLimiter.Available]. Resolved.OnUnavailable and Resolved.DisabledBy are
+// set then, too.
 func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := s.l.check(r.validateNames()); err != nil {

@@ -68,7 +68,8 @@ func (s *LimitService) Delete(at zlimit.Level) error {
 }
 
 // Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh;
-// [zlimit.ErrNoLimits] where no level has some. Resolved.OnUnavailable and Resolved.DisabledBy are set then, too.
+// [zlimit.ErrNoLimits] if it has none of its own, though its parents or a wider resource may have some: see
+// [RateLimiter.Available]. Resolved.OnUnavailable and Resolved.DisabledBy are set then, too.
 func (s *LimitService) Resolve(entity, resource string) (zlimit.Resolved, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

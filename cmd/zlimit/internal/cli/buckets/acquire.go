@@ -265,7 +265,7 @@ func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00
 type availability struct {
 	Entity   string          `json:"entity"`
 	Resource string          `json:"resource"`
-	Source   zlimit.Source   `json:"source"` // request for limits of the command line
+	Source   zlimit.Source   `json:"source"` // request for limits of the command line, "" for none of the entity's own
 	Limits   zlimit.Statuses `json:"limits"`
 	Least    []least         `json:"least"` // of each limit
 }
@@ -301,7 +301,8 @@ func AvailableCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Available shows the rest of each limit of an entity and a resource, as the store
 has it now. It also shows the level of the limits. It shows the parents that the
 entity cascades to, too, and which of them has less than the entity itself: that
-is the one to refuse. It consumes nothing.`,
+is the one to refuse. An entity without limits of its own has those that its
+requests are charged to. It consumes nothing.`,
 		Example: `  zlimit available acme gpt
   zlimit available 10.0.0.7 login --limit tries=5/min
   zlimit available acme gpt -o json | jq '.limits[] | {limit, available}'`,
@@ -336,12 +337,19 @@ func available(ctx context.Context, l *zlimit.RateLimiter, q zlimit.AvailableQue
 		return found, nil
 	}
 	resolved, err := l.Limits.Resolve(ctx, q.Entity, q.Resource)
+	if errors.Is(err, zlimit.ErrNoLimits) { // of the entity for the resource: others are charged
+		resolved.Source, err = "", nil
+	}
 	found.Source = resolved.Source
 	return found, err
 }
 
 func (a *availability) write(p *show.Page) {
-	p.Linef("%s/%s, limits of the level %s", a.Entity, a.Resource, a.Source)
+	from := "no limits of its own: others are charged"
+	if a.Source != "" {
+		from = "limits of the level " + string(a.Source)
+	}
+	p.Linef("%s/%s, %s", a.Entity, a.Resource, from)
 	p.Statuses(a.Limits, false)
 	for _, l := range a.Least {
 		if l.Level != "entity" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -141,10 +142,15 @@ disabled, with the level that says so, or as bypassed.`,
 						return b, err
 					}
 				}
-				if _, err := l.Limits.Resolve(ctx, args[0], args[1]); errors.As(err, new(*zlimit.ValidationError)) {
+				_, err := l.Limits.Resolve(ctx, args[0], args[1])
+				if errors.As(err, new(*zlimit.ValidationError)) {
 					return zlimit.Bucket{}, err
 				}
-				return zlimit.Bucket{}, fmt.Errorf("entity %s has no bucket of resource %s", args[0], args[1])
+				charged := ""
+				if errors.Is(err, zlimit.ErrNoLimits) {
+					charged = chargedTo(ctx, l, args[0], args[1])
+				}
+				return zlimit.Bucket{}, fmt.Errorf("entity %s has no bucket of resource %s%s", args[0], args[1], charged)
 			})
 			if err != nil {
 				return err
@@ -166,6 +172,25 @@ disabled, with the level that says so, or as bypassed.`,
 			})
 		},
 	}
+}
+
+// chargedTo says which buckets the requests of an entity without limits of its own are charged to, "" if it has some, or if no other level
+// has any.
+func chargedTo(ctx context.Context, l *zlimit.RateLimiter, entity, resource string) string {
+	statuses, _ := l.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: resource, Parents: true})
+	var all []string
+	for _, s := range statuses {
+		if s.Entity == entity && s.Resource == resource {
+			return ""
+		}
+		if name := s.Entity + "/" + s.Resource; !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return ", since it has no limits of its own: its requests are charged to " + strings.Join(all, " and ")
 }
 
 // disabledBy returns the level that rejects requests, "" if none says so any more.

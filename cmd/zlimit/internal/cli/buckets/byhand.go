@@ -59,15 +59,24 @@ audit event for each bucket says who did it.`,
 				return shell.Usagef("bucket reset: --yes is for --resource and --entity: one bucket is reset without a question")
 			}
 			r.Entity, r.Resource = args[0], args[1]
+			charged := ""
 			reset := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
-				return l.Limits.Reset(ctx, r)
+				made, err := l.Limits.Reset(ctx, r)
+				if err == nil && made.Shards == 0 {
+					charged = chargedTo(ctx, l, r.Entity, r.Resource)
+				}
+				return made, err
 			}
 			check := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
 				all := r
 				all.Limits = nil // which an empty store does not have
 				return l.Limits.Reset(ctx, all)
 			}
-			return change(cmd.Context(), sh, changed{Entity: r.Entity, Resource: r.Resource}, check, reset)
+			err := change(cmd.Context(), sh, changed{Entity: r.Entity, Resource: r.Resource}, check, reset)
+			if err == nil && charged != "" {
+				sh.Note("note: " + r.Entity + "/" + r.Resource + " has no bucket" + charged)
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringArrayVar(&r.Limits, "limit", nil, "`NAME` of a limit; repeatable; all of them by default")

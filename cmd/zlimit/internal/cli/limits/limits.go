@@ -389,15 +389,23 @@ func resolveCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Resolve shows which limits hold for requests of an entity to a resource, and
 their level. It also shows what happens while the store is unavailable. Where
 requests are refused, or counted alone, it names the level that says so. It
-looks at no parent, and asks no bucket; zlimit available does both.`,
+looks at no parent, and asks no bucket; zlimit available does both. Only for an
+entity without limits of its own it shows the parents and wider resources whose
+limits its requests are charged to.`,
 		Example: `  zlimit limits resolve acme gpt`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var charged zlimit.Statuses // of others, if the entity has no limits
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Resolved, error) {
 				found, err := l.Limits.Resolve(ctx, args[0], args[1])
-				if found.DisabledBy != "" && errors.Is(err, zlimit.ErrNoLimits) { // a request fails as disabled
-					found.Limits, err = []zlimit.Limit{}, nil
+				if !errors.Is(err, zlimit.ErrNoLimits) {
+					return found, err
 				}
+				found.Limits = []zlimit.Limit{}
+				if found.DisabledBy != "" { // a request fails as disabled
+					return found, nil
+				}
+				charged, err = l.Available(ctx, zlimit.AvailableQuery{Entity: args[0], Resource: args[1], Parents: true})
 				return found, err
 			})
 			if err != nil {
@@ -413,8 +421,9 @@ looks at no parent, and asks no bucket; zlimit available does both.`,
 				Limits        []zlimit.Limit `json:"limits"`
 
 				Cascade zlimit.CascadePolicy `json:"cascade,omitempty"`
+				Charged []chargedLevel       `json:"charged,omitempty"` // if the entity has no limits of its own
 			}
-			r := result{args[0], args[1], found.Source, found.DisabledBy, found.BypassedBy, found.OnUnavailable.String(), found.Limits, found.Cascade}
+			r := result{args[0], args[1], found.Source, found.DisabledBy, found.BypassedBy, found.OnUnavailable.String(), found.Limits, found.Cascade, chargedLevels(charged)}
 			return sh.Print(r, func(p *show.Page) {
 				from := "no limits"
 				if len(r.Limits) > 0 {
@@ -434,7 +443,30 @@ looks at no parent, and asks no bucket; zlimit available does both.`,
 				if len(r.Limits) > 0 {
 					p.Limits(r.Limits)
 				}
+				for _, c := range r.Charged {
+					p.Linef("its requests are charged to %s/%s:", c.Entity, c.Resource)
+					p.Limits(c.Limits)
+				}
 			})
 		},
 	}
+}
+
+// A chargedLevel is an entity and a resource whose limits requests of another one are charged to.
+type chargedLevel struct {
+	Entity   string         `json:"entity"`
+	Resource string         `json:"resource"`
+	Limits   []zlimit.Limit `json:"limits"`
+}
+
+// chargedLevels returns the levels of statuses, in their order.
+func chargedLevels(statuses zlimit.Statuses) (all []chargedLevel) {
+	for _, s := range statuses {
+		if n := len(all); n == 0 || all[n-1].Entity != s.Entity || all[n-1].Resource != s.Resource {
+			all = append(all, chargedLevel{Entity: s.Entity, Resource: s.Resource})
+		}
+		last := &all[len(all)-1]
+		last.Limits = append(last.Limits, s.Limit)
+	}
+	return all
 }
