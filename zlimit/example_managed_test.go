@@ -38,10 +38,10 @@ func ExampleManagedService() {
 		return run.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{level}, LastApplied: time.Now()})
 	})
 	set, _ := limiter.Managed.Set(ctx)
-	fmt.Println("managed:", set.Levels, err)
+	fmt.Println("managed:", set.Levels, set.Has(&want), err)
 	// Output:
 	// true true
 	// resource gpt-4 version 1
 	// resource 1 true true
-	// managed: [resource gpt-4] <nil>
+	// managed: [resource gpt-4] true <nil>
 }

@@ -139,7 +139,8 @@ type Stored struct {
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedRun.Replace]
 	// sets it.
 	Version int64 `json:"version"`
-	// Managed says that the last write was one of [ManagedRun.Replace]. It sets that, too.
+	// Managed says that the last write was one of [ManagedRun.Replace]. It sets that, too. [ManagedSet.Has] reports whether a
+	// file of limits keeps the level, also when another writer changed it last.
 	Managed bool `json:"managed"`
 	// Declared says that the last write was one of [LimitService.Apply]: a program keeps the limits.
 	Declared bool `json:"declared,omitempty"`

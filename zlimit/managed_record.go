@@ -25,6 +25,15 @@ type ManagedSet struct {
 	Manager string `json:"manager,omitempty"`
 }
 
+// Has reports whether a file of limits manages a level, also when another writer has changed it since. The set must be as
+// [ManagedService.Set] returns it, and the level as it is stored.
+func (m *ManagedSet) Has(of *Stored) bool {
+	if _, ok := slices.BinarySearchFunc(m.Levels, of.Level, Level.Compare); ok {
+		return true
+	}
+	return of.Managed && slices.Contains(m.Pending, of.Level)
+}
+
 // How many bytes of names one item holds, and how many a part has about. DynamoDB takes items of 400 KB.
 const (
 	wholeRecord = 64 << 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -401,5 +402,27 @@ func TestRunLosesItsLock(t *testing.T) {
 	}
 	if config, err := l.Limits.Get(t.Context(), level); err != nil || !config.IsZero() {
 		t.Errorf("the level says %v, %v, want nothing", config, err)
+	}
+}
+
+// TestManagedSetHas checks a level that a run wrote before it broke off, and one that another writer has changed since.
+func TestManagedSetHas(t *testing.T) {
+	kept, pending, other := zlimit.Level{Resource: "kept"}, zlimit.Level{Resource: "pending"}, zlimit.Level{Entity: "acme"}
+	set := zlimit.ManagedSet{Levels: []zlimit.Level{other, kept}, Pending: []zlimit.Level{pending}}
+	slices.SortFunc(set.Levels, zlimit.Level.Compare)
+	for _, test := range []struct {
+		of   zlimit.Stored
+		want bool
+	}{
+		{zlimit.Stored{Level: kept, Managed: true}, true},
+		{zlimit.Stored{Level: kept}, true},
+		{zlimit.Stored{Level: other}, true},
+		{zlimit.Stored{Level: pending, Managed: true}, true},
+		{zlimit.Stored{Level: pending}, false},
+		{zlimit.Stored{Level: zlimit.Level{}, Managed: true}, false},
+	} {
+		if got := set.Has(&test.of); got != test.want {
+			t.Errorf("Has(%+v) = %t, want %t", test.of, got, test.want)
+		}
 	}
 }

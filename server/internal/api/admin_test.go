@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -320,5 +321,30 @@ func TestSites(t *testing.T) {
 		if got := auth.IsLoopback(host); got != want {
 			t.Errorf("auth.IsLoopback(%q) = %v, want %v", host, got, want)
 		}
+	}
+}
+
+// TestManaged: a level that a file of limits keeps is managed, also after another writer changed it there and back.
+func TestManaged(t *testing.T) {
+	s := newService(t)
+	at := zlimit.Level{Resource: "gpt-4"}
+	err := s.limiter.Managed.Run(t.Context(), func(ctx context.Context, r *zlimit.ManagedRun) error {
+		return r.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{at}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for resource, want := range map[string]bool{"gpt-4": true, "search": false} {
+		if got := ok[storedLevel](t, s, "GET", "/v1/limits/resources/"+resource, keyOfReader, ""); got.Managed != want {
+			t.Errorf("%s: managed = %t, want %t", resource, got.Managed, want)
+		}
+	}
+	for _, n := range []int64{61, 60} {
+		if err := s.limiter.Limits.Patch(t.Context(), at, zlimit.PerMinute("rpm", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := ok[storedLevel](t, s, "GET", "/v1/limits/resources/gpt-4", keyOfReader, ""); !got.Managed {
+		t.Error("after a change there and back: managed = false, want true")
 	}
 }

@@ -62,8 +62,12 @@ func (h *handler) getLimits(c *call) (any, error) {
 	if stored.Config.IsZero() && stored.Switch == zlimit.SwitchInherit {
 		return nil, refuse(http.StatusNotFound, "not_found", "No stored limits", "The level has no limits of its own.")
 	}
+	set, err := c.limiter.Managed.Set(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
 	c.w.Header().Set("ETag", tag(stored.Config))
-	return &storedLevel{stored.Level, stored.Config, stored.Switch, stored.Managed, stored.Declared}, nil
+	return &storedLevel{stored.Level, stored.Config, stored.Switch, set.Has(stored), stored.Declared}, nil
 }
 
 // condition returns a check of the fields If-Match and If-None-Match for a stored config.
