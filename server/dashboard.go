@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/demo"
 	"github.com/zlimit/zlimit-go/server/internal/page"
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -24,7 +25,8 @@ const bucketsPerSecond = 250
 // that are narrowed down to some entities do not. Without callers, the log has a link that works once.
 func (s *Server) page(recent *page.Recent) (http.Handler, error) {
 	o := page.Options{
-		Limiter: s.limiter, Recent: recent, Namespace: s.config.Namespace, Store: storeName(s.config.Store), Logger: s.logger, Ending: s.ending,
+		Limiter: s.limiter, Recent: recent, Namespace: s.config.Namespace, Store: storeName(s.config.Store), Logger: s.logger, Ending: s.ending, ConfigTTL: configTTL,
+		Leases:        func(resource string) []token.OpenLease { return s.open.Of(s.config.Namespace, resource) },
 		SecureCookies: s.tls.Load() != nil, BucketsPerSecond: pace(s.config.Store),
 	}
 	if s.callers.Load().Open() {
@@ -103,10 +105,10 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, company.Close()) }() //nolint:contextcheck // what is held is given back after the end
-		o.Limiter, o.Recent, o.Now, o.Store, o.Namespace = company.Limiter, company.Recent, company.Now, "a demo in memory", "demo"
+		o.Limiter, o.Recent, o.Now, o.Store, o.Namespace, o.Leases = company.Limiter, company.Recent, company.Now, "a demo in memory", "demo", company.Leases
 	} else {
 		o.Recent = page.NewRecent(nil)
-		l, err := zlimit.Open(ctx, d.Config.Store, zlimit.WithNamespace(d.Config.Namespace), zlimit.WithObserver(o.Recent.Observe), zlimit.WithLogger(d.Logger))
+		l, err := zlimit.Open(ctx, d.Config.Store, zlimit.WithNamespace(d.Config.Namespace), zlimit.WithObserver(o.Recent.Observe), zlimit.WithLogger(d.Logger), zlimit.WithConfigTTL(configTTL))
 		if err != nil {
 			return err
 		}

@@ -3,16 +3,25 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/zlimit/zlimit-go/server/internal/auth"
+	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // browser returns a client with cookies.
@@ -132,5 +141,128 @@ func TestDashboardAlone(t *testing.T) {
 		if err := (&Dashboard{Config: c, Address: address}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("Run() on %s = %v, want that it is no loopback", address, err)
 		}
+	}
+}
+
+// open signs in to a server without callers, which logs a link.
+func open(t *testing.T, c *Config) (s *Server, admin *http.Client) {
+	t.Helper()
+	var log bytes.Buffer
+	s, err := New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`http://\S+/signin\?token=\w+`).FindString(log.String())
+	s.logger = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	admin = browser(t)
+	if status, _ := look(t, admin, link, nil); status != http.StatusOK {
+		t.Fatalf("the link %q has status %d", link, status)
+	}
+	return s, admin
+}
+
+// TestHeldEndsWithSettlement: what calls hold ends when a token is settled, over HTTP and by gateways. A charge without a lease holds
+// nothing.
+func TestHeldEndsWithSettlement(t *testing.T) {
+	dir := directory(t, map[string]string{
+		"config.yaml": strings.Replace(config, "ratelimit:\n", "dashboard: true\nratelimit:\n  domains: {d: {lease: 10m}}\n", 1), "x.limits.yaml": strings.Replace(limits, "2}", "2000}", 1),
+	})
+	c, err := Load(filepath.Join(dir, "config.yaml"), noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, admin := open(t, c)
+	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{
+		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 100_000), zlimit.Slots("slots", 5)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	call := func(path, body string) map[string]any {
+		t.Helper()
+		answer, err := http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		var reply map[string]any
+		if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s = %d %v, %v", path, answer.StatusCode, reply, err)
+		}
+		return reply
+	}
+	held := func(want string) {
+		t.Helper()
+		_, body := look(t, admin, "http://"+s.HTTPAddr()+"/usage?resource=gpt&limit=tpm", nil)
+		if got := regexp.MustCompile(`Held by calls under way</dt><dd[^>]*>(\S+)`).FindStringSubmatch(body); len(got) < 2 || got[1] != want {
+			t.Errorf("the page says that %v is held, want %s", got, want)
+		}
+	}
+	acquire := func(more string) string {
+		t.Helper()
+		text, _ := call("/v1/acquire", `{"entity":"alice","resource":"gpt","consume":{"rpm":1,"tpm":1000`+more+`}`)["lease"].(string)
+		return text
+	}
+	acquire("}")
+	held("0")
+	var leases []string
+	for _, more := range []string{`},"lease":"5m"`, `},"lease":"5m"`, `,"slots":1},"lease":"5m"`} {
+		leases = append(leases, acquire(more))
+	}
+	held("3,000")
+	call("/v1/settle", fmt.Sprintf(`{"lease":%q,"actual":{"tpm":800}}`, leases[0]))
+	held("2,000")
+	call("/v1/rollback", fmt.Sprintf(`{"lease":%q}`, leases[1]))
+	held("1,000")
+	call("/v1/settle", fmt.Sprintf(`{"lease":%q,"actual":{"tpm":1000}}`, leases[2]))
+	held("0")
+
+	conn := dial(t, s)
+	ask := request("ann")
+	ask.Descriptors[0].HitsAddend = wrapperspb.UInt64(30)
+	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateways := kuadrant.NewRateLimitServiceClient(conn)
+	reserved, err := gateways.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request("ben").Descriptors, Amount: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := s.limiter.Resources.List(t.Context())
+	count := func() (n int) {
+		for of, err := range names {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(s.open.Of(c.Namespace, of.ID))
+		}
+		return n
+	}
+	if n := count(); n != 2 {
+		t.Errorf("%d leases of gateways are open, want 2", n)
+	}
+	lease := answer.DynamicMetadata.GetFields()["lease"].GetStringValue()
+	settle := request("ann")
+	settle.Descriptors = []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "lease", Value: lease}}, HitsAddend: wrapperspb.UInt64(20)}}
+	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), settle); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("%d leases of gateways are open after a settlement, want 1", n)
+	}
+	if _, err := gateways.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", ReservationId: reserved.ReservationId, ActualAmount: 40}); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d leases of gateways are open after a commit, want none", n)
 	}
 }

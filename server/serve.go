@@ -46,6 +46,7 @@ type Server struct {
 	rls      *rls.Service
 	tls      atomic.Pointer[tls.Config]
 	callers  atomic.Pointer[auth.Callers]
+	open     *token.Open // for the dashboard; nil without one
 	signer   atomic.Pointer[token.Signer]
 	health   *health.Server
 	grpc     *grpc.Server
@@ -84,12 +85,13 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	}
 	recent := page.NewRecent(nil)
 	if config.Dashboard { // it shows the namespace of the file alone
+		s.open = token.NewOpen(nil)
 		both := zlimit.Observers(observer, events.Observer(config.Namespace), recent.Observe)
 		opts = append([]zlimit.Option{zlimit.WithObserver(both), zlimit.WithRejectionReports(zlimit.RejectionReports{})}, opts...)
 	} else {
 		opts = append([]zlimit.Option{observed(config.Namespace)}, opts...)
 	}
-	opts = append([]zlimit.Option{zlimit.WithLogger(logger)}, opts...)
+	opts = append([]zlimit.Option{zlimit.WithLogger(logger), zlimit.WithConfigTTL(configTTL)}, opts...)
 	opts = append(opts, zlimit.WithNamespace(config.Namespace))
 	if config.Setup {
 		opts = append(opts, zlimit.WithSetup())
@@ -108,7 +110,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 		}
 	}
 	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{
-		Limiter: s.limiter, Namespace: config.Namespace, Tokens: s.signer.Load, Meter: meter, Logger: logger,
+		Limiter: s.limiter, Namespace: config.Namespace, Tokens: s.signer.Load, Open: s.open, Meter: meter, Logger: logger,
 	}); err != nil {
 		return nil, err
 	}
@@ -152,6 +154,9 @@ func (s *Server) secure(config *Config) error {
 // maxWatches bounds the streams of gRPC.
 const maxWatches = 1000
 
+// configTTL is how long a server uses stored limits from memory, which the dashboard names.
+const configTTL = time.Minute
+
 // maxMessage bounds a request of gRPC, and a body of HTTP.
 const maxMessage = 64 << 10
 
@@ -179,7 +184,7 @@ func (s *Server) build(metrics http.Handler, events *api.Events, people http.Han
 		metrics.ServeHTTP(w, r)
 	})
 	mux.Handle("/v1/", api.New(api.Options{
-		Limiter: s.limiter, Namespace: s.config.Namespace, Namespaces: s.others, Callers: s.callers.Load, Tokens: s.signer.Load, Events: events, Logger: s.logger, Draining: s.ending,
+		Limiter: s.limiter, Namespace: s.config.Namespace, Namespaces: s.others, Callers: s.callers.Load, Tokens: s.signer.Load, Open: s.open, Events: events, Logger: s.logger, Draining: s.ending,
 	}))
 	if people != nil {
 		mux.Handle("/", people)

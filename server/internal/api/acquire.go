@@ -250,6 +250,12 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 		h.giveBack(c, leases, claims.Leases)
 		return nil, refuse(http.StatusUnprocessableEntity, "lease_too_long", "Lease too long", "The request charges too many buckets and limits for a lease.")
 	}
+	switch {
+	case reply.Repeated: // its first call has handed the lease out
+		h.Open.Extend(&claims)
+	case !reply.Degraded: // in an outage nothing was taken
+		h.Open.Add(&claims)
+	}
 	reply.Lease, reply.ExpiresAt, reply.LastUntil = text, claims.Expires.UTC(), claims.Last.UTC()
 	return reply, nil
 }

@@ -34,6 +34,8 @@ type Options struct {
 	Callers func() *auth.Callers
 	// Tokens returns the signer of leases for now. Without it a key of this process signs, and no other replica settles its leases.
 	Tokens func() *token.Signer
+	// Open remembers the leases that are handed out, until they are settled. Without it no one does.
+	Open *token.Open
 	// Events has what the observers of the limiters report. Without it there are no events.
 	Events *Events
 	// Logger gets a line for each request, without secrets. Without it there is no log.

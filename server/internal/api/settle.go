@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -116,12 +117,19 @@ func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amoun
 		if err := h.keeper.settle(c.r.Context(), name, claims, actual); err != nil {
 			return nil, err
 		}
+		h.Open.Settled(name)
 	}
 	for i, lease := range claims.Leases {
 		if slots {
 			// It is settled with the others.
-		} else if err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i]); err != nil {
-			return nil, err
+		} else {
+			err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i])
+			if err == nil || errors.Is(err, zlimit.ErrSettled) { // by another replica
+				h.Open.Settled(lease.Token)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		consumed := maps.Clone(lease.Amounts)
 		maps.Copy(consumed, actual[i])
@@ -153,5 +161,6 @@ func (h *handler) heartbeat(c *call) (any, error) {
 	if text, err = h.Tokens().Sign(claims); err != nil {
 		return nil, err
 	}
+	h.Open.Extend(claims)
 	return &client.Extended{Lease: text, ExpiresAt: claims.Expires.UTC(), LastUntil: claims.Last.UTC()}, nil
 }

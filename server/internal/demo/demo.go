@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/server/internal/page"
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -44,8 +45,12 @@ type Demo struct {
 	wg         sync.WaitGroup
 	deeds      []deed // that are still to come
 	held       []*zlimit.Lease
+	open       *token.Open
 	rng        *rand.Rand
 }
+
+// Leases are what clients hold of a resource.
+func (d *Demo) Leases(resource string) []token.OpenLease { return d.open.Of("", resource) }
 
 // Now is the clock of the demo.
 func (d *Demo) Now() time.Time { return d.clock.Now() }
@@ -143,7 +148,7 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	d.Recent = page.NewRecent(d.clock.Now)
+	d.Recent, d.open = page.NewRecent(d.clock.Now), token.NewOpen(d.clock.Now)
 	d.Limiter, err = zlimit.New(ctx, d.store, zlimit.WithClock(d.clock.Now), zlimit.WithObserver(d.Recent.Observe),
 		zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithRejectionCache(0), zlimit.WithFreshness(0))
 	if err != nil {

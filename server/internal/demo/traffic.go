@@ -7,10 +7,14 @@ import (
 	"math"
 	"time"
 
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 const dollar = 1e9 // nano-dollars
+
+// heldFor is how long the leases of calls under way last.
+const heldFor = 24 * time.Hour
 
 // history charges what each team spent: every three hours, and every hour of the last eight days.
 func (d *Demo) history(ctx context.Context, o Options) error {
@@ -235,6 +239,9 @@ func (d *Demo) lastMinutes(ctx context.Context, o Options) error {
 				return fmt.Errorf("hold a slot: %w", err)
 			}
 			d.held = append(d.held, lease)
+			d.open.Add(&token.Claims{Expires: o.Now.Add(heldFor), Leases: []token.Lease{
+				{Token: fmt.Sprint(len(d.held)), Entity: holder.entity, Resource: Resource, Amounts: amounts},
+			}})
 		}
 	}
 	return nil

@@ -61,8 +61,10 @@ func changeOf(e *zlimit.AuditEvent) change {
 		}
 	case zlimit.ActionLimitsSet:
 		c.What = configChange(before, e.Details)
-	case zlimit.ActionLimitsDeleted:
-		c.What = "has no limits of its own now"
+	case zlimit.ActionLimitsDeleted: // its details are what was there
+		if c.What = "deleted"; len(e.Details) > 0 {
+			c.What = configChange(e.Details, map[string]any{})
+		}
 	case zlimit.ActionBucketReset, zlimit.ActionBucketToppedUp:
 		c.What = "reset"
 		if e.Action == zlimit.ActionBucketToppedUp {
@@ -99,7 +101,7 @@ func figure(v any) (float64, bool) {
 	}
 }
 
-// configChange says how a level differs from before.
+// configChange says how a level differs from before, with all that its details have, as the command audit does.
 func configChange(before, after map[string]any) string {
 	var parts []string
 	if was, is := before["disabled"], after["disabled"]; was != is {
@@ -109,10 +111,14 @@ func configChange(before, after map[string]any) string {
 		case string(zlimit.SwitchBypassed):
 			parts = append(parts, "bypassed")
 		case nil:
-			parts = append(parts, "has no switch of its own now")
+			parts = append(parts, "has no switch of its own now, which is left to wider levels")
 		default:
 			parts = append(parts, "enabled")
 		}
+	}
+	if !isKnown(before) || !isKnown(after) {
+		text, _ := json.Marshal(after)
+		return fmt.Sprintf("set to %.200s", text)
 	}
 	was, is := limitsOf(before), limitsOf(after)
 	for _, name := range slices.Sorted(maps.Keys(is)) {
@@ -128,13 +134,60 @@ func configChange(before, after map[string]any) string {
 			parts = append(parts, name+" removed")
 		}
 	}
+	had, has := settingsOf(before), settingsOf(after)
+	for _, name := range slices.Sorted(maps.Keys(has)) {
+		switch was, ok := had[name]; {
+		case !ok && name == "within":
+			parts = append(parts, "lies within "+named(has[name])+" now")
+		case !ok:
+			parts = append(parts, titledSetting(name)+" = "+has[name])
+		case was != has[name]:
+			parts = append(parts, titledSetting(name)+" "+was+" → "+has[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		switch _, ok := has[name]; {
+		case ok:
+		case name == "within":
+			parts = append(parts, "lies no longer within "+named(had[name]))
+		default:
+			parts = append(parts, titledSetting(name)+" "+had[name]+" removed")
+		}
+	}
 	if len(parts) == 0 {
-		return "stored again"
+		return "nothing changed"
 	}
 	if len(parts) > 3 {
 		parts = append(parts[:2], fmt.Sprintf("and %d more", len(parts)-2))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// isKnown reports whether limits in details have the form of this package.
+func isKnown(details map[string]any) bool {
+	list, ok := details["limits"].([]any)
+	return details["limits"] == nil || ok && len(list) == len(limitsOf(details))
+}
+
+// titledSetting is the name of a setting in details, in words.
+func titledSetting(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// settingsOf reads what a level says beside limits and its switch, by name.
+func settingsOf(details map[string]any) map[string]string {
+	all := map[string]string{}
+	for name, v := range details {
+		if name == "before" || name == "limits" || name == "disabled" || name == "config_version" {
+			continue
+		}
+		switch v := v.(type) {
+		case string:
+			all[name] = v
+		case bool, int64, json.Number:
+			all[name] = fmt.Sprint(v)
+		default:
+		}
+	}
+	return all
 }
 
 // limitsOf reads the limits of an event's details.

@@ -102,7 +102,7 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 		return view{}, err
 	}
 	stored := err == nil
-	body := &entityBody{ID: id, Name: named(id), Operation: rand.Text(), Done: doneTexts[r.URL.Query().Get("done")]}
+	body := &entityBody{ID: id, Name: named(id), Operation: rand.Text(), Done: p.done(r)}
 	v := view{Live: true, Title: named(id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(id), ""}}}
 	resource, err := p.entityResources(ctx, r, id, body)
 	if err != nil {
@@ -126,7 +126,10 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 		body.Switch, body.By = "bypassed", sourceText(resolved.BypassedBy)
 	}
 	statuses, err := p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: id, Resource: resource, Parents: true})
-	if err != nil && !isNoLimits(err) && !errors.Is(err, zlimit.ErrDisabled) {
+	if errors.Is(err, zlimit.ErrDisabled) {
+		statuses, err = p.disabled(ctx, id, resource, &resolved)
+	}
+	if err != nil && !isNoLimits(err) {
 		return v, err
 	}
 	sources := map[string]zlimit.Source{id: resolved.Source}
@@ -139,7 +142,11 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 			}
 			sources[of] = above.Source
 		}
-		body.Limits = append(body.Limits, p.limitRow(&statuses[i], id, sources[of]))
+		row := p.limitRow(&statuses[i], id, sources[of])
+		if body.Switch == "disabled" && row.Cell.Class == "" {
+			row.Cell.State, row.Cell.Class = "disabled", "off"
+		}
+		body.Limits = append(body.Limits, row)
 		if statuses[i].Entity == id && statuses[i].Limit.Term == 0 {
 			body.Names = append(body.Names, statuses[i].Limit.Name)
 		}
@@ -151,9 +158,31 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	if err := p.timeline(ctx, body, id, resource); err != nil {
 		return v, err
 	}
-	p.entityHead(&v, body, statuses)
+	reported, err := p.feed.rejected(ctx, resource)
+	if err != nil {
+		return v, err
+	}
+	refusals := slices.DeleteFunc(together(p.Recent.pulse(resource).Refusals, &reported), func(of refusedBy) bool { return of.entity != id || of.resource != resource })
+	p.entityHead(&v, body, statuses, refusals)
 	v.Footer = "Balances are of the whole fleet, read from the store now. Refusals are what processes report, up to two minutes late."
 	return v, nil
+}
+
+// disabled returns where the limits of an entity stand that may not use them: as its bucket has them, or full without one.
+func (p *page) disabled(ctx context.Context, id, resource string, resolved *zlimit.Resolved) (zlimit.Statuses, error) {
+	for b, err := range p.Limiter.Entities.Buckets(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if b.Resource == resource && len(b.Statuses) > 0 {
+			return b.Statuses, nil
+		}
+	}
+	var statuses zlimit.Statuses
+	for _, l := range resolved.Limits {
+		statuses = append(statuses, zlimit.Status{Entity: id, Resource: resource, Limit: l, Available: l.Capacity})
+	}
+	return statuses, nil
 }
 
 // entityResources makes the tabs of resources for which the entity has a bucket, and returns the one to show.
@@ -269,7 +298,7 @@ func editURL(at zlimit.Level) string {
 }
 
 // entityHead says whether requests are admitted, and until when not.
-func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses) {
+func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses, refusals []refusedBy) {
 	v.Head.say("", "%s ", body.Name)
 	switch {
 	case body.Switch == "disabled":
@@ -297,17 +326,23 @@ func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses) {
 			worst = st
 		}
 	}
-	refused := int64(0)
-	for _, of := range p.Recent.pulse(body.Resource).Refusals {
-		if of.entity == body.ID {
-			refused += of.N
-		}
-	}
-	lead1 := "Nothing was refused by this server in the last minute."
+	causes, refused := causesOf(refusals)
+	lead1 := "Nothing was refused in the last minute."
 	if refused > 0 {
-		lead1 = fmt.Sprintf("%s refused by this server in the last minute.", plural(refused, "request was"))
+		lead1 = fmt.Sprintf("%s refused in the last minute.", plural(refused, "request was"))
 	}
+	rank, lowest := rankOf(statuses, false, false, refused, p.Now())
 	switch {
+	case rank == rankRefuses:
+		of := &causes[0]
+		v.Head.say("no", "is refused")
+		name, until := of.limit, p.until(nil, of)
+		for i := range statuses {
+			if st := &statuses[i]; st.Limit.Name == of.limit && st.Entity == of.limitEntity {
+				name, until = whose(st, body.ID), p.until(st, of)
+			}
+		}
+		v.Head.say("", " by %s%s", name, until)
 	case worst == nil:
 		v.Head.say("", "has no limit that refuses for %s", named(body.Resource))
 	case worst.Available <= 0:
@@ -318,7 +353,12 @@ func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses) {
 		} else {
 			v.Head.say("", ", which comes back within seconds")
 		}
-	case shareOf(worst) < lowShare && (!isBudget(&worst.Limit) || runsOut(worst, p.Now())):
+	case rank == rankLow:
+		for i := range statuses {
+			if st := &statuses[i]; counts(st, p.Now()) && shareOf(st) == lowest {
+				worst = st
+			}
+		}
 		v.Head.say("low", "runs low on %s", whose(worst, body.ID))
 		v.Head.say("", ": %s left", amount(worst.Limit.Name, float64(worst.Available)))
 	default:

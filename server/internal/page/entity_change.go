@@ -95,7 +95,12 @@ var doneTexts = map[string]string{
 	"enable":  "The switch of this level is gone. Limits hold again, unless another level says otherwise.",
 	"reset":   "Reset. Its limits are full.",
 	"topup":   "Topped up.",
-	"limits":  "Saved. This process uses the new limits immediately, and others within seconds.",
+	"limits":  "Saved. This process uses the new limits immediately, and others within {ttl}.",
+}
+
+// done says what the change did that led to a screen.
+func (p *page) done(r *http.Request) string {
+	return strings.ReplaceAll(doneTexts[r.URL.Query().Get("done")], "{ttl}", span(p.ConfigTTL))
 }
 
 // errStale reports that a form was filled in from limits that are no longer stored.

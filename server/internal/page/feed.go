@@ -28,7 +28,7 @@ type memory struct {
 	failed error
 }
 
-const mostMemories = 512
+const mostMemories = 4096
 
 func newFeed(p *page) feed { return feed{p: p, memories: map[string]*memory{}} }
 
@@ -133,7 +133,7 @@ func (f *feed) resources(ctx context.Context) ([]string, error) {
 		}
 		return names, nil
 	})
-	names := slices.AppendSeq(slices.Clone(stored), maps.Keys(f.p.Recent.resources()))
+	names := slices.AppendSeq(slices.Clone(stored), maps.Keys(f.p.Recent.calls()))
 	slices.Sort(names)
 	return slices.Compact(names), err
 }

@@ -3,6 +3,10 @@ package page
 import (
 	"context"
 	"fmt"
+	"html/template"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,7 +63,7 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// TestRecent counts refusals of a minute, who waits, and what is held.
+// TestRecent counts refusals of a minute, and who waits, of each resource by itself.
 func TestRecent(t *testing.T) {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	r := NewRecent(func() time.Time { return now })
@@ -84,19 +88,19 @@ func TestRecent(t *testing.T) {
 	if p.Waits.N != 1 || p.Waits.Longest != 12*time.Second || p.Waiting["alice"].N != 1 {
 		t.Errorf("%+v wait, want alice for 12 s", p.Waiting)
 	}
-	if len(p.Open) != 2 || p.Open[0].amounts[0].Tokens != 70 {
-		t.Errorf("%+v is held, want two leases", p.Open)
-	}
-	see(zlimit.Event{Kind: zlimit.EventSettle, Lease: 7})
-	now = now.Add(31 * time.Second)
-	if p = r.pulse("gpt"); len(p.Open) != 1 || p.Refusals[0].N != 1 || p.Waits.N != 0 {
-		t.Errorf("half a minute later there are %d leases, %+v and %d who wait", len(p.Open), p.Refusals, p.Waits.N)
-	}
-	if p = r.pulse("other"); len(p.Refusals)+len(p.Open) > 0 {
+	see(zlimit.Event{Kind: zlimit.EventStore, Duration: time.Second})
+	if p = r.pulse("other"); len(p.Refusals) > 0 || p.Decided != 0 || p.RefusedMinute != 0 || p.PerSecond != 0 || slices.Max(p.Refused) != 0 || slices.Max(p.Waiters) != 0 {
 		t.Errorf("another resource has %+v", p)
 	}
-	now = now.Add(heldFor)
-	if p = r.pulse("gpt"); len(p.Open) != 0 || len(p.Refusals) != 0 || p.Decided != 0 {
+	if !p.Calls || p.Slowest != time.Second {
+		t.Errorf("the store's slowest call took %v, want a second for every resource", p.Slowest)
+	}
+	now = now.Add(31 * time.Second)
+	if p = r.pulse("gpt"); p.Refusals[0].N != 1 || p.Waits.N != 0 {
+		t.Errorf("half a minute later there are %+v and %d who wait", p.Refusals, p.Waits.N)
+	}
+	now = now.Add(10 * time.Minute)
+	if p = r.pulse("gpt"); len(p.Refusals) != 0 || p.Decided != 0 {
 		t.Errorf("ten minutes later there is %+v", p)
 	}
 }
@@ -105,13 +109,24 @@ func TestRecent(t *testing.T) {
 func TestRecentIsBounded(t *testing.T) {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	r := NewRecent(func() time.Time { return now })
-	for i := range 3 * mostOpen / 2 {
+	for i := range 3 * mostRefusals / 2 {
 		name := fmt.Sprint("entity-", i)
 		r.Observe(context.Background(), zlimit.Event{Kind: zlimit.EventDecision, Entity: name, Resource: "gpt", Result: zlimit.ResultRejected, Limit: "rpm"})
 		r.Observe(context.Background(), zlimit.Event{Kind: zlimit.EventDecision, Entity: name, Resource: "gpt", Result: zlimit.ResultOK, Lease: uint64(i + 1), Wait: time.Hour})
 	}
-	if len(r.refused) > mostRefusals || len(r.waiting) > mostWaiters || len(r.open) > mostOpen {
-		t.Errorf("there are %d refusals, %d waiters and %d leases", len(r.refused), len(r.waiting), len(r.open))
+	if len(r.refused) > mostRefusals || r.waiting > mostWaiters || r.waiting != len(r.resources["gpt"].waiting) {
+		t.Errorf("there are %d refusals and %d waiters", len(r.refused), r.waiting)
+	}
+	for i := range 2 * mostResources {
+		r.Observe(context.Background(), zlimit.Event{Kind: zlimit.EventDecision, Resource: fmt.Sprint("resource-", i), Result: zlimit.ResultOK})
+	}
+	if len(r.resources) > mostResources {
+		t.Errorf("there are %d resources", len(r.resources))
+	}
+	now = now.Add(2 * time.Hour) // nobody waits any more
+	r.Observe(context.Background(), zlimit.Event{Kind: zlimit.EventDecision, Entity: "late", Resource: "resource-1", Result: zlimit.ResultOK, Wait: time.Second})
+	if p := r.pulse("resource-1"); p.Waits.N != 1 {
+		t.Errorf("%d wait after a flood, want one", p.Waits.N)
 	}
 }
 
@@ -119,14 +134,18 @@ func TestRecentIsBounded(t *testing.T) {
 func TestReplay(t *testing.T) {
 	from := time.Date(2026, time.March, 1, 22, 0, 0, 0, time.UTC)
 	per := zlimit.PerHour("tpm", 100)
-	r := replayed([]float64{200, 101, 50, 0, 300}, from, &per)
+	now := from.Add(24 * time.Hour)
+	r := replayed([]float64{200, 101, 50, 0, 300}, from, now, &per)
 	if r.hours != 4 || r.over != 2 || r.refused != 1+100 || r.worst != 1.5 || !r.worstAt.Equal(from.Add(4*time.Hour)) {
 		t.Errorf("replayed() = %+v, want 1 and 100 refused", r)
 	}
 	day := zlimit.Daily("tpm", 100, "UTC")
-	r = replayed([]float64{80, 30, 90, 20}, from, &day) // the third hour begins a day
+	r = replayed([]float64{80, 30, 90, 20}, from, now, &day) // the third hour begins a day
 	if r.over != 2 || r.refused != 10+10 {
 		t.Errorf("replayed() = %+v, want 10 refused on each day", r)
+	}
+	if r = replayed([]float64{100, 130}, from, from.Add(75*time.Minute), &per); r.over != 1 || r.refused != 130-125 {
+		t.Errorf("replayed() = %+v, want 5 refused in a quarter of an hour under way", r)
 	}
 }
 
@@ -154,8 +173,14 @@ func TestChangeOf(t *testing.T) {
 		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionLimitsSet, Principal: "dana", Details: map[string]any{"limits": []any{limit(500)}, "before": map[string]any{"limits": []any{limit(400)}}}}, "a tpm 400 → 500 a minute by dana"},
 		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionLimitsSet, Details: map[string]any{"disabled": true}}, "a disabled by no one known"},
 		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionLimitsSet, Details: map[string]any{"disabled": "bypass"}}, "a bypassed by no one known"},
-		{zlimit.AuditEvent{Entity: zlimit.AuditResource("gpt"), Action: zlimit.ActionLimitsDeleted}, "resource gpt has no limits of its own now by no one known"},
-		{zlimit.AuditEvent{Entity: zlimit.AuditSystem, Action: zlimit.ActionLimitsSet, Details: map[string]any{"limits": "none", "before": 7}}, "the system stored again by no one known"},
+		{zlimit.AuditEvent{Entity: zlimit.AuditResource("gpt"), Action: zlimit.ActionLimitsDeleted}, "resource gpt deleted by no one known"},
+		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionLimitsDeleted, Details: map[string]any{"config_version": int64(3), "limits": []any{limit(500)}}}, "a tpm removed by no one known"},
+		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionLimitsDeleted, Details: map[string]any{"limits": []any{}, "disabled": true}}, "a has no switch of its own now, which is left to wider levels by no one known"},
+		{zlimit.AuditEvent{Entity: zlimit.AuditResource("gpt"), Action: zlimit.ActionLimitsSet, Details: map[string]any{"limits": []any{}, "within": "models", "before": map[string]any{"limits": []any{}}}}, "resource gpt lies within models now by no one known"},
+		{zlimit.AuditEvent{Entity: zlimit.AuditResource("gpt"), Action: zlimit.ActionLimitsSet, Details: map[string]any{"limits": []any{}, "before": map[string]any{"within": "models"}}}, "resource gpt lies no longer within models by no one known"},
+		{zlimit.AuditEvent{Entity: zlimit.AuditSystem, Action: zlimit.ActionLimitsSet, Details: map[string]any{"audit_retention_days": int64(30), "on_unavailable": "allow", "before": map[string]any{"on_unavailable": "block"}}}, "the system audit retention days = 30, on unavailable block → allow by no one known"},
+		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionLimitsSet, Details: map[string]any{"config_version": int64(2), "before": map[string]any{"config_version": int64(1)}}}, "a nothing changed by no one known"},
+		{zlimit.AuditEvent{Entity: zlimit.AuditSystem, Action: zlimit.ActionLimitsSet, Details: map[string]any{"limits": "none", "before": 7}}, "the system set to {\"before\":7,\"limits\":\"none\"} by no one known"},
 		{zlimit.AuditEvent{Entity: "a", Action: "tidied_up"}, "a tidied up by no one known"},
 		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionBucketToppedUp, Details: map[string]any{"before": map[string]any{"tpm": int64(1)}, "after": map[string]any{"tpm": int64(9), "x": nil}}}, "a topped up: tpm 1 → 9 by no one known"},
 		{zlimit.AuditEvent{Entity: "a", Action: zlimit.ActionEntityMoved, Details: map[string]any{"parent_id": nil}}, "a has no parent now by no one known"},
@@ -199,4 +224,74 @@ func TestHangingStore(t *testing.T) {
 			t.Errorf("the store was asked %d times, want once", asked)
 		}
 	})
+}
+
+// TestAxis checks that each line has a label of its own, whatever small amounts there are.
+func TestAxis(t *testing.T) {
+	for _, limit := range []string{"rpm", "usd"} {
+		for _, most := range []float64{0, 1, 2, 3, 7, 1e6, 2e7, 5e9} {
+			seen := map[string]bool{}
+			var c chart
+			c.axis(most, 3, func(v float64) string {
+				return axisAmount(limit, v)
+			})
+			for _, text := range regexp.MustCompile(`>([^<]+)</text>`).FindAllStringSubmatch(c.b.String(), -1) {
+				if seen[text[1]] {
+					t.Errorf("the axis of %s up to %v has %s twice", limit, most, text[1])
+				}
+				seen[text[1]] = true
+			}
+		}
+	}
+}
+
+// TestWhole keeps names on one line, and escapes them.
+func TestWhole(t *testing.T) {
+	if got, want := whole("key-1 used <b> of gpt-4o"), template.HTML(`<span class="whole">key-1</span> used &lt;b&gt; of <span class="whole">gpt-4o</span>`); got != want {
+		t.Errorf("whole() = %s, want %s", got, want)
+	}
+	if long := strings.Repeat("long-", 10); whole(long) != template.HTML(long) {
+		t.Errorf("whole() = %s, want that a long name may break", whole(long))
+	}
+}
+
+// TestOutlook gives the headline and the row of one budget one answer.
+func TestOutlook(t *testing.T) {
+	from := time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+	q := &usageQuery{limit: "tpm", entity: "acme", resource: "gpt", from: from, to: from.AddDate(0, 1, 0), now: from.AddDate(0, 0, 20), zone: time.UTC}
+	for _, test := range []struct {
+		used      int // days
+		available int64
+		usedUp    time.Time
+		head, row string
+	}{
+		{3, 500, time.Time{}, "too early for a forecast", "too early"},
+		{3, 500, q.now.AddDate(0, 0, 2), "too early for a forecast", "too early"},
+		{20, 500, time.Time{}, "lasts the month", "on pace"},
+		{20, 500, q.now.AddDate(0, 0, 2), "the budget ends on", "ends early"},
+		{3, 0, time.Time{}, "used up", "used up"},
+	} {
+		days := make([]float64, 61)
+		for i := range test.used {
+			days[31+19-i] = 10
+		}
+		f := zlimit.Forecast{Entity: "acme", Limit: "tpm", Capacity: 1000, Available: test.available, UsedUp: test.usedUp, ResetsAt: q.to}
+		book := &ledger{groups: []group{{entity: "acme", days: days, forecast: &f}}, total: days, offset: 31, forecast: f, budget: 1000, available: float64(f.Available), ends: q.to}
+		book.others.days = make([]float64, 61)
+		book.extend(q)
+		var v view
+		var body usageBody
+		usageHead(&v, q, book)
+		usageRows(&body, q, book, nil)
+		if head := v.Head.plain(); !strings.Contains(head, test.head) || body.Rows[0].Tag != test.row {
+			t.Errorf("the headline is %q beside a row that says %q, want %q and %q", head, body.Rows[0].Tag, test.head, test.row)
+		}
+		everyone := *q
+		everyone.entity = ""
+		v = view{}
+		usageHead(&v, &everyone, book)
+		if head := v.Head.plain(); strings.Contains(head, "too early") != (test.row == "too early") || strings.Contains(head, "used up") != (test.row == "used up") {
+			t.Errorf("the headline of everyone is %q beside a row that says %q", head, test.row)
+		}
+	}
 }

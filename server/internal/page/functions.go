@@ -17,6 +17,7 @@ var functions = template.FuncMap{
 	"entity": entityURL,
 	"level":  editURL,
 	"limit":  func(l zlimit.Limit) string { return limitText(&l) },
+	"whole":  whole,
 	"text":   func(l zlimit.Limit) string { return l.String() },
 	"dict": func(pairs ...any) map[string]any {
 		all := map[string]any{}
@@ -37,6 +38,24 @@ var functions = template.FuncMap{
 			return "/"+first == url
 		}
 	},
+}
+
+// whole writes a text in which no line breaks within a name such as gpt-4o, unless it is too long for a line.
+func whole(text string) template.HTML {
+	const longest = 24
+	var b strings.Builder
+	text = strings.ReplaceAll(text, " %", "\u00a0%")
+	for i, word := range strings.Split(text, " ") {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if escaped := template.HTMLEscapeString(word); len(word) <= longest && strings.ContainsAny(word, "-/") {
+			b.WriteString(`<span class="whole">` + escaped + `</span>`)
+		} else {
+			b.WriteString(escaped)
+		}
+	}
+	return template.HTML(b.String()) //nolint:gosec // words were escaped
 }
 
 var navigation = []tab{

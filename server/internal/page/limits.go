@@ -38,6 +38,10 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 		zlimit.SourceEntityDefault: {Name: "Defaults of entities", Says: "Hold for every resource for which the entity has no level."},
 		zlimit.SourceEntity:        {Name: "Entities for a resource", Says: "Come before all others."},
 	}
+	set, err := p.Limiter.Managed.Set(ctx)
+	if err != nil {
+		return v, err
+	}
 	n, off, soft := 0, 0, 0
 	for stored, err := range p.Limiter.Limits.List(ctx, q) {
 		if err != nil {
@@ -51,6 +55,7 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 			soft += btoi(stored.Config.Limits[i].Mode != zlimit.ModeEnforced)
 		}
 		off += btoi(isOff(&stored))
+		stored.Managed = set.Has(&stored)
 		g := groups[stored.Level.Source()]
 		g.Rows = append(g.Rows, stored)
 	}
@@ -150,7 +155,7 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 	if err != nil {
 		return v, err
 	}
-	body.Done = doneTexts[r.URL.Query().Get("done")]
+	body.Done = p.done(r)
 	subject := at.Entity
 	switch {
 	case at.Entity == "" && at.Resource == "":
@@ -379,7 +384,7 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 		{Name: "Buckets under this level", Value: grouped(int64(body.Buckets)), Note: "listed now"},
 		{Name: "Have nothing left immediately", Value: grouped(int64(body.Tight)), Note: "after the change"},
 		{Name: "Saving it costs", Value: saveCost(body), Note: "write units: level, audit event, registry"},
-		{Name: "Holds everywhere", Value: "in seconds", Note: "buckets take it with their next request, at no extra write"},
+		{Name: "Holds everywhere", Value: "within " + span(p.ConfigTTL), Note: "here immediately; other processes read stored limits again after that time"},
 	}
 	if body.Tight > 0 {
 		body.Facts[1].Class = "red"

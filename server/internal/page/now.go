@@ -103,45 +103,59 @@ var rankTags = [...][2]string{
 }
 
 func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standing {
-	s := standing{Bucket: b, refused: refused, waits: w, lowest: 1}
-	owes, usedUp := false, false
+	s := standing{Bucket: b, refused: refused, waits: w}
 	for i := range b.Statuses {
-		st := &b.Statuses[i]
-		if st.Limit.Term > 0 {
+		if st := &b.Statuses[i]; st.Limit.Term > 0 {
 			s.held += max(st.Held(), 0)
 		}
-		if st.Limit.Mode != zlimit.ModeEnforced {
-			continue
-		}
-		if st.Limit.Term == 0 && (!isBudget(&st.Limit) || runsOut(st, now)) || st.Available <= 0 {
-			s.lowest = min(s.lowest, shareOf(st))
-		}
-		owes = owes || st.Available < 0 && st.Limit.Term == 0
-		usedUp = usedUp || st.Available <= 0 && isBudget(&st.Limit)
 	}
 	s.parent = len(b.FromChildren) > 0
 	for name, n := range b.Consumed {
 		s.parent = s.parent && n <= b.FromChildren[name]
 	}
-	switch {
-	case b.Disabled:
-		s.rank = rankDisabled
-	case b.Bypassed:
-		s.rank = rankBypassed
-	case refused > 0:
-		s.rank = rankRefuses
-	case usedUp:
-		s.rank = rankUsedUp
-	case owes:
-		s.rank = rankOwes
-	case s.lowest < lowShare:
-		s.rank = rankLow
-	case s.parent:
+	s.rank, s.lowest = rankOf(b.Statuses, b.Disabled, b.Bypassed, refused, now)
+	if s.rank == rankRoom && s.parent {
 		s.rank = rankParent
-	default:
-		s.rank = rankRoom
 	}
 	return s
+}
+
+// rankOf decides for all screens how limits stand, and returns the share that is left of the lowest enforced one.
+func rankOf(statuses zlimit.Statuses, disabled, bypassed bool, refused int64, now time.Time) (rank int, lowest float64) {
+	lowest = 1
+	owes, usedUp := false, false
+	for i := range statuses {
+		st := &statuses[i]
+		if st.Limit.Mode != zlimit.ModeEnforced {
+			continue
+		}
+		if counts(st, now) {
+			lowest = min(lowest, shareOf(st))
+		}
+		owes = owes || st.Available < 0 && st.Limit.Term == 0
+		usedUp = usedUp || st.Available <= 0 && isBudget(&st.Limit)
+	}
+	switch {
+	case disabled:
+		return rankDisabled, lowest
+	case bypassed:
+		return rankBypassed, lowest
+	case refused > 0:
+		return rankRefuses, lowest
+	case usedUp:
+		return rankUsedUp, lowest
+	case owes:
+		return rankOwes, lowest
+	case lowest < lowShare:
+		return rankLow, lowest
+	default:
+		return rankRoom, lowest
+	}
+}
+
+// counts reports whether a limit can be what runs low: not a budget that lasts its period, nor slots while one is free.
+func counts(st *zlimit.Status, now time.Time) bool {
+	return st.Limit.Mode == zlimit.ModeEnforced && (st.Limit.Term == 0 && (!isBudget(&st.Limit) || runsOut(st, now)) || st.Available <= 0)
 }
 
 // isBudget reports whether a limit is an amount that is used up.
@@ -259,7 +273,7 @@ func screenURL(r *http.Request) string {
 
 // busiest returns the resource with the most refusals in this process, or else with the most calls.
 func (p *page) busiest(names []string) string {
-	calls := p.Recent.resources()
+	calls := p.Recent.calls()
 	best, most := names[0], int64(0)
 	for _, name := range names {
 		n := min(calls[name], 1<<40)
@@ -275,12 +289,16 @@ func (p *page) busiest(names []string) string {
 
 func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []refusedBy) {
 	_, total := causesOf(refusals)
+	total = max(total, pulse.RefusedMinute) // a flood of names is not counted by name
 	refused := fact{Name: "Refused a minute", Value: grouped(total), Note: "of this resource", Line: sparkline(pulse.Refused), LineClass: "r"}
 	if total > 0 {
 		refused.Class = "red"
 	}
 	if pulse.Decided > 0 {
-		refused.Note = percent(float64(pulse.RefusedMinute)/float64(pulse.Decided)) + " of this server's calls"
+		refused.Note = percent(float64(pulse.RefusedMinute)/float64(pulse.Decided)) + " of the calls for this resource"
+		if total > pulse.RefusedMinute {
+			refused.Note = fmt.Sprintf("%s by this server, %s of its calls for it", grouped(pulse.RefusedMinute), percent(float64(pulse.RefusedMinute)/float64(pulse.Decided)))
+		}
 	}
 	waiting := fact{Name: "Waiting", Value: grouped(int64(pulse.Waits.N)), Note: "no one waits", Line: sparkline(pulse.Waiters), LineClass: "v"}
 	if pulse.Waits.N > 0 {
@@ -307,7 +325,7 @@ func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []ref
 		perSecond = short(pulse.PerSecond)
 	}
 	body.Facts = []fact{
-		{Name: "Admitted a second", Value: perSecond, Note: "calls, by this server", Line: sparkline(pulse.Admitted)},
+		{Name: "Admitted a second", Value: perSecond, Note: "calls for it, by this server", Line: sparkline(pulse.Admitted)},
 		refused, waiting,
 	}
 	if capacity > 0 {

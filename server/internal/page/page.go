@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -31,6 +32,10 @@ type Options struct {
 	Limiter *zlimit.RateLimiter
 	// Recent must observe the limiters of this process: see [Recent.Observe]. It is required.
 	Recent *Recent
+	// Leases returns the leases that this process has handed to clients and that are not settled; nil is none.
+	Leases func(resource string) []token.OpenLease
+	// ConfigTTL is the [zlimit.WithConfigTTL] of the processes of the namespace: changed limits hold everywhere within it. 0 is a minute.
+	ConfigTTL time.Duration
 	// Namespace and Store name what is shown, such as "production" and "dynamodb:limits".
 	Namespace, Store string
 	// SignIn returns who has a key. Without it, Token is the only way in.
@@ -86,6 +91,12 @@ func New(o Options) (http.Handler, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Leases == nil {
+		o.Leases = func(string) []token.OpenLease { return nil }
+	}
+	if o.ConfigTTL == 0 {
+		o.ConfigTTL = time.Minute
 	}
 	if o.Every <= 0 {
 		o.Every = 2 * time.Second

@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -27,8 +31,48 @@ type visitor struct {
 // visit returns a visitor of a page over a limiter in memory, who is not signed in.
 func visit(t *testing.T) *visitor {
 	t.Helper()
+	return visitStore(t, newStore(t))
+}
+
+func newStore(t *testing.T) zlimit.Store {
+	t.Helper()
+	s, err := memory.New(layout.Table)
+	if err == nil {
+		err = s.Setup(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.NewHandle(s, true)
+}
+
+// visitCounted is visit with an aggregator, which counts usage.
+func visitCounted(t *testing.T) *visitor {
+	t.Helper()
+	handle := newStore(t)
+	a, err := aggregator.New(handle, aggregator.WithPoll(5*time.Millisecond), aggregator.WithoutTending())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	for len(a.Status().Partitions) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return visitStore(t, handle)
+}
+
+func visitStore(t *testing.T, of zlimit.Store) *visitor {
+	t.Helper()
 	recent := page.NewRecent(nil)
-	l, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(recent.Observe))
+	l, err := zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe))
 	if err != nil {
 		t.Fatal(err)
 	}

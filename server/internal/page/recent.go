@@ -12,17 +12,23 @@ import (
 )
 
 // Recent counts what the limiters of this process did in the last five minutes: an observer for [zlimit.WithObserver]. The store knows
-// balances, but not what was refused, who waits, or which amounts are held by calls under way. It is safe for concurrent use.
+// balances, but not what was refused, or who waits. It is safe for concurrent use.
 type Recent struct {
 	now func() time.Time
 
-	mu      sync.Mutex
+	mu        sync.Mutex
+	store     [recentSeconds]storeSecond
+	resources map[string]*course
+	refused   map[refusal]*refusals
+	waiting   int // callers of all resources, as far as their ends were noticed
+	tidied    time.Time
+}
+
+// A course is what happened to one resource.
+type course struct {
 	seconds [recentSeconds]second
-	refused map[refusal]*refusals
 	waiting []waiter
-	open    map[uint64]held
-	tidied  time.Time
-	calls   map[string]int64 // decisions by resource, since the process began
+	calls   int64 // decisions, since the process began
 }
 
 const (
@@ -30,17 +36,19 @@ const (
 	mostRefusals  = 4096 // entities and limits; a flood of names is not counted by name
 	mostWaiters   = 4096
 	mostResources = 256
-	mostOpen      = 65536
-	heldFor       = 10 * time.Minute // after which a lease that no one settles counts as dropped
 )
 
-// A second is what happened in one second.
+// A second is what happened to a resource in one second.
 type second struct {
 	unix              int64
 	admitted, refused int64
 	waiting           int64
-	store             time.Duration // the slowest call
-	calls             int64
+}
+
+// A storeSecond is the slowest call of the store in one second.
+type storeSecond struct {
+	unix    int64
+	slowest time.Duration
 }
 
 // A refusal is whose request was refused, by whose limit.
@@ -65,14 +73,8 @@ func (r *refusals) since(now time.Time) (n int64) {
 }
 
 type waiter struct {
-	entity, resource string
-	until            time.Time
-}
-
-type held struct {
-	entity, resource string
-	at               time.Time
-	amounts          []zlimit.Amount
+	entity string
+	until  time.Time
 }
 
 // NewRecent returns counts that begin at zero. A nil clock is [time.Now].
@@ -80,7 +82,7 @@ func NewRecent(now func() time.Time) *Recent {
 	if now == nil {
 		now = time.Now
 	}
-	return &Recent{now: now, refused: map[refusal]*refusals{}, open: map[uint64]held{}, calls: map[string]int64{}}
+	return &Recent{now: now, refused: map[refusal]*refusals{}, resources: map[string]*course{}}
 }
 
 // Observe counts an event. It is a [zlimit.Observer].
@@ -88,40 +90,50 @@ func (r *Recent) Observe(_ context.Context, e zlimit.Event) {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.second(now)
 	switch e.Kind {
 	case zlimit.EventDecision:
-		if _, known := r.calls[e.Resource]; known || len(r.calls) < mostResources {
-			r.calls[e.Resource]++
+		of := r.resources[e.Resource]
+		if of == nil {
+			if len(r.resources) >= mostResources {
+				return
+			}
+			of = &course{}
+			r.resources[e.Resource] = of
 		}
-		r.decision(s, now, &e)
-	case zlimit.EventSettle:
-		delete(r.open, e.Lease)
+		of.calls++
+		r.decision(of, now, &e)
 	case zlimit.EventStore:
-		s.store = max(s.store, e.Duration)
-		s.calls++
+		s := &r.store[now.Unix()%recentSeconds]
+		if s.unix != now.Unix() {
+			*s = storeSecond{unix: now.Unix()}
+		}
+		s.slowest = max(s.slowest, e.Duration)
 	default:
 	}
 }
 
-func (r *Recent) second(now time.Time) *second {
-	s := &r.seconds[now.Unix()%recentSeconds]
+func (r *Recent) second(of *course, now time.Time) *second {
+	s := &of.seconds[now.Unix()%recentSeconds]
 	if s.unix != now.Unix() {
-		r.sleepers(now)
-		*s = second{unix: now.Unix(), waiting: int64(len(r.waiting))}
+		r.sleepers(of, now)
+		*s = second{unix: now.Unix(), waiting: int64(len(of.waiting))}
 	}
 	return s
 }
 
-func (r *Recent) decision(s *second, now time.Time, e *zlimit.Event) {
+func (r *Recent) decision(c *course, now time.Time, e *zlimit.Event) {
+	s := r.second(c, now)
 	switch e.Result {
 	case zlimit.ResultOK, zlimit.ResultDegraded:
 		s.admitted++
-		if e.Wait > 0 && len(r.waiting) < mostWaiters {
-			r.waiting = append(r.waiting, waiter{e.Entity, e.Resource, now.Add(e.Wait)})
-		}
-		if e.Lease != 0 {
-			r.hold(e, now)
+		if e.Wait > 0 {
+			if r.waiting >= mostWaiters {
+				r.tidy(now)
+			}
+			if r.waiting < mostWaiters {
+				c.waiting = append(c.waiting, waiter{e.Entity, now.Add(e.Wait)})
+				r.waiting++
+			}
 		}
 	case zlimit.ResultRejected:
 		s.refused++
@@ -159,32 +171,23 @@ func (r *Recent) tidy(now time.Time) {
 	}
 	r.tidied = now
 	maps.DeleteFunc(r.refused, func(_ refusal, of *refusals) bool { return of.since(now) == 0 })
-	maps.DeleteFunc(r.open, func(_ uint64, h held) bool { return now.Sub(h.at) > heldFor })
-}
-
-// hold remembers the amounts of a lease until it is settled.
-func (r *Recent) hold(e *zlimit.Event, now time.Time) {
-	if h, ok := r.open[e.Lease]; ok { // Lease.Consume
-		h.amounts = append(h.amounts, e.Amounts...)
-		r.open[e.Lease] = h
-		return
-	}
-	if len(r.open) >= mostOpen {
-		r.tidy(now)
-	}
-	if len(r.open) < mostOpen {
-		r.open[e.Lease] = held{e.Entity, e.Resource, now, slices.Clone(e.Amounts)}
+	for _, c := range r.resources {
+		r.sleepers(c, now)
 	}
 }
 
-// resources returns how many calls there were for each resource.
-func (r *Recent) resources() map[string]int64 {
+// calls returns how many calls there were for each resource.
+func (r *Recent) calls() map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.calls)
+	calls := make(map[string]int64, len(r.resources))
+	for name, of := range r.resources {
+		calls[name] = of.calls
+	}
+	return calls
 }
 
-// A pulse is the last five minutes, for one resource where entities are named.
+// A pulse is the last five minutes of one resource in this process, and of the whole store.
 type pulse struct {
 	Admitted, Refused, Store []float64 // five seconds each, the latest last
 	Waiters                  []float64
@@ -194,7 +197,6 @@ type pulse struct {
 	Refusals                 []refusedBy
 	Waiting                  map[string]waits
 	Waits                    waits
-	Open                     []held
 	Calls                    bool // whether the store was called at all in the last minute
 }
 
@@ -222,58 +224,58 @@ func (r *Recent) pulse(resource string) pulse {
 	p := pulse{Waiting: map[string]waits{}}
 	p.Admitted, p.Refused = make([]float64, points), make([]float64, points)
 	p.Store, p.Waiters = make([]float64, points), make([]float64, points)
-	r.second(now)
-	r.sleepers(now)
-	for i := range r.seconds {
-		s := &r.seconds[i]
-		age := now.Unix() - s.unix
-		if s.unix == 0 || age < 0 {
-			continue
+	of := r.resources[resource]
+	if of == nil {
+		of = &course{}
+	}
+	r.second(of, now)
+	r.sleepers(of, now)
+	for i := range recentSeconds {
+		s, store := &of.seconds[i], &r.store[i]
+		if age := now.Unix() - s.unix; s.unix != 0 && age >= 0 {
+			if age < 60 {
+				p.Decided += s.admitted + s.refused
+				p.RefusedMinute += s.refused
+				p.PerSecond += float64(s.admitted) / 60
+			}
+			if at := points - 1 - int(age/pulseStep); at >= 0 {
+				p.Admitted[at] += float64(s.admitted)
+				p.Refused[at] += float64(s.refused)
+				p.Waiters[at] = max(p.Waiters[at], float64(s.waiting))
+			}
 		}
-		if age < 60 {
-			p.Decided += s.admitted + s.refused
-			p.RefusedMinute += s.refused
-			p.PerSecond += float64(s.admitted) / 60
-			p.Slowest = max(p.Slowest, s.store)
-			p.Calls = p.Calls || s.calls > 0
-		}
-		if at := points - 1 - int(age/pulseStep); at >= 0 {
-			p.Admitted[at] += float64(s.admitted)
-			p.Refused[at] += float64(s.refused)
-			p.Store[at] = max(p.Store[at], float64(s.store))
-			p.Waiters[at] = max(p.Waiters[at], float64(s.waiting))
+		if age := now.Unix() - store.unix; store.unix != 0 && age >= 0 {
+			if age < 60 {
+				p.Slowest, p.Calls = max(p.Slowest, store.slowest), true
+			}
+			if at := points - 1 - int(age/pulseStep); at >= 0 {
+				p.Store[at] = max(p.Store[at], float64(store.slowest))
+			}
 		}
 	}
-	for key, of := range r.refused {
-		n := of.since(now)
+	for key, by := range r.refused {
+		n := by.since(now)
 		if n == 0 {
 			delete(r.refused, key)
 		} else if key.resource == resource {
-			p.Refusals = append(p.Refusals, refusedBy{key, n, of.last, of.retryAfter, of.requested})
+			p.Refusals = append(p.Refusals, refusedBy{key, n, by.last, by.retryAfter, by.requested})
 		}
 	}
 	slices.SortFunc(p.Refusals, func(a, b refusedBy) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.entity, b.entity)) })
-	for _, w := range r.waiting {
-		if w.resource == resource {
-			of := p.Waiting[w.entity]
-			of.N++
-			of.Longest = max(of.Longest, w.until.Sub(now))
-			p.Waiting[w.entity] = of
-			p.Waits.N++
-			p.Waits.Longest = max(p.Waits.Longest, of.Longest)
-		}
-	}
-	for id, h := range r.open {
-		if now.Sub(h.at) > heldFor {
-			delete(r.open, id)
-		} else if h.resource == resource {
-			p.Open = append(p.Open, h)
-		}
+	for _, w := range of.waiting {
+		all := p.Waiting[w.entity]
+		all.N++
+		all.Longest = max(all.Longest, w.until.Sub(now))
+		p.Waiting[w.entity] = all
+		p.Waits.N++
+		p.Waits.Longest = max(p.Waits.Longest, all.Longest)
 	}
 	return p
 }
 
 // sleepers forgets who has waited long enough.
-func (r *Recent) sleepers(now time.Time) {
-	r.waiting = slices.DeleteFunc(r.waiting, func(w waiter) bool { return !w.until.After(now) })
+func (r *Recent) sleepers(of *course, now time.Time) {
+	before := len(of.waiting)
+	of.waiting = slices.DeleteFunc(of.waiting, func(w waiter) bool { return !w.until.After(now) })
+	r.waiting -= before - len(of.waiting)
 }

@@ -85,7 +85,7 @@ func (p *page) nowHead(v *view, body *nowBody, all []standing, refusals []refuse
 	case worst.N*2 <= total:
 		share = "It is not one limit alone. The heaviest is"
 	}
-	v.Lead = lead("%s %s <b>%s of %s</b>%s.", entities, share, worst.limit, named(worst.limitEntity), p.until(all, worst))
+	v.Lead = lead("%s %s <b>%s of %s</b>%s.", entities, share, worst.limit, named(worst.limitEntity), p.until(statusOf(all, worst.limitEntity, worst.limit), worst))
 }
 
 // causesOf adds up refusals by the limit that refuses, the heaviest first, and all of them.
@@ -121,9 +121,12 @@ func statusOf(all []standing, entity, limit string) *zlimit.Status {
 }
 
 // until says when a limit that refuses has room, beginning with a comma.
-func (p *page) until(all []standing, of *refusedBy) string {
-	if at, ok := p.better(statusOf(all, of.limitEntity, of.limit), of); ok {
+func (p *page) until(st *zlimit.Status, of *refusedBy) string {
+	if at, ok := p.better(st, of); ok {
 		return ", until about " + moment(at, p.Now(), time.UTC)
+	}
+	if of.RetryAfter == zlimit.Never {
+		return ", which a request of " + amount(of.limit, float64(of.Requested)) + " can never fit"
 	}
 	return ", which comes back within seconds"
 }

@@ -16,11 +16,20 @@ import (
 )
 
 const (
-	cookieName   = "zlimit_session"
 	sessionTime  = 12 * time.Hour
 	mostSessions = 10_000
 	signInDelay  = 250 * time.Millisecond // for a wrong key
 )
+
+// cookieName is the name of the cookie of a page. Browsers send the cookies of a host to all its ports, so the name has the port.
+func cookieName(r *http.Request) string {
+	const name = "zlimit_session"
+	u := url.URL{Host: r.Host}
+	if port := u.Port(); port != "" {
+		return name + "_" + port
+	}
+	return name
+}
 
 // A session is someone signed in to this replica.
 type session struct {
@@ -68,7 +77,7 @@ func (s *sessions) begin(u User) string {
 }
 
 func (s *sessions) user(r *http.Request) (User, bool) {
-	cookie, err := r.Cookie(cookieName)
+	cookie, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return User{}, false
 	}
@@ -79,7 +88,7 @@ func (s *sessions) user(r *http.Request) (User, bool) {
 }
 
 func (s *sessions) end(r *http.Request) {
-	if cookie, err := r.Cookie(cookieName); err == nil {
+	if cookie, err := r.Cookie(cookieName(r)); err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.open, hashed(cookie.Value))
@@ -175,7 +184,7 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 
 func (p *page) enter(w http.ResponseWriter, r *http.Request, u User, to string) {
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: p.sessions.begin(u), Path: "/", MaxAge: int(sessionTime.Seconds()),
+		Name: cookieName(r), Value: p.sessions.begin(u), Path: "/", MaxAge: int(sessionTime.Seconds()),
 		HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
 	})
 	http.Redirect(w, r, to, http.StatusSeeOther)
@@ -184,7 +193,7 @@ func (p *page) enter(w http.ResponseWriter, r *http.Request, u User, to string) 
 func (p *page) signOut(w http.ResponseWriter, r *http.Request) {
 	p.sessions.end(r)
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Path: "/", MaxAge: -1, HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
+		Name: cookieName(r), Path: "/", MaxAge: -1, HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
 	})
 	http.Redirect(w, r, "/signin", http.StatusSeeOther)
 }

@@ -56,6 +56,12 @@ func (c *chart) text(x, y float64, anchor, class, text string) {
 // axis draws the lines of round values, and returns the value at the top.
 func (c *chart) axis(most float64, steps int, label func(float64) string) {
 	step := roundUp(most / float64(steps))
+	for range 20 { // amounts are whole numbers, or cents: two lines never have one label
+		if label(step) != label(0) && label(2*step) != label(step) {
+			break
+		}
+		step = roundUp(step * 1.01)
+	}
 	n := int(math.Ceil(most/step - 1e-9))
 	c.high = step * float64(max(n, 1))
 	for i := range max(n, 1) + 1 {

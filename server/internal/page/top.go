@@ -134,7 +134,7 @@ func (p *page) usedRows(body *topBody, resource string, used map[string][]float6
 		if n <= 0 || total <= 0 {
 			break
 		}
-		row := topRow{Name: named(e), URL: entityURL(e, resource), Value: amount(body.Limit, n), Share: percent(n / total), Width: pct(n / sum(used[entities[0]])), Line: sparkline(used[e])}
+		row := topRow{Name: named(e), URL: entityURL(e, resource), Value: amount(body.Limit, n), Share: percent(n / total), Width: pct(n / total), Line: sparkline(used[e])}
 		if i == 0 {
 			most, share = row.Name, row.Share
 		}
@@ -152,7 +152,7 @@ func (p *page) refusedRows(body *topBody, rejected map[refusal]int64) (most stri
 	}
 	for i, of := range keys[:min(len(keys), topRows)] {
 		n := rejected[of]
-		row := topRow{Name: named(of.entity), URL: entityURL(of.entity, of.resource), Count: grouped(n), Share: percent(float64(n) / float64(total)), Width: pct(float64(n) / float64(rejected[keys[0]])), Limit: of.limit}
+		row := topRow{Name: named(of.entity), URL: entityURL(of.entity, of.resource), Count: grouped(n), Share: percent(float64(n) / float64(total)), Width: pct(float64(n) / float64(total)), Limit: of.limit}
 		row.LimitOf = "its own"
 		if of.limitEntity != of.entity {
 			row.LimitOf = "of " + named(of.limitEntity)

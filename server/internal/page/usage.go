@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -32,7 +34,20 @@ type usageBody struct {
 	Month       string
 	Zone        string
 	Hidden      url.Values
+	HiddenTop   url.Values
+	Tops        []choice // entities without a parent, and everyone
+	All         bool     // everyone is shown
+	Left        int      // rows that are not shown
 }
+
+// A choice is an option of a select.
+type choice struct {
+	Text, Value string
+	Current     bool
+}
+
+// everyone stands for all entities in the address of a screen. It is no name of an entity.
+const everyone = "*"
 
 type budgetRow struct {
 	Colour, Name, URL            string
@@ -52,6 +67,13 @@ type usageQuery struct {
 	from, to                time.Time // the month
 	zone                    *time.Location
 	now                     time.Time
+	tops                    []string // the entities without a parent that have used the limit, the largest first
+}
+
+// url is the address of a question about an entity, or about everyone.
+func (q *usageQuery) url(path, entity string) string {
+	values := url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "zone": {q.zone.String()}, "entity": {cmp.Or(entity, everyone)}}
+	return path + "?" + values.Encode()
 }
 
 func (q *usageQuery) key() string {
@@ -91,6 +113,7 @@ type ledger struct {
 	path      []float64 // forecast for the rest of today, and each day after
 	spread    []float64
 	early     bool // too early for a forecast
+	left      int  // groups that are not shown
 	complete  time.Time
 }
 
@@ -120,14 +143,32 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 		return v, err
 	}
 	v.At = at
-	body := &usageBody{Resources: tabs, Limits: limits, Against: q.from.AddDate(0, 0, -1).Format("January"), Zone: q.zone.String(), Month: q.month()}
+	body := &usageBody{Resources: tabs, Limits: limits, All: q.entity == "", Against: q.from.AddDate(0, 0, -1).Format("January"), Zone: q.zone.String(), Month: q.month()}
 	v.Body = body
-	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {named(q.resource), ""}}
+	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {named(q.resource), q.url("/usage", everyone)}}
 	if q.entity != "" {
 		v.Path = append(v.Path, crumb{named(q.entity), entityURL(q.entity, q.resource)})
 	}
-	pulse := p.Recent.pulse(q.resource)
-	held, err := p.heldBy(ctx, q, book, pulse.Open)
+	if len(q.tops) > 1 || q.entity == "" || !slices.Contains(q.tops, q.entity) {
+		body.Tops = append(body.Tops, choice{"everyone", everyone, q.entity == ""})
+		names := slices.Clone(q.tops)
+		for i := range book.groups { // some have no bucket any more
+			if q.entity == "" {
+				names = append(names, book.groups[i].entity)
+			}
+		}
+		if q.entity != "" {
+			names = append(names, q.entity)
+		}
+		seen := map[string]bool{}
+		for _, name := range names {
+			if !seen[name] {
+				body.Tops = append(body.Tops, choice{named(name), name, name == q.entity})
+			}
+			seen[name] = true
+		}
+	}
+	held, err := p.heldBy(ctx, q, book, p.Leases(q.resource))
 	if err != nil {
 		return v, err
 	}
@@ -140,25 +181,20 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 		body.What = q.limit
 	}
 	body.Wide, body.Small = drawUsage(q, book, false), drawUsage(q, book, true)
-	link := func(path string, change func(url.Values)) string {
-		values := url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "zone": {q.zone.String()}}
-		if q.entity != "" {
-			values.Set("entity", q.entity)
-		}
-		change(values)
-		return path + "?" + values.Encode()
-	}
-	body.CSV = link("/usage.csv", func(url.Values) {})
-	body.Before = link("/usage", func(u url.Values) { u.Set("month", q.from.AddDate(0, -1, 0).Format("2006-01")) })
+	body.CSV = q.url("/usage.csv", q.entity)
+	before, after := *q, *q
+	before.from, after.from = q.from.AddDate(0, -1, 0), q.to
+	body.Before = before.url("/usage", q.entity)
 	if q.to.Before(q.now) {
-		body.After = link("/usage", func(u url.Values) { u.Set("month", q.to.Format("2006-01")) })
+		body.After = after.url("/usage", q.entity)
 	}
-	body.Hidden = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "entity": {q.entity}}
+	body.Hidden = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "entity": {cmp.Or(q.entity, everyone)}}
+	body.HiddenTop = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "zone": {q.zone.String()}}
 	complete := "No aggregator has said yet how far usage is counted."
 	if !book.complete.IsZero() {
 		complete = "Usage is counted up to " + book.complete.UTC().Format("2 January, 15:04:05") + " UTC."
 	}
-	v.Footer = complete + " Days are of " + q.zone.String() + ". Held amounts are of calls under way in this server, and part of what is spent. Forecast: each weekday as in the last four weeks if that fits them better, or else the last seven days; the spread is that of the same days."
+	v.Footer = complete + " Days are of " + q.zone.String() + ". Held amounts are of leases that this server has handed out, and part of what is spent: one that another server settles counts until its end. Forecast: each weekday as in the last four weeks if that fits them better, or else the last seven days; the spread is that of the same days."
 	return v, nil
 }
 
@@ -173,27 +209,19 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 	if err != nil {
 		return q, nil, nil, err
 	}
-	if q.entity == "" {
-		q.entity = payer(read.Buckets, q.limit)
+	asked := q.entity
+	if asked == everyone {
+		q.entity = ""
 	}
-	names := map[string]*zlimit.Limit{}
-	for i := range read.Buckets {
-		for j := range read.Buckets[i].Statuses {
-			l := &read.Buckets[i].Statuses[j].Limit
-			if l.Term == 0 && (names[l.Name] == nil || read.Buckets[i].Entity == q.entity) {
-				names[l.Name] = l
-			}
-		}
-	}
-	order := make([]string, 0, len(names))
-	for name := range names {
-		order = append(order, name)
-	}
-	slices.SortFunc(order, func(a, b string) int {
-		return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), btoi(isBudget(names[b]))-btoi(isBudget(names[a])), cmp.Compare(a, b))
-	})
+	names, order := countedLimits(read.Buckets, q.entity)
 	if q.limit == "" && len(order) > 0 {
 		q.limit = order[0]
+	}
+	if q.tops, err = p.tops(ctx, read.Buckets, q.limit); err != nil {
+		return q, nil, nil, err
+	}
+	if asked == "" && len(q.tops) == 1 && isParent(read.Buckets, q.tops[0]) { // who is everyone
+		q.entity = q.tops[0]
 	}
 	if l := names[q.limit]; l != nil && l.Zone != "" {
 		q.zone = zoneOf(l)
@@ -215,31 +243,86 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 	q.to = q.from.AddDate(0, 1, 0)
 	for _, name := range order {
 		values := url.Values{"resource": {q.resource}, "limit": {name}, "month": {q.from.Format("2006-01")}}
+		if asked != "" {
+			values.Set("entity", asked)
+		}
 		limits = append(limits, tab{titled(name), "/usage?" + values.Encode(), name == q.limit})
 	}
 	return q, tabs, limits, nil
 }
 
-// payer returns the parent with the largest budget of a name, or of any name; "" for all entities.
-func payer(buckets []zlimit.Bucket, limit string) string {
-	best, most, isBest := "", int64(-1), false
+// countedLimits returns the limits of buckets that are no slots, by name, and their names in order: money and budgets first. Of several limits
+// of a name it takes the one of the entity, or else the widest one.
+func countedLimits(buckets []zlimit.Bucket, entity string) (byName map[string]*zlimit.Limit, order []string) {
+	byName = map[string]*zlimit.Limit{}
 	for i := range buckets {
-		b := &buckets[i]
-		if len(b.FromChildren) == 0 {
-			continue
-		}
-		for j := range b.Statuses {
-			l := &b.Statuses[j].Limit
-			if limit != "" && l.Name != limit || limit == "" && !isBudget(l) {
-				continue
-			}
-			money := isMoney(l.Name)
-			if money && !isBest || money == isBest && l.Capacity > most {
-				best, most, isBest = b.Entity, l.Capacity, money
+		for j := range buckets[i].Statuses {
+			l := &buckets[i].Statuses[j].Limit
+			if l.Term == 0 && (byName[l.Name] == nil || buckets[i].Entity == entity || entity == "" && l.Capacity > byName[l.Name].Capacity) {
+				byName[l.Name] = l
 			}
 		}
 	}
-	return best
+	return byName, slices.SortedFunc(maps.Keys(byName), func(a, b string) int {
+		return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), btoi(isBudget(byName[b]))-btoi(isBudget(byName[a])), cmp.Compare(a, b))
+	})
+}
+
+// mostTops bounds the entities of a resource whose parents are looked up, the largest first.
+const mostTops = 256
+
+// tops returns the entities without a parent that have used a limit, or whose children have, the largest first.
+func (p *page) tops(ctx context.Context, buckets []zlimit.Bucket, limit string) ([]string, error) {
+	used := map[string]float64{}
+	for i := range buckets {
+		b := &buckets[i]
+		if n := b.Consumed[limit]; n > 0 || slices.ContainsFunc(b.Statuses, func(st zlimit.Status) bool { return st.Limit.Name == limit }) {
+			used[b.Entity] += (n - b.FromChildren[limit]).Float64()
+		}
+	}
+	by := map[string]float64{}
+	roots, err := p.roots(ctx, used)
+	for entity, root := range roots {
+		by[root] += used[entity]
+	}
+	return largest(by), err
+}
+
+// roots returns the topmost parents of the largest entities, and of none beyond [mostTops].
+func (p *page) roots(ctx context.Context, used map[string]float64) (map[string]string, error) {
+	entities := largest(used)
+	entities = entities[:min(len(entities), mostTops)]
+	found := make([]string, len(entities))
+	err := each8(len(entities), func(i int) error {
+		at := entities[i]
+		for range mostParents {
+			r, err := p.feed.relation(ctx, at, false)
+			if err != nil {
+				return err
+			}
+			if r.Parent == "" {
+				break
+			}
+			at = r.Parent
+		}
+		found[i] = at
+		return nil
+	})
+	roots := make(map[string]string, len(entities))
+	for i, e := range entities {
+		roots[e] = found[i]
+	}
+	return roots, err
+}
+
+// largest returns the keys of amounts, the largest first.
+func largest(amounts map[string]float64) []string {
+	return slices.SortedFunc(maps.Keys(amounts), func(a, b string) int { return cmp.Or(cmp.Compare(amounts[b], amounts[a]), cmp.Compare(a, b)) })
+}
+
+// isParent reports whether children were charged to the bucket of an entity.
+func isParent(buckets []zlimit.Bucket, entity string) bool {
+	return slices.ContainsFunc(buckets, func(b zlimit.Bucket) bool { return b.Entity == entity && len(b.FromChildren) > 0 })
 }
 
 // ledgerOf reads the month and the one before.
@@ -251,15 +334,20 @@ func (p *page) ledgerOf(ctx context.Context, q *usageQuery) (*ledger, time.Time,
 		var entities []string
 		byEntity := map[string][]float64{}
 		if q.entity == "" {
+			own := map[string][]float64{}
 			if err := p.series(ctx, q, zlimit.UsageQuery{Resource: q.resource}, start, func(s *zlimit.Snapshot, day int, amount zlimit.Quantity) {
-				if byEntity[s.Entity] == nil {
-					byEntity[s.Entity] = make([]float64, n)
-					entities = append(entities, s.Entity)
+				if own[s.Entity] == nil {
+					own[s.Entity] = make([]float64, n)
 				}
-				byEntity[s.Entity][day] += (amount - s.FromChildren[q.limit]).Float64()
+				own[s.Entity][day] += (amount - s.FromChildren[q.limit]).Float64()
 			}); err != nil {
 				return nil, err
 			}
+			var err error
+			if book.total, byEntity, err = p.byTop(ctx, q, own, n); err != nil {
+				return nil, err
+			}
+			entities = largest(sums(byEntity))
 		} else {
 			for child, err := range p.Limiter.Entities.Children(ctx, q.entity) {
 				if err != nil {
@@ -293,7 +381,10 @@ func (p *page) ledgerOf(ctx context.Context, q *usageQuery) (*ledger, time.Time,
 		slices.SortFunc(book.groups, func(a, b group) int {
 			return cmp.Or(cmp.Compare(sum(b.days[book.offset:]), sum(a.days[book.offset:])), cmp.Compare(a.entity, b.entity))
 		})
-		book.groups = slices.DeleteFunc(book.groups, func(g group) bool { return sum(g.days) == 0 })
+		book.groups = slices.DeleteFunc(book.groups, func(g group) bool {
+			return sum(g.days) == 0 && (q.entity != "" || !q.present() || !slices.Contains(q.tops, g.entity))
+		})
+		book.left = max(len(book.groups)-mostGroups, 0)
 		if book.total == nil {
 			book.total = make([]float64, n)
 			for _, g := range book.groups {
@@ -309,6 +400,36 @@ func (p *page) ledgerOf(ctx context.Context, q *usageQuery) (*ledger, time.Time,
 		}
 		return book, p.foresee(ctx, q, book)
 	})
+}
+
+// byTop adds up what entities used themselves: all of them, and by their topmost parents.
+func (p *page) byTop(ctx context.Context, q *usageQuery, own map[string][]float64, n int) (total []float64, by map[string][]float64, err error) {
+	total, by = make([]float64, n), map[string][]float64{}
+	for _, days := range own {
+		add(total, days)
+	}
+	roots, err := p.roots(ctx, sums(own))
+	for entity, root := range roots {
+		if by[root] == nil {
+			by[root] = make([]float64, n)
+		}
+		add(by[root], own[entity])
+	}
+	for _, top := range q.tops { // which may have a budget, and no use
+		if by[top] == nil {
+			by[top] = make([]float64, n)
+		}
+	}
+	return total, by, err
+}
+
+// sums are the totals of amounts by day.
+func sums(days map[string][]float64) map[string]float64 {
+	totals := make(map[string]float64, len(days))
+	for entity, of := range days {
+		totals[entity] = sum(of)
+	}
+	return totals
 }
 
 // series calls f for each snapshot of a range: days that are complete, and hours since yesterday or in zones other than UTC.
@@ -374,7 +495,7 @@ func (p *page) foresee(ctx context.Context, q *usageQuery, book *ledger) error {
 			book.forecast, book.budget, book.available, book.ends = *f, float64(f.Capacity), float64(f.Available), f.ResetsAt
 		}
 	}
-	err = each8(min(len(book.groups), 12), func(i int) (err error) {
+	err = each8(len(book.groups), func(i int) (err error) {
 		g := &book.groups[i]
 		for of, n := range rejected {
 			if of.entity == g.entity && of.limit == q.limit {
@@ -384,8 +505,26 @@ func (p *page) foresee(ctx context.Context, q *usageQuery, book *ledger) error {
 		g.forecast, err = p.forecastOf(ctx, q, g.entity)
 		return err
 	})
+	if q.entity == "" {
+		book.together()
+	}
 	book.extend(q)
 	return err
+}
+
+// together adds up the budgets of everyone, if all who use the limit have one.
+func (b *ledger) together() {
+	var budget, available float64
+	for i := range b.groups {
+		f := b.groups[i].forecast
+		if f == nil && sum(b.groups[i].days[b.offset:]) > 0 || b.left > 0 {
+			return
+		}
+		if f != nil {
+			budget, available, b.ends = budget+float64(f.Capacity), available+float64(f.Available), f.ResetsAt
+		}
+	}
+	b.budget, b.available = budget, available
 }
 
 // forecastOf returns the forecast of an entity's own monthly budget; nil if it has none.
@@ -403,19 +542,47 @@ func (p *page) forecastOf(ctx context.Context, q *usageQuery, entity string) (*z
 	return nil, nil //nolint:nilnil // no budget is no failure
 }
 
-// extend foresees the rest of the month: each day as its weekday in the last four weeks, or as the last seven days.
-func (b *ledger) extend(q *usageQuery) {
+// tooEarly reports whether amounts by day are of too few days for a forecast.
+func (b *ledger) tooEarly(q *usageQuery, days []float64) bool {
 	today := b.offset + int(q.passed())
-	first := max(today-forecastDays, 0)
-	last := b.total[first:today]
 	used := 0
-	for _, v := range last {
+	for _, v := range days[max(today-forecastDays, 0):today] {
 		if v > 0 {
 			used++
 		}
 	}
-	if used < leastForecast {
-		b.early = true
+	return used < leastForecast
+}
+
+// An outlook is how a budget ends.
+type outlook int
+
+const (
+	outlookUsedUp outlook = iota
+	outlookEndsEarly
+	outlookTooEarly
+	outlookLasts
+)
+
+// outlook decides for the headline and for every row how a budget ends, from what was used by day.
+func (b *ledger) outlook(q *usageQuery, f *zlimit.Forecast, days []float64) outlook {
+	switch {
+	case f.Available <= f.Capacity/2000:
+		return outlookUsedUp
+	case b.tooEarly(q, days):
+		return outlookTooEarly
+	case !f.UsedUp.IsZero():
+		return outlookEndsEarly
+	default:
+		return outlookLasts
+	}
+}
+
+// extend foresees the rest of the month: each day as its weekday in the last four weeks, or as the last seven days.
+func (b *ledger) extend(q *usageQuery) {
+	today := b.offset + int(q.passed())
+	first := max(today-forecastDays, 0)
+	if b.early = b.tooEarly(q, b.total); b.early {
 		return
 	}
 	weekday := func(day int) time.Weekday { return q.from.AddDate(0, 0, day-b.offset).Weekday() }
@@ -463,24 +630,19 @@ func (b *ledger) extend(q *usageQuery) {
 }
 
 // heldBy returns the amounts of calls under way, by group; amounts of others are below "".
-func (p *page) heldBy(ctx context.Context, q *usageQuery, book *ledger, open []held) (map[string]float64, error) {
+func (p *page) heldBy(ctx context.Context, q *usageQuery, book *ledger, open []token.OpenLease) (map[string]float64, error) {
 	by := map[string]float64{}
 	groups := map[string]bool{}
 	for _, g := range book.groups {
 		groups[g.entity] = true
 	}
 	for _, h := range open {
-		n := 0.0
-		for _, a := range h.amounts {
-			if a.Limit == q.limit {
-				n += float64(a.Tokens)
-			}
-		}
+		n := float64(h.Amounts[q.limit])
 		if n == 0 || !q.present() {
 			continue
 		}
-		at := h.entity
-		for range 4 {
+		at := h.Entity
+		for range mostParents {
 			if at == "" || groups[at] || at == q.entity {
 				break
 			}

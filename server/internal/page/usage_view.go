@@ -33,6 +33,10 @@ func isNoLimits(err error) bool { return errors.Is(err, zlimit.ErrNoLimits) }
 func usageHead(v *view, q *usageQuery, b *ledger) {
 	spent := sum(b.total[b.offset:])
 	v.Head.say("", "%s: %s", q.month(), amount(q.limit, spent))
+	if q.entity == "" && everyoneHead(v, q, b) {
+		v.Lead = usageCause(q, b)
+		return
+	}
 	if b.budget == 0 {
 		if !isMoney(q.limit) {
 			v.Head.say("", " %s", q.limit)
@@ -45,19 +49,60 @@ func usageHead(v *view, q *usageQuery, b *ledger) {
 	}
 	v.Head.say("", " of %s. ", amount(q.limit, b.budget))
 	f := &b.forecast
-	switch {
-	case b.available <= 0:
+	switch b.outlook(q, f, b.total) {
+	case outlookUsedUp:
 		v.Head.say("no", "The budget is used up")
 		v.Head.say("", " until %s", b.ends.In(q.zone).Format("2 January"))
-	case b.early:
+	case outlookTooEarly:
 		v.Head.say("", "It is too early for a forecast")
-	case !f.UsedUp.IsZero():
+	case outlookEndsEarly:
 		v.Head.say("no", "At this pace the budget ends on %s", f.UsedUp.In(q.zone).Format("2 January"))
 		v.Head.say("", ", %s early", span(b.ends.Sub(f.UsedUp)))
 	default:
 		v.Head.say("", "At this pace it lasts the month")
 	}
 	v.Lead = usageCause(q, b)
+}
+
+// everyoneHead says of several budgets how the worst of them end. It returns false if there is none.
+func everyoneHead(v *view, q *usageQuery, b *ledger) bool {
+	budgets := map[outlook][]*group{}
+	n := 0
+	for i := range b.groups {
+		if g := &b.groups[i]; g.forecast != nil {
+			of := b.outlook(q, g.forecast, g.days)
+			budgets[of] = append(budgets[of], g)
+			n++
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	if b.budget > 0 {
+		v.Head.say("", " of %s in %s. ", amount(q.limit, b.budget), plural(n, "budget"))
+	} else {
+		v.Head.say("", " so far, with %s. ", plural(n, "budget"))
+	}
+	used, ends := budgets[outlookUsedUp], budgets[outlookEndsEarly]
+	slices.SortStableFunc(ends, func(a, b *group) int { return a.forecast.UsedUp.Compare(b.forecast.UsedUp) })
+	switch {
+	case len(used) == 1:
+		v.Head.say("no", "The budget of %s is used up", named(used[0].entity))
+	case len(used) > 1:
+		v.Head.say("no", "%d are used up", len(used))
+	case len(ends) == 1:
+		v.Head.say("no", "The budget of %s ends on %s", named(ends[0].entity), ends[0].forecast.UsedUp.In(q.zone).Format("2 January"))
+	case len(ends) > 1:
+		v.Head.say("no", "%d end early", len(ends))
+		v.Head.say("", ", %s first, on %s", named(ends[0].entity), ends[0].forecast.UsedUp.In(q.zone).Format("2 January"))
+	case len(budgets[outlookTooEarly]) > 0:
+		v.Head.say("", "It is too early for a forecast")
+	case n == 1:
+		v.Head.say("", "It lasts the month")
+	default:
+		v.Head.say("", "All last the month")
+	}
+	return true
 }
 
 // usageCause names the group that spends more than a month ago, and what would make the budget last.
@@ -91,8 +136,8 @@ func usageCause(q *usageQuery, b *ledger) template.HTML {
 	}
 	over := b.likely - b.budget
 	rest := float64(q.days()) - q.passed()
-	if b.budget == 0 || b.early || over <= 0 || b.available <= 0 || rest < 0.2 || worst.g == nil {
-		if b.budget > 0 && !b.early && b.available > 0 && over < 0 && q.present() {
+	if q.entity == "" || b.budget == 0 || b.early || over <= 0 || b.available <= 0 || rest < 0.2 || worst.g == nil {
+		if q.entity != "" && b.budget > 0 && !b.early && b.available > 0 && over < 0 && q.present() {
 			text += lead(" About %s of the budget will be left.", amount(q.limit, -over))
 		}
 		return text
@@ -178,6 +223,9 @@ func usageRows(body *usageBody, q *usageQuery, b *ledger, held map[string]float6
 	for i := range b.groups {
 		g := &b.groups[i]
 		row := budgetRow{Colour: "E", Name: named(g.entity), URL: entityURL(g.entity, q.resource)}
+		if q.entity == "" {
+			row.URL = q.url("/usage", g.entity)
+		}
 		if i < len(colours)-1 {
 			row.Colour = colours[i]
 			body.Key = append(body.Key, keyItem{row.Colour, row.Name})
@@ -192,11 +240,18 @@ func usageRows(body *usageBody, q *usageQuery, b *ledger, held map[string]float6
 		if left := rest - others; left > 0.5*rest && q.entity != "" {
 			g := group{entity: q.entity, days: b.others.days}
 			row := budgetRow{Colour: "E", Name: "others", URL: entityURL(q.entity, q.resource)}
+			if len(b.groups) == 0 { // it has no children
+				row.Name = named(q.entity)
+				if b.budget > 0 {
+					g.forecast = &b.forecast
+				}
+			}
 			fillRow(&row, q, b, &g, held[""])
 			row.rank = 4
 			body.Rows = append(body.Rows, row)
 		}
 	}
+	body.Left = b.left
 	slices.SortStableFunc(body.Rows, func(a, b budgetRow) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.spent, a.spent)) })
 }
 
@@ -225,10 +280,12 @@ func fillRow(row *budgetRow, q *usageQuery, b *ledger, g *group, held float64) {
 		row.HeldX, row.Held = pct(part-0.01), "1%"
 	}
 	row.Tick = pct(min(q.passed()/float64(q.days()), 0.995))
-	switch {
-	case f.Available <= int64(capacity/2000):
+	switch b.outlook(q, f, g.days) {
+	case outlookUsedUp:
 		row.LastsTill, row.Tag, row.TagClass, row.rank = "full "+f.ResetsAt.In(q.zone).Format("2 Jan"), "used up", "no", 0
-	case !f.UsedUp.IsZero():
+	case outlookTooEarly:
+		row.LastsTill, row.Tag, row.TagClass, row.rank = "too early to say", "too early", "off", 2
+	case outlookEndsEarly:
 		row.LastsTill, row.Tag, row.TagClass, row.rank = moment(f.UsedUp, q.now, q.zone), "ends early", "no", 1
 		if hour := f.UsedUp.In(q.zone).Round(time.Hour); !sameDay(hour, q.now.In(q.zone)) {
 			row.LastsTill = hour.Format("2 Jan, 15:04")

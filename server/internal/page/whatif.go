@@ -62,7 +62,7 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 	}
 	asked := body.Limit != ""
 	p.suggest(body, &read)
-	v.Footer = "A replay knows what was used in each hour, and not when within it: bursts within an hour could be refused as well, so it is the least. It does not know what was refused before. Shadow limits are exact: they are evaluated with every request, and reject nothing."
+	v.Footer = "The hour under way is replayed up to where usage is counted. A replay knows what was used in each hour, and not when within it: bursts within an hour could be refused as well, so it is the least. It does not know what was refused before. Shadow limits are exact: they are evaluated with every request, and reject nothing."
 	var l zlimit.Limit
 	if body.Limit != "" {
 		if err := l.UnmarshalText([]byte(body.Limit)); err != nil {
@@ -76,9 +76,10 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 		return v, nil
 	}
 	const days = 7
-	to := zlimit.WindowHourly.Start(p.Now())
+	now := p.Now()
+	to := zlimit.WindowHourly.Start(now)
 	from := to.Add(-days * 24 * time.Hour)
-	hours := make([]float64, days*24)
+	hours := make([]float64, days*24+1) // the last one is under way
 	if body.Entity != "" {
 		if hours, err = p.hours(ctx, body.Entity, resource, l.Name, from, len(hours)); err != nil {
 			return v, err
@@ -88,10 +89,10 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 		narrower(&l, hours)
 		body.Limit = l.String()
 	}
-	result := replayed(hours, from, &l)
+	result := replayed(hours, from, now, &l)
 	whatIfHead(&v, body, &l, &result)
 	body.Facts = []fact{
-		{Name: "Hours replayed", Value: grouped(int64(result.hours)), Note: "with use, of the last 7 days"},
+		{Name: "Hours replayed", Value: grouped(int64(result.hours)), Note: "with use, of the last 7 days and this hour"},
 		{Name: "Hours with refusals", Value: grouped(int64(result.over)), Note: "at least"},
 		{Name: "Would be refused", Value: amount(l.Name, result.refused), Note: "of " + amount(l.Name, result.used) + ", at least"},
 		{Name: "Heaviest hour", Value: percent(result.worst), Note: "of what fits" + worstAt(&result)},
@@ -149,8 +150,9 @@ func narrower(l *zlimit.Limit, hours []float64) {
 	}
 }
 
-// replayed fills a limit hour by hour, and counts what does not fit. Within an hour nothing is known, so the least is refused.
-func replayed(hours []float64, from time.Time, l *zlimit.Limit) replay {
+// replayed fills a limit hour by hour, and counts what does not fit. Within an hour nothing is known, so the least is refused. An hour
+// under way now refills for its part.
+func replayed(hours []float64, from, now time.Time, l *zlimit.Limit) replay {
 	r := replay{fits: make([]float64, len(hours)), beyond: make([]float64, len(hours))}
 	left := float64(l.Capacity)
 	per := 0.0
@@ -163,7 +165,7 @@ func replayed(hours []float64, from time.Time, l *zlimit.Limit) replay {
 		if l.Resets != "" && i > 0 && newPeriod(l, at.Add(-time.Hour).In(zone), at.In(zone)) {
 			left = float64(l.Capacity) + min(left, float64(l.Carry))
 		}
-		room := left + per
+		room := left + per*min(max(now.Sub(at).Hours(), 0), 1)
 		fits := min(used, room)
 		left = min(room-fits, float64(l.Capacity+l.Carry))
 		r.fits[i], r.beyond[i] = fits, used-fits
@@ -198,7 +200,12 @@ func whatIfHead(v *view, body *whatIfBody, l *zlimit.Limit, r *replay) {
 	v.Head.say("", "At %s %s, ", l.Name, limitText(l))
 	switch {
 	case r.hours == 0:
-		v.Head.say("", "nothing: %s used none of it in seven days", named(body.Entity))
+		v.Head.say("", "nothing yet: usage has no hour of %s in the last seven days", named(body.Entity))
+		v.Lead = lead("Usage is counted by an aggregator, seconds to a minute behind.")
+		if body.Has != "" {
+			v.Lead += lead(" It has <b>%s</b> now.", body.Has)
+		}
+		return
 	case r.over == 0:
 		v.Head.say("", "%s would ", named(body.Entity))
 		v.Head.say("ok", "have had room in every hour")
@@ -223,7 +230,7 @@ func drawReplay(r *replay, l *zlimit.Limit, from time.Time, small bool) template
 	for i := range high {
 		high[i] = r.fits[i] + r.beyond[i]
 	}
-	c.axis(max(slices.Max(high), 1), 3, func(v float64) string { return axisAmount(l.Name, v) })
+	c.axis(slices.Max(high), 3, func(v float64) string { return axisAmount(l.Name, v) })
 	c.bars("have", make([]float64, len(high)), r.fits)
 	c.bars("red", r.fits, high)
 	for i := 0; i < len(high); i++ {

@@ -26,6 +26,8 @@ type Options struct {
 	Namespace string
 	// Tokens returns the signer of leases for now; nil if no domain has leases, and no caller reserves.
 	Tokens func() *token.Signer
+	// Open remembers the leases that are handed out, until they are settled; nil if no one does.
+	Open *token.Open
 	// Meter counts the hits of limits; nil for none.
 	Meter metric.MeterProvider
 	// Now is the clock of answers; [time.Now] without it.

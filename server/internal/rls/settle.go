@@ -36,6 +36,7 @@ func (s *Service) handOn(ctx context.Context, caller *auth.Principal, d *domain,
 		text, err = s.options.Tokens().Sign(claims)
 	}
 	if err == nil {
+		s.options.Open.Add(claims)
 		return text, nil
 	}
 	for i := range claims.Leases { // their leases are closed
@@ -94,7 +95,11 @@ func (s *Service) settle(ctx context.Context, caller *auth.Principal, a *ask) er
 		for name := range claims.Leases[i].Amounts {
 			actual[name] = a.hits
 		}
-		failed = errors.Join(failed, s.options.Limiter.Settle(ctx, claims.Leases[i].Token, actual))
+		err := s.options.Limiter.Settle(ctx, claims.Leases[i].Token, actual)
+		if err == nil || errors.Is(err, zlimit.ErrSettled) { // by another replica
+			s.options.Open.Settled(claims.Leases[i].Token)
+		}
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }

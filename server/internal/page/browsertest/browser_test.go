@@ -55,7 +55,7 @@ func open(t *testing.T, company demo.Options, change func(*page.Options)) *site 
 		}
 	})
 	options := page.Options{
-		Limiter: d.Limiter, Recent: d.Recent, Namespace: "production", Store: "memory:", Token: "secret", TokenUser: "dana", Now: d.Now,
+		Limiter: d.Limiter, Recent: d.Recent, Namespace: "production", Store: "memory:", Token: "secret", TokenUser: "dana", Now: d.Now, Leases: d.Leases,
 		SignIn: func(_ context.Context, key string) (page.User, error) {
 			if key != "a viewer's key" {
 				return page.User{}, page.ErrSignIn

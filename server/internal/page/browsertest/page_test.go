@@ -81,6 +81,27 @@ func TestScreens(t *testing.T) {
 	pictures(t, s)
 }
 
+// TestLayout: tables stay in their cards, every tab and the way out are in sight, and no name is broken.
+func TestLayout(t *testing.T) {
+	s := open(t, demo.Options{Now: afternoon, Days: 59, Still: true}, nil)
+	s.signIn(t)
+	for _, width := range []int64{1280, 1250, 1120, 970, 720, 390} {
+		for _, path := range []string{"/", "/usage", "/usage?entity=*&limit=rpm", "/top", "/entity?id=search&resource=gpt-5", "/audit?since=30d"} {
+			s.look(t, path, "light", width)
+			for what, script := range map[string]string{
+				"tables beyond the padding of their cards": `[...document.querySelectorAll('.card table')].filter(t=>{const c=t.closest('.card');return t.getBoundingClientRect().right>c.getBoundingClientRect().right-parseFloat(getComputedStyle(c).paddingRight)+.5}).map(t=>t.closest('.card').id)`,
+				"tabs or buttons out of sight":             `[...document.querySelectorAll('header nav a,header .out button')].filter(e=>{const r=e.getBoundingClientRect(),n=e.closest('nav');const right=Math.min(innerWidth,n?n.getBoundingClientRect().right:innerWidth);return !e.checkVisibility()||r.width<1||r.left<0||r.right>right+.5}).map(e=>e.textContent)`,
+				"broken names":                             `[...document.querySelectorAll('h1 .whole')].filter(e=>e.getClientRects().length!=1).map(e=>e.textContent)`,
+			} {
+				if bad := eval[[]string](t, s, script); len(bad) > 0 {
+					t.Errorf("%s at %d has %s: %v", path, width, what, bad)
+				}
+			}
+		}
+	}
+	s.quiet(t)
+}
+
 // TestLive checks that the page shows a request without a reload, in the sentence and in the table, and survives a pause.
 func TestLive(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Still: true}, nil)

@@ -1,0 +1,282 @@
+package page_test
+
+import (
+	"context"
+	"html"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// screen returns a screen as text, which must have what is wanted.
+func (v *visitor) screen(t *testing.T, path string, want ...string) string {
+	t.Helper()
+	status, body := v.get(t, path)
+	text := strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(strings.ReplaceAll(body, "</", " </"), ""))), " ")
+	for _, w := range want {
+		if status != http.StatusOK || !strings.Contains(text, w) {
+			t.Errorf("%s is %d, want %q in %s", path, status, w, text)
+		}
+	}
+	return text
+}
+
+// use takes an amount for an entity, and waits until it is counted.
+func (v *visitor) use(t *testing.T, entity, resource, limit string, n int64) {
+	t.Helper()
+	if _, err := v.limiter.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{limit: n}}); err != nil {
+		t.Fatal(err)
+	}
+	for counted := false; !counted; time.Sleep(2 * time.Millisecond) {
+		for s, err := range v.limiter.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Entity: entity, Resource: resource, Window: zlimit.WindowHourly}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted = counted || s.Consumed[limit].Float64() >= float64(n)
+		}
+	}
+}
+
+// headline returns the sentence of a screen.
+func (v *visitor) headline(t *testing.T, path string) string {
+	t.Helper()
+	_, body := v.get(t, path)
+	h1 := regexp.MustCompile(`<h1>(.*)</h1>`).FindStringSubmatch(body)
+	if len(h1) < 2 {
+		t.Fatalf("%s has no headline", path)
+	}
+	return html.UnescapeString(tags.ReplaceAllString(h1[1], ""))
+}
+
+// TestUsageOfEveryone lists every entity without a parent, with what its children used, and leads to each of them.
+func TestUsageOfEveryone(t *testing.T) {
+	v := visitCounted(t)
+	v.signIn(t, "viewer")
+	ctx := t.Context()
+	for _, team := range []string{"marketing", "sales"} {
+		for _, e := range []zlimit.Entity{{ID: team}, {ID: team + "/ann", ParentID: team, Cascade: true}, {ID: team + "/ben", ParentID: team}} {
+			if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "sales", Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("tpm", 100_000, "UTC")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 10_000)}}); err != nil {
+		t.Fatal(err)
+	}
+	use := func(entity string, n int64) { t.Helper(); v.use(t, entity, "models", "tpm", n) }
+	use("marketing/ann", 3000)
+	use("marketing/ben", 500)
+	use("sales/ann", 1000)
+	use("alone", 200)
+	all := v.screen(t, "/usage?resource=models&entity=*", "marketing", "sales", "alone", "4,700", "3,500", "1,000")
+	if strings.Contains(all, "marketing/ann") {
+		t.Errorf("the usage of everyone has %s, want the teams alone", all)
+	}
+	if got := v.headline(t, "/usage?resource=models"); !strings.Contains(got, "4,700") {
+		t.Errorf("the headline is %q, want what everyone used", got)
+	}
+	_, body := v.get(t, "/usage?resource=models")
+	for _, name := range []string{"marketing", "sales", "alone"} {
+		link := regexp.MustCompile(`href="(/usage\?entity=` + name + `&[^"]*)"`).FindStringSubmatch(body)
+		if len(link) < 2 || !strings.Contains(body, `<option value="`+name+`">`) {
+			t.Errorf("nothing leads to the usage of %s", name)
+			continue
+		}
+		text := v.screen(t, html.UnescapeString(link[1]), name)
+		if name == "sales" && !strings.Contains(text, "of 100k") || !strings.Contains(text, "everyone") {
+			t.Errorf("the usage of %s is %s, want its budget, and a way back", name, text)
+		}
+	}
+	if status, file := v.get(t, "/usage.csv?resource=models&limit=tpm"); status != http.StatusOK || !strings.Contains(file, "marketing,3500") || !strings.Contains(file, "(total),4700") {
+		t.Errorf("the file of everyone is %d %s", status, file)
+	}
+}
+
+// TestUsageOfOneTeam shows its children at once: it is everyone.
+func TestUsageOfOneTeam(t *testing.T) {
+	v := visitCounted(t)
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}} {
+		if _, err := v.limiter.Entities.Create(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.use(t, "ann", "gpt", "rpm", 7)
+	v.signIn(t, "viewer") // which looks at buckets
+	v.screen(t, "/usage?resource=gpt&limit=rpm", "usage › gpt › team", "7 rpm so far", "ann no budget of its own 7")
+}
+
+// TestOneVerdict: an entity that is refused is so on every screen.
+func TestOneVerdict(t *testing.T) {
+	v := visit(t)
+	v.signIn(t, "viewer")
+	if err := v.acquire(t, "alice", 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := v.acquire(t, "alice", 10); err == nil {
+			t.Fatal("Acquire() = nil, want a rejection")
+		}
+	}
+	v.screen(t, "/?resource=gpt", "1 entity is refused", "refuses")
+	if got := v.headline(t, "/entity?id=alice&resource=gpt"); !strings.HasPrefix(got, "alice is refused by rpm") {
+		t.Errorf("the headline of the entity is %q, want that it is refused", got)
+	}
+	v.screen(t, "/entity?id=alice&resource=gpt", "3 requests were refused")
+	if got := v.headline(t, "/entity?id=bob&resource=gpt"); got != "bob has room for gpt" {
+		t.Errorf("the headline of another entity is %q", got)
+	}
+}
+
+// TestRefusedShare: the count and the share of refusals are of one resource.
+func TestRefusedShare(t *testing.T) {
+	v := visit(t)
+	v.signIn(t, "viewer")
+	limit := []zlimit.Limit{zlimit.PerMinute("rpm", 1)}
+	for range 4 {
+		_, _ = v.limiter.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "other", Limits: limit, Consume: zlimit.Amounts{"rpm": 1}})
+	}
+	for range 4 {
+		if err := v.acquire(t, "alice", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.screen(t, "/?resource=gpt", "Refused a minute 0 0 % of the calls for this resource")
+	v.screen(t, "/?resource=other", "Refused a minute 3 75 % of the calls for this resource")
+}
+
+// TestDisabledEntity shows the limits that hold for it otherwise.
+func TestDisabledEntity(t *testing.T) {
+	v := visit(t)
+	v.signIn(t, "viewer")
+	if err := v.acquire(t, "alice", 4); err != nil {
+		t.Fatal(err)
+	}
+	for _, entity := range []string{"alice", "bob"} {
+		if _, err := v.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		text := v.screen(t, "/entity?id="+entity+"&resource=gpt", entity+" is disabled", "10 a minute", "$5 a month")
+		if strings.Contains(text, "No limit says anything") || strings.Contains(text, "has room") {
+			t.Errorf("a disabled entity has %s", text)
+		}
+	}
+}
+
+// TestAuditIsTrue: the audit says of switches and resources what happened to them.
+func TestAuditIsTrue(t *testing.T) {
+	v := visit(t)
+	v.signIn(t, "viewer")
+	ctx := t.Context()
+	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.limiter.Limits.Disable(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.limiter.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []zlimit.Resource{{ID: "gpt-4o", Within: "models"}, {ID: "gpt-4o"}} {
+		if err := v.limiter.Resources.Put(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"/audit", "/entity?id=key-1&resource=gpt"} {
+		text := v.screen(t, path, "has no switch of its own now")
+		if strings.Contains(text, "no limits of its own") || strings.Contains(text, "stored again") {
+			t.Errorf("%s says what did not happen: %s", path, text)
+		}
+	}
+	v.screen(t, "/audit", "lies within models now", "lies no longer within models")
+}
+
+// TestWhatIfOfThisHour replays the use of the hour under way, and denies none.
+func TestWhatIfOfThisHour(t *testing.T) {
+	v := visitCounted(t)
+	v.signIn(t, "viewer")
+	path := "/whatif?resource=gpt&entity=alice&limit=" + url.QueryEscape("rpm=1/min")
+	if got := v.headline(t, path); strings.Contains(got, "used none") {
+		t.Errorf("without usage the headline is %q, which denies use", got)
+	}
+	v.use(t, "alice", "gpt", "rpm", 9)
+	v.screen(t, path, "alice would have", "1 with use", "of 9, at least")
+}
+
+// TestWhenLimitsHold says the bound that other processes have.
+func TestWhenLimitsHold(t *testing.T) {
+	v := visit(t)
+	v.signIn(t, "admin")
+	_, body := v.get(t, "/limits/edit?resource=gpt")
+	before := html.UnescapeString(regexp.MustCompile(`name="before" value="([^"]*)"`).FindStringSubmatch(body)[1])
+	form := url.Values{"resource": {"gpt"}, "limits": {"rpm=20/min"}, "before": {before}}
+	_, body = v.post(t, "/limits/preview", form)
+	if !strings.Contains(body, "within 60 s") {
+		t.Error("the preview does not say that limits hold everywhere within 60 s")
+	}
+	if _, body = v.post(t, "/limits/save", form); !strings.Contains(body, "others within 60 s") {
+		t.Error("a saved form does not say that limits hold everywhere within 60 s")
+	}
+}
+
+// TestManagedLevel: a level of a file of limits is kept by the file, whoever wrote it last.
+func TestManagedLevel(t *testing.T) {
+	v := visit(t)
+	v.signIn(t, "viewer")
+	at := zlimit.Level{Resource: "kept"}
+	err := v.limiter.Managed.Run(t.Context(), func(ctx context.Context, r *zlimit.ManagedRun) error {
+		found, err := v.limiter.Managed.Read(ctx, at)
+		if err == nil {
+			_, err = r.Replace(ctx, found[0], zlimit.Stored{Level: at, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}})
+		}
+		if err != nil {
+			return err
+		}
+		return r.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{at}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.screen(t, "/limits", "kept by a file of limits")
+	for _, n := range []int64{11, 10} { // there and back
+		if err := v.limiter.Limits.Patch(t.Context(), at, zlimit.PerMinute("rpm", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.screen(t, "/limits", "kept by a file of limits")
+}
+
+// TestTwoPages of one host do not sign each other out.
+func TestTwoPages(t *testing.T) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := visit(t), visit(t)
+	one.Jar, two.Jar = jar, jar
+	one.signIn(t, "admin")
+	two.signIn(t, "viewer")
+	if got := one.headline(t, "/limits"); got == "Who is there?" {
+		t.Error("another port of the host has signed the visitor out")
+	}
+	two.post(t, "/signout", nil)
+	if got := one.headline(t, "/limits"); got == "Who is there?" {
+		t.Error("signing out at another port of the host signs out here")
+	}
+	if got := two.headline(t, "/limits"); got != "Who is there?" {
+		t.Errorf("after signing out the headline is %q", got)
+	}
+}

@@ -1,0 +1,113 @@
+package token_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestOpen: a lease is open until it is settled, or ended, by whichever of its tokens.
+func TestOpen(t *testing.T) {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	open := token.NewOpen(func() time.Time { return now })
+	held := func() (n int64) {
+		for _, l := range open.Of("production", "gpt") {
+			n += l.Amounts["tpm"]
+		}
+		return n
+	}
+	claims := func(tokens ...string) *token.Claims {
+		c := &token.Claims{Namespace: "production", Expires: now.Add(5 * time.Minute)}
+		for _, text := range tokens {
+			c.Leases = append(c.Leases, token.Lease{Token: text, Entity: "alice", Resource: "gpt", Amounts: map[string]int64{"tpm": 100}})
+		}
+		return c
+	}
+	open.Add(claims("a"))
+	open.Add(claims("b"))
+	open.Add(claims("slots.x", "slots.x")) // of one request
+	if got := held(); got != 400 {
+		t.Errorf("%d are held, want 400", got)
+	}
+	if other := append(open.Of("production", "other"), open.Of("test", "gpt")...); len(other) > 0 {
+		t.Errorf("another resource or namespace has %v", other)
+	}
+	open.Settled("a")
+	open.Settled("slots.x")
+	if got := held(); got != 100 {
+		t.Errorf("%d are held after settlements, want 100", got)
+	}
+	now = now.Add(4 * time.Minute)
+	open.Extend(claims("b", "of another replica"))
+	now = now.Add(4 * time.Minute)
+	if got := held(); got != 100 {
+		t.Errorf("%d are held of an extended lease, want 100", got)
+	}
+	now = now.Add(2 * time.Minute)
+	if got := held(); got != 0 {
+		t.Errorf("%d are held after the end of all leases, want 0", got)
+	}
+	var none *token.Open
+	none.Add(claims("a"))
+	none.Extend(claims("a"))
+	none.Settled("a")
+	if got := none.Of("production", "gpt"); got != nil {
+		t.Errorf("no leases are %v", got)
+	}
+}
+
+// TestOpenOfOneLease knows the tokens of a request that was repeated as one lease.
+func TestOpenOfOneLease(t *testing.T) {
+	l, err := zlimit.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var tokens []string
+	for i := range 2 {
+		lease, err := l.Acquire(t.Context(), zlimit.Request{
+			ID: "once", Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := lease.Token(time.Duration(i+1) * time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, text)
+	}
+	if tokens[0] == tokens[1] {
+		t.Fatal("the tokens are one")
+	}
+	open := token.NewOpen(nil)
+	open.Add(&token.Claims{Expires: time.Now().Add(time.Hour), Leases: []token.Lease{{Token: tokens[0], Resource: "gpt"}}})
+	open.Settled(tokens[1])
+	if left := open.Of("", "gpt"); len(left) > 0 {
+		t.Errorf("%v is open, want that the other token of the lease settles it", left)
+	}
+}
+
+// TestOpenIsBounded does not grow with leases that nobody settles.
+func TestOpenIsBounded(t *testing.T) {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	open := token.NewOpen(func() time.Time { return now })
+	add := func(name string) {
+		open.Add(&token.Claims{Expires: now.Add(time.Minute), Leases: []token.Lease{{Token: name, Resource: "gpt"}}})
+	}
+	const most = 65536
+	for i := range most + 100 {
+		add(fmt.Sprint(i))
+	}
+	if n := len(open.Of("", "gpt")); n != most {
+		t.Errorf("%d leases are open, want %d", n, most)
+	}
+	now = now.Add(time.Minute)
+	add("later")
+	if n := len(open.Of("", "gpt")); n != 1 {
+		t.Errorf("%d leases are open after their end, want the later one", n)
+	}
+}
