@@ -232,9 +232,11 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	var end *bucket.EndError
 	var overflow *bucket.OverflowError
 	if errors.As(err, &unknown) {
-		if err = unknownLimit(op.field, unknown.Limit, unknown.Known, op.entity+"/"+op.resource); unknown.Slots {
-			err = &ValidationError{Field: op.field, Value: unknown.Limit, Reason: "is a limit of slots, which are neither reset nor topped up: leases give them back"}
+		reason := whyUnknown(unknown.Known, op.entity+"/"+op.resource)
+		if unknown.Slots {
+			reason = "is a limit of slots, which are neither reset nor topped up: leases give them back"
 		}
+		err = &ValidationError{Field: op.field, Value: unknown.Limit, Reason: reason}
 	} else if errors.As(err, &end) {
 		err = op.wrongEnd(end)
 	} else if errors.As(err, &overflow) {

@@ -382,6 +382,11 @@ func decisionError(op string, err error) error {
 
 // unknownLimit returns the error for a limit that is not configured, with those that are, and with the levels that were asked.
 func unknownLimit(field, limit string, known []bucket.Params, asked ...string) error {
+	return &ValidationError{Field: field, Value: limit, Reason: whyUnknown(known, asked...), missing: len(asked) > 0}
+}
+
+// whyUnknown says that a limit is not among those that are configured, for levels or for the resource of a lease.
+func whyUnknown(known []bucket.Params, asked ...string) string {
 	names := make([]string, len(known))
 	for i := range known {
 		names[i] = known[i].Name
@@ -393,8 +398,7 @@ func unknownLimit(field, limit string, known []bucket.Params, asked ...string) e
 	if len(asked) > 1 {
 		has = "have"
 	}
-	reason := fmt.Sprintf("no limit of that name is configured for %s, which %s %s", of, has, cmp.Or(strings.Join(names, ", "), "no limits"))
-	return &ValidationError{Field: field, Value: limit, Reason: reason, missing: len(asked) > 0}
+	return fmt.Sprintf("no limit of that name is configured for %s, which %s %s", of, has, cmp.Or(strings.Join(names, ", "), "no limits"))
 }
 
 // noLimits returns an ErrNoLimits that names the entity, the resource or both, or the system without either.
