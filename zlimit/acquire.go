@@ -219,7 +219,7 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if l.table.Immediate() || ctx.Err() != nil {
 		return l.engine.Take(ctx, request, &lease.receipt)
 	}
-	bound, allows := l.options.decision, l.allows(r)
+	bound, allows := l.options.decision, l.allows(r.OnUnavailable, request)
 	if bound == 0 && allows {
 		bound = allowDecision
 	}
@@ -382,11 +382,12 @@ func timeLeft(ctx context.Context) (left time.Duration, ok bool) {
 	return time.Until(deadline), ok
 }
 
-// allows reports whether a request is admitted in an outage, by the limits in memory.
-func (l *RateLimiter) allows(r *Request) bool {
-	policy := r.OnUnavailable
+// allows reports whether a request with a policy is admitted in an outage, by the limits in memory. If it looks up the bucket, the request
+// keeps it.
+func (l *RateLimiter) allows(policy FailurePolicy, r *protocol.Request) bool {
 	if policy == PolicyInherit {
-		if known := l.engine.Memory.Bucket(r.Entity, r.Resource).Limits.Load(); known != nil {
+		r.Bucket = l.engine.Memory.Bucket(r.Entity, r.Resource)
+		if known := r.Bucket.Limits.Load(); known != nil {
 			policy = known.Detail.(*resolved).policy
 		} else {
 			policy = l.policyOf(r.Entity, r.Resource)

@@ -175,7 +175,7 @@ func ofRequest(i int, err error) error {
 func (l *RateLimiter) policyOfAll(parts []*protocol.Request, requests []Request) Request {
 	all := Request{Entity: parts[0].Entity, Resource: parts[0].Resource, OnUnavailable: PolicyAllow}
 	for i, part := range parts {
-		if r := (Request{Entity: part.Entity, Resource: part.Resource, OnUnavailable: requests[i].OnUnavailable}); !l.allows(&r) {
+		if !l.allows(requests[i].OnUnavailable, part) {
 			all.OnUnavailable = PolicyBlock
 		}
 	}

@@ -19,6 +19,7 @@ import (
 // resources.
 type Request struct {
 	Entity, Resource string
+	Bucket           *Bucket         // of both, if the caller has looked it up; nil otherwise
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
 	Own              *Limits         // in place of the stored ones; nil for those
 	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, from now on, whole milliseconds

@@ -201,7 +201,10 @@ func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level
 
 // firstLevel makes an empty level that of the entity itself for the resource itself.
 func (fs *families) firstLevel(ctx context.Context, r *Request, began int64, l *level) (err error) {
-	l.bucket, l.began = fs.memory.Bucket(r.Entity, r.Resource), began
+	l.bucket, l.began = r.Bucket, began
+	if l.bucket == nil || l.bucket.evicted.Load() {
+		l.bucket = fs.memory.Bucket(r.Entity, r.Resource)
+	}
 	if l.limits, err = fs.limitsOf(ctx, l.bucket, r, began); err == nil {
 		l.demand = r.demand(l.limits, l.limits.only(r.Amounts), fs.life(began))
 		if slots := l.limits.slotsOf(r.Amounts); len(slots) > 0 {

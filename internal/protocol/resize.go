@@ -27,8 +27,9 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 		return
 	}
 	now := rs.now()
+	pressed := i.Pressed(now)
 	switch {
-	case rs.maySplit(l, i, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(splitOneIn) == 0):
+	case (pressed || s.traffic.isBusy()) && rs.maySplit(l, i, now) && (pressed || rs.table.IntN(splitOneIn) == 0):
 		lineage := l.limits.Lineage // the level may be another request's by then
 		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, lineage, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
