@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -256,7 +257,12 @@ func (b *binding) pick(call *expr.Call, op *expr.Operation, s *bucket.Step) {
 
 // bindSpend binds a plan that leaves the refill stamp alone.
 func bindSpend(p *bucket.Plan) (expr.Bound, error) {
-	call := Spend(p.RefilledAt, seconds(p.Now), p.At, p.Generation)
+	call := Spend(p.RefilledAt, seconds(p.Now))
+	if p.At == math.MaxInt64 && p.Generation == 0 {
+		call.Plain()
+	} else {
+		call.Dated(p.At, p.Generation)
+	}
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; s.Kind {
 		case bucket.HoldSlots, bucket.GiveSlots:

@@ -20,10 +20,21 @@ type SpendCall struct {
 //   - fresh: oldest refill stamp that suffices, epoch milliseconds
 //   - now: time after which the item must not have expired, epoch seconds: the time of the write, or when a debt will
 //     be paid
-//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that never expired
+func Spend(fresh, now int64) SpendCall {
+	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now))}
+}
+
+// Plain requires an item that is valid indefinitely, of the first generation.
+func (c SpendCall) Plain() {
+	c.Pick(spendPlain, "")
+}
+
+// Dated requires an item that is valid at a time, of the generation that was seen.
+//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that is valid
+//     indefinitely
 //   - generation: cg as it was seen, epoch milliseconds; 0 for none
-func Spend(fresh, now, validAt, generation int64) SpendCall {
-	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt), expr.N(generation))}
+func (c SpendCall) Dated(validAt, generation int64) {
+	c.Pick(spendDated, "", expr.N(validAt), expr.N(generation))
 }
 
 // Admit requires that requests are served. Settlements of requests served before do not require it.

@@ -11,7 +11,9 @@ var insertOperation = expr.Operation{
 
 // The clauses of Spend.
 const (
-	spendAdmit = iota
+	spendPlain = iota
+	spendDated
+	spendAdmit
 	spendTake
 	spendBorrow
 	spendBelow
@@ -36,14 +38,24 @@ const (
 
 var spendOperation = expr.Operation{
 	Name:  "spend",
-	Slots: 4,
+	Slots: 2,
 	Where: []expr.Condition{
 		expr.GE(expr.Attr("rf"), 0),
 		expr.Any(expr.Absent(expr.Attr("ttl")), expr.GT(expr.Attr("ttl"), 1)),
-		expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 3)),
-		expr.Any(expr.Absent(expr.Attr("vu")), expr.GT(expr.Attr("vu"), 2)),
 	},
 	Clauses: []expr.Clause{
+		spendPlain: {
+			Name:  "plain",
+			Where: []expr.Condition{expr.Absent(expr.Attr("cg")), expr.Absent(expr.Attr("vu"))},
+		},
+		spendDated: {
+			Name:  "dated",
+			Slots: 2,
+			Where: []expr.Condition{
+				expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 1)),
+				expr.Any(expr.Absent(expr.Attr("vu")), expr.GT(expr.Attr("vu"), 0)),
+			},
+		},
 		spendAdmit: {
 			Name:  "admit",
 			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},

@@ -65,7 +65,8 @@ func BenchmarkEncodeBucket(b *testing.B) {
 func BenchmarkSpend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		call := Spend(1_760_000_000_000, 1_760_000_000, 1_760_000_000_000, 0)
+		call := Spend(1_760_000_000_000, 1_760_000_000)
+		call.Plain()
 		call.Take("rpm", 1_000)
 		call.Take("tpm", 250_000)
 		call.Take("wcu", 1_000)

@@ -202,7 +202,8 @@ func TestHotPathAllocations(t *testing.T) {
 		t.Errorf("decodeBucket allocates %v times, want at most 2", got)
 	}
 	if got := testing.AllocsPerRun(100, func() {
-		call := Spend(1, 2, 2000, 0)
+		call := Spend(1, 2)
+		call.Plain()
 		call.Take("rpm", 3)
 		call.Take("tpm", 4)
 		call.Take("wcu", 5)

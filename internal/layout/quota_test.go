@@ -2,6 +2,7 @@ package layout
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -26,6 +27,38 @@ func quotaItem(until int64, more ...expr.Attribute) expr.Item {
 		{Name: "b_wcu_ra", Value: expr.N(bucket.WriteCapacity)},
 		{Name: "b_wcu_rp", Value: expr.N(1000)},
 	}, more...))
+}
+
+// A spend of an item without a generation and without edges asks that it has got neither. That of another item asks for both.
+func TestSpendAsksForAPlainItem(t *testing.T) {
+	plain := expr.Item{number("rf", 1_700_000_000_000), number("ttl", 1_900_000_000), number("b_rpm_tk", 5000), number("b_rpm_tc", 0)}
+	for name, test := range map[string]struct {
+		at, generation int64
+	}{
+		"plain":      {math.MaxInt64, 0},
+		"with edges": {1_700_000_000_500, 0},
+		"moved":      {math.MaxInt64, 50},
+	} {
+		p := bucket.Plan{
+			Kind: bucket.Spend, RefilledAt: 1_700_000_000_000, Now: 1_700_000_000_000, At: test.at, Generation: test.generation,
+			Steps: []bucket.Step{{Kind: bucket.Take, Limit: "rpm", Values: [5]int64{1000}}},
+		}
+		bound, err := bindSpend(&p)
+		if err != nil {
+			t.Fatalf("%s: bind: %v", name, err)
+		}
+		with := func(attributes ...expr.Attribute) bool { return bound.Holds(BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(plain, attributes...))) }
+		valid, moved := number("vu", 1_700_000_001_000), number("cg", 50)
+		if !with() {
+			t.Errorf("%s: the write is refused on a plain item", name)
+		}
+		if got, want := with(valid), test.at != math.MaxInt64; got != want {
+			t.Errorf("%s: the write holds on an item with an edge: %t, want %t", name, got, want)
+		}
+		if got, want := with(moved), test.generation == 50; got != want {
+			t.Errorf("%s: the write holds on an item of a moved entity: %t, want %t", name, got, want)
+		}
+	}
 }
 
 // TestSpendAsksForThePeriod plans takes and refunds before a quota resets. They do not hold once it has, whether the item

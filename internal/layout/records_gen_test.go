@@ -127,110 +127,120 @@ var itemKinds = []itemKind{
 var calls = []operationCall{
 	{"Insert", Insert},
 	{"Spend", func() (expr.Bound, error) {
-		return Spend(1, 1, 1, 1).Bind()
+		return Spend(1, 1).Bind()
+	}},
+	{"Spend Plain", func() (expr.Bound, error) {
+		c := Spend(1, 1)
+		c.Plain()
+		return c.Bind()
+	}},
+	{"Spend Dated", func() (expr.Bound, error) {
+		c := Spend(1, 1)
+		c.Dated(1, 1)
+		return c.Bind()
 	}},
 	{"Spend Admit", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Admit()
 		return c.Bind()
 	}},
 	{"Spend Take", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Take("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Borrow", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Borrow("m", 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Below", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Below("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Place", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Place("m", 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Unmoved", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Unmoved(1)
 		return c.Bind()
 	}},
 	{"Spend Charge", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Charge("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Owe", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Owe("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Refund", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Refund("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Same", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Same("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Ascribe", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Contain", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Contain("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Period", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Period(1)
 		return c.Bind()
 	}},
 	{"Spend Regard", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Regard("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Meter", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Meter("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Foresee", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Foresee("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Pass", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.Pass(1)
 		return c.Bind()
 	}},
 	{"Spend HoldEven", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.HoldEven("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend HoldOdd", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.HoldOdd("m", 1, 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend ReleaseEven", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.ReleaseEven("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
 	{"Spend ReleaseOdd", func() (expr.Bound, error) {
-		c := Spend(1, 1, 1, 1)
+		c := Spend(1, 1)
 		c.ReleaseOdd("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},

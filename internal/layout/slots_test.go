@@ -100,7 +100,7 @@ func TestSlotsBesideTokensAsk(t *testing.T) {
 	counters := []expr.Attribute{slot("he", he+1), slot("en", en+1), slot("fr", 4)}
 	lapsed := []expr.Attribute{slot("he", he-1), slot("he", he+2), slot("en", en+1)}
 	calls := map[string]func() slotsBinder{
-		"spend":   func() slotsBinder { return Spend(1_700_000_000_000, 1_800_000_000, 1_700_000_000_000, 50) },
+		"spend":   func() slotsBinder { return Spend(1_700_000_000_000, 1_800_000_000) },
 		"advance": func() slotsBinder { return Advance(1_700_000_000_000, 1_700_000_000_001, -1, 50) },
 	}
 	for name, call := range calls {
