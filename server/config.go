@@ -1,9 +1,7 @@
 // Package server is zlimitd: the limits of a store for gateways and services in every language. Envoy asks by gRPC, others by HTTP.
 //
-// In lines of Go without tests and generated code, internal/page has 4,900, internal/api 2,100, internal/rls 1,700, the port, the config and
-// the check 1,000, and callers and tokens 600; the demo, the image and the client have 1,200. The page is large since its seven screens work without
-// scripts: headlines, balances, forecasts and charts are made here, and not in a browser. The API is, since it reads bodies strictly by itself: each
-// error names a field, its value and the rule.
+// Package api serves HTTP, and package rls serves gRPC. The page makes its headlines, balances, forecasts and charts here, and not in a
+// browser, so its screens work without scripts. Bodies of HTTP are read by package api itself: each error names a field, its value and the rule.
 package server
 
 import (

@@ -120,9 +120,7 @@ func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amoun
 		h.Open.Settled(name)
 	}
 	for i, lease := range claims.Leases {
-		if slots {
-			// It is settled with the others.
-		} else {
+		if !slots { // which are settled together
 			err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i])
 			if err == nil || errors.Is(err, zlimit.ErrSettled) { // by another replica
 				h.Open.Settled(lease.Token)

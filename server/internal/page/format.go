@@ -275,3 +275,10 @@ func listed(words []string) string {
 		return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 	}
 }
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

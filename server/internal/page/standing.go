@@ -1,0 +1,174 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+const lowShare = 0.2 // of a limit, below which it runs low
+
+// A standing is a bucket with what is known about it from elsewhere.
+type standing struct {
+	*zlimit.Bucket
+	refused int64
+	waits   waits
+	lowest  float64 // share of the lowest enforced limit
+	rank    int     // worst first
+	parent  bool
+	held    int64
+}
+
+// The ranks of buckets.
+const (
+	rankRefuses = iota
+	rankUsedUp
+	rankDisabled
+	rankOwes
+	rankLow
+	rankParent
+	rankRoom
+	rankBypassed
+)
+
+func (s *standing) tag(r relation) (text, class string) {
+	if s.rank == rankParent && r.Children > 0 {
+		return fmt.Sprintf("parent of %d", r.Children), "off"
+	}
+	tag := rankTags[s.rank]
+	return tag[0], tag[1]
+}
+
+// rankTags are the words and classes of ranks.
+var rankTags = [...][2]string{
+	rankRefuses: {"refuses", "no"}, rankUsedUp: {"used up", "no"}, rankDisabled: {"disabled", "no"}, rankOwes: {"in debt", "low"},
+	rankLow: {"runs low", "low"}, rankParent: {"parent", "off"}, rankRoom: {"has room", ""}, rankBypassed: {"bypassed", "off"},
+}
+
+func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standing {
+	s := standing{Bucket: b, refused: refused, waits: w}
+	for i := range b.Statuses {
+		if st := &b.Statuses[i]; st.Limit.Term > 0 {
+			s.held += max(st.Held(), 0)
+		}
+	}
+	s.parent = len(b.FromChildren) > 0
+	for name, n := range b.Consumed {
+		s.parent = s.parent && n <= b.FromChildren[name]
+	}
+	s.rank, s.lowest = rankOf(b.Statuses, b.Disabled, b.Bypassed, refused, now)
+	if s.rank == rankRoom && s.parent {
+		s.rank = rankParent
+	}
+	return s
+}
+
+// rankOf decides for all screens how limits stand, and returns the share that is left of the lowest enforced one.
+func rankOf(statuses zlimit.Statuses, disabled, bypassed bool, refused int64, now time.Time) (rank int, lowest float64) {
+	lowest = 1
+	owes, usedUp := false, false
+	for i := range statuses {
+		st := &statuses[i]
+		if st.Limit.Mode != zlimit.ModeEnforced {
+			continue
+		}
+		if counts(st, now) {
+			lowest = min(lowest, shareOf(st))
+		}
+		owes = owes || st.Available < 0 && st.Limit.Term == 0
+		usedUp = usedUp || st.Available <= 0 && isBudget(&st.Limit)
+	}
+	switch {
+	case disabled:
+		return rankDisabled, lowest
+	case bypassed:
+		return rankBypassed, lowest
+	case refused > 0:
+		return rankRefuses, lowest
+	case usedUp:
+		return rankUsedUp, lowest
+	case owes:
+		return rankOwes, lowest
+	case lowest < lowShare:
+		return rankLow, lowest
+	default:
+		return rankRoom, lowest
+	}
+}
+
+// counts reports whether a limit can be what runs low: not a budget that lasts its period, nor slots while one is free.
+func counts(st *zlimit.Status, now time.Time) bool {
+	return st.Limit.Mode == zlimit.ModeEnforced && (st.Limit.Term == 0 && (!isBudget(&st.Limit) || runsOut(st, now)) || st.Available <= 0)
+}
+
+// isBudget reports whether a limit is an amount that is used up.
+func isBudget(l *zlimit.Limit) bool { return l.Resets != "" || l.Session > 0 }
+
+// isPrepaid reports whether a limit is a budget that only top-ups add to.
+func isPrepaid(l *zlimit.Limit) bool { return l.Session > 300*24*time.Hour }
+
+// runsOut reports whether a budget ends before its period does, at the rate of the period so far.
+func runsOut(st *zlimit.Status, now time.Time) bool {
+	_, ok := st.UsedUp(now)
+	return ok
+}
+
+// shareOf is what is left of a limit, from 0 to 1.
+func shareOf(st *zlimit.Status) float64 {
+	capacity := st.Now().Capacity + st.Carried + st.Granted
+	if capacity <= 0 {
+		return 0
+	}
+	return min(max(float64(st.Available)/float64(capacity), 0), 1)
+}
+
+func (s *standing) compare(other *standing) int {
+	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(other.refused, s.refused), cmp.Compare(s.lowest, other.lowest), cmp.Compare(s.Entity, other.Entity))
+}
+
+// A cell is where one limit stands.
+type cell struct {
+	Column, Text, Of, Class string
+	State                   string
+	Width, Debt             string // percent of the bar
+	Missing                 bool
+}
+
+func cellOf(s *standing, name string, now time.Time) cell {
+	for i := range s.Statuses {
+		if st := &s.Statuses[i]; st.Limit.Name == name {
+			c := statusCell(st, now)
+			c.Column = name
+			return c
+		}
+	}
+	return cell{Column: name, Missing: true}
+}
+
+// statusCell is the bar of a limit, and its text.
+func statusCell(st *zlimit.Status, now time.Time) cell {
+	capacity := st.Now().Capacity + st.Carried + st.Granted
+	c := cell{Column: limitName(&st.Limit), Of: "of " + amount(st.Limit.Name, float64(capacity))}
+	c.Of += per(&st.Limit)
+	share := shareOf(st)
+	c.Width = fmt.Sprintf("%.1f%%", 100*share)
+	c.Text = amount(st.Limit.Name, float64(max(st.Available, 0)))
+	c.State = "has room"
+	switch {
+	case st.Limit.Mode != zlimit.ModeEnforced:
+		c.Class, c.State = "off", string(st.Limit.Mode)
+		c.Of += ", " + c.State
+	case st.Available < 0 && st.Limit.Term == 0:
+		c.State = "in debt"
+		c.Class, c.Text, c.Of = "no", amount(st.Limit.Name, float64(-st.Available))+" owed", ""
+		c.Debt = fmt.Sprintf("%.1f%%", min(max(100*float64(-st.Available)/float64(max(capacity, 1)), 4), 100))
+		c.Width = "0%"
+	case st.Available <= 0:
+		c.Class, c.State = "no", "empty"
+	case share < lowShare && (!isBudget(&st.Limit) || runsOut(st, now)):
+		c.Class, c.State = "low", "runs low"
+	}
+	return c
+}

@@ -1,0 +1,53 @@
+package page
+
+import (
+	"context"
+	"encoding/csv"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	var v view
+	q, _, _, err := p.usageQuery(ctx, r, &v)
+	if err == nil && q.resource == "" {
+		err = &statusError{http.StatusNotFound, "Nothing is limited yet"}
+	}
+	var book *ledger
+	if err == nil {
+		book, _, err = p.ledgerOf(ctx, q)
+	}
+	if err != nil {
+		p.fail(w, r, u, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="usage-`+q.from.Format("2006-01")+`.csv"`)
+	out := csv.NewWriter(w)
+	_ = out.Write([]string{"day", "zone", "resource", "limit", "entity", "amount"})
+	for day := range q.days() {
+		for _, g := range append(slices.Clone(book.groups), group{entity: "(total)", days: book.total}) {
+			if n := g.days[book.offset+day]; n != 0 {
+				text := strconv.FormatFloat(n, 'f', -1, 64)
+				if isMoney(q.limit) {
+					text = strconv.FormatFloat(n/nanoDollars, 'f', 6, 64)
+				}
+				_ = out.Write([]string{q.from.AddDate(0, 0, day).Format(time.DateOnly), q.zone.String(), disarmed(q.resource), disarmed(q.limit), disarmed(g.entity), text})
+			}
+		}
+	}
+	out.Flush()
+}
+
+// disarmed puts an apostrophe before what a spreadsheet would take for a formula.
+func disarmed(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}

@@ -1,0 +1,225 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A ledger is what a month has, by group.
+type ledger struct {
+	groups    []group
+	others    group
+	total     []float64 // by day of the month before and of the month
+	offset    int       // days of the month before
+	budget    float64   // capacity with grants; 0 for none
+	available float64
+	ends      time.Time
+	forecast  zlimit.Forecast
+	atEnd     [2]float64 // of the month: the forecast's spread
+	likely    float64
+	path      []float64 // forecast for the rest of today, and each day after
+	spread    []float64
+	early     bool // too early for a forecast
+	left      int  // groups that are not shown
+	complete  time.Time
+}
+
+// A group is a child of the entity, with all below it.
+type group struct {
+	entity   string
+	days     []float64 // as ledger.total
+	forecast *zlimit.Forecast
+	refused  int64
+}
+
+const (
+	mostGroups = 24
+	usageKept  = 20 * time.Second
+)
+
+// ledgerOf reads the month and the one before.
+func (p *page) ledgerOf(ctx context.Context, q *usageQuery) (*ledger, time.Time, error) {
+	return once(ctx, &p.feed, q.key(), usageKept, func(ctx context.Context) (*ledger, error) {
+		start := q.from.AddDate(0, -1, 0)
+		book := &ledger{offset: int(q.from.Sub(start).Hours()/24 + 0.5)}
+		read := p.usedByTops
+		if q.entity != "" {
+			read = p.usedByChildren
+		}
+		total, by, err := read(ctx, q, start, book.offset+q.days())
+		if err != nil {
+			return nil, err
+		}
+		book.total = total
+		book.group(q, by)
+		return book, p.foresee(ctx, q, book)
+	})
+}
+
+// usedByTops returns what everyone used by day: in all, and by topmost parents.
+func (p *page) usedByTops(ctx context.Context, q *usageQuery, start time.Time, n int) (total []float64, by map[string][]float64, err error) {
+	own := map[string][]float64{}
+	if err := p.series(ctx, q, zlimit.UsageQuery{Resource: q.resource}, start, func(s *zlimit.Snapshot, day int, amount zlimit.Quantity) {
+		if own[s.Entity] == nil {
+			own[s.Entity] = make([]float64, n)
+		}
+		own[s.Entity][day] += (amount - s.FromChildren[q.limit]).Float64()
+	}); err != nil {
+		return nil, nil, err
+	}
+	return p.byTop(ctx, q, own, n)
+}
+
+// usedByChildren returns what an entity used by day: in all, and by its children.
+func (p *page) usedByChildren(ctx context.Context, q *usageQuery, start time.Time, n int) (total []float64, by map[string][]float64, err error) {
+	entities := []string{q.entity}
+	for child, err := range p.Limiter.Entities.Children(ctx, q.entity) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if entities = append(entities, child.ID); len(entities) > 4*mostGroups {
+			break
+		}
+	}
+	days := make([][]float64, len(entities))
+	if err := each8(len(days), func(i int) error {
+		days[i] = make([]float64, n)
+		return p.series(ctx, q, zlimit.UsageQuery{Entity: entities[i], Resource: q.resource}, start, func(_ *zlimit.Snapshot, day int, amount zlimit.Quantity) {
+			days[i][day] += amount.Float64()
+		})
+	}); err != nil {
+		return nil, nil, err
+	}
+	by = map[string][]float64{}
+	for i, e := range entities[1:] {
+		by[e] = days[i+1]
+	}
+	return days[0], by, nil
+}
+
+// group sets the groups that are shown, the largest of the month first, and what is left for others.
+func (b *ledger) group(q *usageQuery, by map[string][]float64) {
+	for e, days := range by {
+		if sum(days) != 0 || q.entity == "" && q.present() && slices.Contains(q.tops, e) { // which may have a budget, and no use
+			b.groups = append(b.groups, group{entity: e, days: days})
+		}
+	}
+	slices.SortFunc(b.groups, func(x, y group) int {
+		return cmp.Or(cmp.Compare(sum(y.days[b.offset:]), sum(x.days[b.offset:])), cmp.Compare(x.entity, y.entity))
+	})
+	b.left = max(len(b.groups)-mostGroups, 0)
+	b.groups = b.groups[:min(len(b.groups), mostGroups)]
+	b.others = group{entity: "others", days: slices.Clone(b.total)}
+	for _, g := range b.groups[:min(len(b.groups), len(colours)-1)] {
+		for i := range g.days {
+			b.others.days[i] -= g.days[i]
+		}
+	}
+}
+
+// byTop adds up what entities used themselves: all of them, and by their topmost parents.
+func (p *page) byTop(ctx context.Context, q *usageQuery, own map[string][]float64, n int) (total []float64, by map[string][]float64, err error) {
+	total, by = make([]float64, n), map[string][]float64{}
+	for _, days := range own {
+		add(total, days)
+	}
+	roots, err := p.roots(ctx, sums(own))
+	for entity, root := range roots {
+		if by[root] == nil {
+			by[root] = make([]float64, n)
+		}
+		add(by[root], own[entity])
+	}
+	for _, top := range q.tops { // which may have a budget, and no use
+		if by[top] == nil {
+			by[top] = make([]float64, n)
+		}
+	}
+	return total, by, err
+}
+
+// sums are the totals of amounts by day.
+func sums(days map[string][]float64) map[string]float64 {
+	totals := make(map[string]float64, len(days))
+	for entity, of := range days {
+		totals[entity] = sum(of)
+	}
+	return totals
+}
+
+// series calls f for each snapshot of a range: days that are complete, and hours since yesterday or in zones other than UTC.
+func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, start time.Time, f func(s *zlimit.Snapshot, day int, amount zlimit.Quantity)) error {
+	end := q.to
+	if q.now.Before(end) {
+		end = q.now
+	}
+	read := func(window zlimit.Window, from, to time.Time) error {
+		from, to = zlimit.WindowHourly.Start(from), zlimit.WindowHourly.Start(to.Add(time.Hour-1))
+		if !from.Before(to) {
+			return nil
+		}
+		of.Window, of.From, of.To = window, from, to
+		for s, err := range p.Limiter.Usage.Snapshots(ctx, of) {
+			if err != nil {
+				return err
+			}
+			local := s.Start.In(q.zone)
+			day := int(time.Date(local.Year(), local.Month(), local.Day(), 12, 0, 0, 0, time.UTC).Sub(time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)).Hours() / 24)
+			if day >= 0 && day < int(q.to.Sub(start).Hours()/24+0.5) {
+				f(&s, day, s.Consumed[q.limit])
+			}
+		}
+		return nil
+	}
+	if q.zone != time.UTC && q.zone.String() != "UTC" {
+		return read(zlimit.WindowHourly, start, end)
+	}
+	yesterday := zlimit.WindowDaily.Start(q.now).AddDate(0, 0, -1) // whose last hours may not be in its day yet
+	if end.Before(yesterday) {
+		return read(zlimit.WindowDaily, start, end)
+	}
+	if err := read(zlimit.WindowDaily, start, yesterday); err != nil {
+		return err
+	}
+	if start.After(yesterday) {
+		yesterday = start
+	}
+	return read(zlimit.WindowHourly, yesterday, end)
+}
+
+// heldBy returns the amounts of calls under way, by group; amounts of others are below "".
+func (p *page) heldBy(ctx context.Context, q *usageQuery, book *ledger, open []token.OpenLease) (map[string]float64, error) {
+	by := map[string]float64{}
+	groups := map[string]bool{}
+	for _, g := range book.groups {
+		groups[g.entity] = true
+	}
+	for _, h := range open {
+		n := float64(h.Amounts[q.limit])
+		if n == 0 || !q.present() {
+			continue
+		}
+		at := h.Entity
+		for range mostParents {
+			if at == "" || groups[at] || at == q.entity {
+				break
+			}
+			r, err := p.feed.relation(ctx, at, false)
+			if err != nil {
+				return nil, err
+			}
+			at = r.Parent
+		}
+		if groups[at] {
+			by[at] += n
+		} else if q.entity == "" || at == q.entity {
+			by[""] += n
+		}
+	}
+	return by, nil
+}
