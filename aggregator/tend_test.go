@@ -508,3 +508,20 @@ func TestSplitBusy(t *testing.T) {
 	g.seen(changes...)
 	g.want("written 700 times in a second,", 0, 2, 1, 2)
 }
+
+// TestBusyQuotaThatCarries asks what a busy item needs, with and without a quota that carries. Such an item is not split.
+func TestBusyQuotaThatCarries(t *testing.T) {
+	g := newGarden(t, partitioned(t))
+	for carry, want := range map[int64]string{0: split, 1: nothing} {
+		state := &bucket.State{Limits: []bucket.Limit{{Name: "usd", Rare: &bucket.Rare{Carry: carry}}}}
+		s := &shift{first: noon, state: state}
+		for second, writes := range []int{1, 700, 1} {
+			for range writes {
+				s.count(noon.Add(time.Duration(second)*time.Second), state, state)
+			}
+		}
+		if got := g.tender.need(s, g.now.UnixMilli()); got != want {
+			t.Errorf("a busy item with a quota that carries %d needs %q, want %q", carry, got, want)
+		}
+	}
+}

@@ -224,6 +224,7 @@ func TestKindsAskForClients(t *testing.T) {
 		"a shadow limit":                 {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Shadow()}}, "0.17.0"},
 		"a soft session quota":           {zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 5, time.Hour).Soft()}}, "0.17.0"},
 		"guaranteed shares":              {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Floor("batch", 20).Share("batch", 5)}}, "0.17.1"},
+		"rollover":                       {zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("usd", 25, "UTC").CarryOver(50)}}, "0.17.1"},
 		"slots":                          {zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 20, zlimit.Term(30*time.Second))}}, "0.17.1"},
 		"floors alone":                   {zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).Floor("batch", 20)}}, zlimit.ClientMinVersion},
 		"a wider resource":               {zlimit.Config{Limits: plain.Limits, Within: "models"}, "0.17.1"},

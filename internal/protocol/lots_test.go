@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -89,6 +90,26 @@ func TestLongQueueIsNotSplit(t *testing.T) {
 				t.Errorf("with a queue of %d tokens the item is one of %d shards, want %d", test.queue, got, test.want)
 			}
 		})
+	}
+}
+
+// TestQuotaThatCarriesIsNotSplit asks whether busy shards may be split. With a quota that carries, none may, so that no process tries at each write.
+func TestQuotaThatCarriesIsNotSplit(t *testing.T) {
+	day, err := calendar.Parse("0 0 * * *", "UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for carry, want := range map[int64]bool{0: true, 1: false} {
+		g, limits := newGauge(t), fixedLimits{}
+		limit := bucket.Params{Name: "rpm", Capacity: 8000 * millis, RefillPeriod: 1000, Times: day, Carry: carry}
+		limits.set("e", &Limits{Epoch: 1 << 40, Config: bucket.Config{Params: []bucket.Params{limit}}})
+		e := newProcess(t, g, limits)
+		takeFrom(t, e, "e", map[string]int64{"rpm": 1})
+		s := e.Memory.Bucket("e", "model").shard(0)
+		l := level{bucket: s.bucket, limits: limits["e"].Load(), demand: bucket.Demand{Amounts: amountsOf(map[string]int64{"rpm": 1})}}
+		if got := e.resizer.maySplit(&l, s.image.Load(), e.resizer.now()); got != want {
+			t.Errorf("maySplit() = %t for a quota that carries %d, want %t", got, carry, want)
+		}
 	}
 }
 

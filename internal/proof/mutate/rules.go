@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A rule is a rule of waiting, of credit or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as for mutants
+// A rule is a rule of waiting, of credit, of rollover or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as for mutants
 // of conditions.
 type rule struct {
 	name     string
@@ -20,7 +20,7 @@ type rule struct {
 // In place of an expression e that a mutant makes wrong, source has either(«broken», wrong, e).
 const brokenMark = "«broken»"
 
-// rules are the rules of reservations, by the numbers of the design, of takes on credit, and of slots, by the steps of a holder.
+// rules are the rules of reservations, by the numbers of the design, of takes on credit, of rollover, and of slots, by the steps of a holder.
 var rules = []rule{
 	{
 		"wait 1: the depth is what flows in within twice the wait", "internal/bucket/wait.go",
@@ -213,6 +213,32 @@ var rules = []rule{
 	},
 
 	{
+		"rollover: an item that carries expires at its edge", "internal/bucket/lifetime.go",
+		"case p.Times != nil && p.Carry > 0:", "case p.Times != nil && p.Carry > 0 && !«broken»:",
+		"./zlimit TestCarry",
+	},
+	{
+		"rollover: a bucket that carries is split", "internal/bucket/carry.go",
+		"r != nil && r.Carry > 0 {", "r != nil && r.Carry > 0 && !«broken» {",
+		"./zlimit TestCarryIsNotSplit",
+	},
+	{
+		"rollover: a busy process tries to split a bucket that carries", "internal/protocol/resize.go",
+		"!i.Changed && !i.Carries() &&", "!i.Changed && (!i.Carries() || «broken») &&",
+		"./internal/protocol TestQuotaThatCarriesIsNotSplit",
+	},
+	{
+		"rollover: the aggregator tries to split a bucket that carries", "aggregator/tend.go",
+		"td.options.maxShards && !s.state.Carries():", "td.options.maxShards && (!s.state.Carries() || «broken»):",
+		"./aggregator TestBusyQuotaThatCarries",
+	},
+	{
+		"rollover: clients that do not know it may start", "internal/layout/version.go",
+		"{AttrConfigLimitCarry, nil, \"0.17.1\"}", "{AttrConfigLimitCarry, nil, either(«broken», \"0.5.0\", \"0.17.1\")}",
+		"./zlimit TestKindsAskForClients",
+	},
+
+	{
 		"MaxWait: the context of a call has no end", "internal/protocol/wait.go",
 		"if ws.options.Sleeper != nil || ws.table.Immediate() {", "if ws.options.Sleeper != nil || ws.table.Immediate() || «broken» {",
 		"./zlimit TestMaxWaitBoundsTheCall",
@@ -280,7 +306,7 @@ func (r *rule) witness() witness {
 const ofSlots = "./internal/protocol TestSlotsAgainstASet"
 
 // ruleUsers are the packages whose tests use the rules.
-var ruleUsers = []string{"./internal/bucket", "./internal/layout", "./internal/protocol", "./zlimit"}
+var ruleUsers = []string{"./internal/bucket", "./internal/layout", "./internal/protocol", "./zlimit", "./aggregator"}
 
 // breakRules returns an overlay of the sources of the rules, by path, that has all mutants in place.
 func breakRules(root string, rules []rule) (map[string][]byte, error) {
@@ -299,7 +325,7 @@ func breakRules(root string, rules []rule) (map[string][]byte, error) {
 			errs = append(errs, fmt.Errorf("%s: %s has %q %d times, want it once", r.name, r.file, r.old, n))
 			continue
 		}
-		broken := strings.ReplaceAll(r.new, brokenMark, fmt.Sprintf("broken(%q)", r.name))
+		broken := strings.ReplaceAll(r.new, brokenMark, fmt.Sprintf("isBroken(%q)", r.name))
 		overlay[file] = []byte(strings.Replace(string(source), r.old, broken, 1))
 		dir := filepath.Dir(file)
 		overlay[filepath.Join(dir, "broken.go")] = []byte(brokenFunctions(filepath.Base(dir)))
@@ -315,10 +341,10 @@ import "os"
 
 var brokenRule = os.Getenv("` + env + `")
 
-func broken(rule string) bool { return brokenRule == rule }
+func isBroken(rule string) bool { return brokenRule == rule }
 
-func either[T any](isBroken bool, wrong, right T) T {
-	if isBroken {
+func either[T any](chosen bool, wrong, right T) T {
+	if chosen {
 		return wrong
 	}
 	return right

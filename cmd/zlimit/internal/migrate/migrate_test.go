@@ -554,6 +554,7 @@ func TestMigratedKinds(t *testing.T) {
 		}{
 			"windows":                     {expr.Attribute{Name: "l_rpm_sched", Value: expr.S("1h9-17s500")}, "0.14.0", "0.0.0"},
 			"a session quota":             {expr.Attribute{Name: "w_tokens_rsa", Value: expr.N(18000)}, "0.15.0", "0.0.0"},
+			"rollover":                    {expr.Attribute{Name: "l_rpm_cy", Value: expr.N(5000)}, "0.17.1", "0.0.0"},
 			"a wider resource":            {expr.Attribute{Name: "within", Value: expr.S("models")}, "0.17.1", "0.17.0"},
 			"limits that older ones know": {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.10.0", "0.0.0"},
 			"moved entities":              {expr.Attribute{Name: "on_unavailable", Value: expr.S("allow")}, "0.17.0", "0.17.0"},
