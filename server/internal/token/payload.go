@@ -1,57 +1,73 @@
 package token
 
 import (
-	"encoding/asn1"
 	"encoding/base64"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// version is the first value of a payload.
-const version = 2
+// version is the first value of a payload. A change of the form takes the next one, and decode reads both for as long as a lease lasts.
+const version = 1
 
 // leasePrefix begins the token of a lease, before base64. Such a token is in the payload as its bytes, so that they are not in
 // base64 twice.
 const leasePrefix = "zl1."
 
-// The form of a payload, as DER.
-type (
-	payload struct {
-		Version           int
-		Expires, Last     int64  // milliseconds
-		Namespace, Caller string `asn1:"utf8"`
-		Leases            []sealed
-	}
-	sealed struct {
-		Packed           bool
-		Token            []byte
-		Entity, Resource string `asn1:"utf8"`
-		Amounts          []amount
-	}
-	amount struct {
-		Limit  string `asn1:"utf8"`
-		Tokens int64
-	}
-)
-
-// encode returns the payload of claims.
+// encode returns the payload of claims, as DER:
+//
+//	SEQUENCE {
+//	  version INTEGER, expires INTEGER, last INTEGER, -- milliseconds since 1970
+//	  namespace UTF8String, caller UTF8String,
+//	  leases SEQUENCE OF SEQUENCE {
+//	    packed BOOLEAN, token OCTET STRING, entity UTF8String, resource UTF8String,
+//	    amounts SEQUENCE OF SEQUENCE { limit UTF8String, tokens INTEGER }}}
 func (c *Claims) encode() ([]byte, error) {
-	p := payload{version, c.Expires.UnixMilli(), c.Last.UnixMilli(), c.Namespace, c.Caller, nil}
-	for i := range c.Leases {
-		l := &c.Leases[i]
-		s := sealed{Token: []byte(l.Token), Entity: l.Entity, Resource: l.Resource}
-		text, ok := strings.CutPrefix(l.Token, leasePrefix)
-		if data, err := base64.RawURLEncoding.Strict().DecodeString(text); ok && err == nil && unpacked(data) == l.Token {
-			s.Packed, s.Token = true, data
-		}
-		for _, name := range slices.Sorted(maps.Keys(l.Amounts)) {
-			s.Amounts = append(s.Amounts, amount{name, l.Amounts[name]})
-		}
-		p.Leases = append(p.Leases, s)
+	b := cryptobyte.NewBuilder(nil)
+	sequence(b, func(b *cryptobyte.Builder) {
+		b.AddASN1Int64(version)
+		b.AddASN1Int64(c.Expires.UnixMilli())
+		b.AddASN1Int64(c.Last.UnixMilli())
+		addText(b, c.Namespace)
+		addText(b, c.Caller)
+		sequence(b, func(b *cryptobyte.Builder) {
+			for i := range c.Leases {
+				sequence(b, c.Leases[i].encode)
+			}
+		})
+	})
+	return b.Bytes()
+}
+
+func (l *Lease) encode(b *cryptobyte.Builder) {
+	text, ok := strings.CutPrefix(l.Token, leasePrefix)
+	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	packed := ok && err == nil && unpacked(data) == l.Token
+	if !packed {
+		data = []byte(l.Token)
 	}
-	return asn1.Marshal(p)
+	b.AddASN1Boolean(packed)
+	b.AddASN1OctetString(data)
+	addText(b, l.Entity)
+	addText(b, l.Resource)
+	sequence(b, func(b *cryptobyte.Builder) {
+		for _, name := range slices.Sorted(maps.Keys(l.Amounts)) {
+			sequence(b, func(b *cryptobyte.Builder) {
+				addText(b, name)
+				b.AddASN1Int64(l.Amounts[name])
+			})
+		}
+	})
+}
+
+func sequence(b *cryptobyte.Builder, f cryptobyte.BuilderContinuation) { b.AddASN1(asn1.SEQUENCE, f) }
+
+func addText(b *cryptobyte.Builder, text string) {
+	b.AddASN1(asn1.UTF8String, func(b *cryptobyte.Builder) { b.AddBytes([]byte(text)) })
 }
 
 func unpacked(data []byte) string {
@@ -60,22 +76,50 @@ func unpacked(data []byte) string {
 
 // decode returns the claims of a payload.
 func decode(data []byte) (*Claims, bool) {
-	var p payload
-	rest, err := asn1.Unmarshal(data, &p)
-	if err != nil || len(rest) > 0 || p.Version != version || len(p.Leases) == 0 || len(p.Leases) > MaxLeases {
-		return nil, false
-	}
-	c := &Claims{Expires: time.UnixMilli(p.Expires).UTC(), Last: time.UnixMilli(p.Last).UTC(), Namespace: p.Namespace, Caller: p.Caller}
-	for i := range p.Leases {
-		s := &p.Leases[i]
-		l := Lease{Token: string(s.Token), Entity: s.Entity, Resource: s.Resource, Amounts: make(map[string]int64, len(s.Amounts))}
-		if s.Packed {
-			l.Token = unpacked(s.Token)
-		}
-		for _, a := range s.Amounts {
-			l.Amounts[a.Limit] = a.Tokens
-		}
+	rest := cryptobyte.String(data)
+	var payload, leases cryptobyte.String
+	var of, expires, last int64
+	c := &Claims{}
+	ok := rest.ReadASN1(&payload, asn1.SEQUENCE) && rest.Empty() &&
+		payload.ReadASN1Integer(&of) && of == version && payload.ReadASN1Integer(&expires) && payload.ReadASN1Integer(&last) &&
+		readText(&payload, &c.Namespace) && readText(&payload, &c.Caller) &&
+		payload.ReadASN1(&leases, asn1.SEQUENCE) && payload.Empty() && !leases.Empty()
+	c.Expires, c.Last = time.UnixMilli(expires).UTC(), time.UnixMilli(last).UTC()
+	for ok && !leases.Empty() && len(c.Leases) <= MaxLeases {
+		var l Lease
+		ok = l.decode(&leases)
 		c.Leases = append(c.Leases, l)
 	}
-	return c, true
+	return c, ok && len(c.Leases) <= MaxLeases
+}
+
+// decode reads the next lease.
+func (l *Lease) decode(from *cryptobyte.String) bool {
+	var s, token, amounts cryptobyte.String
+	var packed bool
+	if !from.ReadASN1(&s, asn1.SEQUENCE) || !s.ReadASN1Boolean(&packed) || !s.ReadASN1(&token, asn1.OCTET_STRING) ||
+		!readText(&s, &l.Entity) || !readText(&s, &l.Resource) || !s.ReadASN1(&amounts, asn1.SEQUENCE) || !s.Empty() {
+		return false
+	}
+	if l.Token = string(token); packed {
+		l.Token = unpacked(token)
+	}
+	l.Amounts = map[string]int64{}
+	for !amounts.Empty() {
+		var a cryptobyte.String
+		var limit string
+		var tokens int64
+		if !amounts.ReadASN1(&a, asn1.SEQUENCE) || !readText(&a, &limit) || !a.ReadASN1Integer(&tokens) || !a.Empty() {
+			return false
+		}
+		l.Amounts[limit] = tokens
+	}
+	return true
+}
+
+func readText(s *cryptobyte.String, text *string) bool {
+	var data cryptobyte.String
+	ok := s.ReadASN1(&data, asn1.UTF8String)
+	*text = string(data)
+	return ok
 }

@@ -130,6 +130,33 @@ func TestAltered(t *testing.T) {
 	refused(strings.Join([]string{parts[0], parts[1], parts[2], strings.Split(other, ".")[3]}, ".")) // the signature of another one
 }
 
+// golden is the token of [claims] in the form of this version. Clients hold such tokens while a server is upgraded.
+const golden = "zl1.k1.MIGGAgEBAgYBoiIP8cACBgGiJy0mAAwHZGVmYXVsdAwHZ2F0ZXdheTBfMC4BAf8EBAABAgMMBWFsaWNlDAVncHQtNDAVMAgMA3JwbQIBATAJDAN0cG0CAgH0" +
+	"MC0BAQAED29mIGFub3RoZXIgZm9ybQwDYm9iDAZzZWFyY2gwCjAIDANycHMCAQk.Kwn2weuWMphOVOg_I-W9yl7cmakYoG_DdxFNEQyyD-I"
+
+// TestForm holds that a token that was signed once opens in every later version. A version that signs another form keeps this token, and
+// adds one of its own.
+func TestForm(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	got, err := s.Open(golden, "default", "gateway", start)
+	if diff := cmp.Diff(claims(), got); err != nil || diff != "" {
+		t.Errorf("Open of a token of this form = %v, difference (-want +got):\n%s", err, diff)
+	}
+	if text := sign(t, s, claims()); text != golden {
+		t.Errorf("Sign = %s, want the form of this version, %s", text, golden)
+	}
+}
+
+// TestOtherVersion refuses a form that is not known.
+func TestOtherVersion(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	payload := bytes.Replace(payloadOf(t, claims()), []byte{2, 1, version}, []byte{2, 1, version + 1}, 1)
+	head := prefix + "k1." + base64.RawURLEncoding.EncodeToString(payload)
+	if _, err := s.Open(head+"."+mac(s.keys["k1"], head), "default", "gateway", start); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "another version") {
+		t.Errorf("Open of another version = %v, want an ErrInvalid that says so", err)
+	}
+}
+
 func payloadOf(t testing.TB, c *Claims) []byte {
 	t.Helper()
 	data, err := c.encode()
