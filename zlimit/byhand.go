@@ -240,7 +240,8 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	} else if errors.As(err, &end) {
 		err = op.wrongEnd(end)
 	} else if errors.As(err, &overflow) {
-		err = &ValidationError{Field: op.field + "[" + overflow.Limit + "]", Value: Quantity(overflow.Tokens).String(), Reason: "is too much beside what is there: a limit holds up to " + Quantity(math.MaxInt64).String()}
+		reason := "is too much beside what is there: a limit holds up to " + grammar.ThousandthsText(overflow.Limit, math.MaxInt64)
+		err = &ValidationError{Field: op.field + "[" + overflow.Limit + "]", Value: grammar.ThousandthsText(overflow.Limit, overflow.Tokens), Reason: reason}
 	} else if err = publicError(op.name(), err); errors.Is(err, ErrContended) {
 		err = fmt.Errorf("%w: %s/%s", err, op.entity, op.resource)
 	}

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -373,8 +372,8 @@ func decisionError(op string, err error) error {
 	case errors.As(err, &projects):
 		return &ValidationError{Field: "mixed fleet", Value: "true", Reason: projects.Error()}
 	case errors.As(err, &overflow):
-		reason := "the lease would hold more than " + grammar.AmountText(overflow.Limit, maxTokens)
-		return &ValidationError{Field: op + "[" + overflow.Limit + "]", Value: grammar.AmountText(overflow.Limit, overflow.Tokens/millis), Reason: reason}
+		reason := "the lease would hold more than " + tokensText(overflow.Limit, maxTokens)
+		return &ValidationError{Field: op + "[" + overflow.Limit + "]", Value: amountText(overflow.Limit, overflow.Tokens/millis), Reason: reason}
 	default:
 		return err
 	}

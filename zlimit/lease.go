@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
@@ -227,11 +226,11 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	for _, a := range amounts {
 		name := field + "[" + a.Limit + "]"
 		if !le.receipt.IsEmpty() && !le.receipt.Has(a.Limit) {
-			return unknownLimit(name, grammar.AmountText(a.Limit, sign*a.Tokens/millis), le.receipt.Limits())
+			return unknownLimit(name, amountText(a.Limit, sign*a.Tokens/millis), le.receipt.Limits())
 		}
 		if !le.degraded && bucket.Of(total, a.Limit) < 0 {
 			reason := "would leave the lease with less than nothing"
-			return &ValidationError{Field: name, Value: grammar.AmountText(a.Limit, sign*a.Tokens/millis), Reason: reason}
+			return &ValidationError{Field: name, Value: amountText(a.Limit, sign*a.Tokens/millis), Reason: reason}
 		}
 	}
 	le.more().pending = pending
@@ -250,7 +249,7 @@ func (le *Lease) hasNoSlots(field string, amounts []bucket.Amount) error {
 	for _, a := range amounts {
 		if a.Tokens != 0 && le.receipt.HasSlots(a.Limit) {
 			return &ValidationError{
-				Field: field + "[" + a.Limit + "]", Value: grammar.AmountText(a.Limit, a.Tokens/millis),
+				Field: field + "[" + a.Limit + "]", Value: amountText(a.Limit, a.Tokens/millis),
 				Reason: "is of slots, which a lease holds until it ends; another request takes more of them",
 			}
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -107,7 +106,7 @@ func (t *leaseToken) corrections(actual Consumption) ([]bucket.Amount, error) {
 	corrections := slices.Clone(t.pending)
 	for _, a := range amounts {
 		if !t.receipt.Has(a.Limit) {
-			return nil, unknownLimit("actual["+a.Limit+"]", grammar.AmountText(a.Limit, a.Tokens/millis), t.receipt.Limits())
+			return nil, unknownLimit("actual["+a.Limit+"]", amountText(a.Limit, a.Tokens/millis), t.receipt.Limits())
 		}
 		taken := bucket.Of(t.amounts, a.Limit)
 		corrections = slices.DeleteFunc(corrections, func(c bucket.Amount) bool { return c.Limit == a.Limit })

@@ -10,6 +10,14 @@ import (
 // amountText returns an amount of a limit for people: a number of tokens, or dollars if the limit is in money.
 func amountText(limit string, n int64) string { return grammar.AmountText(limit, n) }
 
+// tokensText is amountText with the unit of what is not money.
+func tokensText(limit string, n int64) string {
+	if limit == grammar.Money {
+		return amountText(limit, n)
+	}
+	return amountText(limit, n) + " tokens"
+}
+
 // String returns where the limit stands, such as "alice/gpt-4 rpm 59 of 60". Amounts of a limit named usd are in dollars.
 func (s Status) String() string {
 	return fmt.Sprintf("%s/%s %s %s of %s",

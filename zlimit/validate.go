@@ -135,7 +135,7 @@ func (l *Limit) validateWindows(field string) error {
 	for _, c := range w.Changes() {
 		switch {
 		case !c.Fits(l.Capacity*millis, l.RefillAmount*millis):
-			reason := fmt.Sprintf("the multiplier %v makes more than %s of the limit", c, grammar.AmountText(l.Name, maxTokens))
+			reason := fmt.Sprintf("the multiplier %v makes more than %s of the limit", c, tokensText(l.Name, maxTokens))
 			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
 		case (l.Resets != "" || l.Session != 0) && (c.Refill > 0 || c.Period > 0):
 			reason := fmt.Sprintf("%v: a quota has no refill; write its amount as in to %d:", c, c.Capacity)
@@ -148,7 +148,7 @@ func (l *Limit) validateWindows(field string) error {
 // validateCarry checks what a quota carries.
 func (l *Limit) validateCarry(field string) error {
 	refuse := func(reason string) error {
-		return &ValidationError{Field: field + " carry", Value: grammar.AmountText(l.Name, l.Carry), Reason: reason}
+		return &ValidationError{Field: field + " carry", Value: amountText(l.Name, l.Carry), Reason: reason}
 	}
 	switch {
 	case l.Carry < 0:
@@ -160,9 +160,9 @@ func (l *Limit) validateCarry(field string) error {
 	case len(grammar.Shares(l.Floors)) > 0:
 		return refuse("must be 0 for a limit with guaranteed shares")
 	case l.Carry/bucket.MaxCarry > l.Capacity || l.Carry/bucket.MaxCarry == l.Capacity && l.Carry%bucket.MaxCarry > 0:
-		return refuse(fmt.Sprintf("must be at most %d times the capacity %s", bucket.MaxCarry, grammar.AmountText(l.Name, l.Capacity)))
+		return refuse(fmt.Sprintf("must be at most %d times the capacity %s", bucket.MaxCarry, amountText(l.Name, l.Capacity)))
 	case l.Carry > maxTokens-l.Capacity:
-		return refuse(fmt.Sprintf("must be at most %s together with the capacity %s", grammar.AmountText(l.Name, maxTokens), grammar.AmountText(l.Name, l.Capacity)))
+		return refuse(fmt.Sprintf("must be at most %s together with the capacity %s", amountText(l.Name, maxTokens), amountText(l.Name, l.Capacity)))
 	default:
 		return nil
 	}
@@ -180,12 +180,12 @@ func (l *Limit) validateShares(field string) error {
 	for priority, percent := range shares {
 		share := l.Capacity * millis / 100 * percent // exact: a token has a thousand parts
 		if rest -= share; share < millis {
-			return refuse(fmt.Sprintf("the guaranteed share of %s, %d%% of the capacity %d, must hold a token", priority, percent, l.Capacity))
+			return refuse(fmt.Sprintf("the guaranteed share of %s, %d%% of the capacity %s, must hold a token", priority, percent, amountText(l.Name, l.Capacity)))
 		}
 	}
 	switch {
 	case rest < millis:
-		return refuse(fmt.Sprintf("the guaranteed shares leave no token of the capacity %d", l.Capacity))
+		return refuse(fmt.Sprintf("the guaranteed shares leave no token of the capacity %s", amountText(l.Name, l.Capacity)))
 	case l.Session != 0:
 		return refuse("a session quota has no guaranteed shares")
 	case l.Mode != ModeEnforced:
@@ -245,7 +245,7 @@ func (l *Limit) validateTimes(field string) error {
 	case l.Resets == "":
 		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
 	case l.RefillAmount != 0:
-		return &ValidationError{Field: field + " refill amount", Value: grammar.AmountText(l.Name, l.RefillAmount), Reason: "must be 0 for a quota, which resets at the times of Resets"}
+		return &ValidationError{Field: field + " refill amount", Value: amountText(l.Name, l.RefillAmount), Reason: "must be 0 for a quota, which resets at the times of Resets"}
 	case l.RefillPeriod != 0:
 		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which resets at the times of Resets"}
 	case rule != "":
@@ -265,7 +265,7 @@ func (l *Limit) validateSession(field string) error {
 	case l.Resets != "":
 		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: "must be empty for a session quota, which resets when its session ends"}
 	case l.RefillAmount != 0:
-		return &ValidationError{Field: field + " refill amount", Value: grammar.AmountText(l.Name, l.RefillAmount), Reason: "must be 0 for a session quota"}
+		return &ValidationError{Field: field + " refill amount", Value: amountText(l.Name, l.RefillAmount), Reason: "must be 0 for a session quota"}
 	case l.RefillPeriod != 0:
 		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a session quota"}
 	case l.Zone != "" && l.Windows == "":
@@ -319,11 +319,8 @@ const maxLimits = 16
 // validateTokens checks an amount of a limit. Amounts of money are written as such.
 func validateTokens(field, limit string, tokens, least int64) error {
 	if tokens < least || tokens > maxTokens {
-		reason := fmt.Sprintf("must be from %s to %s", grammar.AmountText(limit, least), grammar.AmountText(limit, maxTokens))
-		if limit != grammar.Money {
-			reason += " tokens"
-		}
-		return &ValidationError{Field: field, Value: grammar.AmountText(limit, tokens), Reason: reason}
+		reason := fmt.Sprintf("must be from %s to %s", amountText(limit, least), tokensText(limit, maxTokens))
+		return &ValidationError{Field: field, Value: amountText(limit, tokens), Reason: reason}
 	}
 	return nil
 }

@@ -54,7 +54,16 @@ func FormatAmount(limit string, n int64) string {
 
 // AmountText returns an amount of a limit for people: a number of tokens, or dollars if the limit is in money, such as $12.5.
 func AmountText(limit string, n int64) string {
-	text := FormatAmount(limit, n)
+	return withDollar(limit, FormatAmount(limit, n))
+}
+
+// ThousandthsText is AmountText for an amount that is counted in thousandths of a token.
+func ThousandthsText(limit string, n int64) string {
+	return withDollar(limit, FormatThousandths(limit, n))
+}
+
+// withDollar writes the sign of the currency in front of a number, if the limit is in money.
+func withDollar(limit, text string) string {
 	if limit != Money {
 		return text
 	}

@@ -47,7 +47,9 @@ func TestSpendAsksForAPlainItem(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: bind: %v", name, err)
 		}
-		with := func(attributes ...expr.Attribute) bool { return bound.Holds(BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(plain, attributes...))) }
+		with := func(attributes ...expr.Attribute) bool {
+			return bound.Holds(BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(plain, attributes...)))
+		}
 		valid, moved := number("vu", 1_700_000_001_000), number("cg", 50)
 		if !with() {
 			t.Errorf("%s: the write is refused on a plain item", name)

@@ -2,7 +2,6 @@ package layout
 
 import (
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -225,7 +224,9 @@ func isOfTimes(name string) bool {
 	case AttrBucketZone, AttrBucketSharedTimes, AttrBucketSharedWindows:
 		return true
 	default:
-		return strings.HasSuffix(name, AttrBucketLimitResetTimes.Suffix) || strings.HasSuffix(name, AttrBucketLimitWindowTexts.Suffix)
+		_, resets := AttrBucketLimitResetTimes.Cut(name)
+		_, windows := AttrBucketLimitWindowTexts.Cut(name)
+		return resets || windows
 	}
 }
 

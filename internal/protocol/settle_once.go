@@ -46,7 +46,8 @@ func (st *settler) settleTogether(ctx context.Context, s *Settlement, record sto
 		}
 	}
 	done, err = st.items.transact(ctx, plans, []store.Write{record}, st.table.PatientTransact)
-	if forget(plans); done { // the next try plans from other images
+	forget(plans) // the next try plans from other images
+	if done {
 		err = st.settleAll(ctx, &rest)
 	}
 	return done, err

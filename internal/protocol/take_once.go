@@ -51,7 +51,8 @@ func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, ta
 		return false, err
 	}
 	done, err := ad.items.transact(ctx, plans, []store.Write{record}, ad.table.Transact)
-	if forget(plans); done { // the next try plans from other images
+	forget(plans) // the next try plans from other images
+	if done {
 		ad.seeOnce(ctx, plans)
 		return false, nil
 	}

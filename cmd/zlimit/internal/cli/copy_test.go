@@ -102,7 +102,7 @@ func TestCopy(t *testing.T) {
 	use(first, 30) // after the copy
 	run(shell.ExitOK, "is exactly what follows from", "copy", "verify", to)
 	alterCopy(t, to)
-	for _, want := range []string{"1 differ, and 1 follow from nothing", "no such item", "#NSID", "zlimit copy abort '" + to + "' and a new run"} {
+	for _, want := range []string{"1 differ, and 1 have no source", "no such item", "has no source", "#NSID", "run: zlimit copy abort '" + to + "', and start again"} {
 		run(shell.ExitDiffers, want, "copy", "verify", to)
 	}
 	run(shell.ExitOK, "given up", "copy", "abort", to, "--yes")

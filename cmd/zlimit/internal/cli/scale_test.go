@@ -114,3 +114,27 @@ func TestScaleArguments(t *testing.T) {
 	}
 	refused("--file is missing", "2")
 }
+
+// TestScaleOfNamespace scales the namespace of the flag at first, and then the one that the file names.
+func TestScaleOfNamespace(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
+	run := func(args ...string) run {
+		t.Helper()
+		r := command(t, "", append(args, "--store", dsn)...)
+		if r.code != 0 {
+			t.Fatalf("%v = %+v", args, r)
+		}
+		return r
+	}
+	run("namespace", "register", "team")
+	run("limits", "set", "--system", "--limit", "rpm=10/min", "--namespace", "team")
+	run("limits", "scale", "3/2", "-f", file, "--yes", "--namespace", "team")
+	run("limits", "scale", "2", "-f", file, "--yes")
+	if r := run("limits", "get", "--system", "--namespace", "team"); !strings.Contains(r.stdout, "20/min") {
+		t.Errorf("the limits of the file's namespace are %+v, want 20/min", r)
+	}
+	r := command(t, "", "limits", "scale", "2", "-f", file, "--yes", "--namespace", "other", "--store", dsn)
+	if r.code == 0 || !strings.Contains(r.stderr, `namespace is "team", but --namespace says "other"`) {
+		t.Errorf("limits scale of another namespace = %+v", r)
+	}
+}

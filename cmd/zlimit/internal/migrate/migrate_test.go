@@ -225,6 +225,20 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+// copied returns a testbed whose target has all that follows from its source, and the run that copied it.
+func copied(t *testing.T) (*testbed, *Migration) {
+	t.Helper()
+	w := newTestbed(t, "0.7")
+	m, err := Start(t.Context(), w.config(&process{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return w, m
+}
+
 // TestVerify changes the target behind the back of a migration, in every way.
 func TestVerify(t *testing.T) {
 	bucket := layout.BucketKey{NS: "ns", Entity: "key-1", Resource: "gpt-4"}.Key()
@@ -239,15 +253,8 @@ func TestVerify(t *testing.T) {
 		{"one more", store.Write{Kind: store.Put, Key: store.Key{PK: "ns/ENTITY#x", SK: "#META"}, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}, Verification{Extra: 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newTestbed(t, "0.7")
+			w, m := copied(t)
 			ctx := t.Context()
-			m, err := Start(ctx, w.config(&process{}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
-				t.Fatal(err)
-			}
 			if _, err := w.target.Write(ctx, test.change); err != nil {
 				t.Fatal(err)
 			}
@@ -271,17 +278,10 @@ func TestVerify(t *testing.T) {
 // TestVerifyPauses compares many items that differ. All of them are compared again after each pause, so that they take as long as one.
 func TestVerifyPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestbed(t, "0.7")
+		w, m := copied(t)
 		ctx := t.Context()
-		m, err := Start(ctx, w.config(&process{}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
-			t.Fatal(err)
-		}
 		changed := int64(0)
-		err = m.calls.scanTarget(ctx, func(items []expr.Item) error {
+		err := m.calls.scanTarget(ctx, func(items []expr.Item) error {
 			for _, item := range items {
 				if key := store.KeyOf(item); key.PK != ownPartition && changed < shownDifferences {
 					changed++

@@ -30,11 +30,12 @@ const maxManager = 256
 
 // A limitsFile is the file of a command, and its declarations.
 type limitsFile struct {
-	path     string
-	manager  string // the path says which, if it is empty
-	take     bool   // the levels of another manager
-	declared *declaration.Declaration
-	levels   []zlimit.Stored
+	path      string
+	manager   string // the path says which, if it is empty
+	take      bool   // the levels of another manager
+	firstLine string
+	declared  *declaration.Declaration
+	levels    []zlimit.Stored
 }
 
 func (f *limitsFile) flag(cmd *cobra.Command) {
@@ -76,6 +77,7 @@ func (f *limitsFile) load(sh *shell.Shell, cmd *cobra.Command) error {
 		return err
 	}
 	f.levels = provision.Declared(f.declared)
+	f.firstLine, _, _ = strings.Cut(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
 	if name := f.declared.Namespace; name != "" {
 		if cmd.Flags().Changed("namespace") && name != sh.Namespace {
 			return f.errorf("namespace is %q, but --namespace says %q", name, sh.Namespace)

@@ -150,12 +150,15 @@ func parseFactor(text string) (*big.Rat, error) {
 
 // loadOrImport reads the file. If it does not exist, it takes the stored limits, and returns the text to save.
 func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn string, factor *big.Rat) (save []byte, err error) {
-	if text, err := os.ReadFile(f.path); !errors.Is(err, fs.ErrNotExist) {
-		if is, of := firstLine(text), scaledHeader(dsn, sh.Namespace); err == nil && strings.HasPrefix(is, scaledMark) && is != of {
+	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		if err := f.load(sh, cmd); err != nil {
+			return nil, err
+		}
+		if is, of := f.firstLine, scaledHeader(dsn, sh.Namespace); strings.HasPrefix(is, scaledMark) && is != of {
 			return nil, shell.Usagef("limits scale: %s has the %s, and not of %s: give another file for this one", f.path,
 				strings.TrimPrefix(is, "# "), strings.TrimPrefix(of, scaledMark))
 		}
-		return nil, f.load(sh, cmd)
+		return nil, nil
 	}
 	if factor.Cmp(big.NewRat(1, 1)) == 0 {
 		return nil, shell.Usagef("limits scale: %s does not exist, so there is nothing to restore", f.path)
@@ -183,11 +186,6 @@ const scaledMark = "# limits of factor 1 of "
 
 func scaledHeader(dsn, namespace string) string {
 	return fmt.Sprintf("%s%s, namespace %s", scaledMark, dsn, namespace)
-}
-
-func firstLine(text []byte) string {
-	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimSuffix(line, "\r")
 }
 
 // scalings returns the stored limits that differ from the levels of factor 1, multiplied.

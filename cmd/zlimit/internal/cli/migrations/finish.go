@@ -149,14 +149,14 @@ func (o *migration) showVerification(p *show.Page, v *migrate.Verification, from
 	if v.Exact() {
 		p.Linef("%s is exactly what follows from %s: %s items, from %s", dsn, from, show.Grouped(v.Items), show.Grouped(v.Source))
 	} else {
-		p.Linef("%s is not what follows from %s: of %s items %s differ, and %s follow from nothing", dsn, from, show.Grouped(v.Items), show.Grouped(v.Different), show.Grouped(v.Extra))
+		p.Linef("%s is not what follows from %s: of %s items %s differ, and %s have no source", dsn, from, show.Grouped(v.Items), show.Grouped(v.Different), show.Grouped(v.Extra))
 		for _, d := range v.Differences {
 			p.Linef("  %s", d)
 		}
 		if rest := v.Different + v.Extra - int64(len(v.Differences)); rest > 0 {
 			p.Linef("  and %s more", show.Grouped(rest))
 		}
-		p.Linef("if programs wrote %s, %s and a new run copy it again", dsn, o.next("abort", dsn))
+		p.Linef("if programs wrote to %s, run: %s, and start again", dsn, o.next("abort", dsn))
 	}
 	showLosses(p, v.Losses)
 }
