@@ -312,8 +312,8 @@ func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error)
 	return string(output), err
 }
 
-// check checks the types of packages and of all that they import, as the overlay shows them, and returns the mistakes. What the overlay does not
-// reach comes from export data: that takes a tenth of the time of a build.
+// check checks the types of packages and of all that they import, as the overlay shows them, and returns the mistakes. What the overlay
+// does not reach comes from export data: that takes a tenth of the time of a build.
 func (o *overlay) check(t *testing.T, paths ...string) error {
 	t.Helper()
 	command := exec.Command("go", append([]string{"list", "-deps", "-export", "-json=ImportPath,Dir,GoFiles,Deps,Export"}, paths...)...)

@@ -38,8 +38,8 @@ func (r *refusal) GRPCStatus() *status.Status { return r.status }
 //	the end of a context                         CANCELLED or DEADLINE_EXCEEDED
 //	anything else                                INTERNAL
 //
-// An error that has a status keeps it, except OK, which becomes INTERNAL: no refusal ends as a success. The status names no entity and no cause. RetryInfo is left out of a rejection that
-// no time can cure.
+// An error that has a status keeps it, except OK, which becomes INTERNAL: no refusal ends as a success. The status names no entity and no
+// cause. RetryInfo is left out of a rejection that no time can cure.
 func Error(err error) error {
 	if err == nil {
 		return nil

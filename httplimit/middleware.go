@@ -64,9 +64,9 @@ func IsPreflight(r *http.Request) bool {
 func RefundPanics() Option { return func(m *middleware) { m.refundPanics = true } }
 
 // WithMaxWait makes requests wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A
-// request whose wait would be longer is rejected immediately. So is one whose context has an earlier deadline. When a client leaves, its request
-// stops waiting, and its tokens are given back. By default no request waits. A request that waits takes up a connection and a goroutine:
-// choose a time that clients tolerate, and that the timeouts of the server allow. It panics for a time that is not positive.
+// request whose wait would be longer is rejected immediately. So is one whose context has an earlier deadline. When a client leaves, its
+// request stops waiting, and its tokens are given back. By default no request waits. A request that waits takes up a connection and a
+// goroutine: choose a time that clients tolerate, and that the timeouts of the server allow. It panics for a time that is not positive.
 func WithMaxWait(d time.Duration) Option {
 	return func(m *middleware) {
 		if d <= 0 {

@@ -142,9 +142,9 @@ func ProblemOf(err error) Problem {
 	}
 }
 
-// Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting
-// helps also has Retry-After, in seconds, rounded up. A request above the capacity of a limit, or of a prepaid limit
-// until it is topped up, has x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
+// Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting helps also has
+// Retry-After, in seconds, rounded up. A request above the capacity of a limit, or of a prepaid limit until it is topped up, has
+// x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
 // wrong.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	refuse(w, err, ProblemOf(err))

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// In TestRequestsWait, a server's requests wait for their tokens. A request whose wait would be too long is answered immediately. A request whose
-// client leaves gives its tokens back.
+// In TestRequestsWait, a server's requests wait for their tokens. A request whose wait would be too long is answered immediately. A request
+// whose client leaves gives its tokens back.
 func TestRequestsWait(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 	server := httptest.NewServer(httplimit.New(limiter, byKey, httplimit.WithMaxWait(time.Minute))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))

@@ -32,7 +32,8 @@ type chaosFormat struct {
 	join              func(events []string) []byte
 }
 
-// chaosFormats are all ways in which answers come: as one document, as lines, and as events of two kinds. MODEL stands for the name of the model.
+// chaosFormats are all ways in which answers come: as one document, as lines, and as events of two kinds. MODEL stands for the name of the
+// model.
 func chaosFormats(t *testing.T) []chaosFormat {
 	const sse, json, messages = "text/event-stream; charset=utf-8", "application/json", "application/vnd.amazon.eventstream"
 	plain := func(events []string) []byte { return []byte(strings.Join(events, "")) }
@@ -232,9 +233,9 @@ func (c *chaos) call(ctx context.Context, client http.RoundTripper, url string) 
 	return got, whole, nil
 }
 
-// In TestChaos, a server answers in all formats: cut at any byte, compressed, slow, with errors, without usage or with it twice. Callers read by
-// single bytes, leave, cancel and close, also concurrently. Each call is settled once, the bucket has what the reports say, and a caller reads the
-// bytes of the server. The usage is that of a meter that reads the same bytes in one piece.
+// In TestChaos, a server answers in all formats: cut at any byte, compressed, slow, with errors, without usage or with it twice. Callers
+// read by single bytes, leave, cancel and close, also concurrently. Each call is settled once, the bucket has what the reports say, and a
+// caller reads the bytes of the server. The usage is that of a meter that reads the same bytes in one piece.
 func TestChaos(t *testing.T) {
 	streams := *chaosStreams
 	if testing.Short() {

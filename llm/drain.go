@@ -26,9 +26,8 @@ func (d *drained) Close() error {
 	return d.PipeReader.Close()
 }
 
-// drain starts a goroutine that reads an answer and settles at its end, after its last bytes are passed on. The caller leaves by Close or with its context.
-// From then on the answer is read within the bounds of the transport, and the request is cancelled when it reaches
-// them.
+// drain starts a goroutine that reads an answer and settles at its end, after its last bytes are passed on. The caller leaves by Close or
+// with its context. From then on the answer is read within the bounds of the transport, and the request is cancelled when it reaches them.
 func (t *Transport) drain(ctx context.Context, body io.ReadCloser, settle func(), cancel context.CancelFunc) io.ReadCloser {
 	r, w := io.Pipe()
 	var once sync.Once

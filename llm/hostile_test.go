@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// In TestOneKeyAgainstItsTeam, the holder of one key sends what might be served and not charged, or charged to others and not served. What a provider
-// would take of each request is known here. Beyond one estimate, nothing is had for less, and a refused prompt costs its prompt.
+// In TestOneKeyAgainstItsTeam, the holder of one key sends what might be served and not charged, or charged to others and not served. What
+// a provider would take of each request is known here. Beyond one estimate, nothing is had for less, and a refused prompt costs its prompt.
 func TestOneKeyAgainstItsTeam(t *testing.T) {
 	table, err := price.NewTable(map[string]price.Model{
 		"small": {Rates: price.Rates{price.Input: price.PerMillion("1"), price.Output: price.PerMillion("1")}},

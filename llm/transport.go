@@ -67,8 +67,8 @@ type Report struct {
 	CutOff bool `json:"cut_off,omitempty"`
 	// Charged is the final charge of each limit, in tokens.
 	Charged zlimit.Amounts `json:"charged"`
-	// Err is why the lease could not be settled, or why an unknown request was refused or not answered. The estimate stays charged. Where the error is a
-	// [*zlimit.UnavailableError] that is Unknown, the correction may be written, and Charged has it.
+	// Err is why the lease could not be settled, or why an unknown request was refused or not answered. The estimate stays charged. Where
+	// the error is a [*zlimit.UnavailableError] that is Unknown, the correction may be written, and Charged has it.
 	Err error `json:"-"`
 }
 

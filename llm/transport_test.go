@@ -308,8 +308,8 @@ func TestCallsWait(t *testing.T) {
 	})
 }
 
-// In TestCallsHavePriority, a call of a priority asks for more than its limit can give it. The call takes what the floor leaves, and the next call is
-// refused.
+// In TestCallsHavePriority, a call of a priority asks for more than its limit can give it. The call takes what the floor leaves, and the
+// next call is refused.
 func TestCallsHavePriority(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000).Floor("batch", 40))
 	base := respond(200, http.Header{}, io.NopCloser(strings.NewReader("")))
@@ -391,8 +391,8 @@ func TestIncludeUsage(t *testing.T) {
 	}
 }
 
-// TestIncludeUsageDoesNotWait reads a stream with a large buffer: events that have come are returned together, and no event waits for the rest of
-// the next one.
+// TestIncludeUsageDoesNotWait reads a stream with a large buffer: events that have come are returned together, and no event waits for the
+// rest of the next one.
 func TestIncludeUsageDoesNotWait(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
 	for _, end := range []string{"\n\n", "\r\n\r\n", "\r\r"} {

@@ -183,8 +183,8 @@ var (
 	errUnreached = errors.New("the stream does not reach the last change")
 )
 
-// mostEmpty is after how many pages without a change a stream is taken to have no more. A shard in use has a next page forever, and a page may be
-// empty before its last change.
+// mostEmpty is after how many pages without a change a stream is taken to have no more. A shard in use has a next page forever, and a page
+// may be empty before its last change.
 const mostEmpty = 100
 
 // recordsOf reads the changes of a letter from the stream. With errUnreached, they are those before the last one.

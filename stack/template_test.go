@@ -274,7 +274,8 @@ var metrics = map[string][]string{
 	"zlimit":       {"limits-aggregator-logged-errors"},
 }
 
-// checkDashboard reads the dashboard as CloudWatch does. It has every alarm that is about the table and the aggregator, and graphs of metrics that there are.
+// checkDashboard reads the dashboard as CloudWatch does. It has every alarm that is about the table and the aggregator, and graphs of
+// metrics that there are.
 func checkDashboard(text string) error {
 	s, err := withAll(text)
 	if err != nil {

@@ -41,8 +41,8 @@ type budgetAlerts struct {
 // the alerts.
 //
 // Every process of the fleet should have the option. A threshold costs one write unit a period, and one more for each other process that
-// comes to it later. A settlement of a token, or of a lease of a request with an ID, that charges more than was taken also costs a read unit for
-// each bucket. No caller waits for that. A budget that is crossed in an outage is noted after it.
+// comes to it later. A settlement of a token, or of a lease of a request with an ID, that charges more than was taken also costs a read
+// unit for each bucket. No caller waits for that. A budget that is crossed in an outage is noted after it.
 func WithBudgetAlerts(notify func(context.Context, BudgetAlert) error, thresholds ...int) Option {
 	return func(o *options) { o.alerts = &budgetAlerts{notify, thresholds} }
 }

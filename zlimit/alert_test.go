@@ -42,8 +42,8 @@ func (n *notices) take() map[string]int {
 	return got
 }
 
-// In TestBudgetAlerts, three processes use up budgets of a day, of a session and of a prepaid credit, of an entity and of its parent. Each threshold
-// notifies once a period over all of them.
+// In TestBudgetAlerts, three processes use up budgets of a day, of a session and of a prepaid credit, of an entity and of its parent. Each
+// threshold notifies once a period over all of them.
 func TestBudgetAlerts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestCascadePolicies, levels say whether the parent is charged. The first one that says it decides, also in another process, whose limits are in
-// memory for a minute. Leases give back to what they charged, and the buckets copy the decision.
+// In TestCascadePolicies, levels say whether the parent is charged. The first one that says it decides, also in another process, whose
+// limits are in memory for a minute. Leases give back to what they charged, and the buckets copy the decision.
 func TestCascadePolicies(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()
@@ -75,8 +75,8 @@ func TestCascadePolicies(t *testing.T) {
 	})
 }
 
-// In TestCascadeAlways, a resource charges the parents of entities that do not cascade, also without limits of its own, and the parents of those
-// parents.
+// In TestCascadeAlways, a resource charges the parents of entities that do not cascade, also without limits of its own, and the parents of
+// those parents.
 func TestCascadeAlways(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
@@ -129,8 +129,8 @@ func TestCascadeWithin(t *testing.T) {
 	})
 }
 
-// In TestCascadeOfOthers, zae-limiter sets a policy of a level between a read and a write. The write does not lose it, and limits that are set later
-// keep it.
+// In TestCascadeOfOthers, zae-limiter sets a policy of a level between a read and a write. The write does not lose it, and limits that are
+// set later keep it.
 func TestCascadeOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

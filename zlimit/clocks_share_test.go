@@ -91,8 +91,9 @@ func TestClocksShareWhatFlowsIn(t *testing.T) {
 // A stayed is when a caller came, and when it was admitted.
 type stayed struct{ came, admitted time.Duration }
 
-// In TestFollowingClockIsSetForward, a clock that is behind by a second is set right and wrong again, beside one that is right. What it follows and
-// what it is set forward add up. The stamps get two seconds ahead of the right clock at most, and no more flows in than by then.
+// In TestFollowingClockIsSetForward, a clock that is behind by a second is set right and wrong again, beside one that is right. What it
+// follows and what it is set forward add up. The stamps get two seconds ahead of the right clock at most, and no more flows in than by
+// then.
 func TestFollowingClockIsSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)

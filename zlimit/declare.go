@@ -35,10 +35,10 @@ type Applied struct {
 //   - Resources that are not declared any more keep their limits.
 //   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has one owner.
 //
-// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are managed. If nothing is to change it writes nothing, not even an
-// audit event. A change costs what Set costs. Processes may call it concurrently. When they declare different limits, such
-// as two versions of an application, the last one to start prevails. An error leaves the changes before it, and Apply
-// returns them with it.
+// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are managed. If nothing
+// is to change it writes nothing, not even an audit event. A change costs what Set costs. Processes may call it concurrently. When they
+// declare different limits, such as two versions of an application, the last one to start prevails. An error leaves the changes before it,
+// and Apply returns them with it.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {
 	var applied Applied
 	if s.l.closed.Load() {

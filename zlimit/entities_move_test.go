@@ -130,8 +130,8 @@ func TestSetParent(t *testing.T) {
 	})
 }
 
-// In TestMovesByOthers, another program moves an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps nothing. A
-// process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
+// In TestMovesByOthers, another program moves an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps
+// nothing. A process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
 func TestMovesByOthers(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
@@ -154,8 +154,8 @@ func TestMovesByOthers(t *testing.T) {
 	}
 }
 
-// In TestMovesOfAnotherLife, an entity moves as often as a former one of its id. A process with the former record in memory learns of the move by the
-// bucket nevertheless.
+// In TestMovesOfAnotherLife, an entity moves as often as a former one of its id. A process with the former record in memory learns of the
+// move by the bucket nevertheless.
 func TestMovesOfAnotherLife(t *testing.T) {
 	ctx, c := context.Background(), newClock()
 	s := newMemory(t)
@@ -289,9 +289,9 @@ func TestMovesMeetRequests(t *testing.T) {
 	}
 }
 
-// In TestMovesMeetNewBuckets, a process with the former record in memory makes a bucket after a move, which no stamp could reach. It charges the
-// former parent until the move holds everywhere, at the reported time, and not later. A process that meets the bucket in between uses the record. The
-// same move again mends the copy in the bucket.
+// In TestMovesMeetNewBuckets, a process with the former record in memory makes a bucket after a move, which no stamp could reach. It
+// charges the former parent until the move holds everywhere, at the reported time, and not later. A process that meets the bucket in
+// between uses the record. The same move again mends the copy in the bucket.
 func TestMovesMeetNewBuckets(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()

@@ -12,9 +12,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestFarFromTheTable, several limiters use up a limit whose store answers each call 20 ms late, at twice and at ten times the rate. They admit
-// nearly all that an ideal bucket admits that sees each request when it comes, and no more than the limit allows. Each limiter gets its tokens, and a
-// request takes about a write, or less.
+// In TestFarFromTheTable, several limiters use up a limit whose store answers each call 20 ms late, at twice and at ten times the rate.
+// They admit nearly all that an ideal bucket admits that sees each request when it comes, and no more than the limit allows. Each limiter
+// gets its tokens, and a request takes about a write, or less.
 func TestFarFromTheTable(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	if testing.Short() || enginetest.IsMean() {

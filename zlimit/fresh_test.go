@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A guard that refuses calls for lack of knowledge must not be the only way to that knowledge. In the tests here, a fresh process makes one kind of
-// call and nothing else, and gets an answer of the store.
+// A guard that refuses calls for lack of knowledge must not be the only way to that knowledge. In the tests here, a fresh process makes one
+// kind of call and nothing else, and gets an answer of the store.
 
 // newFresh returns a limiter with a client of its own for a table, as a process that has just begun, and the network between them.
 func newFresh(t *testing.T, table string, opts ...zlimit.Option) (*zlimit.RateLimiter, *enginetest.Faults) {
@@ -89,8 +89,8 @@ func TestFreshProcessTakesSlots(t *testing.T) {
 	}
 }
 
-// In TestClockOfSlowReplies, replies take too long for slots of a short term. The error names the clock once, and does not call it an outage of the
-// store.
+// In TestClockOfSlowReplies, replies take too long for slots of a short term. The error names the clock once, and does not call it an
+// outage of the store.
 func TestClockOfSlowReplies(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.Start(t)

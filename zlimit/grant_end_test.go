@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestGrantEnds, operators grant 20 tokens until a time to a budget of 25 a month, of which some are used before. What is left of the grant at its
-// end is gone, even if a lease returns it later, and what the budget had of its own is left.
+// In TestGrantEnds, operators grant 20 tokens until a time to a budget of 25 a month, of which some are used before. What is left of the
+// grant at its end is gone, even if a lease returns it later, and what the budget had of its own is left.
 func TestGrantEnds(t *testing.T) {
 	for _, test := range []struct {
 		name                 string

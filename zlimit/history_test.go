@@ -203,10 +203,10 @@ func counted(acts []act, limit string) func(*act) int64 {
 //
 //	N(a, x) − rate·(x − a) > capacity − n
 //
-// Here N takes the most that is possible. Consumption counts when it may be in the interval. A return counts only when
-// its whole call is, and came before the image that the refusal may be decided from. A process that rations a used-up bucket
-// may leave all refill since that image to others. That is the bound of overAdmitted turned around, and found in the same way. It holds for a bucket of one item: a split one may have a full shard and
-// an empty one. A refusal of one of several limits is enough.
+// Here N takes the most that is possible. Consumption counts when it may be in the interval. A return counts only when its whole call is,
+// and came before the image that the refusal may be decided from. A process that rations a used-up bucket may leave all refill since that
+// image to others. That is the bound of overAdmitted turned around, and found in the same way. It holds for a bucket of one item: a split
+// one may have a full shard and an empty one. A refusal of one of several limits is enough.
 func (h *history) wronglyRefused(entity string, limits ...zlimit.Limit) error {
 	acts := h.of(entity)
 	refusals := tallyOf(acts, from, refused).acts

@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestWaitForSeveralLimits, windows and grants of limits end before another limit has enough. The reported time is the first one at which all have
-// enough, by TimeUntil and by the rejection: a request is refused a millisecond before it, and admitted then.
+// In TestWaitForSeveralLimits, windows and grants of limits end before another limit has enough. The reported time is the first one at
+// which all have enough, by TimeUntil and by the rejection: a request is refused a millisecond before it, and admitted then.
 func TestWaitForSeveralLimits(t *testing.T) {
 	ctx := context.Background()
 	parse := func(text string) (l zlimit.Limit) {

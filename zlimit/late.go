@@ -80,7 +80,8 @@ func (l *lateness) late() {
 	}
 }
 
-// errTooSlow is the outage of requests that the policy decides immediately. One that is tried continues in the background, with an unknown outcome.
+// errTooSlow is the outage of requests that the policy decides immediately. One that is tried continues in the background, with an unknown
+// outcome.
 func errTooSlow(tried bool, bound time.Duration) error {
 	return &store.Error{Op: "decide", Unavailable: true, Unknown: tried, Err: fmt.Errorf("not waited for, since the last requests were not decided within %v", bound)}
 }

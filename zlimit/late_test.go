@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestABrownOut, calls take 1.5 s for ten seconds, which is longer than a request has. The failure policy decides immediately, and few calls are
-// made without success. A good second after the end all is as before: a trial that has just begun is answered late.
+// In TestABrownOut, calls take 1.5 s for ten seconds, which is longer than a request has. The failure policy decides immediately, and few
+// calls are made without success. A good second after the end all is as before: a trial that has just begun is answered late.
 func TestABrownOut(t *testing.T) {
 	slow := func(ctx context.Context, _ string, write bool) error {
 		select {
@@ -74,7 +74,8 @@ func TestAPartThatIsSlow(t *testing.T) {
 	})
 }
 
-// In TestSlotsThatComeTooLate, the policy decides requests for slots, and the store gives the slots later. No one holds them, so that they are free.
+// In TestSlotsThatComeTooLate, the policy decides requests for slots, and the store gives the slots later. No one holds them, so that they
+// are free.
 func TestSlotsThatComeTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := []zlimit.Limit{zlimit.Slots("slots", 3), zlimit.PerDay("rpd", 100)}

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestEveryFieldOfAConfig writes configs and reads them again, as JSON and by the store, one field at a time. A field that a way leaves out is lost
-// silently.
+// TestEveryFieldOfAConfig writes configs and reads them again, as JSON and by the store, one field at a time. A field that a way leaves out
+// is lost silently.
 func TestEveryFieldOfAConfig(t *testing.T) {
 	none, ctx := zlimit.Config{}, t.Context()
 	fields.Each(t, func(t *testing.T, field string, at zlimit.Level, alone zlimit.Config) {
@@ -68,8 +68,8 @@ func everyLimit() []zlimit.Limit {
 	}
 }
 
-// TestEveryFieldOfALimit writes limits and reads them again, as text, as JSON and by the store. A field that a way leaves out is missing silently, so
-// that a limit is taken for another one.
+// TestEveryFieldOfALimit writes limits and reads them again, as text, as JSON and by the store. A field that a way leaves out is missing
+// silently, so that a limit is taken for another one.
 func TestEveryFieldOfALimit(t *testing.T) {
 	limits := everyLimit()
 	for i := range reflect.TypeFor[zlimit.Limit]().NumField() {

@@ -165,10 +165,10 @@ func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
 
-// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens. The next
-// period then has its amount and what was carried, which [Status.Carried] shows. A debt is forgiven, and is not subtracted from the next period.
-// Periods without requests leave their whole amount, but nothing is left of the time before the first request. With a month of 25 dollars, a bucket
-// that may carry 50 holds 75 at most:
+// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens. The
+// next period then has its amount and what was carried, which [Status.Carried] shows. A debt is forgiven, and is not subtracted from the
+// next period. Periods without requests leave their whole amount, but nothing is left of the time before the first request. With a month of
+// 25 dollars, a bucket that may carry 50 holds 75 at most:
 //
 //	USD("usd", 25, PerMonth).CarryOver(50 * int64(price.Dollar)) // usd=25/month@UTC carry 50
 //
@@ -272,9 +272,9 @@ func (l Limit) Floor(priority string, percent int) Limit {
 }
 
 // Share returns the limit with a further guaranteed share: this percentage of the limit, from 1 to 99, is reserved for requests of a
-// priority. Shares are part of its capacity and of its refill, so all requests together get what the limit allows. A request of the priority
-// takes from the share if it holds the whole amount. Otherwise it takes from the rest, above the [Limit.Floor] of its priority, which is part of the rest.
-// It takes of one of them.
+// priority. Shares are part of its capacity and of its refill, so all requests together get what the limit allows. A request of the
+// priority takes from the share if it holds the whole amount. Otherwise it takes from the rest, above the [Limit.Floor] of its priority,
+// which is part of the rest. It takes of one of them.
 //
 // While such requests ask, they are admitted at least at that part of the rate. What they leave unused is lost to the others. The share has to
 // hold the largest request that it is for: one above its capacity takes of the rest. Corrections of a lease go to where its tokens are from.

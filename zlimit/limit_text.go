@@ -79,9 +79,10 @@ type limitJSON struct {
 	Mode         LimitMode   `json:"mode,omitempty"`
 }
 
-// MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it. A quota has resets and zone in place of the last two, and carry if it carries something, a session quota session_seconds, and a prepaid limit prepaid. A limit with windows has windows
-// and zone, too. One with floors has floors, and one that is soft or shadow has mode. Slots have name, capacity and term_seconds.
+// MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit event has it. A
+// quota has resets and zone in place of the last two, and carry if it carries something, a session quota session_seconds, and a prepaid
+// limit prepaid. A limit with windows has windows and zone, too. One with floors has floors, and one that is soft or shadow has mode. Slots
+// have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
 	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors, Carry: l.Carry, Mode: l.Mode}
 	switch {

@@ -55,8 +55,8 @@ func (s *lateStore) Write(ctx context.Context, w store.Write) (store.Result, err
 	return s.Store.Write(ctx, w)
 }
 
-// In TestMaxWaitBoundsTheCall, processes wait for an exhausted limit, on a store that answers late. Lost races, reads and throttles count: no call
-// takes longer than MaxWait and a few round trips. A call that loses all of its races is contended, and meets no outage.
+// In TestMaxWaitBoundsTheCall, processes wait for an exhausted limit, on a store that answers late. Lost races, reads and throttles count:
+// no call takes longer than MaxWait and a few round trips. A call that loses all of its races is contended, and meets no outage.
 func TestMaxWaitBoundsTheCall(t *testing.T) {
 	const maxWait = 500 * time.Millisecond
 	throttle := func(write int64) error { // of the key, now and then

@@ -16,7 +16,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestSoftLimit takes of a soft limit beyond its tokens. It is in debt, which refill pays, and refuses nothing, while a hard limit beside it does.
+// TestSoftLimit takes of a soft limit beyond its tokens. It is in debt, which refill pays, and refuses nothing, while a hard limit beside
+// it does.
 func TestSoftLimit(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()
@@ -71,8 +72,8 @@ func TestSoftBeyondStamp(t *testing.T) {
 	}
 }
 
-// TestHardened makes a soft limit refuse requests again. A process with the former config in memory uses it until it expires at most. It stops once
-// another process has written the bucket.
+// TestHardened makes a soft limit refuse requests again. A process with the former config in memory uses it until it expires at most. It
+// stops once another process has written the bucket.
 func TestHardened(t *testing.T) {
 	c := newClock()
 	for _, mode := range []func(zlimit.Limit) zlimit.Limit{zlimit.Limit.Soft, zlimit.Limit.Shadow} {
@@ -181,8 +182,9 @@ func TestShadowsApart(t *testing.T) {
 	}
 }
 
-// In TestShadowOfAll, callers of several processes take at the same time of a bucket that is divided, of one that is not, and of a parent's. What a
-// shadow limit foretells is consistent: it admits no more than a limit that refuses would, and not less while there was room.
+// In TestShadowOfAll, callers of several processes take at the same time of a bucket that is divided, of one that is not, and of a
+// parent's. What a shadow limit foretells is consistent: it admits no more than a limit that refuses would, and not less while there was
+// room.
 func TestShadowOfAll(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
@@ -244,8 +246,8 @@ func TestShadowOfAll(t *testing.T) {
 	}
 }
 
-// In TestBypass, requests of an entity, a resource or a pair are only counted. All processes follow the bypass immediately, and the limits again when
-// it ends. A lease from the bypass takes nothing of a balance, even if it is settled later.
+// In TestBypass, requests of an entity, a resource or a pair are only counted. All processes follow the bypass immediately, and the limits
+// again when it ends. A lease from the bypass takes nothing of a balance, even if it is settled later.
 func TestBypass(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}, {Entity: "key-1", Resource: "gpt-4"}} {

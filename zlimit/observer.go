@@ -70,7 +70,8 @@ const (
 	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
 	// made again, and Duration is how long that was not so.
 	EventOutage
-	// EventByHand is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in whole tokens.
+	// EventByHand is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in
+	// whole tokens.
 	EventByHand
 	// EventSlots are slots that this process took, released or lost; Amounts has the limit with their number. Entity
 	// and Resource identify the bucket, which may be a parent's. Each slot that is taken is released or lost later,

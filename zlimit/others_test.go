@@ -44,8 +44,8 @@ func everything(t *testing.T, s zlimit.Store) map[store.Key]expr.Item {
 	}
 }
 
-// In TestAttributesOfOthersStay, each writer of a limiter changes items in which other programs keep attributes. Items that remain afterwards still
-// have all of these.
+// In TestAttributesOfOthersStay, each writer of a limiter changes items in which other programs keep attributes. Items that remain
+// afterwards still have all of these.
 func TestAttributesOfOthersStay(t *testing.T) {
 	ctx, c, s := context.Background(), newClock(), newMemory(t)
 	open := func() *zlimit.RateLimiter { return newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(0)) }

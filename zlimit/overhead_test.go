@@ -42,7 +42,8 @@ func readyOn(tb testing.TB, s store.Store, ready *readyStore) *zlimit.RateLimite
 	return l
 }
 
-// TestAllocations pins what a request allocates beside its store: a lease, and the image that the store returned. A lease that has nothing to correct allocates nothing more.
+// TestAllocations pins what a request allocates beside its store: a lease, and the image that the store returned. A lease that has nothing
+// to correct allocates nothing more.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

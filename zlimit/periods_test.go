@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestTwoSessionsInOneBucket, two processes take of a quota whose session has ended, by images of one stamp. A third quota has no session, so that
-// every write is one with a refill. The amount of a session is there once.
+// In TestTwoSessionsInOneBucket, two processes take of a quota whose session has ended, by images of one stamp. A third quota has no
+// session, so that every write is one with a refill. The amount of a session is there once.
 func TestTwoSessionsInOneBucket(t *testing.T) {
 	for name, first := range map[string]zlimit.Limit{"sessions": zlimit.Session("a", 100, 5*time.Hour), "a refill": zlimit.PerMinute("a", 100)} {
 		for _, behind := range []time.Duration{0, 200 * time.Millisecond, 500 * time.Millisecond} {

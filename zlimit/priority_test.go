@@ -99,8 +99,8 @@ func TestBadPriority(t *testing.T) {
 	}
 }
 
-// In TestFloodOfLowPriority, requests of low priority ask for three times a limit of 1,000/s, beside 300/s of high priority. No high one is refused,
-// and the low ones get the rest, also of a bucket of eight shards.
+// In TestFloodOfLowPriority, requests of low priority ask for three times a limit of 1,000/s, beside 300/s of high priority. No high one is
+// refused, and the low ones get the rest, also of a bucket of eight shards.
 func TestFloodOfLowPriority(t *testing.T) {
 	for _, splits := range []int{0, 3} {
 		t.Run(strconv.Itoa(1<<splits), func(t *testing.T) {
@@ -141,8 +141,8 @@ func TestFloodOfLowPriority(t *testing.T) {
 	}
 }
 
-// In TestLowPriorityWaits, callers of two priorities wait. Callers of low priority hold nothing while they wait, and callers of high priority are as
-// late as if the others were not there.
+// In TestLowPriorityWaits, callers of two priorities wait. Callers of low priority hold nothing while they wait, and callers of high
+// priority are as late as if the others were not there.
 func TestLowPriorityWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))

@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestQuotasWithSibling, zlimit and zae-limiter 0.17 take of one quota by turns, which either of them has stored. Both admit what is left of the
-// period, and no more.
+// In TestQuotasWithSibling, zlimit and zae-limiter 0.17 take of one quota by turns, which either of them has stored. Both admit what is
+// left of the period, and no more.
 func TestQuotasWithSibling(t *testing.T) {
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 17))
@@ -88,7 +88,8 @@ func TestQuotasWithSibling(t *testing.T) {
 	}
 }
 
-// TestMovesWithSibling moves an entity while zae-limiter 0.17 takes of its bucket. Either of them charges the parent that the entity has by then.
+// TestMovesWithSibling moves an entity while zae-limiter 0.17 takes of its bucket. Either of them charges the parent that the entity has by
+// then.
 func TestMovesWithSibling(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)

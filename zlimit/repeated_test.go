@@ -108,8 +108,8 @@ func (c *crew) set(entity string, capacity int64) {
 	}
 }
 
-// In TestFleetReadsLimitsOnce, twenty processes meet one bucket within the time of their limits. One of them reads what is stored for the entity, and
-// each of the others the item of the bucket.
+// In TestFleetReadsLimitsOnce, twenty processes meet one bucket within the time of their limits. One of them reads what is stored for the
+// entity, and each of the others the item of the bucket.
 func TestFleetReadsLimitsOnce(t *testing.T) {
 	c := newCrew(t, make([]time.Duration, 20)...)
 	calls, entities, others := c.store.calls.Load(), c.store.entities.Load(), c.store.others.Load()
@@ -128,7 +128,8 @@ func TestFleetReadsLimitsOnce(t *testing.T) {
 	}
 }
 
-// TestOneProcessReadsAtOnce checks that a process alone reads the limits and the item of a bucket in one call, whether the bucket is new or known.
+// TestOneProcessReadsAtOnce checks that a process alone reads the limits and the item of a bucket in one call, whether the bucket is new or
+// known.
 func TestOneProcessReadsAtOnce(t *testing.T) {
 	c := newCrew(t, 0)
 	for round := range 3 {
@@ -143,7 +144,8 @@ func TestOneProcessReadsAtOnce(t *testing.T) {
 	}
 }
 
-// In TestNamesThatAreUsedOnce, a fleet meets each of its buckets once after a while in which they repeated limits. Reads come in one call again.
+// In TestNamesThatAreUsedOnce, a fleet meets each of its buckets once after a while in which they repeated limits. Reads come in one call
+// again.
 func TestNamesThatAreUsedOnce(t *testing.T) {
 	c := newCrew(t, 0, 0, 0)
 	for i := range 20 {
@@ -301,8 +303,8 @@ func TestClocksDoNotProlongLimits(t *testing.T) {
 	}
 }
 
-// In TestTheOldestReadCounts, a process remembers what is stored for an entity longer than the limits of one of its resources. The item of the bucket
-// does not say that all was read with these.
+// In TestTheOldestReadCounts, a process remembers what is stored for an entity longer than the limits of one of its resources. The item of
+// the bucket does not say that all was read with these.
 func TestTheOldestReadCounts(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	other := zlimit.Request{Entity: "key-1", Resource: "other", Consume: zlimit.Amounts{"rpm": 1}}
@@ -334,8 +336,8 @@ func TestWhatWasReadLaterStays(t *testing.T) {
 	}
 }
 
-// In TestOldCopiesDoNotReturn, a process writes a bucket long after it read the limits, and after another process has repeated later ones. The item
-// keeps the later ones.
+// In TestOldCopiesDoNotReturn, a process writes a bucket long after it read the limits, and after another process has repeated later ones.
+// The item keeps the later ones.
 func TestOldCopiesDoNotReturn(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	repeated := func() int64 {

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestResetAll resets the buckets of a resource, and those of an entity, among others. Interrupted in the middle, it goes on with the same operation ID,
-// and resets no bucket twice.
+// TestResetAll resets the buckets of a resource, and those of an entity, among others. Interrupted in the middle, it goes on with the same
+// operation ID, and resets no bucket twice.
 func TestResetAll(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()

@@ -100,8 +100,8 @@ func TestRollingDeploy(t *testing.T) {
 	}
 }
 
-// In testWithoutWaits, a process of a version that knows neither waits nor slots asks beside a queue. It takes nothing of what others wait for. It
-// refuses the table by name once slots are stored.
+// In testWithoutWaits, a process of a version that knows neither waits nor slots asks beside a queue. It takes nothing of what others wait
+// for. It refuses the table by name once slots are stored.
 func testWithoutWaits(t *testing.T, binary string) {
 	ctx, dsn := t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db")
 	l := openHistory(t, dsn)

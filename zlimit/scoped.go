@@ -20,8 +20,8 @@ import (
 // counts requests and another tokens, [RateLimiter.Acquire] says how many of each. The tokens are spent: only
 // [Scoped.ReserveN] can give them back.
 //
-// A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a [*ValidationError] of each method.
-// Stored [Slots] are not asked for: a caller that has to hold one uses [RateLimiter.Acquire] or [RateLimiter.Wait].
+// A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a [*ValidationError] of each
+// method. Stored [Slots] are not asked for: a caller that has to hold one uses [RateLimiter.Acquire] or [RateLimiter.Wait].
 //
 // Numbers of tokens are positive. Its errors and costs are the same as for [RateLimiter.Acquire] and [RateLimiter.Wait].
 type Scoped struct {

@@ -43,8 +43,8 @@ func TestShareChanges(t *testing.T) {
 	acquire(t, l, as("batch", zlimit.Amounts{"rpm": 100}))
 }
 
-// TestDebtOfShares takes away a share in debt, before or after the lease that owes is corrected. The rest takes the debt over, at once for those
-// who look, and for the request whose write brings the bucket in line.
+// TestDebtOfShares takes away a share in debt, before or after the lease that owes is corrected. The rest takes the debt over, at once for
+// those who look, and for the request whose write brings the bucket in line.
 func TestDebtOfShares(t *testing.T) {
 	none := func(l zlimit.Limit) zlimit.Limit { l.Floors = ""; return l }
 	bulk := func(zlimit.Limit) zlimit.Limit { return zlimit.PerDay("rpd", 100).Share("bulk", 10) }
@@ -203,8 +203,8 @@ func TestResetOfChangedShares(t *testing.T) {
 	}
 }
 
-// TestTopUpTellsShares tops up a limit of which a part is a share: before a bucket is made, and with a part of each used. Both reported balances
-// are those of the whole limit, as Available reports it.
+// TestTopUpTellsShares tops up a limit of which a part is a share: before a bucket is made, and with a part of each used. Both reported
+// balances are those of the whole limit, as Available reports it.
 func TestTopUpTellsShares(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now))

@@ -332,9 +332,9 @@ func TestFloodsOfShares(t *testing.T) {
 	}
 }
 
-// In TestSharesBesideMoves, a lease takes of shares of an entity and of its parent, before and after the entity is moved. It gives back to the shares
-// that it took of, beginning with the last. A bypass counts requests of the priority, and takes of no share, nor do its leases later. A shadow limit
-// beside it foretells what it would refuse, while the request takes of the share.
+// In TestSharesBesideMoves, a lease takes of shares of an entity and of its parent, before and after the entity is moved. It gives back to
+// the shares that it took of, beginning with the last. A bypass counts requests of the priority, and takes of no share, nor do its leases
+// later. A shadow limit beside it foretells what it would refuse, while the request takes of the share.
 func TestSharesBesideMoves(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()
@@ -439,8 +439,8 @@ func TestBadShares(t *testing.T) {
 	}
 }
 
-// In TestShareWaits, callers of four processes wait for their share, a tenth of a limit of 20 a second. Others leave nothing of the rest. The callers
-// are admitted at the rate of the share.
+// In TestShareWaits, callers of four processes wait for their share, a tenth of a limit of 20 a second. Others leave nothing of the rest.
+// The callers are admitted at the rate of the share.
 func TestShareWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seconds, callers = 30, 5 // in each process

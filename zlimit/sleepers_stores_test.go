@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestSleepersHearOnEveryStore, callers sleep for hours on each store while an operator acts in another process. All of them notice it, at one
-// read a second, and what is left is exact.
+// In TestSleepersHearOnEveryStore, callers sleep for hours on each store while an operator acts in another process. All of them notice it,
+// at one read a second, and what is left is exact.
 func TestSleepersHearOnEveryStore(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	if enginetest.IsMean() {

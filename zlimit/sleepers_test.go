@@ -32,8 +32,8 @@ func (s *callCount) Write(ctx context.Context, w store.Write) (store.Result, err
 	return s.Store.Write(ctx, w)
 }
 
-// In TestSleepersHear, a thousand callers of one process sleep while an operator acts in another one. The callers notice it within the look of a
-// second, at one read a second for all of them. Nothing is lost or given twice.
+// In TestSleepersHear, a thousand callers of one process sleep while an operator acts in another one. The callers notice it within the look
+// of a second, at one read a second for all of them. Nothing is lost or given twice.
 func TestSleepersHear(t *testing.T) {
 	const sleepers = 1000
 	level := zlimit.Level{Resource: "gpt-4"}

@@ -11,8 +11,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestOtherLevelsKeepNoSlots, a caller waits for a slot whose parent lacks something else: the rest of a quota, or a slot of its own. It gets the
-// slot once, gives it back, and waits for the other level. Meanwhile it keeps no slots from the callers behind it, and costs no writes.
+// In TestOtherLevelsKeepNoSlots, a caller waits for a slot whose parent lacks something else: the rest of a quota, or a slot of its own. It
+// gets the slot once, gives it back, and waits for the other level. Meanwhile it keeps no slots from the callers behind it, and costs no
+// writes.
 func TestOtherLevelsKeepNoSlots(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -76,8 +77,8 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 	}
 }
 
-// In TestTwoLevelsOfSlots, two entities have slots of their own below a parent with fewer than both have. Callers need a slot of each level. In one
-// process and in two, nearly all slots are at work, and both entities have their part.
+// In TestTwoLevelsOfSlots, two entities have slots of their own below a parent with fewer than both have. Callers need a slot of each
+// level. In one process and in two, nearly all slots are at work, and both entities have their part.
 func TestTwoLevelsOfSlots(t *testing.T) {
 	for processes := range 2 {
 		synctest.Test(t, func(t *testing.T) {

@@ -82,8 +82,8 @@ func (c *shift) work(ctx context.Context, l *zlimit.RateLimiter, d time.Duration
 	return yes.Load(), no.Load(), err
 }
 
-// In TestSlotsAreSharedAmongProcesses, processes have callers that always wait. Each of them has at least half of its part, slots are never exceeded,
-// and no time is lost: the admissions differ from those of one process by a tenth at most.
+// In TestSlotsAreSharedAmongProcesses, processes have callers that always wait. Each of them has at least half of its part, slots are never
+// exceeded, and no time is lost: the admissions differ from those of one process by a tenth at most.
 func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -147,8 +147,8 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 	}
 }
 
-// In TestLargeRequestsForSlots, a caller waits for most of the slots beside callers for one: of its own process, of another one, or of both. They
-// pass it for half a second at most, and it gets its slots in time.
+// In TestLargeRequestsForSlots, a caller waits for most of the slots beside callers for one: of its own process, of another one, or of
+// both. They pass it for half a second at most, and it gets its slots in time.
 func TestLargeRequestsForSlots(t *testing.T) {
 	single, never := shift{4, 1, 50 * time.Millisecond, 20 * time.Second, ""}, shift{4, 1, 50 * time.Millisecond, 0, ""}
 	for name, beside := range map[string][2]*shift{
@@ -197,8 +197,8 @@ func TestLargeRequestsForSlots(t *testing.T) {
 	}
 }
 
-// In TestSlotsPassTheFirst, a caller waits for three of four slots while two are held for long. Callers for one pass it for half a second. After
-// that, their rejection says that the free slots are kept.
+// In TestSlotsPassTheFirst, a caller waits for three of four slots while two are held for long. Callers for one pass it for half a second.
+// After that, their rejection says that the free slots are kept.
 func TestSlotsPassTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))

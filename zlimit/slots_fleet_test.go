@@ -91,7 +91,8 @@ func (p *slotProcess) end() {
 	}
 }
 
-// travel sends a call to the store and back. The reply may be lost, and so may the call, which may also come late, when no one waits for it any more.
+// travel sends a call to the store and back. The reply may be lost, and so may the call, which may also come late, when no one waits for it
+// any more.
 func (p *slotProcess) travel(ctx context.Context, call func() error, late func()) error {
 	f := p.fleet
 	gone := func(unknown bool) error {

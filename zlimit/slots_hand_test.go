@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestSlotsAreHandedOn, callers of one process take slots in turns. A slot passes from one to the next by one write, and each caller has a fencing
-// number of its own. A lower number of slots and a disabled bucket apply in the middle of that.
+// In TestSlotsAreHandedOn, callers of one process take slots in turns. A slot passes from one to the next by one write, and each caller has
+// a fencing number of its own. A lower number of slots and a disabled bucket apply in the middle of that.
 func TestSlotsAreHandedOn(t *testing.T) {
 	level := zlimit.Level{Resource: "gpt-4"}
 	for _, test := range []struct {

@@ -41,8 +41,8 @@ func (s *lossyStore) Write(ctx context.Context, w store.Write) (store.Result, er
 	return store.Result{}, &store.Error{Op: "write", Unavailable: true, Unknown: fate != refuses, Err: errors.New("connection reset")}
 }
 
-// TestSlotsGivenBackUnheard gives slots back, and no one hears whether they are: alone, and beside tokens. They are free within two terms, though
-// their process goes on and holds others, and there are never more of them.
+// TestSlotsGivenBackUnheard gives slots back, and no one hears whether they are: alone, and beside tokens. They are free within two terms,
+// though their process goes on and holds others, and there are never more of them.
 func TestSlotsGivenBackUnheard(t *testing.T) {
 	for fate, name := range map[int32]string{loseReply: "the reply is lost", loseCall: "the call is lost"} {
 		for settling, consume := range map[string]zlimit.Amounts{"alone": {"slots": 1}, "beside tokens": {"slots": 1, "rpd": 2}} {
@@ -79,7 +79,8 @@ func TestSlotsGivenBackUnheard(t *testing.T) {
 	}
 }
 
-// In TestSlotsRefusedToComeBack, a store refuses what gives slots back along with tokens. The lease is open, and a second try gives back both, once.
+// In TestSlotsRefusedToComeBack, a store refuses what gives slots back along with tokens. The lease is open, and a second try gives back
+// both, once.
 func TestSlotsRefusedToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &lossyStore{Store: store.Of(newMemory(t))}
@@ -134,8 +135,8 @@ func TestSlotsThatCloseCannotGiveBack(t *testing.T) {
 	})
 }
 
-// TestSlotsThatNobodyGivesBack closes a limiter while a lease is committed, which fails then: nothing waits any more for the slots to be lost or
-// given back.
+// TestSlotsThatNobodyGivesBack closes a limiter while a lease is committed, which fails then: nothing waits any more for the slots to be
+// lost or given back.
 func TestSlotsThatNobodyGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &lossyStore{Store: store.Of(newMemory(t)), takes: 3 * time.Second}

@@ -130,8 +130,8 @@ func (h *holder) holds() (n int) {
 	return n
 }
 
-// TestSlotsOfAKilledProcess kills one of three processes that hold slots. The others have its slots within two terms, and an outside observer never
-// counts more than there are.
+// TestSlotsOfAKilledProcess kills one of three processes that hold slots. The others have its slots within two terms, and an outside
+// observer never counts more than there are.
 func TestSlotsOfAKilledProcess(t *testing.T) {
 	t.Parallel() // it waits for two terms
 	if testing.Short() {

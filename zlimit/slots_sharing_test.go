@@ -21,8 +21,8 @@ func (s *distantStore) Write(ctx context.Context, w store.Write) (store.Result, 
 	return s.countedStore.Write(ctx, w)
 }
 
-// In TestSlotsShareWrites, many callers of a process ask for slots at the same time, alone and beside tokens, and give them back. They share writes.
-// As many as fit are admitted, each with a fencing number of its own.
+// In TestSlotsShareWrites, many callers of a process ask for slots at the same time, alone and beside tokens, and give them back. They
+// share writes. As many as fit are admitted, each with a fencing number of its own.
 func TestSlotsShareWrites(t *testing.T) {
 	for name, consume := range map[string]zlimit.Amounts{"alone": {"slots": 1}, "beside tokens": {"slots": 1, "rpd": 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +145,8 @@ func askAtOnce(t *testing.T, l *zlimit.RateLimiter, r zlimit.Request, callers in
 	return leases
 }
 
-// In TestSlotsBesideTokensOfAResizedBucket, processes take slots beside tokens, and give both back, while others split and merge the bucket. There
-// are never more at work than slots, and in the end all slots are free and all tokens are back.
+// In TestSlotsBesideTokensOfAResizedBucket, processes take slots beside tokens, and give both back, while others split and merge the
+// bucket. There are never more at work than slots, and in the end all slots are free and all tokens are back.
 func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 	s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})
 	resizer := newLimiter(t, s)

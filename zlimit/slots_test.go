@@ -455,8 +455,8 @@ func (s *clockedStore) Bounds() (least, most time.Duration, known bool) {
 	return -wrong, wrong, wrong >= 0
 }
 
-// In TestSlotsNeedAClock, requests fail if the clock is not known to a tenth of the term, and stays so. Nothing is taken, and no policy admits them.
-// What is held goes on until it is lost.
+// In TestSlotsNeedAClock, requests fail if the clock is not known to a tenth of the term, and stays so. Nothing is taken, and no policy
+// admits them. What is held goes on until it is lost.
 func TestSlotsNeedAClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &clockedStore{Store: store.Of(newMemory(t))}

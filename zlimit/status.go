@@ -38,17 +38,17 @@ type Status struct {
 	// ResetsAt is when a quota resets, in UTC. It is the zero time for a limit that refills, and for a closed
 	// session quota: the first request begins a session.
 	ResetsAt time.Time
-	// Granted is what operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds is when that ends,
-	// in UTC; the zero time where the period of a quota ends it.
+	// Granted is what operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds is when that
+	// ends, in UTC; the zero time where the period of a quota ends it.
 	Granted   int64
 	GrantEnds time.Time
 	// AfterGrant is what a budget has when GrantEnds, if nothing is used until then and it does not reset before, in tokens, rounded down.
 	AfterGrant int64
 	// Carried is what a quota has carried into its period beyond the capacity, in tokens, rounded down: see [Limit.CarryOver].
 	Carried int64
-	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and
-	// [Never] if the request asks for more than the limit can hold, or for more than is left of a prepaid limit. The longest RetryAfter of a request's limits is the time after
-	// which they all have enough. For slots it is a second, since no process knows when a holder is done.
+	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and [Never] if
+	// the request asks for more than the limit can hold, or for more than is left of a prepaid limit. The longest RetryAfter of a request's
+	// limits is the time after which they all have enough. For slots it is a second, since no process knows when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
 	// so much later than from an empty bucket. It is 0 without a debt.
@@ -59,8 +59,8 @@ type Status struct {
 	Refusals int64
 }
 
-// Never is the wait of a request for more than a limit can hold, or for more than is left of a prepaid limit. It is the longest duration, so a loop that waits for
-// it does not ask again and again. No other wait is as long: those end after 292 years, a second before.
+// Never is the wait of a request for more than a limit can hold, or for more than is left of a prepaid limit. It is the longest duration,
+// so a loop that waits for it does not ask again and again. No other wait is as long: those end after 292 years, a second before.
 const Never time.Duration = math.MaxInt64
 
 // longestWait is the longest wait but [Never]. It can be rounded up to a second.

@@ -139,8 +139,8 @@ func (s *LimitService) Disable(ctx context.Context, at Level, progress func(Swit
 	return s.turn(ctx, at, SwitchDisabled, progress)
 }
 
-// Enable checks requests at a level against its limits again, even if a wider level rejects them. Otherwise it works like [LimitService.Disable].
-// [LimitService.LeaveSwitch] leaves the decision to the wider level.
+// Enable checks requests at a level against its limits again, even if a wider level rejects them. Otherwise it works like
+// [LimitService.Disable]. [LimitService.LeaveSwitch] leaves the decision to the wider level.
 func (s *LimitService) Enable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.turn(ctx, at, SwitchEnabled, progress)
 }

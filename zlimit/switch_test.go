@@ -24,8 +24,8 @@ func refuse(tb testing.TB, l *zlimit.RateLimiter, r zlimit.Request) {
 	}
 }
 
-// TestDisable disables an entity, a resource, and an entity for a resource. Another process, whose limits are in memory for a minute, refuses the
-// next request, and admits one a second after the level was enabled. A lease from before is settled meanwhile.
+// TestDisable disables an entity, a resource, and an entity for a resource. Another process, whose limits are in memory for a minute,
+// refuses the next request, and admits one a second after the level was enabled. A lease from before is settled meanwhile.
 func TestDisable(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}, {Entity: "key-1", Resource: "gpt-4"}} {
@@ -350,8 +350,8 @@ func (s late) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 	return page, err
 }
 
-// TestEndOfASwitchHoldsAtOnce ends a switch by a process that knows the bucket only from requests that were rejected. Its clock stands still. Its next
-// request is served.
+// TestEndOfASwitchHoldsAtOnce ends a switch by a process that knows the bucket only from requests that were rejected. Its clock stands
+// still. Its next request is served.
 func TestEndOfASwitchHoldsAtOnce(t *testing.T) {
 	pair := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 	for _, at := range []zlimit.Level{pair, {Entity: pair.Entity}, {Resource: pair.Resource}} {

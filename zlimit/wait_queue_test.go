@@ -78,8 +78,8 @@ func runQueuers(job string) int {
 	return 0
 }
 
-// run makes all callers reserve at the same time. With a stopped clock they then cancel at the same time. Otherwise they wait, and then give up a
-// second wait at the same time.
+// run makes all callers reserve at the same time. With a stopped clock they then cancel at the same time. Otherwise they wait, and then
+// give up a second wait at the same time.
 func (c *queuers) run(ctx context.Context, s zlimit.Store, out *json.Encoder, next func() error) (err error) {
 	var report queueReport
 	var writes atomic.Int64
@@ -216,8 +216,8 @@ func TestProcessesWaitInOneQueue(t *testing.T) {
 	}
 }
 
-// testQueuers tests the queue with callers of four processes. start starts a process, and returns its output, its input for the next step, and a
-// function that waits for its end.
+// testQueuers tests the queue with callers of four processes. start starts a process, and returns its output, its input for the next step,
+// and a function that waits for its end.
 func testQueuers(t *testing.T, s zlimit.Store, callers int, start func(queuers) (*json.Decoder, io.WriteCloser, func() error)) {
 	const processes = 4
 	stopped := newClock()

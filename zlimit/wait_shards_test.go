@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// In TestQueuesOfShards, callers of several processes come at the rate of a bucket of eight shards that has a queue of five seconds. They look at two
-// shards that they know, so that the queues of shards are alike.
+// In TestQueuesOfShards, callers of several processes come at the rate of a bucket of eight shards that has a queue of five seconds. They
+// look at two shards that they know, so that the queues of shards are alike.
 func TestQueuesOfShards(t *testing.T) {
 	const rate, queue, callers = 1000, 5, 8000
 	for _, test := range []struct {

@@ -390,8 +390,9 @@ func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) erro
 	return nil
 }
 
-// isPlaced reports whether a write took from a limit that had been full since the stamp, or filled it by a refund, and left the stamp alone. The
-// item does not note when that was: what had flowed in by then shows in the balance, and is no more than flows in within a second.
+// isPlaced reports whether a write took from a limit that had been full since the stamp, or filled it by a refund, and left the stamp
+// alone. The item does not note when that was: what had flowed in by then shows in the balance, and is no more than flows in within a
+// second.
 func isPlaced(k layout.BucketKey, old, next *layout.Bucket, was, is *bucket.Limit, level *big.Rat) bool {
 	took := is.Consumed - was.Consumed
 	if next.RefilledAt != old.RefilledAt || took == 0 {

@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// In TestCreditIsExact, several clients take of one item on credit: within a second, from images that are old, by writes that arrive late and in any
-// order, with clocks a little apart and some refunds. The item has at any time what ideal buckets have that see the same writes, each at the latest
-// time by which a write of the limit was judged. No rejection by the item itself is without a cause. A refund that was judged before that time may
-// leave what flows in between the two beyond the capacity, until the next write at that time.
+// In TestCreditIsExact, several clients take of one item on credit: within a second, from images that are old, by writes that arrive late
+// and in any order, with clocks a little apart and some refunds. The item has at any time what ideal buckets have that see the same writes,
+// each at the latest time by which a write of the limit was judged. No rejection by the item itself is without a cause. A refund that was
+// judged before that time may leave what flows in between the two beyond the capacity, until the next write at that time.
 //
 // [TestExact] has idle times and greater differences of clocks, in which a stamp is seldom young enough for credit.
 func TestCreditIsExact(t *testing.T) {
@@ -119,9 +119,9 @@ func TestCreditIsExact(t *testing.T) {
 	}
 }
 
-// TestSplitOnCredit runs random programs on the shards of a bucket that is taken from several times a second, beside the ideal bucket, which is
-// whole. Takes on credit leave the stamps of shards alone. Full shards give others what they cannot hold, and shards split and merge. Together they
-// never have more than the ideal bucket, besides millitokens of rounding.
+// TestSplitOnCredit runs random programs on the shards of a bucket that is taken from several times a second, beside the ideal bucket,
+// which is whole. Takes on credit leave the stamps of shards alone. Full shards give others what they cannot hold, and shards split and
+// merge. Together they never have more than the ideal bucket, besides millitokens of rounding.
 func TestSplitOnCredit(t *testing.T) {
 	onCredit := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -173,8 +173,8 @@ func TestSplitOnCredit(t *testing.T) {
 	}
 }
 
-// TestSurplusOfTakesOnCredit takes from one of two shards on credit, just before the unsplit bucket would be full. What the other shard cannot hold
-// until a second after the stamps is lost: the take may have come after it. Neither a view nor a merge counts it.
+// TestSurplusOfTakesOnCredit takes from one of two shards on credit, just before the unsplit bucket would be full. What the other shard
+// cannot hold until a second after the stamps is lost: the take may have come after it. Neither a view nor a merge counts it.
 func TestSurplusOfTakesOnCredit(t *testing.T) {
 	c := Config{Params: []Params{{Name: "rpm", Capacity: 20_000, RefillAmount: 20_000, RefillPeriod: 1000}}}
 	for _, merges := range []bool{false, true} {
@@ -210,8 +210,8 @@ func TestSurplusOfTakesOnCredit(t *testing.T) {
 	}
 }
 
-// TestShardsAreNoWholeBuckets takes from a shard in two ways in which a whole bucket leaves its stamp alone: with a wait, from a stamp of over a
-// second, and more than the shard holds, which was full since its stamp and has another limit that is used up.
+// TestShardsAreNoWholeBuckets takes from a shard in two ways in which a whole bucket leaves its stamp alone: with a wait, from a stamp of
+// over a second, and more than the shard holds, which was full since its stamp and has another limit that is used up.
 func TestShardsAreNoWholeBuckets(t *testing.T) {
 	c := Config{Params: []Params{
 		{Name: "rpm", Capacity: 20_000, RefillAmount: 20_000, RefillPeriod: 1000},

@@ -48,8 +48,8 @@ func TestPlaceOutlastsItsDebt(t *testing.T) {
 	}
 }
 
-// TestFullShardsPassRefundsOn gives tokens back to a shard that is full, beside a limit that is used up. What does not fit belongs to other shards,
-// so the plan reports that.
+// TestFullShardsPassRefundsOn gives tokens back to a shard that is full, beside a limit that is used up. What does not fit belongs to other
+// shards, so the plan reports that.
 func TestFullShardsPassRefundsOn(t *testing.T) {
 	full := Limit{Name: "tpm", Tokens: 10_000, Capacity: 20_000, RefillAmount: 2000, RefillPeriod: 1000}
 	short := Limit{Name: "rpm", Tokens: -3000, Capacity: 20_000, RefillAmount: 2000, RefillPeriod: 1000}

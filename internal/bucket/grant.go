@@ -221,7 +221,8 @@ func (g Grant) plus(other Grant) Grant {
 	return Grant{add(g.Granted, other.Granted), max(g.Until, other.Until), add(g.Lacking, other.Lacking)}
 }
 
-// beside returns the grant of one of two shards that are merged, where the other one has a grant: without one, the shard has its balance of its own.
+// beside returns the grant of one of two shards that are merged, where the other one has a grant: without one, the shard has its balance of
+// its own.
 func (g Grant) beside(other Grant, s *State, l *Limit, balance, at int64) Grant {
 	if g.Granted == 0 && other.Granted != 0 {
 		g.Lacking = s.lacks(l.Name, l.rule(), l.Carried(), balance, at)

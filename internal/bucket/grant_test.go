@@ -171,8 +171,8 @@ func TestGrants(t *testing.T) {
 	})
 }
 
-// In TestGrantsGoAlong, the quota of a bucket of two items resets during a grant, and at its end. What is left of the grant is there then, and gone
-// at its end.
+// In TestGrantsGoAlong, the quota of a bucket of two items resets during a grant, and at its end. What is left of the grant is there then,
+// and gone at its end.
 func TestGrantsGoAlong(t *testing.T) {
 	const hour = 3_600_000
 	now := int64(1_792_879_200_000)
@@ -209,8 +209,8 @@ func TestGrantsGoAlong(t *testing.T) {
 	}
 }
 
-// In TestGrantEndsAfterAWindow, a grant ends in one of two items, after a window has cut off what both have. What it cut off does not come back as
-// what the item with the grant has room for.
+// In TestGrantEndsAfterAWindow, a grant ends in one of two items, after a window has cut off what both have. What it cut off does not come
+// back as what the item with the grant has room for.
 func TestGrantEndsAfterAWindow(t *testing.T) {
 	w, err := calendar.ParseWindows("30-44 * * * * x0.333", "UTC")
 	if err != nil {
@@ -236,8 +236,8 @@ func TestGrantEndsAfterAWindow(t *testing.T) {
 	}
 }
 
-// In TestSplitBesideARefund, a lease gives back a token between the image and the write of a split, during a grant. The split does not apply, since
-// its halves of the grant would leave the token to the limit at the end.
+// In TestSplitBesideARefund, a lease gives back a token between the image and the write of a split, during a grant. The split does not
+// apply, since its halves of the grant would leave the token to the limit at the end.
 func TestSplitBesideARefund(t *testing.T) {
 	now := int64(1_792_879_200_000)
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "0 * * * *", "UTC")}}}

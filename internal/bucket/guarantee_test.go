@@ -6,9 +6,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// In TestGuarantees, requests of three priorities take of a limit that guarantees parts to two of them. Each is admitted exactly if its part has its
-// amount, or the rest has it besides the floor, and takes of one of them. All together they take what the limit says, and never more. A request that
-// is refused learns the first millisecond at which it is admitted.
+// In TestGuarantees, requests of three priorities take of a limit that guarantees parts to two of them. Each is admitted exactly if its
+// part has its amount, or the rest has it besides the floor, and takes of one of them. All together they take what the limit says, and
+// never more. A request that is refused learns the first millisecond at which it is admitted.
 func TestGuarantees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{

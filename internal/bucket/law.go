@@ -43,7 +43,8 @@ func (r rule) as(change *calendar.Change) rule {
 	return r
 }
 
-// each calls a function with the parameters outside of windows, and with the parameters of each window. It leaves out what applies at no minute.
+// each calls a function with the parameters outside of windows, and with the parameters of each window. It leaves out what applies at no
+// minute.
 func (r rule) each(f func(rule)) {
 	if r.windows == nil {
 		f(r)
@@ -329,8 +330,8 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 	return c
 }
 
-// reset begins the chain with the latest reset of a quota up to a time. It returns when the chain begins, and the balance without the grant that the
-// quota then has, -1 if no grant carries over.
+// reset begins the chain with the latest reset of a quota up to a time. It returns when the chain begins, and the balance without the grant
+// that the quota then has, -1 if no grant carries over.
 func (c *chain) reset(s *State, l *Limit, p *Params, from, to int64) (begins, without int64) {
 	c.anew, begins, without = true, to, -1
 	if l.Windows() != nil || c.grant.Granted != 0 {

@@ -149,8 +149,8 @@ func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amoun
 	return sessions
 }
 
-// session puts a limit into the session in which an advance leaves it, given the limit as it was, nil for one missing in the item. It returns when
-// the session began that is open then, 0 for none.
+// session puts a limit into the session in which an advance leaves it, given the limit as it was, nil for one missing in the item. It
+// returns when the session began that is open then, 0 for none.
 func (p *Plan) session(_ *State, l, is *Limit, params *Params, d *Demand) (since int64) {
 	if params.Session <= 0 {
 		return 0

@@ -121,8 +121,8 @@ func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 	return expiry, true
 }
 
-// Enrol returns new slots of which some are already held, by a number of takers. Their fencing numbers are greater than the numbers of any earlier
-// slots, as long as fewer than a thousand are taken in a millisecond.
+// Enrol returns new slots of which some are already held, by a number of takers. Their fencing numbers are greater than the numbers of any
+// earlier slots, as long as fewer than a thousand are taken in a millisecond.
 func (p *SlotParams) Enrol(held, takers, now int64) Slots {
 	s := Slots{Name: p.Name, Capacity: p.Slots, Free: p.Slots - held, Epoch: now / p.Term, Term: p.Term, Fence: mul(now, 1000), Enrolled: now}
 	if held > 0 {
@@ -171,8 +171,8 @@ func (d *Demand) prolongs(s *State, now int64) bool {
 	return prolongs
 }
 
-// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false if fewer are free, except slots that are kept for
-// another process.
+// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false if fewer are free, except slots that are
+// kept for another process.
 func (p *Plan) holdSlots(s *State, d *Demand, now int64) bool {
 	for i := range d.Slots() {
 		of := s.FindSlots(d.Slots()[i].Limit)

@@ -168,8 +168,8 @@ func (p *Plan) Merge(s, other *State, now int64) {
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))
 }
 
-// mergeQuota merges the quota of another shard into a quota. The other shard has none if its item is lost. Both cross the edges up to a time, so that
-// they are in one period. It returns when the grants of both end, 0 for none.
+// mergeQuota merges the quota of another shard into a quota. The other shard has none if its item is lost. Both cross the edges up to a
+// time, so that they are in one period. It returns when the grants of both end, 0 for none.
 func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
 	level, left := s.crossed(l, at, mark)

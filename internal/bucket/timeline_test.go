@@ -249,9 +249,9 @@ type timelineCounts struct {
 	programs, writes, lost, rejected, renewed, changed, settled, granted, carried, together, credit, late int
 }
 
-// TestTimelinePrograms runs programs of processes whose clocks are equal, behind or ahead, and whose images may be old. The bucket has up to
-// three session quotas, quotas and limits that refill. Their length, times and kind change while leases are open, and operators grant and reset.
-// After each write, each limit has what a walk through time says, and no request is rejected that it has the tokens for.
+// TestTimelinePrograms runs programs of processes whose clocks are equal, behind or ahead, and whose images may be old. The bucket has up
+// to three session quotas, quotas and limits that refill. Their length, times and kind change while leases are open, and operators grant
+// and reset. After each write, each limit has what a walk through time says, and no request is rejected that it has the tokens for.
 func TestTimelinePrograms(t *testing.T) {
 	programs := *timelinePrograms
 	if programs == 0 {

@@ -138,8 +138,8 @@ func checkFloors(t *rapid.T, q *queueing, plan *Plan, fitting []*Demand) {
 	}
 }
 
-// In TestNoWaitIsLonger, callers wait on shards. The reported time of a caller is never later than its wait. It is the first millisecond at which the
-// refill has paid the debt.
+// In TestNoWaitIsLonger, callers wait on shards. The reported time of a caller is never later than its wait. It is the first millisecond at
+// which the refill has paid the debt.
 func TestNoWaitIsLonger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := drawQueueing(t)

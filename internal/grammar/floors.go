@@ -10,8 +10,9 @@ import (
 // MaxFloor is the largest floor of a priority, in percent of the capacity.
 const MaxFloor = 99
 
-// ParseFloors parses floors of priorities, and what is guaranteed to them: PRIORITY=FLOOR or PRIORITY=FLOOR+SHARE, with spaces between them, such
-// as batch=20+5 crawl=50. It returns them in the order of the priorities, each in the shortest form. The percents may have a % behind.
+// ParseFloors parses floors of priorities, and what is guaranteed to them: PRIORITY=FLOOR or PRIORITY=FLOOR+SHARE, with spaces between
+// them, such as batch=20+5 crawl=50. It returns them in the order of the priorities, each in the shortest form. The percents may have a %
+// behind.
 func ParseFloors(text string) (string, error) {
 	floors := strings.Fields(text)
 	names, shared := make(map[string]bool, len(floors)), int64(0)

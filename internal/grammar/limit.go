@@ -15,14 +15,13 @@ import (
 // MaxTokens is the largest number of tokens: its millitokens fit an int64.
 const MaxTokens = math.MaxInt64 / 1000
 
-// A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
-// holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
-// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and resets at these times. One for sessions is
-// NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. A prepaid limit, which never refills, is NAME=AMOUNT/never. Windows may follow, in which other parameters hold:
-// rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20, or batch=20+5 with a
-// guaranteed share. At the end stands soft or shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are
-// NAME=NUMBER slots/TERM, such as workers=20 slots/30s. Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or
-// budget=$2.50/h for another name than [Money].
+// A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It holds CAPACITY
+// tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is NAME=AMOUNT/TIMES, such as
+// tokens=1M/month@Europe/Berlin, and resets at these times. One for sessions is NAME=AMOUNT/session:LENGTH, such as tokens=2M/session:5h. A
+// prepaid limit, which never refills, is NAME=AMOUNT/never. Windows may follow, in which other parameters hold: rpm=60/min when "* 9-17 * *
+// 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20, or batch=20+5 with a guaranteed share. At the end stands
+// soft or shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are NAME=NUMBER slots/TERM, such as workers=20 slots/30s.
+// Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or budget=$2.50/h for another name than [Money].
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens

@@ -69,7 +69,8 @@ func itemAt(k BucketKey, stamp, tokens int64, change ...expr.Attribute) expr.Ite
 	return i
 }
 
-// TestOweAsks plans a correction that may leave a debt. It asks for the limit, which an operator may have removed, and for the number of shards.
+// TestOweAsks plans a correction that may leave a debt. It asks for the limit, which an operator may have removed, and for the number of
+// shards.
 func TestOweAsks(t *testing.T) {
 	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 100
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}

@@ -186,8 +186,8 @@ func TestRefundsFillShards(t *testing.T) {
 	}
 }
 
-// In TestFullByLimitsOfBefore, another process makes a fast limit slow. The images of the first process are old, and it reads the shards before it
-// leaves out what is given back. By the limit that it finds, that does not flow in again.
+// In TestFullByLimitsOfBefore, another process makes a fast limit slow. The images of the first process are old, and it reads the shards
+// before it leaves out what is given back. By the limit that it finds, that does not flow in again.
 func TestFullByLimitsOfBefore(t *testing.T) {
 	const day, second = 86_400_000, 1000
 	for _, period := range []int64{second, day} {
@@ -352,8 +352,9 @@ func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
 	return sum
 }
 
-// In TestThrottledGather, a request falls short in each of two shards, and the store throttles the transaction over both, without a reason. If others
-// write the bucket often, that is no outage: the shards reject the request, which is small beside them. Otherwise the failure policy decides.
+// In TestThrottledGather, a request falls short in each of two shards, and the store throttles the transaction over both, without a reason.
+// If others write the bucket often, that is no outage: the shards reject the request, which is small beside them. Otherwise the failure
+// policy decides.
 func TestThrottledGather(t *testing.T) {
 	for _, others := range []float64{0, 1000} { // writes a second
 		g, limits := newGauge(t), fixedLimits{}
@@ -378,8 +379,8 @@ func TestThrottledGather(t *testing.T) {
 	}
 }
 
-// In TestOneReading, another process takes what has flowed in each time, before the write of this one. The write fails, and rejects the request by
-// the time at which it came, though a token flows in meanwhile.
+// In TestOneReading, another process takes what has flowed in each time, before the write of this one. The write fails, and rejects the
+// request by the time at which it came, though a token flows in meanwhile.
 func TestOneReading(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	own := perDay("", map[string]int64{"rpm": 1000})
@@ -412,8 +413,8 @@ func TestOneReading(t *testing.T) {
 	}
 }
 
-// In TestRequestsUnderWay, requests come while the process decides others that ask for all that a used-up bucket has. They are rejected without a
-// call. When the others are decided, what they have left counts again.
+// In TestRequestsUnderWay, requests come while the process decides others that ask for all that a used-up bucket has. They are rejected
+// without a call. When the others are decided, what they have left counts again.
 func TestRequestsUnderWay(t *testing.T) {
 	g, limits := newGauge(t), fixedLimits{}
 	own := perDay("", map[string]int64{"rpm": 1000})
@@ -452,8 +453,8 @@ func TestRequestsUnderWay(t *testing.T) {
 	}
 }
 
-// In TestShortShards, a request finds a shard short, whose sibling has tokens as last seen. It turns to that one by a write, and reads nothing. If
-// another process has taken those tokens, too, the two failed writes reject the request. Nothing is read either.
+// In TestShortShards, a request finds a shard short, whose sibling has tokens as last seen. It turns to that one by a write, and reads
+// nothing. If another process has taken those tokens, too, the two failed writes reject the request. Nothing is read either.
 func TestShortShards(t *testing.T) {
 	for _, test := range []struct {
 		name   string

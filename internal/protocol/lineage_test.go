@@ -6,8 +6,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// In TestOwnerBy, the bucket of a wider resource shows a later move. Its parent counts. Whether the parent is charged follows from the request's own
-// resource.
+// In TestOwnerBy, the bucket of a wider resource shows a later move. Its parent counts. Whether the parent is charged follows from the
+// request's own resource.
 func TestOwnerBy(t *testing.T) {
 	levels := []level{
 		{limits: &Limits{Lineage: layout.Lineage{Parent: "one", Generation: 1}}},

@@ -58,8 +58,8 @@ func TestLotsFindTheirShards(t *testing.T) {
 	}
 }
 
-// In TestLongQueueIsNotSplit, a key throttles the writes of a shard in which callers wait, and of a shard without a queue. A queue of over a second
-// stays on its key, though the process has seen the other shard when that had no queue.
+// In TestLongQueueIsNotSplit, a key throttles the writes of a shard in which callers wait, and of a shard without a queue. A queue of over
+// a second stays on its key, though the process has seen the other shard when that had no queue.
 func TestLongQueueIsNotSplit(t *testing.T) {
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	limit := bucket.Params{Name: "rpm", Capacity: 8000 * millis, RefillAmount: 8000 * millis, RefillPeriod: 1000}

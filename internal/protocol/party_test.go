@@ -162,8 +162,8 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 	}
 }
 
-// In TestRejectedByShares, tokens flow in during each call, which another process takes immediately. No view shows all shards exhausted, and yet a
-// request is rejected. The reported wait is enough when the other process goes away.
+// In TestRejectedByShares, tokens flow in during each call, which another process takes immediately. No view shows all shards exhausted,
+// and yet a request is rejected. The reported wait is enough when the other process goes away.
 func TestRejectedByShares(t *testing.T) {
 	for _, test := range []struct {
 		shards   int
@@ -214,7 +214,8 @@ func TestRejectedByShares(t *testing.T) {
 	}
 }
 
-// In TestThrottledBatch, the store throttles the write for the callers of a strained bucket whose demands fit. The others fall short immediately.
+// In TestThrottledBatch, the store throttles the write for the callers of a strained bucket whose demands fit. The others fall short
+// immediately.
 func TestThrottledBatch(t *testing.T) {
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	inContest(t, 1, daily, func(t *testing.T, c *contest) {
@@ -332,8 +333,8 @@ func TestPaceAfterSplit(t *testing.T) {
 	})
 }
 
-// In TestThrottleShowsWriters, the store throttles a write of a bucket with tokens for many, whose item this process has seen twice. A look shows
-// that others write it often, and the request waits for the pace.
+// In TestThrottleShowsWriters, the store throttles a write of a bucket with tokens for many, whose item this process has seen twice. A look
+// shows that others write it often, and the request waits for the pace.
 func TestThrottleShowsWriters(t *testing.T) {
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
 	for _, others := range []int{1, 20} {

@@ -112,9 +112,10 @@ func (tk *taker) isTrickleOf(l *level, i *image, asOf int64) bool {
 // whose parts differ a little would otherwise fall into step, and the first one would get all. So the time until the part has flowed
 // in is random for each image, between none and twice its length.
 //
-// Without a wait, a request takes its part immediately if that time is over when the tokens have flowed in. The bucket may be full soon, and refuse
-// what flows in. A queue of tokens refuses nothing, so callers that wait can come later: by the random time after the tokens have flowed in, and
-// by more if their process has taken more recently, see [tookWeight]. Then small differences of clocks do not decide who gets the tokens.
+// Without a wait, a request takes its part immediately if that time is over when the tokens have flowed in. The bucket may be full soon,
+// and refuse what flows in. A queue of tokens refuses nothing, so callers that wait can come later: by the random time after the tokens
+// have flowed in, and by more if their process has taken more recently, see [tookWeight]. Then small differences of clocks do not decide
+// who gets the tokens.
 func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 	share, took := t.share()
 	if share == 1 {
@@ -128,9 +129,9 @@ func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 	return i.askedAt + int64(min(elapsed, elapsed*share/draw))
 }
 
-// tookWeight is the weight of a process's part of the recent writes in the delay of its callers that wait, relative to the time until tokens
-// flow in. A process that comes too late each time takes nothing, so its delay becomes the shortest. Of 4, 8 and 16, 8 left the least difference
-// between four processes whose clocks are up to half a second apart.
+// tookWeight is the weight of a process's part of the recent writes in the delay of its callers that wait, relative to the time until
+// tokens flow in. A process that comes too late each time takes nothing, so its delay becomes the shortest. Of 4, 8 and 16, 8 left the
+// least difference between four processes whose clocks are up to half a second apart.
 const tookWeight = 8
 
 // An underway has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others

@@ -146,9 +146,9 @@ func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
-// statuses returns where limits stand in the shard that was found short last. They are reported for the present time. Others may have taken what flowed in
-// since the request came, so that its own reading would show a debt. Where the tokens of the request have flowed in by now, the balance is
-// that of its reading, and the wait ends with the next millisecond.
+// statuses returns where limits stand in the shard that was found short last. They are reported for the present time. Others may have taken
+// what flowed in since the request came, so that its own reading would show a debt. Where the tokens of the request have flowed in by now,
+// the balance is that of its reading, and the wait ends with the next millisecond.
 func (sh *shortage) statuses(c *bucket.Config, d *bucket.Demand, now int64) []bucket.Status {
 	shards := []*bucket.State{&sh.image.State}
 	statuses := c.Statuses(nil, shards, d, sh.at)

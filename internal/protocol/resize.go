@@ -57,8 +57,8 @@ func (rs *resizer) outgrows(l *level, now int64) bool {
 	return l.limits.Config.Room(states, &there, now, time.Second.Milliseconds()) > perKey
 }
 
-// maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would end as
-// late on two, and it keeps its order on one. The shard itself decides, since older images of the others show less of their queues. A shard with
+// maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would end as late
+// on two, and it keeps its order on one. The shard itself decides, since older images of the others show less of their queues. A shard with
 // a quota that carries may not either: see [bucket.State.Carries].
 func (rs *resizer) maySplit(l *level, i *image, now int64) bool {
 	queue := i.Due(l.demand.Amounts, nil) - max(now, i.RefilledAt)

@@ -146,8 +146,8 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// turnsTo turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It leaves
-// out the shard that was just found short.
+// turnsTo turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It
+// leaves out the shard that was just found short.
 func (tk *taker) turnsTo(p *party) bool {
 	if !p.bucket.isSplit() {
 		return false
@@ -188,10 +188,10 @@ func (tk *taker) areShort(p *party) bool {
 // maxViews is the number of views of all shards after which others have come first too often.
 const maxViews = 3
 
-// takeFromView takes the demand of a party, which a view covers, from one shard or from several. Callers that share a write, and do not fit into
-// one shard together, take from one after another: only a demand that no shard covers needs a transaction. It returns false when
-// others came first. Where they did before, any shard with the demand will do. Processes that look at the same time
-// then take from different ones.
+// takeFromView takes the demand of a party, which a view covers, from one shard or from several. Callers that share a write, and do not fit
+// into one shard together, take from one after another: only a demand that no shard covers needs a transaction. It returns false when
+// others came first. Where they did before, any shard with the demand will do. Processes that look at the same time then take from
+// different ones.
 func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)

@@ -332,8 +332,8 @@ func TestLostTurn(t *testing.T) {
 	})
 }
 
-// In TestTurnsOfMany, many callers take of a limit that is full before the next one comes, so that each has to move the refill stamp. Each makes its
-// plan again when its turn comes, and hardly any write is lost. Some find that a later request has moved the stamp.
+// In TestTurnsOfMany, many callers take of a limit that is full before the next one comes, so that each has to move the refill stamp. Each
+// makes its plan again when its turn comes, and hardly any write is lost. Some find that a later request has moved the stamp.
 func TestTurnsOfMany(t *testing.T) {
 	const callers = 80
 	onNetwork(t, 100, 0, func(t *testing.T, e *Engine, n *network) {
@@ -356,8 +356,8 @@ func TestTurnsOfMany(t *testing.T) {
 	})
 }
 
-// In TestThrottledIndex, an index throttles the write of a bucket that is in memory. The request tries once more about a second later, if its context
-// has the time.
+// In TestThrottledIndex, an index throttles the write of a bucket that is in memory. The request tries once more about a second later, if
+// its context has the time.
 func TestThrottledIndex(t *testing.T) {
 	throttle := &store.Error{
 		Op: "UpdateItem", Unavailable: true, Throttled: true, Throttles: []store.Throttle{{Limit: store.OfKey, Index: true, Write: true}},

@@ -9,9 +9,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// Callers that sleep do not ask again. Operators may meanwhile disable their bucket, raise its limits, reset it or top it up. So a process looks
-// at each bucket that has sleepers once a second, however many they are. A look wakes callers whose tokens are available earlier, and all callers
-// if a new request would be rejected with an error.
+// Callers that sleep do not ask again. Operators may meanwhile disable their bucket, raise its limits, reset it or top it up. So a process
+// looks at each bucket that has sleepers once a second, however many they are. A look wakes callers whose tokens are available earlier, and
+// all callers if a new request would be rejected with an error.
 
 // lookEvery is the time between two looks at a bucket whose callers sleep. A caller that sleeps for less is not woken.
 const lookEvery = time.Second

@@ -213,8 +213,8 @@ func (ad *admitter) handsFor(ctx context.Context, r *Request, l *level) []*Hold 
 	return nil
 }
 
-// declines notes that a caller gives back slots because another level rejects it. No more are handed to it until it has waited for that level: it
-// would get the same ones again and again, by a write each time.
+// declines notes that a caller gives back slots because another level rejects it. No more are handed to it until it has waited for that
+// level: it would get the same ones again and again, by a write each time.
 func (p *Place) declines() {
 	if p == nil {
 		return

@@ -242,8 +242,8 @@ func (i *image) isFree(h *Hold) bool {
 	return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
 }
 
-// giveBack makes a plan for an item give back a round of slots, except slots that are free by themselves. It returns false if there are none, or if
-// the item is not the one that has slots.
+// giveBack makes a plan for an item give back a round of slots, except slots that are free by themselves. It returns false if there are
+// none, or if the item is not the one that has slots.
 func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
 	if len(round) == 0 || !i.exists || i.Shard > 0 {
 		return false

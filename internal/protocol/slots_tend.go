@@ -188,8 +188,8 @@ func (td *tender) untilLost(b *Bucket) time.Duration {
 	return first - td.elapsed()
 }
 
-// beat renews the slots of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a hold is lost,
-// so that each holder learns that in time from a silent store, too.
+// beat renews the slots of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a
+// hold is lost, so that each holder learns that in time from a silent store, too.
 func (td *tender) beat(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
 	defer cancel()

@@ -10,9 +10,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// Callers of a process that wait for slots of a bucket stand in a line. When the process gives slots back, those ask for whom they are enough,
-// in the order of the line. Now and then the first one looks, since other processes give back as well. So a process looks as often as one caller
-// would, however many wait.
+// Callers of a process that wait for slots of a bucket stand in a line. When the process gives slots back, those ask for whom they are
+// enough, in the order of the line. Now and then the first one looks, since other processes give back as well. So a process looks as often
+// as one caller would, however many wait.
 //
 // The first one is passed by smaller requests for no longer than [slotTurn]. After that, the others of its process leave the slots that come
 // free. Where other processes hold slots, it then claims its slots in the item, and they leave them as well; see slots_claim.go.
@@ -249,8 +249,8 @@ func (p *Place) sleepUnlessWoken(ctx context.Context, d time.Duration) (woken bo
 	return woken, ctx.Err()
 }
 
-// StepAside removes the caller from the line until it waits for slots again: another level rejects its request. Meanwhile it keeps no slots from the
-// callers behind it. It comes back before them.
+// StepAside removes the caller from the line until it waits for slots again: another level rejects its request. Meanwhile it keeps no slots
+// from the callers behind it. It comes back before them.
 func (p *Place) StepAside(ctx context.Context) { p.Leave(ctx, false) }
 
 // Leave removes the caller from the line, with its slots or without. The next one is then the first.
@@ -296,8 +296,8 @@ func (p *Place) wake() {
 	}
 }
 
-// free wakes callers of the line for whom an image shows free slots. The image is nil if it is unknown, after this process has given slots back.
-// Others pass a caller for whom they are not enough, unless it is the first one, and has been for [slotTurn].
+// free wakes callers of the line for whom an image shows free slots. The image is nil if it is unknown, after this process has given slots
+// back. Others pass a caller for whom they are not enough, unless it is the first one, and has been for [slotTurn].
 func (l *slotLine) free(c *core, i *image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -184,8 +184,8 @@ func TestCrowdOfASplitBucket(t *testing.T) {
 	}
 }
 
-// In TestPartsOfTheInflow, a process writes an item less often than another one. The requests that it is refused for that raise its part, and count
-// less as time goes on.
+// In TestPartsOfTheInflow, a process writes an item less often than another one. The requests that it is refused for that raise its part,
+// and count less as time goes on.
 func TestPartsOfTheInflow(t *testing.T) {
 	var tr traffic
 	writes, at := int64(1), int64(0)

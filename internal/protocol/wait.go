@@ -98,8 +98,8 @@ func (a *arrival) lost(c *core, now int64) int64 {
 	return min(now-a.at, (c.elapsed() - a.elapsed).Milliseconds())
 }
 
-// wane shortens the wait of a level's caller to what is left of its time when the level is judged. A request that has no time left does not wait any
-// more.
+// wane shortens the wait of a level's caller to what is left of its time when the level is judged. A request that has no time left does not
+// wait any more.
 func (l *level) wane(c *core, asOf int64) {
 	if l.patience > 0 {
 		l.demand.Wait = max(l.patience-l.came.lost(c, asOf), 0)
@@ -114,9 +114,9 @@ const (
 	mostGracePart = 4
 )
 
-// Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, so that the call is decided or
-// ends. A write that is under way then has some time more: its outcome would be unknown otherwise. The context is the given one for
-// callers that sleep by the clock of a test, and on a store that answers immediately.
+// Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, so that the call is
+// decided or ends. A write that is under way then has some time more: its outcome would be unknown otherwise. The context is the given one
+// for callers that sleep by the clock of a test, and on a store that answers immediately.
 func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
 	if ws.options.Sleeper != nil || ws.table.Immediate() {
 		return ctx, func() {}

@@ -52,8 +52,8 @@ func TestEdge(t *testing.T) {
 	}
 }
 
-// TestLostTime checks how long a request may still wait after it has lost time before it is planned. Both clocks have to show that time: the one by
-// which tokens flow in, and the one by which callers sleep.
+// TestLostTime checks how long a request may still wait after it has lost time before it is planned. Both clocks have to show that time:
+// the one by which tokens flow in, and the one by which callers sleep.
 func TestLostTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &core{started: time.Now(), options: Options{Now: time.Now}}

@@ -24,8 +24,8 @@ func NewGate(inFlight int, away func(context.Context) <-chan struct{}) *Gate {
 // ErrLeft is the error of a call that does not wait for its turn any more, since the store went away. It was not sent.
 var ErrLeft = errors.New("the store went away while the call waited for its turn")
 
-// Do waits for its turn, and then makes one call of a store within a timeout. It returns the context's error when the
-// context ends first, [ErrLeft] when the store goes away first, and otherwise the call's. A call beyond the timeout is an outage: an [*Error] that is
+// Do waits for its turn, and then makes one call of a store within a timeout. It returns the context's error when the context ends first,
+// [ErrLeft] when the store goes away first, and otherwise the call's. A call beyond the timeout is an outage: an [*Error] that is
 // Unavailable, and Unknown for a call of unknown outcome.
 func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	if g != nil {

@@ -178,9 +178,9 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 	return sent, nil
 }
 
-// doubts asks the store when no call is answered for half of the time of silence, once in each silence. If the calls are all of a part that is
-// silent, or were lost, the answer shows it before the breaker opens. It gives calls the time of silence once more, and not again before one of them
-// is answered: a store may answer nothing but questions. The breaker is locked.
+// doubts asks the store when no call is answered for half of the time of silence, once in each silence. If the calls are all of a part that
+// is silent, or were lost, the answer shows it before the breaker opens. It gives calls the time of silence once more, and not again before
+// one of them is answered: a store may answer nothing but questions. The breaker is locked.
 func (b *Breaker) doubts(silence time.Duration) {
 	since := b.traffic.watch.Load()
 	if since <= 0 || since == b.doubted || b.vouched || b.traffic.now()-time.Duration(b.traffic.first.Load()) < silence/2 {
@@ -326,8 +326,8 @@ func (b *Breaker) abandoned(s sending, pk string, took time.Duration) {
 	}
 }
 
-// looks schedules a judgement of the silence once enough time has passed since the calls that were not answered, even if no call follows. Otherwise
-// the first call after the return of the store would be refused, and the store would be asked only then.
+// looks schedules a judgement of the silence once enough time has passed since the calls that were not answered, even if no call follows.
+// Otherwise the first call after the return of the store would be refused, and the store would be asked only then.
 func (b *Breaker) looks(c cellKey, pk string) {
 	b.keys.looks(c, pk)
 	since := time.Duration(b.traffic.watch.Load())

@@ -176,8 +176,8 @@ func TestSuccessesBetweenFailures(t *testing.T) {
 	})
 }
 
-// In TestSilence, calls of many callers are swallowed. No timeout has passed when the breaker opens. Refused calls are no unknown outcome. It asks by
-// itself until the store answers, and lets calls of no policy pass.
+// In TestSilence, calls of many callers are swallowed. No timeout has passed when the breaker opens. Refused calls are no unknown outcome.
+// It asks by itself until the store answers, and lets calls of no policy pass.
 func TestSilence(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		for range 100 {
@@ -224,8 +224,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// In TestSilenceRunsFromTheFirstCall, calls are swallowed one after the other. The time of silence runs from the first call, so that few calls a
-// second are enough. The last of the calls that must be under way has half of that time.
+// In TestSilenceRunsFromTheFirstCall, calls are swallowed one after the other. The time of silence runs from the first call, so that few
+// calls a second are enough. The last of the calls that must be under way has half of that time.
 func TestSilenceRunsFromTheFirstCall(t *testing.T) {
 	const silence = 500 * time.Millisecond
 	for _, test := range []struct {
@@ -260,8 +260,8 @@ func TestSilenceRunsFromTheFirstCall(t *testing.T) {
 	}
 }
 
-// In TestDoubt, several calls in a row are lost while the store answers. The breaker asks before it opens, and stays closed. After lost calls that
-// follow another answer it asks again, once for each silence.
+// In TestDoubt, several calls in a row are lost while the store answers. The breaker asks before it opens, and stays closed. After lost
+// calls that follow another answer it asks again, once for each silence.
 func TestDoubt(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var all sync.WaitGroup
@@ -360,8 +360,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// In TestWaitingForATurn, more callers than turns ask a store that has become silent. Callers that wait for a turn when the breaker opens learn of
-// the outage immediately, before the calls under way end and deadlines pass. A caller who insists waits on.
+// In TestWaitingForATurn, more callers than turns ask a store that has become silent. Callers that wait for a turn when the breaker opens
+// learn of the outage immediately, before the calls under way end and deadlines pass. A caller who insists waits on.
 func TestWaitingForATurn(t *testing.T) {
 	const turns, callers, timeout = 8, 40, 2 * time.Second
 	synctest.Test(t, func(t *testing.T) {

@@ -327,8 +327,8 @@ func TestManyGoroutinesOnOneFile(t *testing.T) {
 	}
 }
 
-// In TestManyOpenANewFileAtOnce, several limiters open a new file. One of them makes the tables, and the others wait for that. The last one to close
-// the file finds everything.
+// In TestManyOpenANewFileAtOnce, several limiters open a new file. One of them makes the tables, and the others wait for that. The last one
+// to close the file finds everything.
 func TestManyOpenANewFileAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.db")
 	var wg sync.WaitGroup

@@ -39,8 +39,8 @@ func CheckWaits(t *testing.T, clock *zlimittest.Clock, call func() error) {
 	}
 }
 
-// CheckLeavers checks a server whose calls wait, after [CheckWaits]: a call whose client leaves gives its tokens back, and one whose deadline comes
-// before its turn is refused immediately, where the protocol sends deadlines. The next call gets what both left.
+// CheckLeavers checks a server whose calls wait, after [CheckWaits]: a call whose client leaves gives its tokens back, and one whose
+// deadline comes before its turn is refused immediately, where the protocol sends deadlines. The next call gets what both left.
 func CheckLeavers(t *testing.T, limiter *zlimit.RateLimiter, clock *zlimittest.Clock, sendsDeadlines bool, call func(ctx context.Context) error) {
 	t.Helper()
 	until := func(text string, is func() bool) {

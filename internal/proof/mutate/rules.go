@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A rule is a rule of waiting, of credit, of rollover or of slots, and how a mutant breaks it. The tests are built once with all mutants in place, as for mutants
-// of conditions.
+// A rule is a rule of waiting, of credit, of rollover or of slots, and how a mutant breaks it. The tests are built once with all mutants in
+// place, as for mutants of conditions.
 type rule struct {
 	name     string
 	file     string

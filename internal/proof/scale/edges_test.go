@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// In TestMidnight, a fleet crosses the end of a month with a budget of a day and one of a month in each bucket. One write brings a bucket into both
-// periods, and it is the request's own one. The first second costs what the one before costs.
+// In TestMidnight, a fleet crosses the end of a month with a budget of a day and one of a month in each bucket. One write brings a bucket
+// into both periods, and it is the request's own one. The first second costs what the one before costs.
 func TestMidnight(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Case{
@@ -53,9 +53,10 @@ func TestHerd(t *testing.T) {
 	}
 }
 
-// In TestQueue, waiters come to one key far more often than it bears writes, and twice as often as their limit has tokens. They share writes, and
-// none fails. The bucket is split while they come. Each shard has its part of the queue: nearly all are served as if there were one queue, and at
-// most as much later as the throttled key holds them back. Callers who book while a queue is halved are early by as much at most.
+// In TestQueue, waiters come to one key far more often than it bears writes, and twice as often as their limit has tokens. They share
+// writes, and none fails. The bucket is split while they come. Each shard has its part of the queue: nearly all are served as if there were
+// one queue, and at most as much later as the throttled key holds them back. Callers who book while a queue is halved are early by as much
+// at most.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	const rate, halving = 8000, 50 * time.Millisecond

@@ -52,8 +52,8 @@ func TestOneWriteARequest(t *testing.T) {
 	}
 }
 
-// In TestExhaustedBucketsAdmitNothing, a fleet asks an exhausted bucket far more often than its key can answer, under the policy Allow. The bucket
-// admits or rejects each request.
+// In TestExhaustedBucketsAdmitNothing, a fleet asks an exhausted bucket far more often than its key can answer, under the policy Allow. The
+// bucket admits or rejects each request.
 func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -80,8 +80,8 @@ func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	}
 }
 
-// In TestSilentQuarter, a quarter of the table is silent for ten seconds. The requests for keys that answer notice nothing, and soon after the return
-// all are counted, without a storm of calls.
+// In TestSilentQuarter, a quarter of the table is silent for ten seconds. The requests for keys that answer notice nothing, and soon after
+// the return all are counted, without a storm of calls.
 func TestSilentQuarter(t *testing.T) {
 	if !soak.Runs() {
 		t.Skip("TestFleetsInOutages has it with fewer processes: make long")
@@ -131,8 +131,8 @@ func TestFleetsInOutages(t *testing.T) {
 	}
 }
 
-// In TestFlashCrowd, a fleet suddenly asks for a bucket of one item three times as often as its key bears. Its requests wait and share writes until
-// it is split. Nearly none fails, and few transactions are tried.
+// In TestFlashCrowd, a fleet suddenly asks for a bucket of one item three times as often as its key bears. Its requests wait and share
+// writes until it is split. Nearly none fails, and few transactions are tried.
 func TestFlashCrowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -171,8 +171,8 @@ func TestOverloadedPartitions(t *testing.T) {
 	}
 }
 
-// In TestThrottledReads, a table serves fewer reads than a fleet needs for entities that are new to its processes. Only the store retries a throttled
-// read: no request begins another beside it.
+// In TestThrottledReads, a table serves fewer reads than a fleet needs for entities that are new to its processes. Only the store retries a
+// throttled read: no request begins another beside it.
 func TestThrottledReads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -191,8 +191,8 @@ func TestThrottledReads(t *testing.T) {
 	}
 }
 
-// In TestFullHour, 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their index can have taken
-// them. Few writes are throttled, and nearly no request is held back.
+// In TestFullHour, 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their index can
+// have taken them. Few writes are throttled, and nearly no request is held back.
 func TestFullHour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
@@ -209,8 +209,8 @@ func TestFullHour(t *testing.T) {
 	}
 }
 
-// In TestSettledLeases, a fleet settles the leases of one hot key of tokens. A settlement costs one more write, and nothing is read for it, even if
-// shards are full. If the limit is used up, requests are rejected, and few fail.
+// In TestSettledLeases, a fleet settles the leases of one hot key of tokens. A settlement costs one more write, and nothing is read for it,
+// even if shards are full. If the limit is used up, requests are rejected, and few fail.
 func TestSettledLeases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// In TestContests, processes contend for a limit that they use up. The limit is used in full and never exceeded, each process gets at least half of
-// its share, and few requests cost a write that fails. Callers wait no longer than they may, and for a round trip or two.
+// In TestContests, processes contend for a limit that they use up. The limit is used in full and never exceeded, each process gets at least
+// half of its share, and few requests cost a write that fails. Callers wait no longer than they may, and for a round trip or two.
 func TestContests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")

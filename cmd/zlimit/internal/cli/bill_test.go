@@ -242,8 +242,8 @@ func (m *billedMonth) should(from, to time.Time) map[account][2]zlimit.Quantity 
 	return sums
 }
 
-// In TestBillsEqualALedger, 50 tenants in families of three levels live for thirty days, over the ends of summer time in two zones. The bills of each
-// month in each zone equal the ledger, and so do those of any split. A budget and the bill of its month agree.
+// In TestBillsEqualALedger, 50 tenants in families of three levels live for thirty days, over the ends of summer time in two zones. The
+// bills of each month in each zone equal the ledger, and so do those of any split. A budget and the bill of its month agree.
 func TestBillsEqualALedger(t *testing.T) {
 	t.Parallel() // it mostly waits
 	begin := time.Date(2026, 10, soak.Pick(29, 20), 0, 0, 0, 0, time.UTC)

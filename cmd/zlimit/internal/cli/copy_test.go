@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestCopy copies a file to another one while a program writes it. Balances, limits, parents, usage and requests with an ID come along. An aggregator of the copy
-// counts nothing of it again.
+// TestCopy copies a file to another one while a program writes it. Balances, limits, parents, usage and requests with an ID come along. An
+// aggregator of the copy counts nothing of it again.
 func TestCopy(t *testing.T) {
 	from, to := "sqlite:"+filepath.Join(t.TempDir(), "from.db"), "sqlite:"+filepath.Join(t.TempDir(), "to.db")
 	count := func(dsn string) {

@@ -13,8 +13,8 @@ import (
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"
 )
 
-// In TestListingsOfUnsupportedLevels, zae-limiter makes the limits of two resources sessions, in a form that no version knows. Listings go on past
-// both, and name them. Calls that need them fail with their names, and nothing is written.
+// In TestListingsOfUnsupportedLevels, zae-limiter makes the limits of two resources sessions, in a form that no version knows. Listings go
+// on past both, and name them. Calls that need them fail with their names, and nothing is written.
 func TestListingsOfUnsupportedLevels(t *testing.T) {
 	dsn := "sqlite:" + t.TempDir() + "/limits.db"
 	do := func(args ...string) run {
@@ -97,8 +97,8 @@ func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 	}
 }
 
-// In TestAttributesOfOthersStay, the commands for files of limits change a store in whose items other programs keep attributes. Items that remain
-// afterwards still have all of these.
+// In TestAttributesOfOthersStay, the commands for files of limits change a store in whose items other programs keep attributes. Items that
+// remain afterwards still have all of these.
 func TestAttributesOfOthersStay(t *testing.T) {
 	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "limits.yaml")
 	do := func(args ...string) {

@@ -97,8 +97,8 @@ acme    gpt       rpd          900     1,000  █████████░    
 	}
 }
 
-// In TestTopSortsByPartLeft, there are an exhausted parent, a child with most of its tokens, and others between. The part of the capacity decides,
-// and no number of tokens.
+// In TestTopSortsByPartLeft, there are an exhausted parent, a child with most of its tokens, and others between. The part of the capacity
+// decides, and no number of tokens.
 func TestTopSortsByPartLeft(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	l, err := zlimit.Open(t.Context(), dsn)

@@ -45,8 +45,8 @@ func (ld *ledger) readOwn(ctx context.Context, keys ...store.Key) (items []expr.
 	return items, err
 }
 
-// version returns the write of a version record for clients, and of a table that counts the charges of parents for children since a time, "" for
-// never.
+// version returns the write of a version record for clients, and of a table that counts the charges of parents for children since a time,
+// "" for never.
 func (ld *ledger) version(clientMin, childrenFrom string) store.Write {
 	it := layout.Version{
 		SchemaVersion: ld.config.SchemaVersion, ClientMinVersion: clientMin, UpdatedAt: layout.FormatTime(ld.config.Now()),

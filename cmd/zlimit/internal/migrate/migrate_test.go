@@ -379,8 +379,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// In TestWakes, another run takes over from a run that is about to insert an item, and finishes. Programs then delete the items. When the first run
-// wakes, it writes nothing.
+// In TestWakes, another run takes over from a run that is about to insert an item, and finishes. Programs then delete the items. When the
+// first run wakes, it writes nothing.
 func TestWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")
@@ -542,8 +542,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// In TestMigratedKinds, the source has limits with windows, and others. The target is for clients that obey them. It is for no older ones than the
-// source is, whose moves leave nothing else behind. It counts the charges of parents for children since the source does.
+// In TestMigratedKinds, the source has limits with windows, and others. The target is for clients that obey them. It is for no older ones
+// than the source is, whose moves leave nothing else behind. It counts the charges of parents for children since the source does.
 func TestMigratedKinds(t *testing.T) {
 	const since = "2026-07-14T00:00:00Z"
 	for way, newTestbed := range worlds {
