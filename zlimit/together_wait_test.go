@@ -3,6 +3,7 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,4 +67,63 @@ func TestAcquireAllWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMaxWaitBoundsAcquireAll asks for several requests on a store that answers much later than they wait. The call ends a few round trips after
+// MaxWait.
+func TestMaxWaitBoundsAcquireAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &lateStore{Store: store.Of(newMemory(t)), late: time.Millisecond}
+		l := newLimiter(t, zlimit.StoreOn(s))
+		setSystem(t, l, zlimit.PerMinute("rpm", 1000))
+		requests := []zlimit.Request{
+			{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 5}},
+			{Entity: "key-1", Resource: "tool", Consume: zlimit.Amounts{"rpm": 1}},
+		}
+		if _, err := l.AcquireAll(t.Context(), requests); err != nil {
+			t.Fatal(err)
+		}
+		s.late = time.Minute
+		began := time.Now()
+		_, err := l.AcquireAll(t.Context(), requests, zlimit.MaxWait(300*time.Millisecond))
+		if took := time.Since(began); !errors.As(err, new(*zlimit.UnavailableError)) || took < 300*time.Millisecond || took > 350*time.Millisecond {
+			t.Errorf("AcquireAll() = %v after %v, want an outage after 300ms", err, took)
+		}
+		s.late = time.Millisecond
+		closeLimiters(t, l)
+	})
+}
+
+// TestCloseDuringAcquireAll closes a limiter while the writes of several requests that may wait are under way. Close waits for them.
+func TestCloseDuringAcquireAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{Store: store.Of(newMemory(t))}
+		l, err := zlimit.New(t.Context(), zlimit.StoreOn(g), zlimit.WithSetup())
+		if err != nil {
+			t.Fatal(err)
+		}
+		setSystem(t, l, zlimit.PerMinute("rpm", 1000))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		open := g.close()
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := l.AcquireAll(t.Context(), []zlimit.Request{ask(zlimit.Amounts{"rpm": 1})}, zlimit.MaxWait(time.Minute)); err != nil {
+				t.Errorf("AcquireAll() = %v", err)
+			}
+		})
+		synctest.Wait()
+		closed := false
+		group.Go(func() {
+			if err := l.Close(); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+			closed = true
+		})
+		synctest.Wait()
+		if closed {
+			t.Error("Close() returns while a write is under way")
+		}
+		open()
+		group.Wait()
+	})
 }

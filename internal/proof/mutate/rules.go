@@ -249,6 +249,31 @@ var rules = []rule{
 		"./internal/protocol TestLostTime",
 	},
 	{
+		"MaxWait, several requests: they sleep beyond it", "zlimit/together.go",
+		"		if pause > rest {", "		if pause > rest && !«broken» {",
+		"./zlimit TestAcquireAllWaits",
+	},
+	{
+		"MaxWait, several requests: a try has no end", "zlimit/together.go",
+		"joint, until, wait)", "joint, until+either(«broken», time.Hour, 0), wait)",
+		"./zlimit TestMaxWaitBoundsAcquireAll",
+	},
+	{
+		"close, several requests: a try under way is not waited for", "zlimit/together.go",
+		"	defer l.engine.End()\n", "	if «broken» {\n		l.engine.End()\n	} else {\n		defer l.engine.End()\n	}\n",
+		"./zlimit TestCloseDuringAcquireAll",
+	},
+	{
+		"close, wait: who gives up is not waited for", "zlimit/wait.go",
+		"	go func() {\n		defer l.engine.End()\n", "	go func() {\n		if «broken» {\n			l.engine.End()\n		} else {\n			defer l.engine.End()\n		}\n",
+		"./zlimit TestCloseReturnsWhatWaits",
+	},
+	{
+		"close, slots: a take under way is not waited for", "internal/protocol/admit.go",
+		"	defer ad.background.End()\n	holds, errs :=", "	if «broken» {\n		ad.background.End()\n	} else {\n		defer ad.background.End()\n	}\n	holds, errs :=",
+		"./zlimit TestCloseDuringATake",
+	},
+	{
 		"sleepers: a rejection of all requests wakes no one", "internal/protocol/sleepers.go",
 		"if refuses || changed", "if refuses && !«broken» || changed",
 		"./zlimit TestSleepersHear",
