@@ -61,11 +61,11 @@ all: 4 rejections in 1 report
 		t.Errorf("top --rejected of another resource prints %s", got)
 	}
 	const explained = `acme, resource gpt, from 2026-02-20 13:53:00 to 2026-02-20 14:13:00 UTC
-time                 kind      subject        what                          by
-2026-02-20 12:00:00  limits    $RESOURCE:gpt  limits_set: rpd=1000/d        olga
-2026-02-20 14:00:00  limits    $RESOURCE:gpt  limits_set: rpd=1000/d → 2/d  olga
-2026-02-20 14:03:00  rejected  acme           3 requests by limit rpd
-2026-02-20 14:03:00  -----                    the time in question
+time                 kind      subject       what                          by
+2026-02-20 12:00:00  limits    resource gpt  limits_set: rpd=1000/d        olga
+2026-02-20 14:00:00  limits    resource gpt  limits_set: rpd=1000/d → 2/d  olga
+2026-02-20 14:03:00  rejected  entity acme   3 requests by limit rpd
+2026-02-20 14:03:00  -----                   the time in question
 
 now:
 limit  available  capacity  refill
@@ -75,7 +75,7 @@ note: no consumption is counted in these hours
 	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T14:03"); got != explained {
 		t.Errorf("explain prints\n%swant\n%s", got, explained)
 	}
-	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T13:00"); !strings.Contains(got, "2026-02-20 12:00:00  limits  $RESOURCE:gpt  limits_set: rpd=1000/d") || strings.Contains(got, "rejected  ") {
+	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T13:00"); !strings.Contains(got, "2026-02-20 12:00:00  limits  resource gpt  limits_set: rpd=1000/d") || strings.Contains(got, "rejected  ") {
 		t.Errorf("explain an hour before prints\n%s", got)
 	}
 }

@@ -77,8 +77,9 @@ type Listing[T any] struct {
 	Value   any // as JSON
 	Rows    []T
 	Columns []show.Column[T]
-	Title   string // a line above the table; "" for none
-	None    string // what stands in place of a table without rows
+	Title   string   // a line above the table; "" for none
+	None    string   // what stands in place of a table without rows
+	Below   []string // as in a [Stream]
 }
 
 // Print writes the listing in the chosen form.
@@ -86,7 +87,7 @@ func (l *Listing[T]) Print(sh *Shell) error {
 	if sh.Output.JSON {
 		return sh.Print(l.Value, nil)
 	}
-	s := Stream[T]{Columns: Fixed(l.Columns...), Title: l.Title, None: l.None}
+	s := Stream[T]{Columns: Fixed(l.Columns...), Title: l.Title, None: l.None, Below: l.Below}
 	return s.Print(sh, Remembered(l.Rows))
 }
 
@@ -109,3 +110,11 @@ func (sh *Shell) Width() int {
 }
 
 const defaultWidth = 80
+
+// Folded returns a text as lines of the terminal's width, and as one line where the output is no terminal.
+func (sh *Shell) Folded(text string) []string {
+	if !sh.Live {
+		return []string{text}
+	}
+	return show.Fold(text, sh.Width())
+}

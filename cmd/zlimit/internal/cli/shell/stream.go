@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
@@ -26,7 +27,7 @@ type Stream[T any] struct {
 	Limits  func(row T) iter.Seq[string]           // of a row; nil where the columns do not depend on them
 	Title   string                                 // a line above the table; "" for none
 	None    string                                 // what stands in place of a table without rows
-	Below   string                                 // the column that goes below its row on a terminal that is too narrow; "" for none
+	Below   []string                               // columns that go below their row on a terminal that is too narrow, the first ones first
 }
 
 // Fixed are the columns of a list that do not depend on its rows.
@@ -88,6 +89,15 @@ func (s *Stream[T]) Print(sh *Shell, rows iter.Seq2[T, error]) error {
 		return err
 	}
 	return sh.Write(p)
+}
+
+// Table adds rows that are in memory to a page as a table, folded as [Stream.Print] folds it.
+func (s *Stream[T]) Table(sh *Shell, p *show.Page, rows []T) error {
+	m, err := s.measure(false, Remembered(rows))
+	if err != nil {
+		return err
+	}
+	return s.printTable(sh, p, &m, Remembered(rows))
 }
 
 // each calls f for every row, and writes the page out as it grows.
@@ -226,31 +236,65 @@ func (s *Stream[T]) printTable(sh *Shell, p *show.Page, m *measured[T], rows ite
 	line(show.Column[T].Title)
 	return s.each(sh, p, rows, func(row T) error {
 		line(func(c show.Column[T]) string { return c.Shown(row) })
-		if below != nil {
-			for _, text := range show.Fold(below.Shown(row), sh.Width()-len(belowIndent)) {
-				p.Linef("%s%s", belowIndent, text)
-			}
+		for _, text := range show.Fold(textBelow(below, row), sh.Width()-len(belowIndent)) {
+			p.Linef("%s%s", belowIndent, text)
 		}
 		return nil
 	})
 }
 
-// belowIndent is how far the text of a column below its row is indented.
+// belowIndent is how far the text of columns below their row is indented.
 const belowIndent = "    "
 
-// takeBelow takes the column out of a table that goes below its rows, since the table is wider than the terminal. It returns nil otherwise.
-func (s *Stream[T]) takeBelow(sh *Shell, m *measured[T]) *show.Column[T] {
-	width := 0
-	for _, c := range m.columns {
-		width += m.widths[c.Name] + len("  ")
+// textBelow returns the text of a row's columns that go below it.
+func textBelow[T any](below []show.Column[T], row T) string {
+	var parts []string
+	for _, c := range below {
+		text := c.Shown(row)
+		switch {
+		case text == "":
+		case c.Bare:
+			parts = append(parts, text)
+		default:
+			parts = append(parts, c.Title()+" "+text)
+		}
 	}
-	at := slices.IndexFunc(m.columns, func(c show.Column[T]) bool { return c.Name == s.Below })
-	if !sh.Live || at < 0 || width-len("  ") <= sh.Width() {
+	return strings.Join(parts, ", ")
+}
+
+// takeBelow takes columns out of a table that go below its rows, as many as make the table as narrow as the terminal. It returns them in
+// the order of the table, none where the output is no terminal.
+func (s *Stream[T]) takeBelow(sh *Shell, m *measured[T]) (below []show.Column[T]) {
+	left := s.Below
+	if !sh.Live {
 		return nil
 	}
-	below := m.columns[at]
-	m.columns = slices.Delete(slices.Clone(m.columns), at, at+1)
-	return &below
+	taken := map[string]bool{}
+	for m.width(taken) > sh.Width() && len(left) > 0 {
+		taken[left[0]], left = true, left[1:]
+	}
+	all := m.columns
+	m.columns = nil
+	for _, c := range all {
+		if taken[c.Name] {
+			below = append(below, c)
+		} else {
+			m.columns = append(m.columns, c)
+		}
+	}
+	return below
+}
+
+// width returns how wide the table is without some of its columns.
+func (m *measured[T]) width(without map[string]bool) int {
+	const between = len("  ")
+	width := -between
+	for _, c := range m.columns {
+		if !without[c.Name] {
+			width += m.widths[c.Name] + between
+		}
+	}
+	return width
 }
 
 // Remembered yields rows that are in memory.

@@ -15,6 +15,7 @@ type Column[T any] struct {
 	Plain func(T) string // for programs
 	Shown func(T) string // for people
 	File  bool           // it is in CSV alone
+	Bare  bool           // it has no title where it goes below its row
 }
 
 // Same is a column of CSV alone in which every row has the same text.

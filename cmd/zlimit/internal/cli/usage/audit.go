@@ -106,14 +106,21 @@ func auditEvents(several bool) *shell.Stream[zlimit.AuditEvent] {
 	columns := []show.Column[zlimit.AuditEvent]{
 		show.Instant("time", seconds, func(e zlimit.AuditEvent) time.Time { return e.Time }),
 		show.Text("action", func(e zlimit.AuditEvent) string { return string(e.Action) }),
-		show.Text("resource", func(e zlimit.AuditEvent) string { return e.Resource }),
+		// A subject among several names its resource.
+		{Name: "resource", Plain: func(e zlimit.AuditEvent) string { return e.Resource }, Shown: show.AboutResource, File: several},
 		show.Text("principal", func(e zlimit.AuditEvent) string { return e.Principal }),
-		{Name: "details", Plain: plainDetails, Shown: shownDetails},
+		{Name: "details", Plain: plainDetails, Shown: shownDetails, Bare: true},
 	}
 	if several {
-		columns = slices.Insert(columns, 1, show.Text("subject", func(e zlimit.AuditEvent) string { return e.Entity }))
+		columns = slices.Insert(columns, 1, show.Column[zlimit.AuditEvent]{
+			Name:  "subject",
+			Plain: func(e zlimit.AuditEvent) string { return e.Entity },
+			Shown: func(e zlimit.AuditEvent) string { return show.LevelOf(e).String() },
+		})
 	}
-	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: shell.Fixed(columns...), None: "no changes", Below: "details"}
+	return &shell.Stream[zlimit.AuditEvent]{
+		Head: struct{}{}, Key: "events", Columns: shell.Fixed(columns...), None: "no changes", Below: []string{"details", "principal"},
+	}
 }
 
 // disabledSetting is the name of a level's switch in details.

@@ -18,13 +18,12 @@ import (
 
 // A Moment is something on the time line of an entity and a resource.
 type Moment struct {
-	Time    time.Time `json:"time"`
-	Kind    string    `json:"kind"`    // limits, bucket, rejected, consumed or now
-	Subject string    `json:"subject"` // whose limits or bucket it is
-	Text    string    `json:"text"`
-	By      string    `json:"by,omitzero"`
-
-	before bool // of the time line, for whose beginning it holds
+	Time    time.Time    `json:"time"`
+	Kind    string       `json:"kind"`    // limits, bucket, rejected or consumed
+	Level   zlimit.Level `json:"level"`   // whose limits or bucket it is
+	Subject string       `json:"subject"` // the level in words
+	Text    string       `json:"text"`
+	By      string       `json:"by,omitzero"`
 }
 
 // A TimeLine is what is known of an entity and a resource around a time.
@@ -48,8 +47,10 @@ func ExplainCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Show on a time line why requests were rejected",
 		Long: `Explain shows what is known of an entity and a resource around a time: limits
 that held then and changes of them, switches, grants and resets, rejections by
-minute, consumption by hour, and where limits stand now. Changes are of the
-entity, its parents, the resource and the system.
+minute, consumption by hour, and where limits stand now. Changes and consumption
+are of every level that requests are charged to: the entity and its parents, for
+the resource and the wider ones that it lies within. Changes of the resources'
+own levels and of the system are shown as well.
 
 Rejections are known where processes report them (WithRejectionReports), for
 seven days by default. Consumption is known where an aggregator counts it, and
@@ -73,7 +74,14 @@ changes for as long as audit events are kept. Notes say what is missing.`,
 			if err != nil {
 				return err
 			}
-			return sh.Print(line, line.write)
+			if sh.Output.JSON {
+				return sh.Print(line, nil)
+			}
+			p := &show.Page{}
+			if err := line.write(sh, p); err != nil {
+				return err
+			}
+			return sh.Write(p)
 		},
 	}
 	cmd.Flags().StringVar(&at, "at", "now", "`TIME` to explain")
@@ -87,22 +95,63 @@ type explanation struct {
 	now  time.Time
 }
 
+// A charged names what requests are charged to.
+type charged struct {
+	entities  []string // the entity, then its parents
+	resources []string // the resource, then the wider ones
+}
+
+// chargedBy reads what requests of an entity and a resource are charged to: a read for each entity, and one for each resource.
+func chargedBy(ctx context.Context, l *zlimit.RateLimiter, entity, resource string) (c charged, err error) {
+	parentOf := func(id string) (string, error) {
+		found, err := l.Entities.Get(ctx, id)
+		if errors.Is(err, zlimit.ErrEntityNotFound) {
+			return "", nil // an entity without a record has no parent
+		}
+		return found.ParentID, err
+	}
+	if c.entities, err = upward(entity, parentOf); err != nil {
+		return c, err
+	}
+	c.resources, err = upward(resource, func(id string) (string, error) {
+		found, err := l.Resources.Get(ctx, id)
+		return found.Within, err
+	})
+	return c, err
+}
+
+// upward returns a name and those above it. Another program may have made a circle, which ends it.
+func upward(name string, above func(string) (string, error)) (names []string, err error) {
+	for err == nil && name != "" && !slices.Contains(names, name) {
+		names = append(names, name)
+		name, err = above(name)
+	}
+	return names, err
+}
+
+// levels returns an entity and a resource for each bucket that requests are charged to.
+func (c *charged) levels() (all []zlimit.Level) {
+	for _, entity := range c.entities {
+		for _, resource := range c.resources {
+			all = append(all, zlimit.Level{Entity: entity, Resource: resource})
+		}
+	}
+	return all
+}
+
+// concerns reports whether an event of one of the entities is about what requests are charged to.
+func (c *charged) concerns(event zlimit.AuditEvent) bool {
+	return event.Resource == "" || event.Resource == zlimit.DefaultResource || slices.Contains(c.resources, event.Resource)
+}
+
 func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine, error) {
 	t := e.line
-	subjects := []string{t.Entity}
-	for parent := t.Entity; len(subjects) < 9; {
-		entity, err := l.Entities.Get(ctx, parent)
-		if err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
-			return nil, err
-		}
-		if err != nil || entity.ParentID == "" || slices.Contains(subjects, entity.ParentID) {
-			break // an entity without a record has no parent
-		}
-		parent = entity.ParentID
-		subjects = append(subjects, parent)
+	to, err := chargedBy(ctx, l, t.Entity, t.Resource)
+	if err != nil {
+		return nil, err
 	}
-	for _, read := range []func(context.Context, *zlimit.RateLimiter, *TimeLine, []string) error{e.changes, e.rejections, e.consumption} {
-		if err := read(ctx, l, &t, subjects); err != nil {
+	for _, read := range []func(context.Context, *zlimit.RateLimiter, *TimeLine, charged) error{e.changes, e.rejections, e.consumption} {
+		if err := read(ctx, l, &t, to); err != nil {
 			return nil, err
 		}
 	}
@@ -112,23 +161,32 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	}
 	t.Now = statuses
 	slices.SortStableFunc(t.Moments, func(a, b Moment) int { return a.Time.Compare(b.Time) })
+	for i := range t.Moments {
+		t.Moments[i].Subject = t.Moments[i].Level.String()
+	}
 	return &t, nil
 }
 
-// changes adds the changes of the range, and the last one before it of each subject.
-func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, subjects []string) error {
+// changes adds the changes of the range, and the last one before it of each level.
+func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, to charged) error {
+	subjects := slices.Clone(to.entities)
+	for _, resource := range to.resources {
+		subjects = append(subjects, zlimit.AuditResource(resource))
+	}
 	known := false
-	for _, subject := range append(slices.Clone(subjects), zlimit.AuditResource(t.Resource), zlimit.AuditSystem) {
-		var last []Moment // before the range, of each resource and kind
+	for _, subject := range append(subjects, zlimit.AuditSystem) {
+		var last []Moment // before the range, of each level and kind
 		for event, err := range l.Audit.Events(ctx, subject, zlimit.AuditQuery{To: t.To}) {
 			if err != nil {
 				return err
 			}
 			known = true
-			if event.Resource != "" && event.Resource != t.Resource && event.Resource != zlimit.DefaultResource {
+			if !to.concerns(event) {
 				continue
 			}
-			m := Moment{Time: event.Time, Kind: "limits", Subject: subjectOf(event), Text: string(event.Action) + ": " + shownDetails(event), By: event.Principal}
+			m := Moment{
+				Time: event.Time, Kind: "limits", Level: show.LevelOf(event), Text: string(event.Action) + ": " + shownDetails(event), By: event.Principal,
+			}
 			if event.Action == zlimit.ActionBucketReset || event.Action == zlimit.ActionBucketToppedUp {
 				m.Kind = "bucket"
 			}
@@ -136,8 +194,7 @@ func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *Time
 				t.Moments = append(t.Moments, m)
 				continue
 			}
-			m.before = true
-			last = slices.DeleteFunc(last, func(o Moment) bool { return o.Kind == m.Kind && o.Subject == m.Subject })
+			last = slices.DeleteFunc(last, func(o Moment) bool { return o.Kind == m.Kind && o.Level == m.Level })
 			last = append(last, m)
 		}
 		t.Moments = append(t.Moments, last...)
@@ -148,16 +205,8 @@ func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *Time
 	return nil
 }
 
-// subjectOf names the level of a change.
-func subjectOf(event zlimit.AuditEvent) string {
-	if event.Resource != "" && event.Entity != zlimit.AuditResource(event.Resource) {
-		return event.Entity + " for " + event.Resource
-	}
-	return event.Entity
-}
-
 // rejections adds what processes have reported, by minute.
-func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, _ []string) error {
+func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, _ charged) error {
 	to := minTime(t.To, e.now.Add(time.Minute))
 	if !t.From.Before(to) {
 		return nil
@@ -178,18 +227,18 @@ func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *T
 			if r.AtLeast != r.AtMost {
 				text = fmt.Sprintf("%s to %s requests by limit %s", show.Grouped(r.AtLeast), show.Grouped(r.AtMost), r.Limit)
 			}
-			t.Moments = append(t.Moments, Moment{Time: minute.From, Kind: "rejected", Subject: r.LimitEntity, Text: text})
+			t.Moments = append(t.Moments, Moment{Time: minute.From, Kind: "rejected", Level: zlimit.Level{Entity: r.LimitEntity}, Text: text})
 		}
 	}
 	return nil
 }
 
 // consumption adds what was consumed, by hour.
-func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, subjects []string) error {
+func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, charge charged) error {
 	known := false
-	for _, subject := range subjects {
+	for _, at := range charge.levels() {
 		q := zlimit.UsageQuery{
-			Entity: subject, Resource: t.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(t.From), To: t.To,
+			Entity: at.Entity, Resource: at.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(t.From), To: t.To,
 		}
 		for s, err := range l.Usage.Snapshots(ctx, q) {
 			if err != nil {
@@ -200,7 +249,7 @@ func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *
 			for _, limit := range slices.Sorted(maps.Keys(s.Consumed)) {
 				parts = append(parts, limit+"="+show.Quantified(limit, s.Consumed[limit]))
 			}
-			t.Moments = append(t.Moments, Moment{Time: s.Start, Kind: "consumed", Subject: subject, Text: "in the hour from here: " + strings.Join(parts, ", ")})
+			t.Moments = append(t.Moments, Moment{Time: s.Start, Kind: "consumed", Level: at, Text: "in the hour from here: " + strings.Join(parts, ", ")})
 		}
 	}
 	if !known {
@@ -210,26 +259,45 @@ func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *
 }
 
 // write writes the time line for people.
-func (t *TimeLine) write(p *show.Page) {
+func (t *TimeLine) write(sh *shell.Shell, p *show.Page) error {
 	p.Linef("%s, resource %s, from %s to %s UTC", t.Entity, t.Resource, t.From.Format(time.DateTime), t.To.Format(time.DateTime))
-	var rows [][]string
-	marked := false
-	for _, m := range t.Moments {
-		if !marked && m.Time.After(t.At) {
-			rows, marked = append(rows, []string{t.At.Format(time.DateTime), "-----", "", "the time in question", ""}), true
-		}
-		rows = append(rows, []string{m.Time.UTC().Format(time.DateTime), m.Kind, m.Subject, m.Text, m.By})
+	table := shell.Stream[Moment]{
+		Columns: shell.Fixed(
+			show.Instant("time", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(m Moment) time.Time { return m.Time }),
+			show.Text("kind", func(m Moment) string { return m.Kind }),
+			show.Text("subject", func(m Moment) string { return m.Subject }),
+			whatColumn(),
+			show.Text("by", func(m Moment) string { return m.By }),
+		),
+		Below: []string{"what", "by"},
 	}
-	if !marked {
-		rows = append(rows, []string{t.At.Format(time.DateTime), "-----", "", "the time in question", ""})
+	if err := table.Table(sh, p, t.marked()); err != nil {
+		return err
 	}
-	p.Table([]string{"time", "kind", "subject", "what", "by"}, rows)
 	if len(t.Now) > 0 {
 		p.Linef("")
 		p.Linef("now:")
 		p.Statuses(t.Now, false)
 	}
 	for _, note := range t.Notes {
-		p.Linef("note: %s", note)
+		for _, line := range sh.Folded("note: " + note) {
+			p.Linef("%s", line)
+		}
 	}
+	return nil
+}
+
+func whatColumn() show.Column[Moment] {
+	c := show.Text("what", func(m Moment) string { return m.Text })
+	c.Bare = true
+	return c
+}
+
+// marked returns the moments with the time in question among them.
+func (t *TimeLine) marked() []Moment {
+	at := slices.IndexFunc(t.Moments, func(m Moment) bool { return m.Time.After(t.At) })
+	if at < 0 {
+		at = len(t.Moments)
+	}
+	return slices.Insert(slices.Clone(t.Moments), at, Moment{Time: t.At, Kind: "-----", Text: "the time in question"})
 }

@@ -75,6 +75,7 @@ func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit
 			moment("latest", func(f zlimit.Forecast) time.Time { return f.Latest }),
 			moment("resets", func(f zlimit.Forecast) time.Time { return f.ResetsAt }),
 		},
+		Below: []string{"earliest", "latest", "last_24_hours", "per_day", "resets", "capacity", "resource"},
 	}
 	return l.Print(sh)
 }

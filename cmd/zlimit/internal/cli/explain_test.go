@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestExplainEveryLevel lowers a limit at each place that a request is charged to. Explain shows every change with the level
+// that it is of, and none of other levels. On a terminal no line is wider than that.
+func TestExplainEveryLevel(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("arn:aws:sts::123456789012:assumed-role/operators/olga"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(at zlimit.Level, n int64) {
+		t.Helper()
+		must(l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}))
+	}
+	for _, e := range []zlimit.Entity{{ID: "holding"}, {ID: "acme", ParentID: "holding", Cascade: true}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
+		_, err := l.Entities.Create(t.Context(), e)
+		must(err)
+	}
+	set(zlimit.Level{Resource: "models"}, 1000)
+	set(zlimit.Level{Resource: "large"}, 1000)
+	must(l.Resources.Put(t.Context(), zlimit.Resource{ID: "large", Within: "models"}))
+	set(zlimit.Level{Resource: "gpt-4o"}, 1000)
+	must(l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4o", Within: "large"}))
+	now = now.Add(2 * time.Hour)
+	lowered := []zlimit.Level{
+		{Entity: "key-1", Resource: "gpt-4o"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "large"}, {Entity: "acme", Resource: "gpt-4o"},
+		{Entity: "holding", Resource: "models"}, {Entity: "holding"}, {Resource: "gpt-4o"}, {Resource: "large"}, {Resource: "models"}, {},
+	}
+	for i, at := range lowered {
+		set(at, int64(20+i))
+	}
+	for _, other := range []zlimit.Level{{Entity: "key-2"}, {Entity: "acme", Resource: "voice"}, {Resource: "voice"}} {
+		set(other, 5)
+	}
+	_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "key-1", Resource: "gpt-4o", Consume: zlimit.Amounts{"rpd": 1}})
+	must(err)
+	must(l.Close())
+
+	now = now.Add(time.Minute)
+	run := func(live bool, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}
+		if code := Run(t.Context(), sh, append(args, "--store", dsn)); code != shell.ExitOK {
+			t.Fatalf("%v: code %d, %s", args, code, &errs)
+		}
+		return out.String()
+	}
+	explain := []string{"explain", "key-1", "gpt-4o", "--at", "2026-02-20T14:01"}
+	wide, narrow := run(false, explain...), run(true, explain...)
+	for i, at := range lowered {
+		text := " " + at.String() + " "
+		limit := zlimit.PerDay("rpd", int64(20+i)).String()
+		_, after, _ := strings.Cut(limit, "=")
+		found := false
+		for line := range strings.Lines(wide) {
+			found = found || strings.HasPrefix(line, "2026-02-20 14:00:00  limits") && strings.Contains(line, text) && strings.Contains(line, after+" ")
+		}
+		if !found {
+			t.Errorf("no line has the change of %v to %s:\n%s", at, after, wide)
+		}
+	}
+	for _, other := range []string{"key-2", "voice", "$RESOURCE", "$SYSTEM", zlimit.DefaultResource} {
+		if strings.Contains(wide, other) {
+			t.Errorf("%q is shown:\n%s", other, wide)
+		}
+	}
+	for line := range strings.Lines(narrow) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("a line on a terminal has %d columns: %s", n, line)
+		}
+	}
+	for _, part := range []string{"rpd=1000/d → 28/d", "arn:aws:sts::123456789012:assumed-role/operators/olga", "the time in question"} {
+		if !strings.Contains(strings.Join(strings.Fields(narrow), " "), part) {
+			t.Errorf("%q is missing on a terminal:\n%s", part, narrow)
+		}
+	}
+}
+
+// TestForecastOnATerminal shows a forecast with long names: no line is wider than the terminal, and nothing is cut off.
+func TestForecastOnATerminal(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := shell.ParseLimits([]string{"tokens-per-month=1000000/month@UTC"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4o"}, zlimit.Config{Limits: parsed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, live := range []bool{false, true} {
+		var out, errs bytes.Buffer
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}
+		if code := Run(t.Context(), sh, []string{"usage", "forecast", "--entity", "international-business", "--resource", "gpt-4o", "--store", dsn}); code != shell.ExitOK {
+			t.Fatalf("code %d, %s", code, &errs)
+		}
+		widest := 0
+		for line := range strings.Lines(out.String()) {
+			widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+		}
+		if narrow := widest <= 80; narrow != live {
+			t.Errorf("on a terminal: %t, the widest line has %d columns:\n%s", live, widest, &out)
+		}
+		for _, part := range []string{"earliest", "per day", "2026-03-01 00:00", "1,000,000"} {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("on a terminal: %t, %q is missing:\n%s", live, part, &out)
+			}
+		}
+	}
+}
