@@ -43,8 +43,16 @@ func TestExplainEveryLevel(t *testing.T) {
 	must(l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4o", Within: "large"}))
 	now = now.Add(2 * time.Hour)
 	lowered := []zlimit.Level{
-		{Entity: "key-1", Resource: "gpt-4o"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "large"}, {Entity: "acme", Resource: "gpt-4o"},
-		{Entity: "holding", Resource: "models"}, {Entity: "holding"}, {Resource: "gpt-4o"}, {Resource: "large"}, {Resource: "models"}, {},
+		{Entity: "key-1", Resource: "gpt-4o"},
+		{Entity: "key-1"},
+		{Entity: "key-1", Resource: "large"},
+		{Entity: "acme", Resource: "gpt-4o"},
+		{Entity: "holding", Resource: "models"},
+		{Entity: "holding"},
+		{Resource: "gpt-4o"},
+		{Resource: "large"},
+		{Resource: "models"},
+		{},
 	}
 	for i, at := range lowered {
 		set(at, int64(20+i))
