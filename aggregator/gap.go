@@ -34,19 +34,34 @@ func (bs *base) noteGap(ctx context.Context, kind, partition string, from, to ti
 	return err
 }
 
-// noteBegin notes up to when nothing was counted, since no aggregator had read the stream yet. A stream of DynamoDB has the changes of a
-// day, or those since it was made, whose time is in the names of its partitions.
+// noteBegin notes up to when consumption was not counted, since no aggregator had read the stream yet: up to the beginning of the stream,
+// and not at all where nothing was consumed before. It reads the registry of namespaces, and makes one write.
 func (a *Aggregator) noteBegin(ctx context.Context, partitions []store.Partition) error {
-	now := a.options.clock()
-	begin := time.Time{}
+	begin, made := streamBegin(partitions, a.options.clock())
+	unused, err := a.unusedBefore(ctx, begin, made)
+	if err != nil {
+		return err
+	}
+	if unused {
+		begin = time.UnixMilli(0) // so that a call that is repeated after the first use notes nothing else
+	}
+	return a.noteGap(ctx, gapUncounted, beginning, time.UnixMilli(0), begin)
+}
+
+// streamBegin returns the time from which on a stream has all changes that are made, and whether it was made then. A stream of DynamoDB
+// has the changes of a day, or those since it was made, whose time is in the names of its partitions. Other stores log changes
+// since the partitions were listed for the first time, which is now.
+func streamBegin(partitions []store.Partition, now time.Time) (begin time.Time, made bool) {
+	made = len(partitions) > 0
 	for _, p := range partitions {
-		since := now
 		label, _, _ := strings.Cut(p.ID, "/")
-		if made, ok := madeAt(label); ok {
-			since = made
-			if oldest := now.Add(-streamKept); made.Before(oldest) {
-				since = oldest
-			}
+		since, named := madeAt(label)
+		oldest := now.Add(-streamKept)
+		switch {
+		case !named:
+			since, made = now, false
+		case since.Before(oldest):
+			since, made = oldest, false
 		}
 		if since.After(begin) {
 			begin = since
@@ -55,7 +70,50 @@ func (a *Aggregator) noteBegin(ctx context.Context, partitions []store.Partition
 	if begin.IsZero() {
 		begin = now
 	}
-	return a.noteGap(ctx, gapUncounted, beginning, time.UnixMilli(0), begin)
+	return begin, made
+}
+
+// unusedBefore reports whether nothing was consumed before the beginning of a stream, of which partitions were listed. Nothing is consumed
+// before a namespace is registered. Registrations have whole seconds, and a stream that is made after a registration is made seconds
+// later. A store other than DynamoDB deletes a bucket that has expired only when it creates another one. It thus has a bucket
+// from the first use on, and one that was used before has one now. Of a table without registrations nothing is known.
+func (a *Aggregator) unusedBefore(ctx context.Context, begin time.Time, made bool) (bool, error) {
+	registered := false
+	q := layout.QueryNamespaceIDs()
+	q.Consistent = true
+	for item, err := range a.table.Items(ctx, q) {
+		var ns layout.NamespaceID
+		if err == nil {
+			ns, err = layout.DecodeNamespaceID(item)
+		}
+		if err != nil {
+			return false, err
+		}
+		unused := made && !layout.ParseTime(ns.CreatedAt).Before(begin.Truncate(time.Second))
+		if !unused && !a.table.Partitioned() {
+			unused, err = a.hasNoBucket(ctx, ns.ID)
+		}
+		if err != nil || !unused {
+			return false, err
+		}
+		registered = true
+	}
+	return registered, nil
+}
+
+// hasNoBucket reports whether a namespace has no bucket, in a store that enters all of them in the index of the namespace.
+func (a *Aggregator) hasNoBucket(ctx context.Context, id string) (bool, error) {
+	q := layout.QueryNamespaceItems(id)
+	_, first := layout.BucketKey{NS: id}.NamespaceIndex()
+	kind, _, _ := strings.Cut(first, "#")
+	q.Prefix = kind + "#"
+	q.Limit = 1
+	for item, err := range a.table.Items(ctx, q) {
+		if _, isBucket := layout.ParseBucketKey(store.KeyOf(item)); err != nil || isBucket {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // madeAt returns when a stream was made by its label: a time, or seconds since the epoch on engines for tests.

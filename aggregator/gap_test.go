@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,6 +84,83 @@ func TestGapsAreInCompleteness(t *testing.T) {
 		if covers := got.Covers(noon.Add(time.Duration(test.from)*time.Hour), noon.Add(time.Duration(test.to)*time.Hour)); covers != test.want {
 			t.Errorf("Covers(%d h to %d h) = %t, want %t", test.from, test.to, covers, test.want)
 		}
+	}
+}
+
+// A labelled store has the change stream of DynamoDB: partitions are named by when it was made.
+type labelled struct{ *memorystore.Store }
+
+func (labelled) Partitioned() bool { return true }
+
+// TestBeginning begins to count a table. What was consumed before the stream has changes is a gap, and a time in which nothing was
+// consumed is none, whatever the second in which the namespace was registered.
+func TestBeginning(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		registered time.Duration
+		stream     time.Duration // when it was made; negative for a log that begins with its first reader
+		used       []time.Duration
+		begun      time.Duration
+		gap        bool
+	}{
+		"a log, nothing used yet":                         {registered: 300 * ms, stream: -1, begun: 2 * time.Hour},
+		"a log, read within the second":                   {registered: 300 * ms, stream: -1, begun: 800 * ms},
+		"a log, read within the second after a use":       {registered: 300 * ms, stream: -1, used: []time.Duration{500 * ms}, begun: 800 * ms, gap: true},
+		"a log, whose first bucket has expired":           {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second}, begun: 9 * time.Hour, gap: true},
+		"a log, several buckets have expired":             {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second, time.Hour, 2 * time.Hour}, begun: 9 * time.Hour, gap: true},
+		"a stream of the table, used before it is read":   {registered: 700 * ms, stream: 900 * ms, used: []time.Duration{2 * time.Second}, begun: time.Hour},
+		"a stream before the namespace":                   {registered: time.Minute, stream: 900 * ms, used: []time.Duration{2 * time.Minute}, begun: time.Hour},
+		"a stream that is made later than the first use":  {registered: 300 * ms, stream: time.Minute, used: []time.Duration{time.Second}, begun: time.Hour, gap: true},
+		"a stream that is read after it forgets the uses": {registered: 300 * ms, stream: 400 * ms, used: []time.Duration{time.Second}, begun: 30 * time.Hour, gap: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := noon
+			clock := func() time.Time { return now }
+			raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, partitions := store.NewHandle(raw, true), []store.Partition{{ID: "changes"}}
+			if test.stream >= 0 {
+				s = store.NewHandle(labelled{raw}, true)
+				partitions = []store.Partition{{ID: noon.Add(test.stream).Format("2006-01-02T15:04:05.000") + "/shard-1"}}
+			}
+			defer closeStore(t, s)
+			now = noon.Add(test.registered)
+			l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			for i, at := range test.used {
+				now = noon.Add(at)
+				r := zlimit.Request{
+					Entity: fmt.Sprint("acme-", i), Resource: "gpt", Consume: zlimit.Amounts{"rps": 1}, Limits: []zlimit.Limit{zlimit.PerSecond("rps", 5)},
+				}
+				if _, err := l.Acquire(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now = noon.Add(test.begun)
+			a, err := New(s, WithClock(clock), WithName("one"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.noteBegin(t.Context(), partitions); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Second) // a repeated call notes nothing else
+			if err := a.noteBegin(t.Context(), partitions); err != nil {
+				t.Fatal(err)
+			}
+			got, err := l.Usage.Completeness(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gap := len(got.Within(noon.Add(-30*24*time.Hour), noon.Add(48*time.Hour))) > 0; gap != test.gap {
+				t.Errorf("Completeness() = %+v, want a gap: %t", got, test.gap)
+			}
+		})
 	}
 }
 

@@ -42,10 +42,10 @@ func (c *Completeness) Covers(from, to time.Time) bool {
 	return !c.To.Before(to) && len(c.Within(from, to)) == 0
 }
 
-// Within returns the gaps of which a part is in a range.
+// Within returns the gaps of which a part is in a range. A gap without length is in none.
 func (c *Completeness) Within(from, to time.Time) (gaps []UsageGap) {
 	for _, g := range c.Gaps {
-		if g.From.Before(to) && from.Before(g.To) {
+		if g.From.Before(to) && from.Before(g.To) && g.From.Before(g.To) {
 			gaps = append(gaps, g)
 		}
 	}

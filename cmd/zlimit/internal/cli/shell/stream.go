@@ -236,8 +236,10 @@ func (s *Stream[T]) printTable(sh *Shell, p *show.Page, m *measured[T], rows ite
 	line(show.Column[T].Title)
 	return s.each(sh, p, rows, func(row T) error {
 		line(func(c show.Column[T]) string { return c.Shown(row) })
-		for _, text := range show.Fold(textBelow(below, row), sh.Width()-len(belowIndent)) {
-			p.Linef("%s%s", belowIndent, text)
+		if len(below) > 0 {
+			for _, text := range show.Fold(textBelow(below, row), sh.Width()-len(belowIndent)) {
+				p.Linef("%s%s", belowIndent, text)
+			}
 		}
 		return nil
 	})
