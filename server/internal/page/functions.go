@@ -33,7 +33,7 @@ var functions = template.FuncMap{
 		case "/":
 			return screen == "now"
 		case "/entities":
-			return first == "entities" || first == "entity"
+			return first == "entities" || first == "entity" || first == "why"
 		default:
 			return "/"+first == url
 		}

@@ -144,7 +144,7 @@ func New(o Options) (http.Handler, error) {
 // screens are the screens by their paths.
 func (p *page) screens() map[string]screen {
 	return map[string]screen{
-		"now": p.now, "usage": p.usage, "top": p.top, "entities": p.entities, "entity": p.entity,
+		"now": p.now, "usage": p.usage, "top": p.top, "entities": p.entities, "entity": p.entity, "why": p.why,
 		"limits": p.limits, "limits/edit": p.editLimits, "whatif": p.whatIf, "audit": p.audit,
 	}
 }

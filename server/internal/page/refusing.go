@@ -159,7 +159,7 @@ func (p *page) refusing(all []standing, refusals []refusedBy) []listItem {
 		note := "its bucket is not listed"
 		if st != nil {
 			name = limitName(&st.Limit)
-			note = p.why(st, &of)
+			note = p.reason(st, &of)
 		}
 		items = append(items, listItem{
 			Text: name + " of " + named(of.limitEntity), Value: grouped(of.N), Class: "red", Note: note,
@@ -169,8 +169,8 @@ func (p *page) refusing(all []standing, refusals []refusedBy) []listItem {
 	return items
 }
 
-// why says why a limit refuses, and when it has room.
-func (p *page) why(st *zlimit.Status, of *refusedBy) string {
+// reason says why a limit refuses, and when it has room.
+func (p *page) reason(st *zlimit.Status, of *refusedBy) string {
 	now := p.Now()
 	at, ok := p.better(st, of)
 	unit := ""

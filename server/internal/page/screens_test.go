@@ -280,3 +280,89 @@ func TestTwoPages(t *testing.T) {
 		t.Errorf("after signing out the headline is %q", got)
 	}
 }
+
+// TestWhy: the screen of a time says what refused, what the limit was then, who had set it, and what it is now.
+func TestWhy(t *testing.T) {
+	handle := newStore(t)
+	v := visitStore(t, handle)
+	v.signIn(t, "viewer")
+	v.screen(t, "/entity?id=alice&resource=gpt", "Why was it refused?")
+	ctx := zlimit.ContextWithPrincipal(t.Context(), "ann")
+	team := zlimit.Level{Entity: "team", Resource: "gpt"}
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
+		if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.limiter.Limits.Set(ctx, team, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 3)}}); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now().UTC()
+	v.screen(t, "/why?id=alice&resource=gpt", "No refusal of alice for gpt is reported around", "No refusals of it are reported", "No usage is counted")
+
+	reporting, err := zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		_, err := reporting.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
+		if (err == nil) != (i < 3) {
+			t.Fatalf("Acquire() = %v in call %d, want rejections after three", err, i+1)
+		}
+	}
+	if err := reporting.Close(); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().UTC()
+	ask := func(at time.Time) string {
+		return "/why?id=alice&resource=gpt&at=" + url.QueryEscape(at.Format("2006-01-02T15:04:05.000"))
+	}
+	if got := v.headline(t, ask(then)); !strings.HasPrefix(got, "alice was refused at ") || !strings.HasSuffix(got, " by rpm of team") {
+		t.Errorf("the headline is %q, want that alice was refused by rpm of team", got)
+	}
+	text := v.screen(t, ask(then), "refused 3 times in the minute", "The limit was 3 a minute , set by ann at ", ", as now.", "refused team 3 times by rpm", "asked the time in question", "changed team rpm = 3 a minute")
+	if strings.Contains(text, "by other limits") {
+		t.Errorf("one limit refused, and the screen says %s", text)
+	}
+	pause := func() { time.Sleep(20 * time.Millisecond) }
+	pause()
+	if err := v.limiter.Limits.Patch(zlimit.ContextWithPrincipal(ctx, "ben"), team, zlimit.PerMinute("rpm", 20)); err != nil {
+		t.Fatal(err)
+	}
+	minute := time.Now().UTC().Format("2006-01-02T15:04") // at whose end the limit is another one
+	v.screen(t, ask(then), "The limit was 3 a minute , set by ann at ", ", and is 20 a minute now.", "rpm 3 → 20 a minute by ben")
+	v.screen(t, "/why?id=alice&resource=gpt&at="+minute, "alice was refused at "+minute[len("2006-01-02T"):]+" by rpm", "The limit was 20 a minute , set by ben")
+
+	for _, at := range []string{minute[len("2006-01-02T"):], strings.Replace(minute, "T", "%20", 1), then.Format("2006-01-02T15:04:05Z")} {
+		if got := v.headline(t, "/why?id=alice&resource=gpt&at="+at); !strings.HasPrefix(got, "alice was refused at ") {
+			t.Errorf("at %s the headline is %q, want that alice was refused", at, got)
+		}
+	}
+
+	pause()
+	if _, err := v.limiter.Limits.Disable(ctx, zlimit.Level{Entity: "alice"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	pause()
+	off := time.Now().UTC()
+	pause()
+	if _, err := v.limiter.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: "alice"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	v.screen(t, ask(off), "alice was disabled for gpt at ", "The switch was at its default level , set by ann at ")
+	v.screen(t, ask(then), "alice was refused at ")
+	if got := v.headline(t, ask(before.Add(-9*time.Minute))); !strings.Contains(got, "The nearest was at") || !strings.HasSuffix(got, ", by rpm of team") {
+		t.Errorf("the headline of an earlier time is %q, want the nearest refusal", got)
+	}
+	if got := v.headline(t, ask(before.Add(-2*time.Hour))); !strings.HasPrefix(got, "No refusal of alice for gpt is reported around") {
+		t.Errorf("the headline of a time without refusals is %q", got)
+	}
+	if status, _ := v.get(t, "/why?id=alice&resource=gpt&at="+before.Add(time.Hour).Format("15:04")); status != http.StatusOK {
+		t.Errorf("a clock time that is still to come today is %d, want that of yesterday", status)
+	}
+	for _, path := range []string{"/why", "/why?id=alice&at=noon", "/why?id=alice&at=2100-01-01T00:00", "/why?id=alice&at=0001-01-01T00:00", "/why?id=alice&within=2h"} {
+		if status, _ := v.get(t, path); status != http.StatusBadRequest {
+			t.Errorf("%s is %d, want 400", path, status)
+		}
+	}
+}

@@ -31,6 +31,7 @@ var screens = []struct{ name, path string }{
 	{"top", "/top"},
 	{"entities", "/entities"},
 	{"entity", "/entity?id=search&resource=gpt-5"},
+	{"why", "/why?id=search&resource=gpt-5&at=2026-11-28T14:31"},
 	{"limits", "/limits"},
 	{"edit", "/limits/edit?entity=search&resource=gpt-5"},
 	{"whatif", "/whatif"},
@@ -86,7 +87,7 @@ func TestLayout(t *testing.T) {
 	s := open(t, demo.Options{Now: afternoon, Days: 59, Still: true}, nil)
 	s.signIn(t)
 	for _, width := range []int64{1280, 1250, 1120, 970, 720, 390} {
-		for _, path := range []string{"/", "/usage", "/usage?entity=*&limit=rpm", "/top", "/entity?id=search&resource=gpt-5", "/audit?since=30d"} {
+		for _, path := range []string{"/", "/usage", "/usage?entity=*&limit=rpm", "/top", "/entity?id=search&resource=gpt-5", "/why?id=search&resource=gpt-5&at=2026-11-28T14:31", "/audit?since=30d"} {
 			s.look(t, path, "light", width)
 			for what, script := range map[string]string{
 				"tables beyond the padding of their cards": `[...document.querySelectorAll('.card table')].filter(t=>{const c=t.closest('.card');return t.getBoundingClientRect().right>c.getBoundingClientRect().right-parseFloat(getComputedStyle(c).paddingRight)+.5}).map(t=>t.closest('.card').id)`,

@@ -1,6 +1,5 @@
 // Command generate writes the Go of kuadrant.proto, into the directory that it runs in. It needs no protoc: the descriptors of Envoy's
-// messages are those of its Go packages. The plugins are tools of the module.
-package main
+// messages come from its Go packages. The plugins are tools of the module.
 
 import (
 	"bytes"
