@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,4 +93,39 @@ func BenchmarkPhoto(b *testing.B) {
 			b.ReportMetric(float64(scan.Microseconds()), "scan-µs")
 		})
 	}
+}
+
+// BenchmarkTotal reads answers of the same length through a transport, with and without the provider's own total. The reports of an answer
+// with one are compared with it. The benchmark reports the time with a total as a multiple of that without one. Both are the shortest of
+// all.
+func BenchmarkTotal(b *testing.B) {
+	limiter, _ := zlimittest.New(b, zlimit.PerSecond("rpm", 1_000_000_000), zlimit.PerSecond("tpm", 1_000_000_000_000))
+	const usage = `"prompt_tokens":10,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":5}`
+	answer := func(total string) []byte {
+		return []byte(`{"model":"m","choices":[{"index":0,"message":{"content":"` + strings.Repeat("word ", 200) + `"},"finish_reason":"stop"}],"usage":{` + usage + `,"` + total + `":30}}`)
+	}
+	answers := [2][]byte{answer("total_bytes!"), answer("total_tokens")}
+	least := [2]time.Duration{time.Hour, time.Hour}
+	var transports [2]http.RoundTripper
+	for i := range answers {
+		transports[i], _ = newTransport(b, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(answers[i]))}, nil
+		}))
+	}
+	for b.Loop() {
+		for i, tripper := range transports {
+			r := newRequest(b, chatPath, `{"model":"m"}`)
+			start := time.Now()
+			response, err := tripper.RoundTrip(r)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+			least[i] = min(least[i], time.Since(start))
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of both together: means nothing
+	b.ReportMetric(float64(least[1])/float64(least[0]), "×without")
 }

@@ -1,10 +1,13 @@
 package llm
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dunglas/httpsfv"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -155,20 +158,17 @@ func restIn(text string) (n int64, ok bool) {
 }
 
 // structured adds what the RateLimit field of the IETF says to be left, such as "default";r=50;t=30. Its policy of the same name has the
-// window and the unit.
+// window and the unit. A field that is not a structured list says nothing.
 func structured(headers http.Header, figures map[string][]figure) {
-	policies := map[string]map[string]string{}
-	for _, p := range listOf(headers.Values("RateLimit-Policy")) {
-		policies[p.name] = p.params
-	}
-	for _, l := range listOf(headers.Values("RateLimit")) {
-		policy := policies[l.name]
+	policies := paramsOf(headers.Values("RateLimit-Policy"))
+	for name, limit := range paramsOf(headers.Values("RateLimit")) {
+		policy := policies[name]
 		kind, known := quotaUnits[policy["qu"]]
-		n, ok := restIn(l.params["r"])
+		n, ok := restIn(limit["r"])
 		if !known || !ok {
 			continue
 		}
-		f := figure{left: n, period: time.Minute, reset: seconds(l.params["t"])}
+		f := figure{left: n, period: time.Minute, reset: seconds(limit["t"])}
 		if window := seconds(policy["w"]); window > 0 {
 			f.period = window
 		}
@@ -179,38 +179,27 @@ func structured(headers http.Header, figures map[string][]figure) {
 // quotaUnits are the units of policies. Without one, a policy is of requests.
 var quotaUnits = map[string]string{"": "requests", "requests": "requests", "tokens": "tokens", "input-tokens": "input-tokens", "output-tokens": "output-tokens"}
 
-// An item is one of a structured list, with its parameters.
-type item struct {
-	name   string
-	params map[string]string
-}
-
-// listOf returns the items of a structured list of strings. What is of another form is left out.
-func listOf(values []string) (items []item) {
-	for _, text := range splitOutside(strings.Join(values, ","), ',') {
-		parts := splitOutside(text, ';')
-		i := item{strings.Trim(strings.TrimSpace(parts[0]), `"`), map[string]string{}}
-		for _, param := range parts[1:] {
-			name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
-			i.params[name] = strings.Trim(value, `"`)
-		}
-		items = append(items, i)
+// paramsOf returns the parameters of the members of a structured list by their names, as text. Some providers write names as tokens, and
+// numbers as strings.
+func paramsOf(values []string) map[string]map[string]string {
+	list, err := httpsfv.UnmarshalList(values)
+	if err != nil {
+		return nil
 	}
-	return items
-}
-
-// splitOutside splits a text at a separator outside quotes.
-func splitOutside(text string, separator byte) (parts []string) {
-	quoted, from := false, 0
-	for i := range len(text) {
-		switch {
-		case text[i] == '"':
-			quoted = !quoted
-		case text[i] == separator && !quoted:
-			parts, from = append(parts, text[from:i]), i+1
+	all := map[string]map[string]string{}
+	for _, member := range list {
+		item, ok := member.(httpsfv.Item)
+		if !ok {
+			continue
 		}
+		params := map[string]string{}
+		for _, name := range item.Params.Names() {
+			value, _ := item.Params.Get(name)
+			params[name] = fmt.Sprint(value)
+		}
+		all[fmt.Sprint(item.Value)] = params
 	}
-	return append(parts, text[from:])
+	return all
 }
 
 // seconds returns a duration that is written as a number of seconds; 0 for another text.

@@ -6,6 +6,7 @@ replace github.com/zlimit/zlimit-go => ../
 
 require (
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.26
+	github.com/dunglas/httpsfv v1.1.2
 	go.uber.org/goleak v1.3.0
 	pgregory.net/rapid v1.3.0
 )
