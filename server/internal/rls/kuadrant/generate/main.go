@@ -1,5 +1,6 @@
 // Command generate writes the Go of kuadrant.proto, into the directory that it runs in. It needs no protoc: the descriptors of Envoy's
 // messages come from its Go packages. The plugins are tools of the module.
+package main
 
 import (
 	"bytes"
