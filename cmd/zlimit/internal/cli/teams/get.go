@@ -16,9 +16,10 @@ import (
 
 // A team is what team get shows.
 type team struct {
-	Team    string   `json:"team"`
-	Budgets []budget `json:"budgets"` // of the team
-	Keys    []member `json:"keys"`
+	Team    string    `json:"team"`
+	Budgets []budget  `json:"budgets"` // of the team
+	Keys    []member  `json:"keys"`
+	Changes []changed `json:"changes,omitempty"` // by team set
 }
 
 // A budget is a limit in dollars, and what is left of it.
@@ -43,15 +44,17 @@ that share them. It reads the record of each key, and a bucket for each budget.`
 		Example: `  zlimit team get research
   zlimit team get research -o json`,
 		Args: shell.Takes("TEAM"),
-		RunE: func(cmd *cobra.Command, args []string) error { return printTeam(cmd.Context(), sh, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return printTeam(cmd.Context(), sh, args[0], nil) },
 	}
 }
 
-func printTeam(ctx context.Context, sh *shell.Shell, id string) error {
+// printTeam prints a team, and budgets that were just changed.
+func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []changed) error {
 	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (team, error) { return read(ctx, l, id) })
 	if err != nil {
 		return err
 	}
+	found.Changes = changes
 	return sh.Print(found, func(p *show.Page) {
 		p.Linef("team %s", found.Team)
 		var rows [][]string
@@ -71,6 +74,11 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string) error {
 		for _, b := range found.Budgets {
 			if len(b.Models) > 0 {
 				p.Linef("models within %s: %s", b.Resource, strings.Join(b.Models, ", "))
+			}
+		}
+		for _, ch := range changes {
+			for _, line := range ch.lines() {
+				p.Linef("%s", line)
 			}
 		}
 	})

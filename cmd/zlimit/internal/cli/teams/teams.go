@@ -54,6 +54,10 @@ another team is refused, as zlimit entity move moves it. A key needs no budget.
 One by --key-budget bounds what it takes of the team's, and counts what it
 spends.
 
+A changed budget begins with its next period. A raise adds nothing to the period
+that has begun, and a lower budget cuts what is left of it. The output says from
+when the budget holds and what is left until then.
+
 The budget is at the resource that --resource names. Each --model is put within
 that resource, so that its calls are charged there. Other limits, keys and
 models stay as they are. A command that was interrupted is run again.`,
@@ -89,10 +93,11 @@ models stay as they are. A command that was interrupted is run again.`,
 			if err := shell.Rehearse(cmd.Context(), sh, first.make); err != nil {
 				return err
 			}
-			if _, err := shell.Perform(cmd.Context(), sh, dsn, c.make); err != nil {
+			changes, err := shell.Perform(cmd.Context(), sh, dsn, c.make)
+			if err != nil {
 				return err
 			}
-			return printTeam(cmd.Context(), sh, c.team)
+			return printTeam(cmd.Context(), sh, c.team, changes)
 		},
 	}
 	cmd.Flags().StringVar(&budget, "budget", "", "`DOLLARS` of the team, such as 200/month")
@@ -153,21 +158,20 @@ func (c *change) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// make does the change, once it is known that nothing stands in its way.
-func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
-	none := struct{}{}
+// make does the change, once it is known that nothing stands in its way. It returns what becomes of budgets that were there before.
+func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (changes []changed, err error) {
 	at := zlimit.Level{Entity: c.team, Resource: c.resource}
 	stored, err := l.Limits.Get(ctx, at)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	if c.budget == nil && !hasBudget(stored.Limits) {
-		return none, shell.Usagef("team set: team %s has no budget for %s yet: --budget is missing", c.team, c.resource)
+		return nil, shell.Usagef("team set: team %s has no budget for %s yet: --budget is missing", c.team, c.resource)
 	}
 	records := make([]zlimit.Entity, len(c.keys))
 	for i, key := range c.keys {
 		if records[i], err = c.member(ctx, l, key); err != nil {
-			return none, err
+			return nil, err
 		}
 	}
 	var outside []zlimit.Resource
@@ -175,33 +179,41 @@ func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (struct{}, err
 		r, err := l.Resources.Get(ctx, model)
 		switch {
 		case err != nil:
-			return none, err
+			return nil, err
 		case r.Within == "":
 			outside = append(outside, r)
 		case r.Within != c.resource:
-			return none, shell.Usagef("team set: --model %s lies within %s; zlimit resource put %[1]s --within %[3]s changes that", model, r.Within, c.resource)
+			return nil, shell.Usagef("team set: --model %s lies within %s; zlimit resource put %[1]s --within %[3]s changes that", model, r.Within, c.resource)
 		}
 	}
 	if err := c.record(ctx, l); err != nil {
-		return none, err
+		return nil, err
 	}
 	if c.budget != nil {
-		if err := setBudget(ctx, l, at, *c.budget); err != nil {
-			return none, err
+		ch, err := setBudget(ctx, l, at, *c.budget)
+		if err != nil {
+			return nil, err
+		}
+		if ch != nil {
+			changes = append(changes, *ch)
 		}
 	}
 	for _, r := range outside {
 		r.Within = c.resource
 		if err := l.Resources.Put(ctx, r); err != nil {
-			return none, err
+			return nil, err
 		}
 	}
 	for i, key := range c.keys {
-		if err := c.join(ctx, l, key, records[i]); err != nil {
-			return none, err
+		ch, err := c.join(ctx, l, key, records[i])
+		if err != nil {
+			return nil, err
+		}
+		if ch != nil {
+			changes = append(changes, *ch)
 		}
 	}
-	return none, nil
+	return changes, nil
 }
 
 // record creates the record of the team, unless it has one.
@@ -227,8 +239,9 @@ func (c *change) member(ctx context.Context, l *zlimit.RateLimiter, key string) 
 	return e, nil
 }
 
-// join makes a key a member of the team. The record is that of the key, an empty one if it has none.
-func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, record zlimit.Entity) (err error) {
+// join makes a key a member of the team. The record is that of the key, an empty one if it has none. It returns what becomes of a budget that
+// the key had before.
+func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, record zlimit.Entity) (ch *changed, err error) {
 	switch {
 	case record.ID == "":
 		_, err = l.Entities.Ensure(ctx, zlimit.Entity{ID: key, ParentID: c.team, Cascade: true})
@@ -242,17 +255,17 @@ func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, re
 		})
 	}
 	if err == nil && c.keyBudget != nil {
-		err = setBudget(ctx, l, zlimit.Level{Entity: key, Resource: c.resource}, *c.keyBudget)
+		ch, err = setBudget(ctx, l, zlimit.Level{Entity: key, Resource: c.resource}, *c.keyBudget)
 	}
-	return err
+	return ch, err
 }
 
 func hasBudget(limits []zlimit.Limit) bool {
 	return slices.ContainsFunc(limits, func(l zlimit.Limit) bool { return l.Name == grammar.Money })
 }
 
-// setBudget sets a budget, and leaves the other limits of the level as they are.
-func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, budget zlimit.Limit) error {
+// putBudget stores a budget, and leaves the other limits of the level as they are.
+func putBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, budget zlimit.Limit) error {
 	return l.Limits.Update(ctx, at, func(config *zlimit.Config) error {
 		config.Limits = append(slices.DeleteFunc(slices.Clone(config.Limits), func(l zlimit.Limit) bool { return l.Name == budget.Name }), budget)
 		return nil
