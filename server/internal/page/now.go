@@ -98,66 +98,6 @@ func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
 	return v, nil
 }
 
-// resource returns the resource that a request asks for, or else the first one, with the tabs of all.
-func (p *page) resource(ctx context.Context, r *http.Request, v *view) (string, []tab, error) {
-	names, err := p.feed.resources(ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	asked := r.URL.Query().Get("resource")
-	if asked == "" && len(names) == 0 {
-		v.Screen = "empty"
-		v.Head.say("", "Nothing is limited yet")
-		v.Lead = lead("No resource has a bucket. The first request for one makes it appear here within seconds.")
-		return "", nil, nil
-	}
-	if asked == "" {
-		asked = p.busiest(names)
-	}
-	var tabs []tab
-	for _, name := range names {
-		q := r.URL.Query()
-		for key := range q {
-			if key != "by" && key != "month" && key != "zone" && key != "since" {
-				q.Del(key)
-			}
-		}
-		q.Set("resource", name)
-		tabs = append(tabs, tab{named(name), screenURL(r) + "?" + q.Encode(), name == asked})
-	}
-	if len(tabs) > 12 {
-		tabs = tabs[:12]
-	}
-	return asked, tabs, nil
-}
-
-// screenURL is the path of the screen that a request, or a stream of changes, is for.
-func screenURL(r *http.Request) string {
-	if r.URL.Path != "/events" {
-		return r.URL.Path
-	}
-	if name := r.URL.Query().Get("screen"); name != "now" {
-		return "/" + name
-	}
-	return "/"
-}
-
-// busiest returns the resource with the most refusals in this process, or else with the most calls.
-func (p *page) busiest(names []string) string {
-	calls := p.Recent.calls()
-	best, most := names[0], int64(0)
-	for _, name := range names {
-		n := min(calls[name], 1<<40)
-		for _, of := range p.Recent.pulse(name).Refusals {
-			n += of.N << 40
-		}
-		if n > most {
-			best, most = name, n
-		}
-	}
-	return best
-}
-
 func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []refusedBy) {
 	_, total := causesOf(refusals)
 	total = max(total, pulse.RefusedMinute) // a flood of names is not counted by name

@@ -35,6 +35,12 @@ func (v *visitor) use(t *testing.T, entity, resource, limit string, n int64) {
 	if _, err := v.limiter.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{limit: n}}); err != nil {
 		t.Fatal(err)
 	}
+	v.counted(t, entity, resource, limit, n)
+}
+
+// counted waits until an amount is counted.
+func (v *visitor) counted(t *testing.T, entity, resource, limit string, n int64) {
+	t.Helper()
 	for counted := false; !counted; time.Sleep(2 * time.Millisecond) {
 		for s, err := range v.limiter.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Entity: entity, Resource: resource, Window: zlimit.WindowHourly}) {
 			if err != nil {
@@ -364,5 +370,38 @@ func TestWhy(t *testing.T) {
 		if status, _ := v.get(t, path); status != http.StatusBadRequest {
 			t.Errorf("%s is %d, want 400", path, status)
 		}
+	}
+}
+
+// TestAllResources adds up what entities used of every resource. A request that counts at two of them, or at a parent, is one.
+func TestAllResources(t *testing.T) {
+	v := visitCounted(t)
+	v.signIn(t, "viewer")
+	ctx := t.Context()
+	minute := []zlimit.Limit{zlimit.PerMinute("tpm", 100_000)}
+	for _, of := range [][2]string{{"all", ""}, {"chat", "all"}, {"search", ""}} {
+		if err := v.limiter.Limits.Set(ctx, zlimit.Level{Resource: of[0]}, zlimit.Config{Limits: minute, Within: of[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}, {ID: "ben", ParentID: "team", Cascade: true}} {
+		if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.use(t, "ann", "chat", "tpm", 300)
+	v.use(t, "ben", "search", "tpm", 40)
+	v.use(t, "alone", "all", "tpm", 5)
+	v.counted(t, "team", "all", "tpm", 300)
+	v.counted(t, "team", "search", "tpm", 40)
+	v.screen(t, "/usage?resource=*&limit=tpm&entity=*", "usage › all resources", "345 tpm of all resources", "team budgets are of one resource 340", "alone budgets are of one resource 5")
+	v.screen(t, "/usage?resource=*&limit=tpm&entity=team", "340 tpm of all resources", "ann budgets are of one resource 300", "ben budgets are of one resource 40")
+	v.screen(t, "/top?resource=*&limit=tpm", "all resources all chat gpt search", "ann used most of all resources: 87 % of tpm", "ben 12 %", "alone 1.4 %")
+	v.screen(t, "/top?resource=chat&limit=tpm", "ann used most of chat: 100 % of tpm")
+	if status, file := v.get(t, "/usage.csv?resource=*&limit=tpm"); status != http.StatusOK || !strings.Contains(file, "UTC,(all),tpm,team,340") || !strings.Contains(file, "(total),345") {
+		t.Errorf("the file of all resources is %d %s", status, file)
+	}
+	if status, _ := v.get(t, "/?resource=*"); status != http.StatusBadRequest {
+		t.Errorf("buckets of all resources are %d, want 400: each is of one", status)
 	}
 }

@@ -33,7 +33,7 @@ const topRows = 20
 
 func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	v := view{Live: true}
-	resource, tabs, err := p.resource(ctx, r, &v)
+	resource, names, tabs, err := p.resources(ctx, r, &v)
 	if err != nil || resource == "" {
 		return v, err
 	}
@@ -42,44 +42,44 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return v, err
 	}
 	body := &topBody{Resources: tabs, Spans: spanTabs}
-	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"top", "/top"}, {named(resource), ""}}, "Top of "+named(resource)
+	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"top", "/top"}, {resourceName(resource), ""}}, "Top of "+resourceName(resource)
 	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, since), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
-		return p.used(ctx, resource, since)
+		return p.used(ctx, names, since)
 	})
 	if err != nil {
 		return v, err
 	}
 	v.At = at
 	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, since), 15*time.Second, func(ctx context.Context) (map[refusal]int64, error) {
-		return p.rejectedOf(ctx, resource, since)
+		return p.rejectedOf(ctx, oneResource(resource), since)
 	})
 	if err != nil {
 		return v, err
 	}
-	names := slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
+	limits := slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
 	body.Limit = r.URL.Query().Get("limit")
-	if used[body.Limit] == nil && len(names) > 0 {
-		body.Limit = names[0]
-		for _, name := range names {
+	if used[body.Limit] == nil && len(limits) > 0 {
+		body.Limit = limits[0]
+		for _, name := range limits {
 			if name == "tpm" {
 				body.Limit = name
 			}
 		}
 	}
-	for _, name := range names {
+	for _, name := range limits {
 		q := url.Values{"resource": {resource}, "limit": {name}, "since": {cmp.Or(r.URL.Query().Get("since"), "24h")}}
 		body.Limits = append(body.Limits, tab{titled(name), "/top?" + q.Encode(), name == body.Limit})
 	}
-	mostUsed, share := p.usedRows(body, resource, used[body.Limit])
-	mostRefused, total := p.refusedRows(body, rejected)
+	mostUsed, share := p.usedRows(body, oneResource(resource), used[body.Limit])
+	mostRefused, total := p.refusedRows(body, rejected, resource == everyone)
 	switch {
 	case mostUsed == "" && total == 0:
-		v.Head.say("", "No one used %s in the last %s", named(resource), text)
+		v.Head.say("", "No one used %s in the last %s", resourceName(resource), text)
 	case mostUsed == "":
 		v.Head.say("no", "%s was refused most", mostRefused)
 		v.Head.say("", " in the last %s", text)
 	default:
-		v.Head.say("", "%s used most of %s", mostUsed, named(resource))
+		v.Head.say("", "%s used most of %s", mostUsed, resourceName(resource))
 		v.Head.say("", ": %s of %s", share, limitTitle(body.Limit))
 		if total > 0 {
 			v.Head.say("", ". ")
@@ -88,13 +88,16 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	v.Lead = lead("In the last %s. %s refused in all.", text, plural(total, "request was"))
 	body.UsedText = "Net of what calls gave back. Requests of children count for themselves, and not for their parents again."
+	if resource == everyone {
+		body.UsedText += " A request for a resource that lies within another one counts once."
+	}
 	body.RefusedText = "By the strictest limit, with its owner"
 	v.Footer = "Use is counted by an aggregator, seconds to a minute behind. Refusals are of processes that report them, up to two minutes late; they are kept for seven days, and counts of small ones are estimates."
 	return v, nil
 }
 
 // used adds up what each entity used itself, by limit and in thirty parts of the time.
-func (p *page) used(ctx context.Context, resource string, since time.Duration) (map[string]map[string][]float64, error) {
+func (p *page) used(ctx context.Context, resources []string, since time.Duration) (map[string]map[string][]float64, error) {
 	window := zlimit.WindowHourly
 	if since > 8*24*time.Hour {
 		window = zlimit.WindowDaily
@@ -103,19 +106,21 @@ func (p *page) used(ctx context.Context, resource string, since time.Duration) (
 	from := window.Start(to.Add(-since))
 	const parts = 30
 	by := map[string]map[string][]float64{}
-	for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: resource, Window: window, From: from, To: to}) {
-		if err != nil {
-			return nil, err
-		}
-		part := min(max(int(float64(s.Start.Sub(from))/float64(to.Sub(from))*parts), 0), parts-1)
-		for limit, n := range s.Own() {
-			if by[limit] == nil {
-				by[limit] = map[string][]float64{}
+	for _, resource := range resources {
+		for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: resource, Window: window, From: from, To: to}) {
+			if err != nil {
+				return nil, err
 			}
-			if by[limit][s.Entity] == nil {
-				by[limit][s.Entity] = make([]float64, parts)
+			part := min(max(int(float64(s.Start.Sub(from))/float64(to.Sub(from))*parts), 0), parts-1)
+			for limit := range s.Consumed {
+				if by[limit] == nil {
+					by[limit] = map[string][]float64{}
+				}
+				if by[limit][s.Entity] == nil {
+					by[limit][s.Entity] = make([]float64, parts)
+				}
+				by[limit][s.Entity][part] += ownOf(&s, limit, len(resources) > 1)
 			}
-			by[limit][s.Entity][part] += n.Float64()
 		}
 	}
 	return by, nil
@@ -143,7 +148,7 @@ func (p *page) usedRows(body *topBody, resource string, used map[string][]float6
 	return most, share
 }
 
-func (p *page) refusedRows(body *topBody, rejected map[refusal]int64) (most string, total int64) {
+func (p *page) refusedRows(body *topBody, rejected map[refusal]int64, all bool) (most string, total int64) {
 	keys := slices.SortedFunc(maps.Keys(rejected), func(a, b refusal) int {
 		return cmp.Or(cmp.Compare(rejected[b], rejected[a]), cmp.Compare(a.entity, b.entity), cmp.Compare(a.limit, b.limit))
 	})
@@ -156,6 +161,9 @@ func (p *page) refusedRows(body *topBody, rejected map[refusal]int64) (most stri
 		row.LimitOf = "its own"
 		if of.limitEntity != of.entity {
 			row.LimitOf = "of " + named(of.limitEntity)
+		}
+		if all {
+			row.LimitOf += ", for " + named(of.resource)
 		}
 		if i == 0 {
 			most = row.Name

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+
+	"github.com/zlimit/zlimit-go/server/internal/token"
 )
 
 // A usageBody is the screen that answers whether a budget lasts, who is the cause, and what is spent but not settled.
@@ -37,7 +39,7 @@ type choice struct {
 	Current     bool
 }
 
-// everyone stands for all entities in the address of a screen. It is no name of an entity.
+// everyone stands for all entities, or all resources, in the address of a screen. It is no name.
 const everyone = "*"
 
 type budgetRow struct {
@@ -65,9 +67,9 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 	v.At = at
 	body := &usageBody{Resources: tabs, Limits: limits, All: q.entity == "", Against: q.from.AddDate(0, 0, -1).Format("January"), Zone: q.zone.String(), Month: q.month()}
 	v.Body = body
-	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {named(q.resource), q.url("/usage", everyone)}}
+	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {resourceName(q.resource), q.url("/usage", everyone)}}
 	if q.entity != "" {
-		v.Path = append(v.Path, crumb{named(q.entity), entityURL(q.entity, q.resource)})
+		v.Path = append(v.Path, crumb{named(q.entity), entityURL(q.entity, oneResource(q.resource))})
 	}
 	if len(q.tops) > 1 || q.entity == "" || !slices.Contains(q.tops, q.entity) {
 		body.Tops = append(body.Tops, choice{"everyone", everyone, q.entity == ""})
@@ -88,7 +90,11 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 			seen[name] = true
 		}
 	}
-	held, err := p.heldBy(ctx, q, book, p.Leases(q.resource))
+	var open []token.OpenLease
+	for _, resource := range q.resources {
+		open = append(open, p.Leases(resource)...)
+	}
+	held, err := p.heldBy(ctx, q, book, open)
 	if err != nil {
 		return v, err
 	}

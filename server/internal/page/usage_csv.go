@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"net/http"
@@ -30,6 +31,7 @@ func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
 	w.Header().Set("Content-Disposition", `attachment; filename="usage-`+q.from.Format("2006-01")+`.csv"`)
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{"day", "zone", "resource", "limit", "entity", "amount"})
+	resource := cmp.Or(oneResource(q.resource), "(all)")
 	for day := range q.days() {
 		for _, g := range append(slices.Clone(book.groups), group{entity: "(total)", days: book.total}) {
 			if n := g.days[book.offset+day]; n != 0 {
@@ -37,7 +39,7 @@ func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
 				if isMoney(q.limit) {
 					text = strconv.FormatFloat(n/nanoDollars, 'f', 6, 64)
 				}
-				_ = out.Write([]string{q.from.AddDate(0, 0, day).Format(time.DateOnly), q.zone.String(), disarmed(q.resource), disarmed(q.limit), disarmed(g.entity), text})
+				_ = out.Write([]string{q.from.AddDate(0, 0, day).Format(time.DateOnly), q.zone.String(), disarmed(resource), disarmed(q.limit), disarmed(g.entity), text})
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func (p *page) foresee(ctx context.Context, q *usageQuery, book *ledger) error {
 	if !q.present() {
 		return nil
 	}
-	rejected, err := p.rejectedOf(ctx, q.resource, 24*time.Hour)
+	rejected, err := p.rejectedOf(ctx, oneResource(q.resource), 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -69,6 +69,9 @@ func (b *ledger) together() {
 
 // forecastOf returns the forecast of an entity's own monthly budget; nil if it has none.
 func (p *page) forecastOf(ctx context.Context, q *usageQuery, entity string) (*zlimit.Forecast, error) {
+	if q.resource == everyone { // budgets are of one resource
+		return nil, nil //nolint:nilnil // as below
+	}
 	all, err := p.Limiter.Usage.Forecast(ctx, entity, q.resource)
 	if err != nil && !isNoLimits(err) {
 		return nil, err

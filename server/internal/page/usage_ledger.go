@@ -64,15 +64,28 @@ func (p *page) ledgerOf(ctx context.Context, q *usageQuery) (*ledger, time.Time,
 // usedByTops returns what everyone used by day: in all, and by topmost parents.
 func (p *page) usedByTops(ctx context.Context, q *usageQuery, start time.Time, n int) (total []float64, by map[string][]float64, err error) {
 	own := map[string][]float64{}
-	if err := p.series(ctx, q, zlimit.UsageQuery{Resource: q.resource}, start, func(s *zlimit.Snapshot, day int, amount zlimit.Quantity) {
-		if own[s.Entity] == nil {
-			own[s.Entity] = make([]float64, n)
+	for _, resource := range q.resources {
+		if err := p.series(ctx, q, zlimit.UsageQuery{Resource: resource}, start, func(s *zlimit.Snapshot, day int) {
+			if own[s.Entity] == nil {
+				own[s.Entity] = make([]float64, n)
+			}
+			own[s.Entity][day] += ownOf(s, q.limit, q.resource == everyone)
+		}); err != nil {
+			return nil, nil, err
 		}
-		own[s.Entity][day] += (amount - s.FromChildren[q.limit]).Float64()
-	}); err != nil {
-		return nil, nil, err
 	}
 	return p.byTop(ctx, q, own, n)
+}
+
+// ownOf is what an entity used of a limit itself, without what children used and, in all resources, without what counts at a narrower
+// one. A request of a child for a narrower resource is in both parts, so the larger part counts: an entity that has children, and its own
+// requests beside theirs for a resource and for a narrower one, may seem to use more.
+func ownOf(s *zlimit.Snapshot, limit string, all bool) float64 {
+	part := s.FromChildren[limit]
+	if all {
+		part = max(part, s.FromNarrower[limit])
+	}
+	return (s.Consumed[limit] - part).Float64()
 }
 
 // usedByChildren returns what an entity used by day: in all, and by its children.
@@ -89,8 +102,12 @@ func (p *page) usedByChildren(ctx context.Context, q *usageQuery, start time.Tim
 	days := make([][]float64, len(entities))
 	if err := each8(len(days), func(i int) error {
 		days[i] = make([]float64, n)
-		return p.series(ctx, q, zlimit.UsageQuery{Entity: entities[i], Resource: q.resource}, start, func(_ *zlimit.Snapshot, day int, amount zlimit.Quantity) {
-			days[i][day] += amount.Float64()
+		return p.series(ctx, q, zlimit.UsageQuery{Entity: entities[i], Resource: oneResource(q.resource)}, start, func(s *zlimit.Snapshot, day int) {
+			n := s.Consumed[q.limit]
+			if q.resource == everyone { // requests of a narrower resource count there
+				n -= s.FromNarrower[q.limit]
+			}
+			days[i][day] += n.Float64()
 		})
 	}); err != nil {
 		return nil, nil, err
@@ -153,7 +170,7 @@ func sums(days map[string][]float64) map[string]float64 {
 }
 
 // series calls f for each snapshot of a range: days that are complete, and hours since yesterday or in zones other than UTC.
-func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, start time.Time, f func(s *zlimit.Snapshot, day int, amount zlimit.Quantity)) error {
+func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, start time.Time, f func(s *zlimit.Snapshot, day int)) error {
 	end := q.to
 	if q.now.Before(end) {
 		end = q.now
@@ -171,7 +188,7 @@ func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, 
 			local := s.Start.In(q.zone)
 			day := int(time.Date(local.Year(), local.Month(), local.Day(), 12, 0, 0, 0, time.UTC).Sub(time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)).Hours() / 24)
 			if day >= 0 && day < int(q.to.Sub(start).Hours()/24+0.5) {
-				f(&s, day, s.Consumed[q.limit])
+				f(&s, day)
 			}
 		}
 		return nil

@@ -15,7 +15,8 @@ import (
 
 // A usageQuery is the question of a usage screen.
 type usageQuery struct {
-	resource, entity, limit string
+	resource, entity, limit string // [everyone] for all resources, and "" for everyone
+	resources               []string
 	from, to                time.Time // the month
 	zone                    *time.Location
 	now                     time.Time
@@ -53,26 +54,30 @@ func (q *usageQuery) passed() float64 {
 // usageQuery reads the question, and completes it: the resource with a budget, and the parent that has it.
 func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usageQuery, tabs, limits []tab, err error) {
 	q = &usageQuery{now: p.Now(), zone: time.UTC, entity: r.URL.Query().Get("entity"), limit: r.URL.Query().Get("limit")}
-	q.resource, tabs, err = p.resource(ctx, r, v)
+	q.resource, q.resources, tabs, err = p.resources(ctx, r, v)
 	if err != nil || q.resource == "" {
 		return q, nil, nil, err
 	}
-	read, _, err := p.feed.buckets(ctx, q.resource)
-	if err != nil {
-		return q, nil, nil, err
+	var buckets []zlimit.Bucket
+	for _, resource := range q.resources {
+		read, _, err := p.feed.buckets(ctx, resource)
+		if err != nil {
+			return q, nil, nil, err
+		}
+		buckets = append(buckets, read.Buckets...)
 	}
 	asked := q.entity
 	if asked == everyone {
 		q.entity = ""
 	}
-	names, order := countedLimits(read.Buckets, q.entity)
+	names, order := countedLimits(buckets, q.entity)
 	if q.limit == "" && len(order) > 0 {
 		q.limit = order[0]
 	}
-	if q.tops, err = p.tops(ctx, read.Buckets, q.limit); err != nil {
+	if q.tops, err = p.tops(ctx, buckets, q.limit); err != nil {
 		return q, nil, nil, err
 	}
-	if asked == "" && len(q.tops) == 1 && isParent(read.Buckets, q.tops[0]) { // who is everyone
+	if asked == "" && len(q.tops) == 1 && isParent(buckets, q.tops[0]) { // who is everyone
 		q.entity = q.tops[0]
 	}
 	if l := names[q.limit]; l != nil && l.Zone != "" {

@@ -41,7 +41,10 @@ func usageHead(v *view, q *usageQuery, b *ledger) {
 		if !isMoney(q.limit) {
 			v.Head.say("", " %s", q.limit)
 		}
-		if q.present() {
+		switch {
+		case q.resource == everyone:
+			v.Head.say("", " of all resources")
+		case q.present():
 			v.Head.say("", " so far, and no budget of a month for it")
 		}
 		v.Lead = usageCause(q, b)
@@ -222,7 +225,7 @@ func usageRows(body *usageBody, q *usageQuery, b *ledger, held map[string]float6
 	others := float64(0)
 	for i := range b.groups {
 		g := &b.groups[i]
-		row := budgetRow{Colour: "E", Name: named(g.entity), URL: entityURL(g.entity, q.resource)}
+		row := budgetRow{Colour: "E", Name: named(g.entity), URL: entityURL(g.entity, oneResource(q.resource))}
 		if q.entity == "" {
 			row.URL = q.url("/usage", g.entity)
 		}
@@ -239,7 +242,7 @@ func usageRows(body *usageBody, q *usageQuery, b *ledger, held map[string]float6
 		body.Key = append(body.Key, keyItem{"E", "others"})
 		if left := rest - others; left > 0.5*rest && q.entity != "" {
 			g := group{entity: q.entity, days: b.others.days}
-			row := budgetRow{Colour: "E", Name: "others", URL: entityURL(q.entity, q.resource)}
+			row := budgetRow{Colour: "E", Name: "others", URL: entityURL(q.entity, oneResource(q.resource))}
 			if len(b.groups) == 0 { // it has no children
 				row.Name = named(q.entity)
 				if b.budget > 0 {
@@ -268,6 +271,9 @@ func fillRow(row *budgetRow, q *usageQuery, b *ledger, g *group, held float64) {
 	}
 	f := g.forecast
 	row.Share, row.LastsTill, row.Tag, row.TagClass, row.rank = "no budget of its own", "–", "no budget", "off", 3
+	if q.resource == everyone {
+		row.Share, row.Tag = "budgets are of one resource", "all resources"
+	}
 	if f == nil {
 		return
 	}

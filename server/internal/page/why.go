@@ -235,7 +235,7 @@ type refusedThen struct {
 	minute, until time.Time
 }
 
-// during says in which time it was refused: a minute, but for a process that has had no chance to report.
+// during says in which time it was refused: a minute, except for a process that has had no chance to report.
 func (r *refusedThen) during() string {
 	if d := r.until.Sub(r.minute); d > 2*time.Minute {
 		return "in the " + span(d)

@@ -33,7 +33,7 @@ func (p *past) lineage(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// refusals are those of the entity that processes reported, and those of this process that it has not reported yet.
+// refusals returns what processes reported of the entity, and what this process has not reported yet.
 func (p *past) refusals(ctx context.Context) (all []refusedThen, err error) {
 	from, to := p.q.window()
 	minutes, err := p.page.Limiter.Usage.RejectedByMinute(ctx, zlimit.RejectedQuery{From: from, To: to, Resource: p.q.resource})
@@ -149,7 +149,7 @@ func (l *levelThen) set(now time.Time) string {
 	return ", set by " + c.Who + " at " + moment(c.Time, now, time.UTC)
 }
 
-// levels are those of an entity at the time in question, the narrowest first. One without events is as it is now.
+// levels returns the levels of an entity at the time in question, the narrowest first. One without events is as it is now.
 func (p *past) levels(ctx context.Context, entity string) (all []levelThen, err error) {
 	resolved, err := p.page.Limiter.Limits.Resolve(ctx, entity, p.q.resource)
 	if err != nil && !isNoLimits(err) {

@@ -1,0 +1,106 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// resource returns the resource that a request asks for, or else the first one, with the tabs of all.
+func (p *page) resource(ctx context.Context, r *http.Request, v *view) (string, []tab, error) {
+	names, err := p.feed.resources(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	asked := r.URL.Query().Get("resource")
+	if asked == "" && len(names) == 0 {
+		v.Screen = "empty"
+		v.Head.say("", "Nothing is limited yet")
+		v.Lead = lead("No resource has a bucket. The first request for one makes it appear here within seconds.")
+		return "", nil, nil
+	}
+	if asked == "" {
+		asked = p.busiest(names)
+	}
+	var tabs []tab
+	for _, name := range names[:min(len(names), 12)] {
+		tabs = append(tabs, resourceTab(r, named(name), name, asked))
+	}
+	return asked, tabs, nil
+}
+
+// resourceTab leads to a resource on the screen of a request.
+func resourceTab(r *http.Request, text, name, asked string) tab {
+	q := r.URL.Query()
+	for key := range q {
+		if key != "by" && key != "month" && key != "zone" && key != "since" {
+			q.Del(key)
+		}
+	}
+	q.Set("resource", name)
+	return tab{text, screenURL(r) + "?" + q.Encode(), name == asked}
+}
+
+// mostTogether bounds the resources that are read for a screen of all of them. Each costs what a screen of its own does.
+const mostTogether = 32
+
+// resources is [page.resource] for a screen that can show all resources, too. It returns the names of those to read.
+func (p *page) resources(ctx context.Context, r *http.Request, v *view) (asked string, names []string, tabs []tab, err error) {
+	if asked, tabs, err = p.resource(ctx, r, v); err != nil || asked == "" {
+		return asked, nil, tabs, err
+	}
+	all, err := p.feed.resources(ctx)
+	if n := len(all); n > 1 && n <= mostTogether {
+		tabs = slices.Insert(tabs, 0, resourceTab(r, "all resources", everyone, asked))
+	} else if asked == everyone {
+		return "", nil, nil, &statusError{http.StatusBadRequest, fmt.Sprintf("resource must be one of %d: from 2 to %d can be shown together", n, mostTogether)}
+	}
+	if asked == everyone {
+		return asked, all, tabs, err
+	}
+	return asked, []string{asked}, tabs, err
+}
+
+// resourceName is a resource, or all of them, for the reader.
+func resourceName(name string) string {
+	if name == everyone {
+		return "all resources"
+	}
+	return named(name)
+}
+
+// oneResource is a resource; "" for all of them.
+func oneResource(name string) string {
+	if name == everyone {
+		return ""
+	}
+	return name
+}
+
+// screenURL is the path of the screen that a request, or a stream of changes, is for.
+func screenURL(r *http.Request) string {
+	if r.URL.Path != "/events" {
+		return r.URL.Path
+	}
+	if name := r.URL.Query().Get("screen"); name != "now" {
+		return "/" + name
+	}
+	return "/"
+}
+
+// busiest returns the resource with the most refusals in this process, or else with the most calls.
+func (p *page) busiest(names []string) string {
+	calls := p.Recent.calls()
+	best, most := names[0], int64(0)
+	for _, name := range names {
+		n := min(calls[name], 1<<40)
+		for _, of := range p.Recent.pulse(name).Refusals {
+			n += of.N << 40
+		}
+		if n > most {
+			best, most = name, n
+		}
+	}
+	return best
+}
