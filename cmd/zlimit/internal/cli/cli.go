@@ -58,7 +58,7 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 	err := root.ExecuteContext(ctx)
 	var detached *stack.DetachedError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &detached) {
-		complain(sh, errInterrupted)
+		complain(sh, interruption(err))
 		return shell.ExitInterrupted
 	}
 	var usage *shell.UsageError
@@ -89,6 +89,15 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 
 // errInterrupted is the error of a command that an interrupt ends before its work is done.
 var errInterrupted = errors.New("interrupted")
+
+// interruption returns the error to report of a command that an interrupt has ended with an error: what is done by then goes along.
+func interruption(err error) error {
+	var unfinished *shell.UnfinishedError
+	if errors.As(err, &unfinished) {
+		return shell.Unfinished(errInterrupted, unfinished.Done)
+	}
+	return errInterrupted
+}
 
 // complain writes an error as one line, with zlimit named once.
 func complain(sh *shell.Shell, err error) {

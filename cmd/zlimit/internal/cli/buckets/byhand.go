@@ -130,11 +130,8 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 			progress.Show(show.Counted(done.Buckets, "bucket") + " reset")
 		})
 	})
-	if err != nil && report.Buckets > 0 {
-		return errors.Join(err, fmt.Errorf("%s reset; the same command with --operation %s goes on", show.Counted(report.Buckets, "bucket"), report.OperationID))
-	}
 	if err != nil {
-		return err
+		return shell.Unfinished(err, resetSoFar(report))
 	}
 	return sh.Print(resetMany{r.Entity, r.Resource, report}, func(p *show.Page) {
 		p.Linef("%s, operation %s: %s reset", about, report.OperationID, show.Counted(report.Buckets, "bucket"))
@@ -145,6 +142,14 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 			p.Linef("%s skipped, without the limits asked for", show.Counted(report.Skipped, "bucket"))
 		}
 	})
+}
+
+// resetSoFar says how many buckets an unfinished reset has reset, and how to go on; "" for none.
+func resetSoFar(r zlimit.ResetReport) string {
+	if r.Buckets == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s reset; the same command with --operation %s goes on", show.Counted(r.Buckets, "bucket"), r.OperationID)
 }
 
 func topUpCommand(sh *shell.Shell) *cobra.Command {

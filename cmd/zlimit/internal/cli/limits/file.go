@@ -393,7 +393,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 	progress.End()
 	if err != nil {
 		if len(done.Applied) > 0 {
-			sh.Note(fmt.Sprintf("%d of %d changes are done; run the command again to finish", len(done.Applied), len(plan.Changes)))
+			err = shell.Unfinished(err, fmt.Sprintf("%d of %d changes are done; run the command again to finish", len(done.Applied), len(plan.Changes)))
 		}
 		return waited, err
 	}

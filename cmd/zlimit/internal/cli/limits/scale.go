@@ -118,7 +118,7 @@ used a part of them. Levels and limits that FILE lacks stay as they are.`,
 			progress.End()
 			if err != nil {
 				if done > 0 {
-					sh.Note(fmt.Sprintf("%d of %d limits are changed; run the command again to finish", done, len(changes)))
+					err = shell.Unfinished(err, fmt.Sprintf("%d of %d limits are changed; run the command again to finish", done, len(changes)))
 				}
 				return err
 			}

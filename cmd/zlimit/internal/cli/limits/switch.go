@@ -2,8 +2,6 @@ package limits
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,7 +69,7 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 				})
 			})
 			if err != nil && marked > 0 {
-				err = errors.Join(err, fmt.Errorf("%s marked; running it again goes on", show.Counted(marked, "bucket")))
+				return shell.Unfinished(err, show.Counted(marked, "bucket")+" marked; running it again goes on")
 			}
 			if err != nil {
 				return err

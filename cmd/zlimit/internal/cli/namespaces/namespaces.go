@@ -3,7 +3,6 @@ package namespaces
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -215,7 +214,7 @@ DynamoDB, where nothing in the namespace names them.`,
 			})
 			switch {
 			case err != nil && deleted > 0:
-				return errors.Join(err, fmt.Errorf("%s are deleted; running it again goes on", show.Counted(deleted, "item")))
+				return shell.Unfinished(err, show.Counted(deleted, "item")+" are deleted; running it again goes on")
 			case err != nil:
 				return err
 			}

@@ -65,3 +65,23 @@ var ErrDiffers = errors.New("differs")
 
 // ErrUpgrade ends a check that found an older version.
 var ErrUpgrade = errors.New("an upgrade is available")
+
+// An UnfinishedError ends a command over many things midway. The things before are done.
+type UnfinishedError struct {
+	Err  error
+	Done string // what is done, and how to go on
+}
+
+// Error implements error.
+func (e *UnfinishedError) Error() string { return e.Err.Error() + "\n" + e.Done }
+
+// Unwrap returns why the command ended.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// Unfinished returns the error of a command that ended midway; err itself where there is nothing to say.
+func Unfinished(err error, done string) error {
+	if err == nil || done == "" {
+		return err
+	}
+	return &UnfinishedError{err, done}
+}
