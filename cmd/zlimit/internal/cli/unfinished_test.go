@@ -63,7 +63,7 @@ func TestInterruptedCommandSaysHowToGoOn(t *testing.T) {
 		began, looks := time.Now(), &atomic.Int64{}
 		sh := &shell.Shell{
 			Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: errs, Env: func(string) string { return "" }, Watch: true,
-			Now: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * time.Millisecond) },
+			Now: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * 50 * time.Millisecond) },
 		}
 		args := append(strings.Fields(test.command), "--store", dsn)
 		if code := Run(ctx, sh, args); code != shell.ExitInterrupted {
