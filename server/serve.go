@@ -228,15 +228,8 @@ func (s *Server) watch(service any, stream grpc.ServerStream, _ *grpc.StreamServ
 	default:
 		return status.Error(codes.ResourceExhausted, "too many clients watch the health")
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := api.Until(stream.Context(), s.ending)
 	defer cancel()
-	go func() {
-		select {
-		case <-s.ending:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	return handle(service, watched{stream, func() context.Context { return ctx }})
 }
 

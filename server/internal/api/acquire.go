@@ -105,7 +105,7 @@ func (h *handler) acquire(c *call) (any, error) {
 			return nil, busy("too_many_waiting", "Too many requests wait", "Retry, without max_wait_ms if that is possible.")
 		}
 		var stop context.CancelFunc
-		ctx, stop = h.untilDrained(ctx)
+		ctx, stop = Until(ctx, h.Draining)
 		defer stop()
 	}
 	var leases []*zlimit.Lease
@@ -176,18 +176,16 @@ func acquireRepeatedly(ctx context.Context, limiter *zlimit.RateLimiter, a *acqu
 	}
 }
 
-// untilDrained returns a context that ends when the server drains, too.
-func (h *handler) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
+// Until returns a context that ends when a channel is closed, too.
+func Until(ctx context.Context, closed <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if h.Draining != nil {
-		go func() {
-			select {
-			case <-h.Draining:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
+	go func() {
+		select {
+		case <-closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	return ctx, cancel
 }
 
@@ -269,7 +267,7 @@ func (h *handler) giveBack(c *call, leases []*zlimit.Lease, tokens []token.Lease
 		}
 		var err error
 		if i < len(tokens) && !strings.HasPrefix(tokens[i].Token, slotsPrefix) {
-			err = c.limiter.Settle(c.r.Context(), tokens[i].Token, nothingOf(tokens[i].Amounts))
+			err = c.limiter.Settle(c.r.Context(), tokens[i].Token, tokens[i].Nothing())
 		} else {
 			err = lease.Rollback(c.r.Context())
 		}
@@ -277,13 +275,4 @@ func (h *handler) giveBack(c *call, leases []*zlimit.Lease, tokens []token.Lease
 			h.Logger.WarnContext(c.r.Context(), "tokens of a request without a lease stay taken", "error", err)
 		}
 	}
-}
-
-// nothingOf returns an amount of 0 for each limit of others.
-func nothingOf(amounts map[string]int64) zlimit.Amounts {
-	none := make(zlimit.Amounts, len(amounts))
-	for name := range amounts {
-		none[name] = 0
-	}
-	return none
 }

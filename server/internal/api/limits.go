@@ -92,13 +92,27 @@ func (c *call) condition() (func(zlimit.Config) error, error) {
 	}, nil
 }
 
-// putLimits serves PUT /v1/limits/{level}.
-func (h *handler) putLimits(c *call) (any, error) {
+// updates returns a function that changes the config of the level of a call, under its conditions.
+func (c *call) updates() (func(change func(stored *zlimit.Config)) error, error) {
 	at, err := c.level()
 	if err != nil {
 		return nil, err
 	}
 	check, err := c.condition()
+	return func(change func(stored *zlimit.Config)) error {
+		return c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {
+			err := check(*stored)
+			if err == nil {
+				change(stored)
+			}
+			return err
+		})
+	}, err
+}
+
+// putLimits serves PUT /v1/limits/{level}.
+func (h *handler) putLimits(c *call) (any, error) {
+	update, err := c.updates()
 	if err != nil {
 		return nil, err
 	}
@@ -109,15 +123,10 @@ func (h *handler) putLimits(c *call) (any, error) {
 	if want.IsZero() {
 		return nil, invalid("limits", "", "must hold at least one limit; deleting is a call of its own")
 	}
-	err = c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {
-		if err := check(*stored); err != nil {
-			return err
-		}
+	if err := update(func(stored *zlimit.Config) {
 		*stored = want
 		stored.Limits = slices.Clone(want.Limits)
-		return nil
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	return h.getLimits(c)
@@ -193,22 +202,13 @@ var limitFields = []string{
 
 // deleteLimits serves DELETE /v1/limits/{level}. The switch, the wider resource and the cascade policy of the level stay.
 func (h *handler) deleteLimits(c *call) (any, error) {
-	at, err := c.level()
+	update, err := c.updates()
 	if err != nil {
 		return nil, err
 	}
-	check, err := c.condition()
-	if err != nil {
-		return nil, err
-	}
-	err = c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {
-		if err := check(*stored); err != nil {
-			return err
-		}
+	if err := update(func(stored *zlimit.Config) {
 		*stored = zlimit.Config{Within: stored.Within, Cascade: stored.Cascade}
-		return nil
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

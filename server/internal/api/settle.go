@@ -97,7 +97,7 @@ func (h *handler) rollback(c *call) (any, error) {
 	}
 	actual := make([]zlimit.Amounts, len(claims.Leases))
 	for i := range actual {
-		actual[i] = nothingOf(claims.Leases[i].Amounts)
+		actual[i] = claims.Leases[i].Nothing()
 	}
 	return h.settleAll(c, claims, actual)
 }

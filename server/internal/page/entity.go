@@ -376,21 +376,13 @@ func whose(st *zlimit.Status, id string) string {
 	return limitName(&st.Limit) + " of " + named(st.Entity)
 }
 
-const (
-	shownChildren = 20
-	mostParents   = 8
-)
+const shownChildren = 20
 
 // tree shows the parents, the entity and its children.
 func (p *page) tree(ctx context.Context, body *entityBody, e zlimit.Entity, stored bool) error {
-	var chain []string
-	for parent := e.ParentID; parent != "" && len(chain) < mostParents; {
-		chain = append(chain, parent)
-		r, err := p.feed.relation(ctx, parent, false)
-		if err != nil {
-			return err
-		}
-		parent = r.Parent
+	chain, err := p.feed.lineage(ctx, e.ParentID)
+	if err != nil {
+		return err
 	}
 	slices.Reverse(chain)
 	for i, name := range chain {

@@ -75,17 +75,14 @@ func (p *page) tokens(r *http.Request, at zlimit.Level, form url.Values) (int64,
 	if err != nil {
 		return 0, err
 	}
-	for i := range resolved.Limits {
-		if resolved.Limits[i].Name != name {
-			continue
-		}
-		var read zlimit.Limit
-		if err := read.UnmarshalText([]byte(name + "=" + text + "/min")); err != nil || read.Capacity <= 0 {
-			return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("amount must be a positive number such as 10k, or dollars for a limit in money, and not %.40q", text)}
-		}
-		return read.Capacity, nil
+	if limitNamed(resolved.Limits, name) == nil {
+		return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("limit must be one of the entity, and not %.40q", name)}
 	}
-	return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("limit must be one of the entity, and not %.40q", name)}
+	var read zlimit.Limit
+	if err := read.UnmarshalText([]byte(name + "=" + text + "/min")); err != nil || read.Capacity <= 0 {
+		return 0, &statusError{http.StatusBadRequest, fmt.Sprintf("amount must be a positive number such as 10k, or dollars for a limit in money, and not %.40q", text)}
+	}
+	return read.Capacity, nil
 }
 
 // doneTexts say what a change did.

@@ -170,7 +170,10 @@ type relation struct {
 	Known    bool // whether the entity is stored
 }
 
-const mostChildren = 1000
+const (
+	mostChildren = 1000
+	mostParents  = 8
+)
 
 func (f *feed) relation(ctx context.Context, entity string, isParent bool) (relation, error) {
 	key := "relation " + entity
@@ -197,6 +200,19 @@ func (f *feed) relation(ctx context.Context, entity string, isParent bool) (rela
 		return r, nil
 	})
 	return r, err
+}
+
+// lineage are an entity and its parents, the nearest first; none of "".
+func (f *feed) lineage(ctx context.Context, entity string) (all []string, err error) {
+	for entity != "" && len(all) <= mostParents {
+		all = append(all, entity)
+		r, err := f.relation(ctx, entity, false)
+		if err != nil {
+			return nil, err
+		}
+		entity = r.Parent
+	}
+	return all, nil
 }
 
 // changes are the last changes of the namespace, the latest first.

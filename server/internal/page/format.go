@@ -276,6 +276,16 @@ func listed(words []string) string {
 	}
 }
 
+// limitNamed returns the limit of a name, nil if there is none.
+func limitNamed(limits []zlimit.Limit, name string) *zlimit.Limit {
+	for i := range limits {
+		if limits[i].Name == name {
+			return &limits[i]
+		}
+	}
+	return nil
+}
+
 func btoi(b bool) int {
 	if b {
 		return 1

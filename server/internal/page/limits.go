@@ -288,16 +288,8 @@ func (p *page) previewLimits(w http.ResponseWriter, r *http.Request, u User) {
 
 func diffOf(was, is []zlimit.Limit) []diffRow {
 	var rows []diffRow
-	find := func(all []zlimit.Limit, name string) *zlimit.Limit {
-		for i := range all {
-			if all[i].Name == name {
-				return &all[i]
-			}
-		}
-		return nil
-	}
 	for i := range is {
-		old := find(was, is[i].Name)
+		old := limitNamed(was, is[i].Name)
 		switch {
 		case old == nil:
 			rows = append(rows, diffRow{Name: is[i].Name, Is: is[i].String(), Word: "new", Class: ""})
@@ -314,7 +306,7 @@ func diffOf(was, is []zlimit.Limit) []diffRow {
 		}
 	}
 	for i := range was {
-		if find(is, was[i].Name) == nil {
+		if limitNamed(is, was[i].Name) == nil {
 			rows = append(rows, diffRow{Name: was[i].Name, Was: was[i].String(), Word: "goes", Class: "no"})
 		}
 	}
@@ -329,10 +321,6 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 		return err
 	}
 	body.Partly = len(buckets) == mostPreviewed
-	byName := map[string]*zlimit.Limit{}
-	for i := range next {
-		byName[next[i].Name] = &next[i]
-	}
 	type after struct {
 		row   bucketRow
 		share float64
@@ -351,7 +339,7 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 		row, lowest := bucketRow{Entity: named(b.Entity), In: named(b.Resource), URL: entityURL(b.Entity, b.Resource)}, 1.0
 		for j := range b.Statuses {
 			st := b.Statuses[j]
-			l := byName[st.Limit.Name]
+			l := limitNamed(next, st.Limit.Name)
 			if l == nil || *l == st.Limit {
 				continue
 			}

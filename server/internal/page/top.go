@@ -127,10 +127,7 @@ func (p *page) used(ctx context.Context, resources []string, since time.Duration
 }
 
 func (p *page) usedRows(body *topBody, resource string, used map[string][]float64) (most, share string) {
-	entities := slices.SortedFunc(maps.Keys(used), func(a, b string) int {
-		return cmp.Or(cmp.Compare(sum(used[b]), sum(used[a])), cmp.Compare(a, b))
-	})
-	total := 0.0
+	entities, total := largest(sums(used)), 0.0
 	for _, values := range used {
 		total += max(sum(values), 0)
 	}

@@ -221,20 +221,15 @@ func (p *page) heldBy(ctx context.Context, q *usageQuery, book *ledger, open []t
 		if n == 0 || !q.present() {
 			continue
 		}
-		at := h.Entity
-		for range mostParents {
-			if at == "" || groups[at] || at == q.entity {
-				break
-			}
-			r, err := p.feed.relation(ctx, at, false)
-			if err != nil {
-				return nil, err
-			}
-			at = r.Parent
+		lineage, err := p.feed.lineage(ctx, h.Entity)
+		if err != nil {
+			return nil, err
 		}
-		if groups[at] {
-			by[at] += n
-		} else if q.entity == "" || at == q.entity {
+		at := slices.IndexFunc(lineage, func(e string) bool { return groups[e] || e == q.entity })
+		switch {
+		case at >= 0 && groups[lineage[at]]:
+			by[lineage[at]] += n
+		case q.entity == "" || at >= 0:
 			by[""] += n
 		}
 	}

@@ -151,19 +151,11 @@ func (p *page) roots(ctx context.Context, used map[string]float64) (map[string]s
 	entities = entities[:min(len(entities), mostTops)]
 	found := make([]string, len(entities))
 	err := each8(len(entities), func(i int) error {
-		at := entities[i]
-		for range mostParents {
-			r, err := p.feed.relation(ctx, at, false)
-			if err != nil {
-				return err
-			}
-			if r.Parent == "" {
-				break
-			}
-			at = r.Parent
+		lineage, err := p.feed.lineage(ctx, entities[i])
+		if err == nil {
+			found[i] = lineage[len(lineage)-1]
 		}
-		found[i] = at
-		return nil
+		return err
 	})
 	roots := make(map[string]string, len(entities))
 	for i, e := range entities {

@@ -68,7 +68,15 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return view{}, err
 	}
 	v := view{Title: "Why " + named(q.id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(q.id), entityURL(q.id, q.resource)}, {"why", ""}}}
-	past := &past{page: p, q: q, read: map[string][]zlimit.AuditEvent{}}
+	e, err := p.Limiter.Entities.Get(ctx, q.id)
+	if err != nil && !isNotFound(err) {
+		return v, err
+	}
+	parents, err := p.feed.lineage(ctx, e.ParentID)
+	if err != nil {
+		return v, err
+	}
+	past := &past{page: p, q: q, lineage: append([]string{q.id}, parents...), read: map[string][]zlimit.AuditEvent{}}
 	refused, err := past.refusals(ctx)
 	if err != nil {
 		return v, err
@@ -216,12 +224,11 @@ func (p *page) whyLead(ctx context.Context, past *past, during []refusedThen) (t
 	if err != nil && !isNoLimits(err) {
 		return text, err
 	}
-	at := slices.IndexFunc(resolved.Limits, func(l zlimit.Limit) bool { return l.Name == first.Limit })
-	switch {
-	case at < 0:
+	switch now := limitNamed(resolved.Limits, first.Limit); {
+	case now == nil:
 		text += ", and is none now."
-	case resolved.Limits[at] != *then:
-		text += lead(", and is <b>%s</b> now.", limitText(&resolved.Limits[at]))
+	case *now != *then:
+		text += lead(", and is <b>%s</b> now.", limitText(now))
 	default:
 		text += ", as now."
 	}

@@ -14,23 +14,9 @@ import (
 type past struct {
 	page *page
 	q    *whyQuery
-	read map[string][]zlimit.AuditEvent // by subject, the latest first
-}
 
-// lineage are the entity and its parents as they are now.
-func (p *past) lineage(ctx context.Context) ([]string, error) {
-	all := []string{p.q.id}
-	for len(all) <= mostParents {
-		r, err := p.page.feed.relation(ctx, all[len(all)-1], false)
-		if err != nil {
-			return nil, err
-		}
-		if r.Parent == "" || slices.Contains(all, r.Parent) {
-			break
-		}
-		all = append(all, r.Parent)
-	}
-	return all, nil
+	lineage []string                       // the entity and its parents as they are now
+	read    map[string][]zlimit.AuditEvent // by subject, the latest first
 }
 
 // refusals returns what processes reported of the entity, and what this process has not reported yet.
@@ -74,13 +60,9 @@ func (p *past) events(ctx context.Context, subject string) ([]zlimit.AuditEvent,
 
 // changes adds the changes around the time, and for each level the last one before.
 func (p *past) changes(ctx context.Context, body *whyBody) error {
-	subjects, err := p.lineage(ctx)
-	if err != nil {
-		return err
-	}
 	from, to := p.q.window()
 	known := false
-	for _, subject := range append(subjects, zlimit.AuditResource(p.q.resource), zlimit.AuditSystem) {
+	for _, subject := range append(slices.Clone(p.lineage), zlimit.AuditResource(p.q.resource), zlimit.AuditSystem) {
 		events, err := p.events(ctx, subject)
 		if err != nil {
 			return err
@@ -106,13 +88,9 @@ func (p *past) changes(ctx context.Context, body *whyBody) error {
 
 // usage adds what the entity and its parents used in the hours around the time.
 func (p *past) usage(ctx context.Context, body *whyBody) error {
-	subjects, err := p.lineage(ctx)
-	if err != nil {
-		return err
-	}
 	from, to := p.q.window()
 	known := false
-	for _, subject := range subjects {
+	for _, subject := range p.lineage {
 		q := zlimit.UsageQuery{Entity: subject, Resource: p.q.resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(from), To: to}
 		for s, err := range p.page.Limiter.Usage.Snapshots(ctx, q) {
 			if err != nil {

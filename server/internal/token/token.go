@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // The bounds of tokens and of their keys.
@@ -50,6 +52,15 @@ type Lease struct {
 	Entity   string           // of the request
 	Resource string           // of the request
 	Amounts  map[string]int64 // taken, by limit, in tokens
+}
+
+// Nothing returns amounts of zero of all that the lease has taken, which return it.
+func (l *Lease) Nothing() zlimit.Amounts {
+	none := make(zlimit.Amounts, len(l.Amounts))
+	for name := range l.Amounts {
+		none[name] = 0
+	}
+	return none
 }
 
 // Claims are what a token says.
