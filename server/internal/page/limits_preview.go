@@ -1,0 +1,215 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+const (
+	mostPreviewed  = 2000 // buckets
+	shownPreviewed = 12
+)
+
+// A previewBody is what a change would do.
+type previewBody struct {
+	editBody
+
+	Diff                  []diffRow
+	Buckets, Left, Tight  int
+	Rows                  []bucketRow
+	Facts                 []fact
+	Nothing, Partly, Gone bool
+}
+
+type diffRow struct{ Name, Was, Is, Class, Word string }
+
+func (p *page) previewLimits(w http.ResponseWriter, r *http.Request, u User) {
+	at, text := levelOf(r.PostForm), r.PostForm.Get("limits")
+	next, err := parseLimits(text)
+	if err != nil {
+		p.again(w, r, u, http.StatusBadRequest, at, text, err)
+		return
+	}
+	edited, config, err := p.edited(r.Context(), at)
+	if err != nil {
+		p.fail(w, r, u, err)
+		return
+	}
+	if before := r.PostForm.Get("before"); before != edited.Before {
+		p.again(w, r, u, http.StatusConflict, at, text, errStale)
+		return
+	}
+	edited.Text = text
+	body := &previewBody{editBody: edited, Diff: diffOf(config.Limits, next)}
+	v := view{Screen: "limits/preview", Body: body, Path: p.limitsPath()}
+	body.Nothing = !slices.ContainsFunc(body.Diff, func(d diffRow) bool { return d.Word != "stays" })
+	if err := p.preview(r.Context(), body, at, next); err != nil {
+		p.fail(w, r, u, err)
+		return
+	}
+	switch {
+	case body.Nothing:
+		v.Head.say("", "Nothing would change")
+	case body.Tight > 0:
+		v.Head.say("", "This changes %s, and ", plural(body.Buckets, "bucket"))
+		v.Head.say("no", "%s nothing left immediately", plural(body.Tight, "entity has"))
+	case body.Buckets == 0:
+		v.Head.say("", "No bucket uses this level now; it holds for those to come")
+	default:
+		v.Head.say("", "This changes %s, and every entity keeps room", plural(body.Buckets, "bucket"))
+	}
+	v.Lead = lead("Nothing is saved yet. Balances stay as they are, up to the new capacity: a raise adds no tokens by itself, and they flow in or come with the next period.")
+	v.Footer = "A capacity unit of DynamoDB is 1 KB written. Buckets are those listed now; an entity that has not called for long has none, and starts full."
+	p.show(w, http.StatusOK, "limits/preview", r.URL, u, v)
+}
+
+func diffOf(was, is []zlimit.Limit) []diffRow {
+	var rows []diffRow
+	for i := range is {
+		old := limitNamed(was, is[i].Name)
+		switch {
+		case old == nil:
+			rows = append(rows, diffRow{Name: is[i].Name, Is: is[i].String(), Word: "new", Class: ""})
+		case *old == is[i]:
+			rows = append(rows, diffRow{Name: is[i].Name, Is: is[i].String(), Word: "stays", Class: "off"})
+		default:
+			row := diffRow{Name: is[i].Name, Was: old.String(), Is: is[i].String(), Word: "changes", Class: "low"}
+			if is[i].Capacity > old.Capacity {
+				row.Word, row.Class = "rises", ""
+			} else if is[i].Capacity < old.Capacity {
+				row.Word, row.Class = "falls", "low"
+			}
+			rows = append(rows, row)
+		}
+	}
+	for i := range was {
+		if limitNamed(is, was[i].Name) == nil {
+			rows = append(rows, diffRow{Name: was[i].Name, Was: was[i].String(), Word: "goes", Class: "no"})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b diffRow) int { return cmp.Compare(btoi(a.Word == "stays"), btoi(b.Word == "stays")) })
+	return rows
+}
+
+// preview finds the buckets that a level is for, and what they have left under other limits.
+func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, next []zlimit.Limit) error {
+	buckets, err := p.bucketsOf(ctx, at)
+	if err != nil {
+		return err
+	}
+	body.Partly = len(buckets) == mostPreviewed
+	type after struct {
+		row   bucketRow
+		share float64
+	}
+	var rows []after
+	for i := range buckets {
+		b := &buckets[i]
+		covered, err := p.covered(ctx, at, b)
+		if err != nil {
+			return err
+		}
+		if !covered {
+			continue
+		}
+		body.Buckets++
+		row, lowest := bucketRow{Entity: named(b.Entity), In: named(b.Resource), URL: entityURL(b.Entity, b.Resource)}, 1.0
+		for j := range b.Statuses {
+			st := b.Statuses[j]
+			l := limitNamed(next, st.Limit.Name)
+			if l == nil || *l == st.Limit {
+				continue
+			}
+			st.Limit, st.Window, st.Available = *l, nil, min(st.Available, l.Capacity)
+			c := statusCell(&st, p.Now())
+			c.Column = l.Name
+			row.Cells = append(row.Cells, c)
+			if l.Mode == zlimit.ModeEnforced {
+				lowest = min(lowest, shareOf(&st))
+			}
+		}
+		row.Tag, row.TagClass = "keeps room", ""
+		switch {
+		case len(row.Cells) == 0:
+			continue
+		case lowest <= 0:
+			row.Tag, row.TagClass = "refuses", "no"
+			body.Tight++
+		case lowest < lowShare:
+			row.Tag, row.TagClass = "runs low", "low"
+		}
+		rows = append(rows, after{row, lowest})
+	}
+	slices.SortStableFunc(rows, func(a, b after) int { return cmp.Compare(a.share, b.share) })
+	for _, r := range rows[:min(len(rows), shownPreviewed)] {
+		body.Rows = append(body.Rows, r.row)
+	}
+	body.Left = len(rows) - len(body.Rows)
+	body.Facts = []fact{
+		{Name: "Buckets under this level", Value: grouped(int64(body.Buckets)), Note: "listed now"},
+		{Name: "Have nothing left immediately", Value: grouped(int64(body.Tight)), Note: "after the change"},
+		{Name: "Saving it costs", Value: saveCost(body), Note: "write units: level, audit event, registry"},
+		{Name: "Holds everywhere", Value: "within " + span(p.ConfigTTL), Note: "here immediately; other processes read stored limits again after that time"},
+	}
+	if body.Tight > 0 {
+		body.Facts[1].Class = "red"
+	}
+	return nil
+}
+
+// saveCost is what docs and LimitService say: two units for each item of a transaction, and one for the index of the event; a new level
+// has a registry, and an index more.
+func saveCost(body *previewBody) string {
+	switch {
+	case body.Nothing:
+		return "nothing"
+	case body.Exists:
+		return "about 5"
+	case body.Level.Entity != "":
+		return "about 9"
+	default:
+		return "about 8"
+	}
+}
+
+func (p *page) bucketsOf(ctx context.Context, at zlimit.Level) (all []zlimit.Bucket, err error) {
+	if at.Entity != "" {
+		for b, err := range p.Limiter.Entities.Buckets(ctx, at.Entity) {
+			if err != nil {
+				return nil, err
+			}
+			if at.Resource == "" || b.Resource == at.Resource {
+				all = append(all, b)
+			}
+		}
+		return all, nil
+	}
+	resources := []string{at.Resource}
+	if at.Resource == "" {
+		if resources, err = p.feed.resources(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, resource := range resources {
+		read, _, err := p.feed.buckets(ctx, resource)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, read.Buckets[:min(len(read.Buckets), mostPreviewed-len(all))]...)
+	}
+	return all, nil
+}
+
+// covered reports whether the limits of a bucket come from a level, or would.
+func (p *page) covered(ctx context.Context, at zlimit.Level, b *zlimit.Bucket) (bool, error) {
+	resolved, err := p.Limiter.Limits.Resolve(ctx, b.Entity, b.Resource)
+	if isNoLimits(err) {
+		return true, nil
+	}
+	order := []zlimit.Source{zlimit.SourceEntity, zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem}
+	return err == nil && (resolved.Source == zlimit.SourceDefault || slices.Index(order, at.Source()) <= slices.Index(order, resolved.Source)), err
+}
