@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type past struct {
 
 	lineage []string                       // the entity and its parents as they are now
 	read    map[string][]zlimit.AuditEvent // by subject, the latest first
+	cut     []string                       // subjects with more changes than were read
 }
 
 // refusals returns what processes reported of the entity, and what this process has not reported yet.
@@ -40,21 +42,28 @@ func (p *past) refusals(ctx context.Context) (all []refusedThen, err error) {
 	return all, nil
 }
 
+// mostPast bounds the changes of a subject that are read. Each top-up is one.
+const mostPast = 5000
+
 // events are the last changes of a subject, the latest first.
 func (p *past) events(ctx context.Context, subject string) ([]zlimit.AuditEvent, error) {
 	if events, ok := p.read[subject]; ok {
 		return events, nil
 	}
 	var events []zlimit.AuditEvent
-	for e, err := range p.page.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Reverse: true, Limit: mostEvents}) {
+	n := 0
+	for e, err := range p.page.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Reverse: true, Limit: mostPast}) {
 		if err != nil {
 			return nil, err
 		}
+		n++
 		if e.Resource == "" || e.Resource == p.q.resource || e.Resource == zlimit.DefaultResource {
 			events = append(events, e)
 		}
 	}
-	p.read[subject] = events
+	if p.read[subject] = events; n == mostPast {
+		p.cut = append(p.cut, named(subject))
+	}
 	return events, nil
 }
 
@@ -79,6 +88,9 @@ func (p *past) changes(ctx context.Context, body *whyBody) error {
 			c := changeOf(e)
 			body.Rows = append(body.Rows, whyRow{at: e.Time, Tag: "changed", Class: "low", Whose: c.Subject, URL: c.URL, What: c.What, By: "by " + c.Who + c.Where})
 		}
+	}
+	if len(p.cut) > 0 {
+		body.Notes = append(body.Notes, fmt.Sprintf("Of %s only the last %s changes were looked at.", listed(p.cut), grouped(mostPast)))
 	}
 	if !known {
 		body.Notes = append(body.Notes, "No changes of its limits are kept. Audit events are kept for 90 days, unless the system says otherwise.")
