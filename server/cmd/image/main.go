@@ -1,6 +1,6 @@
 // The command image writes an image of zlimitd as an OCI layout, without a daemon and without a base image: the program, the
 // certificates of authorities, /tmp, and a list of the modules in the program. The same source, Go and certificates give the same bytes.
-// The layout is a handful of files of JSON, so it needs no library; any tool pushes it, such as
+// The layout is a handful of files of JSON. Any tool pushes it, such as
 // "skopeo copy oci:dist/image docker://registry/zlimitd".
 package main
 
@@ -9,9 +9,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -21,6 +19,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -39,57 +41,10 @@ func main() {
 	}
 }
 
-// The media types of a layout.
-const (
-	indexType    = "application/vnd.oci.image.index.v1+json"
-	manifestType = "application/vnd.oci.image.manifest.v1+json"
-	configType   = "application/vnd.oci.image.config.v1+json"
-	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
-)
-
-type (
-	descriptor struct {
-		MediaType   string            `json:"mediaType"`
-		Digest      string            `json:"digest"`
-		Size        int               `json:"size"`
-		Platform    *platform         `json:"platform,omitempty"`
-		Annotations map[string]string `json:"annotations,omitempty"`
-	}
-	platform struct {
-		Architecture string `json:"architecture"`
-		OS           string `json:"os"`
-	}
-	index struct {
-		SchemaVersion int          `json:"schemaVersion"`
-		MediaType     string       `json:"mediaType"`
-		Manifests     []descriptor `json:"manifests"`
-	}
-	manifest struct {
-		SchemaVersion int          `json:"schemaVersion"`
-		MediaType     string       `json:"mediaType"`
-		Config        descriptor   `json:"config"`
-		Layers        []descriptor `json:"layers"`
-	}
-	config struct {
-		platform
-		Created string   `json:"created"`
-		Config  settings `json:"config"`
-		RootFS  struct {
-			Type    string   `json:"type"`
-			DiffIDs []string `json:"diff_ids"`
-		} `json:"rootfs"`
-	}
-	settings struct {
-		User         string
-		Entrypoint   []string
-		Env          []string
-		ExposedPorts map[string]struct{}
-		Labels       map[string]string
-	}
-)
-
 // A builder builds the program with flags and environment variables of go.
 type builder struct{ flags, env []string }
+
+var versioned = specs.Versioned{SchemaVersion: 2}
 
 // A layout is the directory of an image.
 type layout struct{ dir string }
@@ -107,16 +62,16 @@ func (b *builder) write(ctx context.Context, out, certificates string, platforms
 		return err
 	}
 	l := layout{out}
-	if err := os.MkdirAll(filepath.Join(out, "blobs", "sha256"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(out, oci.ImageBlobsDir, "sha256"), 0o755); err != nil {
 		return err
 	}
-	all := index{SchemaVersion: 2, MediaType: indexType}
+	all := oci.Index{Versioned: versioned, MediaType: oci.MediaTypeImageIndex}
 	for _, name := range platforms {
 		system, architecture, ok := strings.Cut(name, "/")
 		if !ok || system != "linux" || architecture == "" {
 			return fmt.Errorf("platforms: must be of the form linux/arm64, got %q", name)
 		}
-		p := platform{OS: system, Architecture: architecture}
+		p := oci.Platform{OS: system, Architecture: architecture}
 		binary, modules, err := b.build(ctx, p)
 		if err != nil {
 			return err
@@ -129,23 +84,27 @@ func (b *builder) write(ctx context.Context, out, certificates string, platforms
 		}
 		all.Manifests = append(all.Manifests, d)
 	}
-	images, err := l.json(indexType, all)
+	images, err := l.json(oci.MediaTypeImageIndex, all)
 	if err != nil {
 		return err
 	}
-	images.Annotations = map[string]string{"org.opencontainers.image.ref.name": zlimit.Version}
-	top, err := json.Marshal(index{SchemaVersion: 2, MediaType: indexType, Manifests: []descriptor{images}})
+	images.Annotations = map[string]string{oci.AnnotationRefName: zlimit.Version}
+	top, err := json.Marshal(oci.Index{Versioned: versioned, MediaType: oci.MediaTypeImageIndex, Manifests: []oci.Descriptor{images}})
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(out, "index.json"), top, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(out, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644)
+	layoutFile, err := json.Marshal(oci.ImageLayout{Version: oci.ImageLayoutVersion})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, oci.ImageLayoutFile), layoutFile, 0o644)
 }
 
 // build returns the program for a platform, and the list of its modules.
-func (b *builder) build(ctx context.Context, p platform) (binary, modules []byte, err error) {
+func (b *builder) build(ctx context.Context, p oci.Platform) (binary, modules []byte, err error) {
 	dir, err := os.MkdirTemp("", "zlimit-image-")
 	if err != nil {
 		return nil, nil, err
@@ -198,39 +157,37 @@ type file struct {
 }
 
 // image writes an image of files, and returns the descriptor of its manifest.
-func (l layout) image(p platform, files []file) (descriptor, error) {
+func (l layout) image(p oci.Platform, files []file) (oci.Descriptor, error) {
 	content, err := archive(files)
 	if err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
 	var packed bytes.Buffer
 	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 	if err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
 	if _, err := z.Write(content); err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
 	if err := z.Close(); err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
-	layer, err := l.blob(layerType, packed.Bytes())
+	layer, err := l.blob(oci.MediaTypeImageLayerGzip, packed.Bytes())
 	if err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
-	c := config{platform: p, Created: time.Unix(0, 0).UTC().Format(time.RFC3339), Config: settings{
+	created := time.Unix(0, 0).UTC()
+	c := oci.Image{Platform: p, Created: &created, RootFS: oci.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(content)}}, Config: oci.ImageConfig{
 		User: "65532:65532", Entrypoint: []string{"/zlimitd"}, Env: []string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
 		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
-		Labels: map[string]string{
-			"org.opencontainers.image.title": "zlimitd", "org.opencontainers.image.version": zlimit.Version, "org.opencontainers.image.licenses": "Apache-2.0",
-		},
+		Labels:       map[string]string{oci.AnnotationTitle: "zlimitd", oci.AnnotationVersion: zlimit.Version, oci.AnnotationLicenses: "Apache-2.0"},
 	}}
-	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{digest(content)}
-	configured, err := l.json(configType, c)
+	configured, err := l.json(oci.MediaTypeImageConfig, c)
 	if err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
-	d, err := l.json(manifestType, manifest{SchemaVersion: 2, MediaType: manifestType, Config: configured, Layers: []descriptor{layer}})
+	d, err := l.json(oci.MediaTypeImageManifest, oci.Manifest{Versioned: versioned, MediaType: oci.MediaTypeImageManifest, Config: configured, Layers: []oci.Descriptor{layer}})
 	d.Platform = &p
 	return d, err
 }
@@ -266,22 +223,16 @@ func archive(files []file) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func digest(content []byte) string {
-	sum := sha256.Sum256(content)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-func (l layout) json(mediaType string, value any) (descriptor, error) {
+func (l layout) json(mediaType string, value any) (oci.Descriptor, error) {
 	content, err := json.Marshal(value)
 	if err != nil {
-		return descriptor{}, err
+		return oci.Descriptor{}, err
 	}
 	return l.blob(mediaType, content)
 }
 
 // blob writes a blob, and returns its descriptor.
-func (l layout) blob(mediaType string, content []byte) (descriptor, error) {
-	d := descriptor{MediaType: mediaType, Digest: digest(content), Size: len(content)}
-	name := strings.TrimPrefix(d.Digest, "sha256:")
-	return d, os.WriteFile(filepath.Join(l.dir, "blobs", "sha256", name), content, 0o644)
+func (l layout) blob(mediaType string, content []byte) (oci.Descriptor, error) {
+	d := oci.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(content), Size: int64(len(content))}
+	return d, os.WriteFile(filepath.Join(l.dir, oci.ImageBlobsDir, "sha256", d.Digest.Encoded()), content, 0o644)
 }

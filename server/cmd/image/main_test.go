@@ -23,18 +23,21 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/opencontainers/go-digest"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
 // read reads a blob of a layout, and checks its digest and size.
-func read(t *testing.T, dir string, d descriptor, into any) []byte {
+func read(t *testing.T, dir string, d oci.Descriptor, into any) []byte {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:")))
+	content, err := os.ReadFile(filepath.Join(dir, "blobs", "sha256", d.Digest.Encoded()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if digest(content) != d.Digest || len(content) != d.Size {
-		t.Errorf("blob %s has %d bytes with the digest %s", d.Digest, len(content), digest(content))
+	if got := digest.FromBytes(content); got != d.Digest || int64(len(content)) != d.Size {
+		t.Errorf("blob %s has %d bytes with the digest %s", d.Digest, len(content), got)
 	}
 	if into != nil {
 		if err := json.Unmarshal(content, into); err != nil {
@@ -89,7 +92,7 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names, images index
+	var names, images oci.Index
 	if err := json.Unmarshal(top, &names); err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +106,11 @@ func TestImage(t *testing.T) {
 }
 
 // checkImage unpacks an image, and starts the program in it.
-func checkImage(t *testing.T, out string, image descriptor, architecture string) {
+func checkImage(t *testing.T, out string, image oci.Descriptor, architecture string) {
 	t.Helper()
-	var m manifest
+	var m oci.Manifest
 	read(t, out, image, &m)
-	var c config
+	var c oci.Image
 	read(t, out, m.Config, &c)
 	z, err := gzip.NewReader(bytes.NewReader(read(t, out, m.Layers[0], nil)))
 	if err != nil {
@@ -117,7 +120,7 @@ func checkImage(t *testing.T, out string, image descriptor, architecture string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.RootFS.DiffIDs[0] != digest(content) || c.Config.User != "65532:65532" || c.Architecture != architecture || image.Platform.Architecture != architecture {
+	if c.RootFS.DiffIDs[0] != digest.FromBytes(content) || c.Config.User != "65532:65532" || c.Architecture != architecture || image.Platform.Architecture != architecture {
 		t.Errorf("config = %+v", c)
 	}
 	root := t.TempDir()
