@@ -310,12 +310,17 @@ var failures = []string{
 // failing are places below which everything belongs to an error.
 var failing = []string{"detail.", "fault.", "exception.", "Fault."}
 
-// written are members of an answer that hold what the model or its tools have written. An error in there is not one of the answer.
-var written = set("content", "contents", "parts", "steps", "output", "outputs", "item", "items", "tools", "tool_calls", "function_call", "functioncall", "input", "arguments", "args",
+// written are members of an answer that hold what the model or its tools have written, and those in which an answer repeats its request,
+// such as schemas and variables. An error or a usage in there is not one of the answer.
+var written = set("text", "format", "response_format", "schema", "properties", "prompt", "variables", "instructions", "result", "executed_tools", "search_results",
+	"tool_result", "tool_results", "tool_choice", "reasoning", "reasoning_details", "thinking_blocks", "parsed", "images", "content", "contents", "parts", "steps", "output", "outputs", "item", "items", "tools", "tool_calls", "function_call", "functioncall", "input", "arguments", "args",
 	"messages", "metadata", "annotations", "citations", "logprobs", "documents", "results", "content_block", "content_filter_result", "content_filter_results", "prompt_filter_results")
 
 // isError reports whether a path is in an error of the answer, by the names of its members.
 func isError(path []byte) bool {
+	if first, after, ok := bytes.Cut(path, []byte{'.'}); ok && wrappers[string(first)] {
+		path = after
+	}
 	for rest := path; len(rest) > 0; {
 		name, after, _ := bytes.Cut(rest, []byte{'.'})
 		if len(name) >= 3 && name[0]|0x20 == 'e' && name[1] == 'r' && name[2] == 'r' {
