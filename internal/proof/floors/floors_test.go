@@ -30,7 +30,7 @@ var floors = [][]string{
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "internal/edge/...", "internal/deploy/...", "stack"},
 	{"aggregator", "httplimit"},
-	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/virtual"},
+	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/rotate", "cmd/zlimit/internal/virtual"},
 	{"cmd/zlimit/internal/cli/show"},
 	{"cmd/zlimit/internal/cli/shell", "cmd/zlimit/internal/demo"},
 	{

@@ -90,7 +90,7 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 // errInterrupted is the error of a command that an interrupt ends before its work is done.
 var errInterrupted = errors.New("interrupted")
 
-// interruption returns the error to report of a command that an interrupt has ended with an error: what is done by then goes along.
+// interruption returns the error to report of a command that an interrupt has ended with an error: with what is done by then, if it says so.
 func interruption(err error) error {
 	var unfinished *shell.UnfinishedError
 	if errors.As(err, &unfinished) {

@@ -21,13 +21,13 @@ import (
 
 // Command returns the command entity.
 func Command(sh *shell.Shell) *cobra.Command {
-	return shell.Group("create, get, update, move, list, children or delete", &cobra.Command{
+	return shell.Group("create, get, update, move, rotate, list, children or delete", &cobra.Command{
 		Use:   "entity",
-		Short: "Manage the records of entities: create, update, move, list, delete",
+		Short: "Manage the records of entities: create, update, move, rotate, list",
 		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
 one to have a parent, which is charged for what the entity consumes.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.'`,
-	}, createCommand(sh), getCommand(sh), updateCommand(sh), moveCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
+	}, createCommand(sh), getCommand(sh), updateCommand(sh), moveCommand(sh), rotateCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
 }
 
 func printEntity(sh *shell.Shell, e zlimit.Entity) error {

@@ -78,7 +78,7 @@ func (e *UnfinishedError) Error() string { return e.Err.Error() + "\n" + e.Done 
 // Unwrap returns why the command ended.
 func (e *UnfinishedError) Unwrap() error { return e.Err }
 
-// Unfinished returns the error of a command that ended midway; err itself where there is nothing to say.
+// Unfinished returns the error of a command that ended midway; err itself if there is nothing to say.
 func Unfinished(err error, done string) error {
 	if err == nil || done == "" {
 		return err

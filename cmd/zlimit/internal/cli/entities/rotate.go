@@ -1,0 +1,122 @@
+package entities
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/rotate"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func rotateCommand(sh *shell.Shell) *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "rotate OLD NEW [--dry-run]",
+		Short: "Give an entity a new ID: limits, budgets, parent, children",
+		Long: `Rotate makes NEW the successor of OLD, such as a tenant whose ID has leaked:
+
+  1. It creates NEW with the name and the metadata of OLD, copies the limits of
+     all levels of OLD, and enables what is enabled for OLD.
+  2. It suspends OLD. Leases that are open are settled with OLD.
+  3. It makes each limit of NEW have what OLD has left: it charges what was
+     used, and grants what was topped up. Parents are not charged again.
+  4. It suspends resources of NEW that were suspended for OLD, and moves NEW and
+     the children of OLD to their places.
+
+An interrupted run is finished by the same command. No step is done twice. NEW
+must not exist. Its metadata names OLD as rotated_from. Usage of the past stays
+with OLD, which keeps its record and its parent. What is charged to NEW counts
+as usage of NEW as well, so a bill of both has it twice. A session of a session
+quota begins with the charge. Slots stay with the leases that hold them.
+
+It costs some 60 write units and 28 read units; 9 and 8 for each level, 13 and
+17 for each resource that was used, and 18 and 5 for each child.`,
+		Example: `  zlimit entity rotate acme acme-2 --dry-run
+  zlimit entity rotate acme acme-2`,
+		Args: shell.Takes("OLD", "NEW"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dry {
+				plan, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (*rotate.Rotation, error) {
+					return rotate.Plan(ctx, l, args[0], args[1])
+				})
+				if err != nil {
+					return err
+				}
+				return sh.Print(plan, func(p *show.Page) { writeRotation(p, plan, true) })
+			}
+			progress := sh.ProgressLine()
+			step := ""
+			done, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (*rotate.Rotation, error) {
+				return rotate.Run(ctx, l, args[0], args[1], func(now string) {
+					step = now
+					progress.Show(now)
+				})
+			})
+			progress.End()
+			if err != nil && step != "" {
+				return shell.Unfinished(err, "stopped at "+step+"; the same command goes on")
+			}
+			if err != nil {
+				return err
+			}
+			return sh.Print(done, func(p *show.Page) { writeRotation(p, done, false) })
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what it would do, and do nothing")
+	return cmd
+}
+
+// writeRotation writes what a rotation has done, or what it would do.
+func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
+	switch {
+	case r.Repeated:
+		p.Linef("entity %s is the new ID of %s: an earlier run has done all of it", r.To, r.From)
+		return
+	case dry:
+		p.Linef("entity %s becomes the new ID of %s; nothing is done yet", r.To, r.From)
+	default:
+		p.Linef("entity %s is the new ID of %s, which is suspended", r.To, r.From)
+	}
+	if r.Resumed != "" {
+		p.Linef("  goes on from an interrupted run, which was %s", r.Resumed)
+	}
+	for _, at := range r.Levels {
+		p.Linef("  limits   %v", at)
+	}
+	for _, c := range r.Charges {
+		if len(c.Used) > 0 {
+			p.Linef("  used     %s: %s", c.Resource, amountsOf(c.Used))
+		}
+		if len(c.Granted) > 0 {
+			p.Linef("  granted  %s: %s", c.Resource, amountsOf(c.Granted))
+		}
+	}
+	if r.Parent != "" {
+		p.Linef("  parent   %s", r.Parent)
+	}
+	for _, child := range r.Children {
+		p.Linef("  child    %s", child)
+	}
+	p.Linef("usage of the past stays with %s; what is charged counts as usage of %s as well", r.From, r.To)
+	if !r.Everywhere.IsZero() {
+		p.Linef("a bucket of %s that a process makes meanwhile is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
+	}
+	for _, note := range r.Notes {
+		p.Linef("note: %s", note)
+	}
+}
+
+func amountsOf(amounts zlimit.Amounts) string {
+	var parts []string
+	for _, limit := range slices.Sorted(maps.Keys(amounts)) {
+		parts = append(parts, limit+"="+show.Amount(limit, amounts[limit]))
+	}
+	return strings.Join(parts, ", ")
+}

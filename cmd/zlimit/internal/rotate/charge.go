@@ -1,0 +1,251 @@
+package rotate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A balance is what a limit of the old entity has left.
+type balance struct {
+	limit    zlimit.Limit
+	capacity int64 // that holds now
+	left     int64
+	ends     time.Time // of a grant
+}
+
+// missing returns what the limit has less than it begins with; negative for more. Limits may have changed since a bucket was last written, so
+// that balances of two buckets cannot be compared.
+func (b *balance) missing() int64 { return b.capacity - b.left }
+
+// add adds what a limit is to have less, or more where it is negative.
+func (c *Charge) add(limit string, missing int64) {
+	switch {
+	case missing > 0:
+		c.Used[limit] = missing
+	case missing < 0:
+		c.Granted[limit] = -missing
+	}
+}
+
+// A used bucket is what the old entity has left of a resource.
+type used struct {
+	resource string
+	limits   map[string]balance
+}
+
+// charge suspends the old entity, and makes each limit of the new one have what the old one has left: a wider resource after the narrower
+// ones, which are charged to it as well. It charges what the new one has too much, and grants what it has too little. Each charge and each
+// grant has an ID, under which it is done once.
+func (r *rotator) charge(ctx context.Context) error {
+	if err := r.suspend(ctx); err != nil {
+		return err
+	}
+	buckets, err := r.used(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range buckets {
+		r.report("charging what is used of " + b.resource)
+		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
+		given, err := r.chargeBy(ctx, &b, nil, &c)
+		if err == nil && len(given) > 0 {
+			_, err = r.chargeBy(ctx, &b, given, &c)
+		}
+		if err != nil {
+			return err
+		}
+		if len(c.Used)+len(c.Granted) > 0 {
+			r.done.Charges = append(r.done.Charges, c)
+		}
+	}
+	return nil
+}
+
+// chargeBy charges and grants by limits that are given, or by the stored limits if there are none. It returns the limits of the bucket that
+// those are not: requests gave them, or they were stored once.
+func (r *rotator) chargeBy(ctx context.Context, b *used, given []zlimit.Limit, all *Charge) (others []zlimit.Limit, err error) {
+	has, err := r.left(ctx, b.resource, given)
+	if err != nil {
+		return nil, err
+	}
+	c := Charge{Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
+	asked := zlimit.Amounts{}
+	for name, was := range b.limits {
+		now, there := has[name]
+		if !there {
+			others = append(others, was.limit)
+			continue
+		}
+		c.add(name, was.missing()-now.missing())
+		asked[name] = 0
+	}
+	slices.SortFunc(others, func(a, b zlimit.Limit) int { return cmp.Compare(a.Name, b.Name) })
+	if len(c.Used) > 0 {
+		err = r.use(ctx, b, given, asked)
+	}
+	if err == nil {
+		err = r.grant(ctx, b, c.Granted)
+	}
+	maps.Copy(all.Used, c.Used)
+	maps.Copy(all.Granted, c.Granted)
+	return others, err
+}
+
+// planCharges reports what the new entity will have less than its limits begin with.
+func (r *rotator) planCharges(ctx context.Context) error {
+	buckets, err := r.used(ctx)
+	for _, b := range buckets {
+		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
+		for name, was := range b.limits {
+			c.add(name, was.missing())
+		}
+		if len(c.Used)+len(c.Granted) > 0 {
+			r.done.Charges = append(r.done.Charges, c)
+		}
+	}
+	return err
+}
+
+// used returns what the old entity has left in each of its buckets, narrower resources first.
+func (r *rotator) used(ctx context.Context) ([]used, error) {
+	var buckets []used
+	width := map[string]int{}
+	for b, err := range r.l.Entities.Buckets(ctx, r.done.From) {
+		if err != nil {
+			return nil, err
+		}
+		if len(b.Unsupported) > 0 {
+			return nil, &zlimit.UnsupportedError{Source: zlimit.SourceEntity, Entity: b.Entity, Resource: b.Resource, Features: b.Unsupported}
+		}
+		if width[b.Resource], err = r.wider(ctx, b.Resource); err != nil {
+			return nil, err
+		}
+		buckets = append(buckets, used{b.Resource, balancesOf(b.Statuses, b.Resource)})
+	}
+	slices.SortFunc(buckets, func(a, b used) int {
+		return cmp.Or(width[b.resource]-width[a.resource], cmp.Compare(a.resource, b.resource))
+	})
+	return buckets, nil
+}
+
+// wider returns how many resources a resource lies within.
+func (r *rotator) wider(ctx context.Context, resource string) (n int, err error) {
+	for seen := []string{resource}; ; n++ {
+		found, err := r.l.Resources.Get(ctx, resource)
+		if err != nil || found.Within == "" || slices.Contains(seen, found.Within) {
+			return n, err
+		}
+		resource = found.Within
+		seen = append(seen, resource)
+	}
+}
+
+// left returns what the new entity has left of a resource, by limits that are given, or by the stored limits if there are none.
+func (r *rotator) left(ctx context.Context, resource string, given []zlimit.Limit) (map[string]balance, error) {
+	q := zlimit.AvailableQuery{Entity: r.done.To, Resource: resource, Limits: given}
+	statuses, err := r.l.Available(ctx, q)
+	if errors.Is(err, zlimit.ErrDisabled) {
+		if err := r.allow(ctx, resource); err != nil {
+			return nil, err
+		}
+		statuses, err = r.l.Available(ctx, q)
+	}
+	if errors.Is(err, zlimit.ErrNoLimits) {
+		err = nil
+	}
+	return balancesOf(statuses, resource), err
+}
+
+// balancesOf returns the limits of the entity itself for a resource. Slots are held by leases, which stay with the old entity.
+func balancesOf(statuses zlimit.Statuses, resource string) map[string]balance {
+	limits := map[string]balance{}
+	for _, s := range statuses {
+		if s.Ancestor == 0 && s.Wider == 0 && s.Resource == resource && s.Limit.Term == 0 {
+			limits[s.Limit.Name] = balance{s.Limit, s.Now().Capacity, s.Available, s.GrantEnds}
+		}
+	}
+	return limits
+}
+
+// use charges the new entity what it has too much of the limits that are asked, whatever it has left: a debt is carried over, too. A request
+// that asks for nothing is remembered by its ID. Its lease is settled with the amounts, which a repeated call finds settled. A
+// bucket with limits that are given is made by a request that asks for something, and what that has taken is settled as well.
+func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked zlimit.Amounts) error {
+	names := slices.Sorted(maps.Keys(asked))
+	if len(given) > 0 {
+		asked[names[0]] = 1
+	}
+	lease, err := r.l.Acquire(ctx, zlimit.Request{
+		Entity: r.done.To, Resource: b.resource, Consume: asked, Limits: given, OnUnavailable: zlimit.PolicyBlock,
+		ID: r.operation(b.resource, "use "+strings.Join(names, " ")), // a request of other limits is another one
+	})
+	if err != nil {
+		return err
+	}
+	token, err := lease.Token(zlimit.MaxTokenTime)
+	if err != nil {
+		return err
+	}
+	has, err := r.left(ctx, b.resource, given)
+	if err != nil {
+		return err
+	}
+	actual := zlimit.Amounts{}
+	for name, taken := range asked {
+		was, now := b.limits[name], has[name]
+		actual[name] = max(taken+was.missing()-now.missing(), 0)
+	}
+	if err := r.l.Settle(ctx, token, actual, zlimit.SettleExactly()); !errors.Is(err, zlimit.ErrSettled) {
+		return err
+	}
+	return nil
+}
+
+// allow enables the new entity for a resource that refuses everyone's requests. The last stage takes that back, by the old entity's level, which
+// says nothing.
+func (r *rotator) allow(ctx context.Context, resource string) error {
+	levels, err := r.levels(ctx, r.done.From)
+	if err != nil {
+		return err
+	}
+	if levels[resource].Switch != zlimit.SwitchInherit {
+		return &zlimit.ValidationError{
+			Field: "resource", Value: resource, Reason: "is disabled, and disabled for " + r.done.From + " as well: enable the resource, run the command again, and disable it",
+		}
+	}
+	_, err = r.l.Limits.Enable(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, nil)
+	return err
+}
+
+// grant adds amounts to what the new entity has, of limits of which the old one has more than they begin with.
+func (r *rotator) grant(ctx context.Context, b *used, amounts zlimit.Amounts) error {
+	for name, n := range amounts { // limits may have grants with different ends
+		top := zlimit.TopUpRequest{
+			Entity: r.done.To, Resource: b.resource, Amounts: zlimit.Amounts{name: n}, Until: b.limits[name].ends, OperationID: r.operation(b.resource, "grant "+name),
+		}
+		_, err := r.l.Limits.TopUp(ctx, top)
+		var invalid *zlimit.ValidationError
+		if errors.As(err, &invalid) && invalid.Field == "operation id" { // a run before has granted what was missing then
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operation returns the ID of a change of a bucket of the new entity. Another entity of that name, made later, has others.
+func (r *rotator) operation(resource, what string) string {
+	sum := sha256.Sum256([]byte(r.done.From + "\n" + r.done.To + "\n" + r.new.CreatedAt.Format(time.RFC3339) + "\n" + resource + "\n" + what))
+	return "rotate-" + hex.EncodeToString(sum[:12])
+}

@@ -1,0 +1,222 @@
+// Package rotate gives a tenant a new ID: a new entity becomes the copy of an old one, with its limits, with what is used of its
+// budgets, with its parent and its children. The old entity is suspended.
+//
+// A rotation has stages. The metadata of the new entity names the stage under way, so that a repeated run goes on where an
+// interrupted one was. In each stage a run may repeat any step.
+package rotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Names of the new entity's metadata. The first one stays.
+const (
+	FromKey  = "rotated_from"   // the old entity
+	StageKey = "rotation_stage" // the stage under way; absent once the rotation is done
+)
+
+// The stages, in their order.
+const (
+	stageCopying  = "copying"  // limits are copied
+	stageCharging = "charging" // the old entity is suspended, and what it has used is charged to the new one
+	stageJoining  = "joining"  // switches are copied, and parent and children move to the new one
+)
+
+// A Rotation is what a run has done, or what it would do.
+type Rotation struct {
+	From     string         `json:"from"`
+	To       string         `json:"to"`
+	Parent   string         `json:"parent_id,omitempty"`
+	Levels   []zlimit.Level `json:"levels"`   // of the old entity, that the new one has as well
+	Charges  []Charge       `json:"charges"`  // what was charged to the new entity by this run
+	Children []string       `json:"children"` // that this run moved to the new entity
+	Resumed  string         `json:"resumed,omitempty"`
+	Repeated bool           `json:"repeated"` // an earlier run has done all of it
+	// Everywhere is when the suspension holds also for buckets that a process makes meanwhile.
+	Everywhere time.Time `json:"everywhere,omitzero"`
+	Notes      []string  `json:"notes"`
+}
+
+// A Charge is what the new entity has less of a resource, or more, than its limits begin with.
+type Charge struct {
+	Resource string         `json:"resource"`
+	Used     zlimit.Amounts `json:"used,omitempty"`
+	Granted  zlimit.Amounts `json:"granted,omitempty"`
+}
+
+// A rotator is one run.
+type rotator struct {
+	l        *zlimit.RateLimiter
+	done     *Rotation
+	old, new zlimit.Entity
+	report   func(string) // of the step under way
+}
+
+// Plan returns what a run would do. It writes nothing.
+func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotation, error) {
+	r, err := begin(ctx, l, from, to, func(string) {})
+	if err != nil || r.done.Repeated {
+		return r.done, err
+	}
+	for _, step := range []func(context.Context) error{r.planLevels, r.planCharges, r.planChildren} {
+		if err := step(ctx); err != nil {
+			return r.done, err
+		}
+	}
+	return r.done, nil
+}
+
+// Run rotates. It may be repeated after an error at any step, and then goes on. report is called with each step.
+func Run(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*Rotation, error) {
+	r, err := begin(ctx, l, from, to, report)
+	if err != nil || r.done.Repeated {
+		return r.done, err
+	}
+	if r.new.ID == "" {
+		if err := r.create(ctx); err != nil {
+			return r.done, err
+		}
+	}
+	if err := r.planLevels(ctx); err != nil { // for the report
+		return r.done, err
+	}
+	for _, stage := range []struct {
+		name string
+		next string
+		work func(context.Context) error
+	}{{stageCopying, stageCharging, r.copy}, {stageCharging, stageJoining, r.charge}, {stageJoining, "", r.join}} {
+		if r.new.Metadata[StageKey] != stage.name {
+			continue
+		}
+		report(stage.name)
+		if err := stage.work(ctx); err != nil {
+			return r.done, err
+		}
+		if err := r.enter(ctx, stage.next); err != nil {
+			return r.done, err
+		}
+	}
+	return r.done, nil
+}
+
+// begin reads both entities, and finds out where an earlier run has come to.
+func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*rotator, error) {
+	r := &rotator{l: l, report: report, done: &Rotation{
+		From: from, To: to, Levels: []zlimit.Level{}, Charges: []Charge{}, Children: []string{}, Notes: []string{},
+	}}
+	if from == to {
+		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: "must be another one than the old entity"}
+	}
+	var err error
+	if r.old, err = recordOf(ctx, l, from); err != nil {
+		return r, err
+	}
+	if r.new, err = recordOf(ctx, l, to); err != nil {
+		return r, err
+	}
+	if r.old.ID == "" {
+		r.old = zlimit.Entity{ID: from, Name: from}
+	}
+	r.done.Parent = r.old.ParentID
+	stage := r.old.Metadata[StageKey]
+	switch {
+	case stage != "":
+		reason := fmt.Sprintf("is the new ID of %s, whose rotation is not done (%s): finish that first", r.old.Metadata[FromKey], stage)
+		return r, &zlimit.ValidationError{Field: "old entity", Value: from, Reason: reason}
+	case r.new.ID == "":
+		return r, r.vacant(ctx)
+	case r.new.Metadata[FromKey] != from:
+		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: "exists, and is not the new ID of " + from + ": name one that does not exist"}
+	}
+	r.done.Resumed = r.new.Metadata[StageKey]
+	r.done.Repeated = r.done.Resumed == ""
+	return r, nil
+}
+
+// recordOf returns the record of an entity; the zero entity where it has none.
+func recordOf(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
+	found, err := l.Entities.Get(ctx, id)
+	if errors.Is(err, zlimit.ErrEntityNotFound) {
+		return zlimit.Entity{}, nil
+	}
+	return found, err
+}
+
+// vacant returns an error if the new entity, which has no record, has limits or buckets already, or if the old one has nothing at all.
+func (r *rotator) vacant(ctx context.Context) error {
+	for stored, err := range r.l.Limits.List(ctx, zlimit.LevelQuery{Entity: r.done.To, NamesOnly: true}) {
+		if err != nil {
+			return err
+		}
+		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: "has limits already (" + stored.Level.String() + "): name one that has nothing"}
+	}
+	used, err := r.hasBuckets(ctx, r.done.To)
+	if err != nil {
+		return err
+	}
+	if used {
+		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: "is in use: name one that has no buckets"}
+	}
+	if !r.old.CreatedAt.IsZero() {
+		return nil
+	}
+	for _, err := range r.l.Limits.List(ctx, zlimit.LevelQuery{Entity: r.done.From, NamesOnly: true}) {
+		return err
+	}
+	if used, err = r.hasBuckets(ctx, r.done.From); err != nil || used {
+		return err
+	}
+	return fmt.Errorf("%w: %q has no record, no limits and no buckets", zlimit.ErrEntityNotFound, r.done.From)
+}
+
+func (r *rotator) hasBuckets(ctx context.Context, entity string) (bool, error) {
+	for _, err := range r.l.Entities.Buckets(ctx, entity) {
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// create makes the record of the new entity. An entity that charges its parent is made below it, which is the only way to make such a one.
+// The first stage takes it away from there, before anything is charged.
+func (r *rotator) create(ctx context.Context) (err error) {
+	e := zlimit.Entity{ID: r.done.To, Name: r.old.Name, Metadata: maps.Clone(r.old.Metadata)}
+	if r.old.Name == r.old.ID {
+		e.Name = ""
+	}
+	if e.Metadata == nil {
+		e.Metadata = map[string]string{}
+	}
+	e.Metadata[FromKey], e.Metadata[StageKey] = r.done.From, stageCopying
+	if r.old.Cascade && r.old.ParentID != "" {
+		e.ParentID, e.Cascade = r.old.ParentID, true
+	}
+	r.new, err = r.l.Entities.Create(ctx, e)
+	return err
+}
+
+// enter notes the next stage, "" for the end.
+func (r *rotator) enter(ctx context.Context, stage string) (err error) {
+	if r.new, err = r.l.Entities.Get(ctx, r.done.To); err != nil {
+		return err
+	}
+	if r.new.Metadata[StageKey] == stage { // noted by a call whose reply was lost
+		return nil
+	}
+	r.new.Metadata = maps.Clone(r.new.Metadata)
+	r.new.Metadata[StageKey] = stage
+	if stage == "" {
+		delete(r.new.Metadata, StageKey)
+	}
+	r.new, err = r.l.Entities.Update(ctx, r.new)
+	return err
+}
+
+func (r *rotator) note(format string, args ...any) {
+	r.done.Notes = append(r.done.Notes, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,403 @@
+package rotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/soak"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
+	"github.com/zlimit/zlimit-go/internal/store/sqlite"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/dynamo"
+)
+
+func TestMain(m *testing.M) { enginetest.Main(m) }
+
+var errKilled = errors.New("killed")
+
+// A mortal store is that of a process that is killed at a call: none of its later calls arrives.
+type mortal struct {
+	store.Store
+	turn  sync.Mutex
+	calls int  // made so far
+	last  int  // the call at which the process is killed, from 1; 0 for never
+	after bool // that call is carried out
+}
+
+// next counts a call; it returns whether to carry it out, and whether it is answered.
+func (m *mortal) next() (carry, answer bool) {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.calls++
+	answer = m.last == 0 || m.calls < m.last
+	return answer || m.calls == m.last && m.after, answer
+}
+
+func survive[T any](m *mortal, do func() (T, error)) (result T, err error) {
+	carry, answer := m.next()
+	if carry {
+		result, err = do()
+	}
+	if !answer {
+		return *new(T), errKilled
+	}
+	return result, err
+}
+
+func (m *mortal) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	return survive(m, func() ([]expr.Item, error) { return m.Store.Read(ctx, keys, consistent) })
+}
+
+func (m *mortal) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	return survive(m, func() (store.Result, error) { return m.Store.Write(ctx, w) })
+}
+
+func (m *mortal) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	return survive(m, func() ([]store.Result, error) { return m.Store.Transact(ctx, writes) })
+}
+
+func (m *mortal) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	return survive(m, func() (store.Page, error) { return m.Store.Query(ctx, q) })
+}
+
+func (m *mortal) Delete(ctx context.Context, keys []store.Key) error {
+	_, err := survive(m, func() (struct{}, error) { return struct{}{}, m.Store.Delete(ctx, keys) })
+	return err
+}
+
+var noon = time.Date(2026, 3, 31, 12, 30, 0, 0, time.UTC)
+
+// A world is a namespace in a store.
+type world struct {
+	t         *testing.T
+	s         store.Store
+	namespace string
+	now       time.Time
+}
+
+func (w *world) limiter(s store.Store) *zlimit.RateLimiter {
+	w.t.Helper()
+	l, err := zlimit.New(w.t.Context(), store.NewHandle(s, false), zlimit.WithNamespace(w.namespace), zlimit.WithSetup(),
+		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func at(entity, resource string) zlimit.Level {
+	return zlimit.Level{Entity: entity, Resource: resource}
+}
+
+func parsed(t *testing.T, texts ...string) zlimit.Config {
+	t.Helper()
+	var c zlimit.Config
+	for _, text := range texts {
+		var l zlimit.Limit
+		if err := l.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		c.Limits = append(c.Limits, l)
+	}
+	return c
+}
+
+// fill makes a tenant with a parent, a child, nested resources, budgets in use, a debt, a grant, and every switch.
+func (w *world) fill() {
+	w.t.Helper()
+	ctx, l := w.t.Context(), w.limiter(w.s)
+	defer l.Close()
+	for _, e := range []zlimit.Entity{
+		{ID: "org"},
+		{ID: "acme", Name: "Acme", ParentID: "org", Cascade: true, Metadata: map[string]string{"plan": "gold"}},
+		{ID: "key-1", ParentID: "acme", Cascade: true},
+	} {
+		_, err := l.Entities.Create(ctx, e)
+		w.must(err)
+	}
+	set := func(v zlimit.Level, limits ...string) {
+		w.t.Helper()
+		w.must(l.Limits.Set(ctx, v, parsed(w.t, limits...)))
+	}
+	set(at("", "models"), "usd=100/month@UTC", "tpd=1000000/day@UTC")
+	for _, resource := range []string{"gpt", "bypassed", "banned", "beta", "closed"} {
+		set(at("", resource), "tpd=1000/day@UTC")
+	}
+	w.must(l.Resources.Put(ctx, zlimit.Resource{ID: "gpt", Within: "models"}))
+	set(at("org", ""), "tpd=5000000/day@UTC")
+	set(at("acme", ""), "tpd=2000/day@UTC", "rpm=60/min")
+	set(at("acme", "gpt"), "tpd=500/day@UTC", "credit=50/never")
+	set(at("acme", "models"), "usd=100/month@UTC", "tpd=1000000/day@UTC")
+	set(at("acme", "banned"), "tpd=300/day@UTC")
+	use := func(entity, resource string, amounts zlimit.Amounts, limits ...zlimit.Limit) {
+		w.t.Helper()
+		_, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: resource, Consume: amounts, Limits: limits})
+		w.must(err)
+	}
+	use("acme", "gpt", zlimit.Amounts{"tpd": 300, "credit": 20})
+	use("key-1", "gpt", zlimit.Amounts{"tpd": 40})
+	use("acme", "models", zlimit.Amounts{"usd": 2_500_000_000})
+	use("acme", "beta", zlimit.Amounts{"tpd": 10})
+	use("acme", "closed", zlimit.Amounts{"tpd": 70})
+	use("acme", "bypassed", zlimit.Amounts{"tpd": 70})
+	use("acme", "banned", zlimit.Amounts{"tpd": 70})
+	use("acme", "given", zlimit.Amounts{"rpd": 4}, zlimit.PerDay("rpd", 9))
+	lease, err := l.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "debt", Consume: zlimit.Amounts{"tpd": 1000}})
+	w.must(err)
+	w.must(lease.Adjust(zlimit.Amounts{"tpd": 4000}))
+	w.must(lease.Commit(ctx))
+	_, err = l.Limits.TopUp(ctx, zlimit.TopUpRequest{
+		Entity: "acme", Resource: "models", Amounts: zlimit.Amounts{"usd": 50_000_000_000}, Until: w.now.Add(time.Hour),
+	})
+	w.must(err)
+	_, err = l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "acme", Resource: "gpt", Amounts: zlimit.Amounts{"credit": 1000}})
+	w.must(err)
+	for v, turn := range map[zlimit.Level]func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error){
+		at("acme", "bypassed"): l.Limits.Bypass, at("acme", "banned"): l.Limits.Disable, at("acme", "beta"): l.Limits.Enable,
+		at("", "beta"): l.Limits.Disable, at("", "closed"): l.Limits.Disable,
+	} {
+		_, err := turn(ctx, v, nil)
+		w.must(err)
+	}
+}
+
+// A view is all of a namespace that a rotation is about.
+type view struct {
+	Balances map[string]int64
+	Levels   map[string][]string
+	Switches map[zlimit.Level]zlimit.Switch
+	Parents  map[string]string
+	Metadata map[string]string
+}
+
+// see looks at a namespace, with resources enabled for a moment to see their balances.
+func (w *world) see() view {
+	w.t.Helper()
+	ctx, l := w.t.Context(), w.limiter(w.s)
+	defer l.Close()
+	v := view{map[string]int64{}, map[string][]string{}, map[zlimit.Level]zlimit.Switch{}, map[string]string{}, nil}
+	for _, id := range []string{"org", "acme-2", "key-1"} {
+		e, err := l.Entities.Get(ctx, id)
+		w.must(err)
+		if v.Parents[id] = e.ParentID; e.Cascade {
+			v.Parents[id] += ", charged"
+		}
+		if id == "acme-2" {
+			v.Metadata = e.Metadata
+			v.Parents[id] += ", " + e.Name
+		}
+		for b, err := range l.Entities.Buckets(ctx, id) {
+			w.must(err)
+			for _, s := range b.Statuses {
+				v.Balances[fmt.Sprint(id, " ", b.Resource, " ", s.Limit.Name)] = s.Available
+			}
+		}
+	}
+	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
+		w.must(err)
+		if stored.Level.Entity == "" && stored.Level.Resource != "closed" {
+			continue
+		}
+		if stored.Switch != "" {
+			v.Switches[stored.Level] = stored.Switch
+		}
+		for _, limit := range stored.Config.Limits {
+			v.Levels[stored.Level.String()] = append(v.Levels[stored.Level.String()], limit.String())
+		}
+		slices.Sort(v.Levels[stored.Level.String()])
+	}
+	for _, resource := range []string{"gpt", "models", "beta", "closed", "debt", "given", "bypassed", "banned"} {
+		_, err := l.Acquire(ctx, zlimit.Request{
+			Entity: "acme", Resource: resource, Consume: zlimit.Amounts{"tpd": 0}, Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)},
+		})
+		if !errors.Is(err, zlimit.ErrDisabled) {
+			w.t.Errorf("a request of the old entity for %s = %v, want ErrDisabled", resource, err)
+		}
+	}
+	return v
+}
+
+var rotated = view{
+	Balances: map[string]int64{
+		"acme-2 gpt tpd": 160, "acme-2 gpt credit": 1030, "acme-2 models usd": 147_500_000_000, "acme-2 models tpd": 999_660,
+		"acme-2 beta tpd": 1990, "acme-2 beta rpm": 60, "acme-2 closed tpd": 1930, "acme-2 closed rpm": 60, "acme-2 debt tpd": -3000,
+		"acme-2 debt rpm": 60, "acme-2 given rpd": 5, "acme-2 banned tpd": 230, "acme-2 bypassed tpd": 1930, "acme-2 bypassed rpm": 60,
+		"key-1 gpt tpd": 960, "key-1 models usd": 100_000_000_000, "key-1 models tpd": 999_960,
+	},
+	Levels: map[string][]string{
+		"resource closed":              {"tpd=1000/day@UTC"},
+		"entity org":                   {"tpd=5000000/day@UTC"},
+		"entity acme":                  {"rpm=60/min", "tpd=2000/day@UTC"},
+		"entity acme-2":                {"rpm=60/min", "tpd=2000/day@UTC"},
+		"entity acme, resource gpt":    {"credit=50/never", "tpd=500/day@UTC"},
+		"entity acme-2, resource gpt":  {"credit=50/never", "tpd=500/day@UTC"},
+		"entity acme, resource models": {"tpd=1000000/day@UTC", "usd=100/month@UTC"}, "entity acme-2, resource models": {"tpd=1000000/day@UTC", "usd=100/month@UTC"},
+		"entity acme, resource banned": {"tpd=300/day@UTC"}, "entity acme-2, resource banned": {"tpd=300/day@UTC"},
+	},
+	Switches: map[zlimit.Level]zlimit.Switch{
+		at("", "closed"): "disabled", at("acme", ""): "disabled", at("acme", "bypassed"): "disabled", at("acme", "banned"): "disabled",
+		at("acme", "beta"): "disabled", at("acme-2", "bypassed"): "bypass", at("acme-2", "banned"): "disabled", at("acme-2", "beta"): "enabled",
+	},
+	Parents:  map[string]string{"org": "", "acme-2": "org, charged, Acme", "key-1": "acme-2, charged"},
+	Metadata: map[string]string{"plan": "gold", FromKey: "acme"},
+}
+
+// stores are those of a rotation. Each call opens a namespace of its own.
+func stores(t *testing.T) map[string]func(t *testing.T) *world {
+	t.Helper()
+	engine := enginetest.Start(t)
+	table := store.Of(dynamo.New(engine.Client(), engine.Table(t)))
+	n := 0
+	return map[string]func(t *testing.T) *world{
+		"memory": func(t *testing.T) *world {
+			s, err := memory.New(layout.Table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &world{t, s, zlimit.DefaultNamespace, noon}
+		},
+		"sqlite": func(t *testing.T) *world {
+			s, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"), layout.Table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			return &world{t, s, zlimit.DefaultNamespace, noon}
+		},
+		"engine": func(t *testing.T) *world {
+			n++
+			return &world{t, table, fmt.Sprint("run-", n), noon}
+		},
+	}
+}
+
+// TestRotate rotates in each store: without an interrupt, and with a process that is killed at a call, before it or after it. The next run
+// goes on, and comes to the same end. Another one changes nothing.
+func TestRotate(t *testing.T) {
+	for name, open := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			step := map[string]int{"memory": 1, "sqlite": soak.Pick(5, 1), "engine": soak.Pick(31, 1)}[name]
+			calls := rotateTwice(t, open(t), &mortal{})
+			if calls < 50 {
+				t.Fatalf("a rotation made %d calls", calls)
+			}
+			for last := 1; last <= calls; last += step {
+				for _, after := range []bool{false, true} {
+					if rotateTwice(t, open(t), &mortal{last: last, after: after}); t.Failed() {
+						t.Fatalf("killed at call %d of %d, carried out: %t", last, calls, after)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRotateAtOnce rotates by two processes at the same time. One may fail, and what it charges is charged once. The next run finishes.
+func TestRotateAtOnce(t *testing.T) {
+	for range soak.Pick(100, 3000) {
+		s, err := memory.New(layout.Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t, s, zlimit.DefaultNamespace, noon}
+		w.fill()
+		var runs sync.WaitGroup
+		for range 2 {
+			l := w.limiter(slow{s})
+			runs.Go(func() {
+				_, _ = Run(t.Context(), l, "acme", "acme-2", func(string) {})
+				_ = l.Close()
+			})
+		}
+		runs.Wait()
+		l := w.limiter(s)
+		if _, err := Run(t.Context(), l, "acme", "acme-2", func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		w.must(l.Close())
+		if w.check(); t.Failed() {
+			return
+		}
+	}
+}
+
+// A slow store lets others run before each call.
+type slow struct{ store.Store }
+
+func (s slow) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	runtime.Gosched()
+	return s.Store.Read(ctx, keys, consistent)
+}
+
+func (s slow) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	runtime.Gosched()
+	return s.Store.Transact(ctx, writes)
+}
+
+// rotateTwice rotates by a process that may be killed, then by another one, and checks what is there. It returns the calls of the first.
+func rotateTwice(t *testing.T, w *world, m *mortal) int {
+	t.Helper()
+	w.t = t
+	w.fill()
+	killed := m.last
+	m.Store, m.last = w.s, 0
+	l := w.limiter(w.s)
+	dying, err := zlimit.New(t.Context(), store.NewHandle(m, false), zlimit.WithNamespace(w.namespace),
+		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
+	w.must(err)
+	m.calls, m.last = 0, killed
+	_, err = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+	calls := m.calls
+	_ = dying.Close()
+	if killed == 0 {
+		w.must(err)
+	}
+	w.now = w.now.Add(50 * time.Second) // requests a minute flow in meanwhile
+	done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+	w.must(err)
+	if killed == 0 && !done.Repeated {
+		t.Errorf("the second run says %+v, want that all was done", done)
+	}
+	w.must(l.Close())
+	w.check()
+	return calls
+}
+
+// check checks what is there once the rotation is done.
+func (w *world) check() {
+	t := w.t
+	t.Helper()
+	got := w.see()
+	parent := got.Balances["org gpt tpd"]
+	if used := 5_000_000 - parent; used != 340 {
+		t.Errorf("the parent was charged %d tokens, want the 340 of the requests", used)
+	}
+	for key := range got.Balances {
+		if len(key) > 4 && key[:4] == "org " {
+			delete(got.Balances, key)
+		}
+	}
+	if diff := cmp.Diff(rotated, got); diff != "" {
+		t.Errorf("after the rotation (-want +got):\n%s", diff)
+	}
+}
