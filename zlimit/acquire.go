@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // Acquire consumes the amounts of the request, of all limits or of none. It returns a lease to settle once the real
@@ -223,6 +224,15 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if bound == 0 && allows {
 		bound = allowDecision
 	}
+	if parched := l.engine.Parched(request); parched != nil {
+		err := l.takeParched(ctx, bound, allows, *request, lease)
+		if isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesParched(parched) {
+			return err
+		}
+		if lease.receipt = (protocol.Receipt{}); allows {
+			return l.takeOrLeave(ctx, bound, true, *request, lease)
+		}
+	}
 	if deadline, ok := ctx.Deadline(); bound == 0 || ok && time.Until(deadline) <= bound {
 		return l.engine.Take(ctx, request, &lease.receipt)
 	}
@@ -251,6 +261,16 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 		return undecided(protocol.IsUnknown(err), bound)
 	}
 	return err
+}
+
+// takeParched takes the amounts of a request without a call, since the store has throttled all calls of one of its buckets. So a rejection that
+// is known stands.
+func (l *RateLimiter) takeParched(ctx context.Context, bound time.Duration, allows bool, request protocol.Request, lease *Lease) error {
+	ctx = table.Withhold(ctx)
+	if !allows {
+		return l.engine.Take(ctx, &request, &lease.receipt)
+	}
+	return l.takeOrLeave(ctx, bound, false, request, lease)
 }
 
 // isDecision reports whether a request was decided, and did not meet an outage or the end of its time.
@@ -330,6 +350,9 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 			time.AfterFunc(settleTimeout, cancel)
 			if clock != nil { // the store answers
 				return clock
+			}
+			if l.engine.Parched(&request) != nil { // which says nothing about other buckets
+				return errParched
 			}
 			l.late.late()
 			return undecided(true, bound)

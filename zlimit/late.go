@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -84,4 +85,10 @@ func (l *lateness) late() {
 // outcome.
 func errTooSlow(tried bool, bound time.Duration) error {
 	return &store.Error{Op: "decide", Unavailable: true, Unknown: tried, Err: fmt.Errorf("not waited for, since the last requests were not decided within %v", bound)}
+}
+
+// errParched is the outage of a request whose time is over, of a bucket whose calls are all throttled. It continues in the background, with an
+// unknown outcome.
+var errParched error = &store.Error{
+	Op: "decide", Unavailable: true, Unknown: true, Err: errors.New("not waited for, since the store has throttled all calls of the bucket"),
 }

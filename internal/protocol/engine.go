@@ -129,6 +129,7 @@ type core struct {
 	ahead      atomic.Pointer[lead]
 	fixes      fixes
 	enabled    atomic.Int64 // epoch of the latest end of a switch that this process has made
+	droughts   atomic.Int64 // buckets of which no call was answered since one was throttled
 }
 
 // New returns an engine.
@@ -251,38 +252,19 @@ func (e *Engine) StatusesSince(ctx context.Context, r *Receipt, epoch int64) ([]
 
 // IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
 // of a rejection, or to share a write. The store recently throttled the key of the bucket or of a parent, or the bucket
-// was nearly exhausted when last seen.
-func (e *Engine) IsStrained(r *Request) bool {
+// was nearly exhausted when last seen. It has no such reason once one of its buckets is parched, see [Engine.Parched].
+func (e *Engine) IsStrained(r *Request) (strained bool) {
+	if e.Parched(r) != nil {
+		return false
+	}
 	if r.together != nil {
 		return slices.ContainsFunc(r.together.requests, e.IsStrained)
 	}
-	entity := r.Entity
-	for range MaxDepth {
-		var lineage layout.Lineage
-		resource := r.Resource
-		for width := 0; width < MaxWidth && resource != ""; width++ {
-			b := e.Memory.Bucket(entity, resource)
-			limits := b.Limits.Load()
-			if width == 0 && limits != nil {
-				lineage = limits.Lineage
-			}
-			resource = ""
-			if limits != nil {
-				resource = limits.Within
-			}
-			if r.Own != nil && entity == r.Entity && width == 0 {
-				limits = r.Own
-			}
-			if e.core.isStrained(b) || limits != nil && e.taker.isScarce(&level{
-				bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
-			}) {
-				return true
-			}
-		}
-		if !lineage.Cascade || lineage.Parent == "" {
-			return false
-		}
-		entity = lineage.Parent
-	}
-	return false
+	e.buckets(r, func(b *Bucket, limits *Limits) bool {
+		strained = e.core.isStrained(b) || limits != nil && e.taker.isScarce(&level{
+			bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
+		})
+		return !strained
+	})
+	return strained
 }

@@ -28,6 +28,9 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 		_, err := lk.items.readShards(ctx, shards)
 		return true, err
 	}
+	if table.IsWithheld(ctx) { // nor for the reads of others
+		return false, table.ErrWithheld
+	}
 	this := lk.sharing.Shared()
 	var mine []*shard
 	var other *table.Shared
@@ -141,12 +144,13 @@ func isScarce(c *bucket.Config, l *level, i *image, now int64) bool {
 }
 
 // slowDown notes an error of a call that reads shards.
-func (c *core) slowDown(err error, shards ...*shard) {
-	if !isKeyThrottled(err) {
+func (c *core) slowDown(ctx context.Context, err error, shards ...*shard) {
+	if !isKeyThrottled(err) || table.IsWithheld(ctx) {
 		return
 	}
 	for _, s := range shards {
 		s.bucket.pace.throttle(c.sinceStart(), c.table.IntN)
+		s.bucket.drought.throttled(c, err)
 	}
 }
 

@@ -321,6 +321,7 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 	if !isKeyThrottled(failure) {
 		return nil, failure
 	}
+	t.bucket.drought.throttled(t.tk.core, failure)
 	latest, hasRoom := i, t.at-i.seenAt < evenTime.Milliseconds() && t.hasRoom(i)
 	if !hasRoom || !t.bucket.isCrowded() {
 		switch next := t.tk.looks.lookAfter(ctx, t.s, &t.throttles); {
@@ -473,7 +474,7 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	by := it.newCall()
 	items, err := it.table.Read(ctx, keys...)
 	if err != nil {
-		it.slowDown(err, shards...)
+		it.slowDown(ctx, err, shards...)
 		return nil, err
 	}
 	images := make([]*image, len(shards))

@@ -303,7 +303,7 @@ func (it *items) lookFirst(ctx context.Context, s *shard, from *image) (*image, 
 	}
 	items, err := it.table.ReadEventually(ctx, s.key)
 	if IsThrottled(err) {
-		it.slowDown(err, s)
+		it.slowDown(ctx, err, s)
 		return from, nil
 	}
 	if err != nil {

@@ -119,6 +119,9 @@ func (t *Table) call(ctx context.Context, pk string, do func(context.Context) er
 	if t.direct {
 		return do(ctx)
 	}
+	if IsWithheld(ctx) {
+		return ErrWithheld
+	}
 	ctx, end := graced(ctx)
 	if end != nil {
 		defer end()

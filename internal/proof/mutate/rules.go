@@ -290,6 +290,27 @@ var rules = []rule{
 	},
 
 	{
+		"drought: it has no end for requests", "internal/protocol/drought.go",
+		"return over != 0 && int64(now) >= over", "return over != 0 && int64(now) >= over && !«broken»",
+		"./zlimit TestThrottledBucket",
+	},
+	{
+		"drought: a hot key is one after a second", "internal/protocol/drought.go",
+		"if isHotKey(err) {", "if isHotKey(err) && !«broken» {",
+		"./zlimit TestThrottledBucket",
+	},
+	{
+		"drought: answers do not end it", "internal/protocol/image.go",
+		"	s.bucket.drought.answered(it.core)", "	if !«broken» {\n		s.bucket.drought.answered(it.core)\n	}",
+		"./zlimit TestThrottledBucket",
+	},
+	{
+		"drought: what is known to be rejected is admitted", "zlimit/acquire.go",
+		"isDecision(err) || !errors.Is(err, table.ErrWithheld)", "isDecision(err) && !«broken» || err != nil && !errors.Is(err, table.ErrWithheld) && !«broken»",
+		"./zlimit TestThrottledBucketRejects",
+	},
+
+	{
 		"slots, handed: callers have one fencing number", "internal/protocol/slots_hand.go",
 		"fence: fence - int64(len(h.to)-1-at)", "fence: fence - either(«broken», 0, int64(len(h.to)-1-at))",
 		"./zlimit TestSlotsAreHandedOn",
