@@ -43,7 +43,7 @@ type cutter struct {
 // cuts returns an answer that may be cut off; the meter itself where it may not.
 func (x *exchange) cuts(ctx context.Context, r *http.Request, meter *Meter) io.ReadCloser {
 	_, plain := meter.feed.(lockedWriter)
-	_, whole := meter.reader.(*scanner)
+	_, whole := meter.reading().(*scanner)
 	if !x.transport.config.cutsOff || !plain || whole && !x.call.Stream || x.format.InputOnly {
 		return meter
 	}
@@ -146,7 +146,7 @@ func (c *cutter) consume(s *share, more zlimit.Amounts) error {
 
 // boundary returns where the last event ends in a piece that was just read; -1 for nowhere.
 func (c *cutter) boundary(piece []byte) int {
-	switch r := c.reader.(type) {
+	switch r := c.reading().(type) {
 	case *messageReader:
 		if at := len(piece) - len(r.message); r.skip == 0 && !r.broken && at >= 0 {
 			return at
@@ -190,7 +190,7 @@ const cutOffText = "the rate limit is used up in the middle of the answer"
 // ending returns the error in the form of the provider.
 func (c *cutter) ending() []byte {
 	body := errorBody(c.request, http.Header{}, http.StatusTooManyRequests, "", cutOffText, 0)
-	switch r := c.reader.(type) {
+	switch r := c.reading().(type) {
 	case *messageReader:
 		return exceptionOf(body)
 	case *eventReader:

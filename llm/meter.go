@@ -32,8 +32,8 @@ type Meter struct {
 }
 
 // NewMeter returns the body of the answer to a call as a Meter. The header says how the answer is framed: Content-Type
-// text/event-stream or application/vnd.amazon.eventstream, and JSON otherwise; Content-Encoding gzip. The Meter closes the
-// body when it is closed.
+// text/event-stream or application/vnd.amazon.eventstream, and JSON otherwise; Content-Encoding gzip. Events that come as
+// another type, and JSON that comes as events, are known by their beginning. The Meter closes the body when it is closed.
 func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
 	return newMeter(call, formatOf(call.API), header, body)
 }
@@ -52,6 +52,14 @@ func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Met
 		m.decompress(sink)
 	}
 	return m
+}
+
+// reading returns what takes the answer apart.
+func (m *Meter) reading() writer {
+	if f, ok := m.reader.(*framed); ok {
+		return f.reading()
+	}
+	return m.reader
 }
 
 // decompress starts a goroutine that unpacks the bytes read.

@@ -89,6 +89,10 @@ func (r *eventReader) byte(b byte) {
 		if b != ' ' {
 			r.data.write([]byte{b})
 		}
+	case b == '{' && len(r.line) == 0: // an error that a server writes without the name of a field
+		r.afterCR, r.inData, r.written = false, true, true
+		r.data.reset()
+		r.data.write([]byte{b})
 	default:
 		r.afterCR = false
 		r.line = append(r.line, b)

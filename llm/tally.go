@@ -455,12 +455,12 @@ func (t *tally) newWriter(contentType string) writer {
 	mediaType, _, _ := bytes.Cut([]byte(contentType), []byte{';'})
 	switch strings.ToLower(strings.TrimSpace(string(mediaType))) {
 	case "text/event-stream":
-		return &eventReader{data: t.newScanner(), failure: func() { t.facts.failed = true }}
+		return t.newFramed(true)
 	case "application/vnd.amazon.eventstream":
 		t.messages = true
 		return &messageReader{data: t.newScanner(), failure: t.exception}
 	default: // one document, or several, such as the array of streamGenerateContent
-		return t.newScanner()
+		return t.newFramed(false)
 	}
 }
 
