@@ -322,9 +322,14 @@ func (s *shard) count() int {
 }
 
 // isSplit reports whether the bucket has more than one shard, as last seen.
-func (b *Bucket) isSplit() bool {
-	i := b.first.image.Load()
-	return i != nil && i.exists && i.Shards > 1
+func (b *Bucket) isSplit() bool { return b.shardCount() > 1 }
+
+// shardCount returns the number of shards that the first one was last seen to be one of.
+func (b *Bucket) shardCount() int {
+	if i := b.first.image.Load(); i != nil && i.exists {
+		return i.Count()
+	}
+	return 1
 }
 
 // walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are

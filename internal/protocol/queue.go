@@ -21,7 +21,7 @@ type queue[T job[T]] struct {
 	moved   time.Duration // when one of them last began or ended, since the engine was made
 	watch   *time.Timer   // while callers wait: ends a round of writes that take long
 	alone   int           // writes under way, each of one caller
-	serving bool          // a goroutine writes for those who wait
+	servers int           // goroutines that write for those who wait
 	crowded bool          // the last shared write was of enough callers that one write under way suffices
 	waiting []*waiter[T]  // in the order in which their requests came
 	pace    pace          // of writes
@@ -91,11 +91,7 @@ func (q *queue[T]) mayBegin(c *core) bool {
 	if q.crowded || q.pace.isStrained(c) {
 		most = 1
 	}
-	underway := q.alone
-	if q.serving {
-		underway++
-	}
-	if len(q.waiting) > 0 || underway >= most || q.pace.isClosed(c) {
+	if len(q.waiting) > 0 || q.alone+q.servers >= most || q.pace.isClosed(c) {
 		return false
 	}
 	q.alone++
@@ -126,14 +122,22 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
 	}
 	q.waiting = slices.Insert(q.waiting, at, w)
 	switch {
-	case q.alone == 0 && !q.serving:
-		q.serving, q.moved = true, c.sinceStart()
+	case q.alone == 0 && q.servers == 0, q.needsServer(c):
+		q.servers++
+		q.moved = c.sinceStart()
 		return toServe, q.round
 	case q.watch == nil:
 		return toWatch, q.round
 	default:
 		return toWait, q.round
 	}
+}
+
+// needsServer reports whether another goroutine is to write for those who wait. Callers who share a write of a split bucket that is used up
+// try one shard after another until most of them fall short. Later callers would wait for that, though fresh images of all shards reject them
+// from memory. So there is a goroutine for each shard. The queue is locked.
+func (q *queue[T]) needsServer(c *core) bool {
+	return !q.settling && q.servers < min(q.bucket.shardCount(), c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.bucket.isUsedUp()
 }
 
 // leave lets a waiter give up. It returns false when the outcome is known, or is that of a settlement.
@@ -180,7 +184,7 @@ func (q *queue[T]) endRound(c *core, late time.Duration) (round int, ended bool)
 	}
 	q.unwatch()
 	q.round++
-	q.alone, q.serving, q.moved = 0, true, c.sinceStart()
+	q.alone, q.servers, q.moved = 0, 1, c.sinceStart()
 	return q.round, true
 }
 
@@ -202,10 +206,10 @@ func (q *queue[T]) end(c *core, round int) bool {
 	}
 	q.alone--
 	q.moved = c.sinceStart()
-	if q.serving || len(q.waiting) == 0 {
+	if q.servers > 0 || len(q.waiting) == 0 {
 		return false
 	}
-	q.serving = true
+	q.servers = 1
 	return true
 }
 
@@ -218,8 +222,10 @@ func (q *queue[T]) claim(c *core, round int) (claimed []*waiter[T]) {
 		return nil
 	}
 	claimed, q.waiting = alike(q.waiting)
-	q.serving, q.moved = len(claimed) > 0, c.sinceStart()
-	if q.serving {
+	q.moved = c.sinceStart()
+	if len(claimed) == 0 {
+		q.servers--
+	} else if q.servers == 1 {
 		q.crowded = len(claimed) >= crowdCallers
 	}
 	if len(q.waiting) == 0 {

@@ -39,7 +39,7 @@ func TestPlaces(t *testing.T) {
 	c := coreFor(1)
 	for range 100 {
 		q := newQueue[*claim](busyBucket(), false)
-		q.serving = true
+		q.servers = 1
 		order := rand.Perm(20)
 		for _, began := range order {
 			if got, _ := q.join(c, claimOf(&level{began: int64(began)})); got != toWatch {
@@ -89,8 +89,8 @@ func TestOwnWrites(t *testing.T) {
 	if got := q.claim(c, 0); len(got) != crowdCallers || !q.crowded {
 		t.Errorf("claim() = %d callers, want a crowd of %d", len(got), crowdCallers)
 	}
-	if q.end(c, 0) || len(q.claim(c, 0)) > 0 || q.serving || q.alone != 0 {
-		t.Errorf("the queue is not idle: %d alone, serving %t", q.alone, q.serving)
+	if q.end(c, 0) || len(q.claim(c, 0)) > 0 || q.servers > 0 || q.alone != 0 {
+		t.Errorf("the queue is not idle: %d alone, %d servers", q.alone, q.servers)
 	}
 	if !begins(&q, c) || begins(&q, c) {
 		t.Error("after a crowd there is one write at once")
@@ -196,8 +196,8 @@ func TestRoundsOfLateWrites(t *testing.T) {
 		if !ended || second == first || q.watch != nil {
 			t.Fatalf("endRound() = %d, %t after round %d, want a new round", second, ended, first)
 		}
-		if q.end(c, first) || len(q.claim(c, first)) > 0 || q.alone != 0 || !q.serving {
-			t.Errorf("the end of a late write changes the queue: %d alone, serving %t", q.alone, q.serving)
+		if q.end(c, first) || len(q.claim(c, first)) > 0 || q.alone != 0 || q.servers != 1 {
+			t.Errorf("the end of a late write changes the queue: %d alone, %d servers", q.alone, q.servers)
 		}
 		if got := len(q.claim(c, second)); got != 1 {
 			t.Errorf("claim() = %d callers, want 1", got)
@@ -224,7 +224,7 @@ func TestRoundsOfLateWrites(t *testing.T) {
 // In TestBatchesAreOfEqualLimits, callers of two kinds of limits wait. One kind is claimed, and the others wait on in their order.
 func TestBatchesAreOfEqualLimits(t *testing.T) {
 	q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
-	q.serving = true
+	q.servers = 1
 	kinds := []*Limits{{}, {Own: true}}
 	for began, kind := range []int{0, 1, 0, 1, 1} {
 		q.join(c, claimOf(&level{limits: kinds[kind], began: int64(began)}))
