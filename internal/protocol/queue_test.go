@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
@@ -236,6 +237,46 @@ func TestBatchesAreOfEqualLimits(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("claim() = %v, want %v", got, want)
+		}
+	}
+}
+
+// In TestServersOfASplitBucket, callers join the queue of a bucket while a goroutine serves it. Where the bucket is used up, there is one for
+// each of its shards, and none more.
+func TestServersOfASplitBucket(t *testing.T) {
+	for _, test := range []struct {
+		name                         string
+		shards, writesAtOnce, served int
+		usedUp, settling, strained   bool
+	}{
+		{name: "one shard", shards: 1, writesAtOnce: 4, usedUp: true, served: 1},
+		{name: "two shards", shards: 2, writesAtOnce: 4, usedUp: true, served: 2},
+		{name: "more shards than writes at once", shards: 8, writesAtOnce: 4, usedUp: true, served: 4},
+		{name: "tokens for all", shards: 2, writesAtOnce: 4, served: 1},
+		{name: "settlements", shards: 2, writesAtOnce: 4, usedUp: true, settling: true, served: 1},
+		{name: "throttled", shards: 2, writesAtOnce: 4, usedUp: true, strained: true, served: 1},
+	} {
+		c, b := coreFor(test.writesAtOnce), newBucket("ns", "hot", "model")
+		b.shard(0).image.Store(&image{exists: true, State: bucket.State{Shards: test.shards}})
+		if test.usedUp {
+			b.shard(0).traffic.fellShort(100)
+		}
+		q := newQueue[*claim](b, test.settling)
+		if test.strained {
+			q.pace.throttle(c.sinceStart(), c.table.IntN)
+		}
+		q.servers = 1
+		for began := range 20 {
+			q.join(c, claimOf(&level{began: int64(began)}))
+		}
+		if q.servers != test.served {
+			t.Errorf("%s: %d goroutines serve, want %d", test.name, q.servers, test.served)
+		}
+		for range test.served {
+			q.claim(c, 0) // the first one takes all who wait, and the others find none
+		}
+		if q.servers != 1 {
+			t.Errorf("%s: %d goroutines serve after one has claimed all, want 1", test.name, q.servers)
 		}
 	}
 }
