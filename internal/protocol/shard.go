@@ -189,7 +189,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	t.decidedAt = t.tk.now()
 	t.cameAt = heldAt(t.cameAt, t.decidedAt)
 	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
-	t.wane(t.tk.core, max(t.at, i.RefilledAt)) // an image from later is judged as of its stamp
+	t.wane(t.tk.core, t.at)
 	if i.exists && i.Count() > 1 && t.limits.Config.Opens([]*bucket.State{&i.State}, &t.demand, t.at) {
 		return false, errUnaligned // the shards open a session together
 	}
