@@ -45,7 +45,7 @@ func (r *rotator) planLevels(ctx context.Context) error {
 		r.note("%s is suspended, and %s will serve requests", r.done.From, r.done.To)
 	}
 	if r.old.Cascade && r.old.ParentID == "" {
-		r.note("%s would charge a parent, but has none: set it anew if %s gets a parent", r.done.From, r.done.To)
+		r.note("%s would charge a parent, but has none: set it again if %s gets a parent", r.done.From, r.done.To)
 	}
 	return nil
 }

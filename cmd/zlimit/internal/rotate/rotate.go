@@ -139,7 +139,7 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	return r, nil
 }
 
-// recordOf returns the record of an entity; the zero entity where it has none.
+// recordOf returns the record of an entity; the zero entity if it has none.
 func recordOf(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
 	found, err := l.Entities.Get(ctx, id)
 	if errors.Is(err, zlimit.ErrEntityNotFound) {
