@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"sync"
@@ -417,8 +418,9 @@ func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err er
 	if op == OpRollback {
 		corrections = slices.DeleteFunc(bucket.Negated(le.amounts), func(a bucket.Amount) bool { return le.receipt.HasSlots(a.Limit) })
 	}
+	id := le.id()
 	le.limiter.tell(ctx, s, Event{
 		Kind: EventSettle, Operation: op, Entity: le.receipt.Entity(), Resource: le.receipt.Resource(), Lease: le.number,
-		Amounts: tokensOf(corrections), Err: err,
+		LeaseID: hex.EncodeToString(id[:]), Amounts: tokensOf(corrections), Err: err,
 	})
 }

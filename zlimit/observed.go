@@ -2,8 +2,12 @@ package zlimit
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"iter"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +58,10 @@ func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, 
 		if lease.number == 0 { // it is new, and known to this goroutine alone
 			lease.number = leasesTold.Add(1)
 		}
-		e.Lease = lease.number
+		lease.mu.Lock()
+		id := lease.id()
+		lease.mu.Unlock()
+		e.Lease, e.LeaseID = lease.number, hex.EncodeToString(id[:])
 	}
 	var exceeded *ExceededError
 	switch {
@@ -92,6 +99,28 @@ func (l *RateLimiter) tellSlots(ctx context.Context, c protocol.SlotChange) {
 
 // leasesTold counts the leases of the process that were reported to observers.
 var leasesTold atomic.Uint64
+
+// process identifies this process in the IDs of leases.
+var process = sync.OnceValue(func() (id [8]byte) {
+	_, _ = rand.Read(id[:]) // which never fails
+	return id
+})
+
+// id returns the ID of the lease, by which it is settled once. Its events have this ID, too. A lease without events gets
+// one when it is handed on. The lease is locked, or settled.
+func (le *Lease) id() (id [16]byte) {
+	switch shared := le.shared(); {
+	case shared != nil:
+		return shared.id
+	case le.number == 0:
+		_, _ = rand.Read(id[:]) // which never fails
+	default:
+		of := process()
+		copy(id[:], of[:])
+		binary.BigEndian.PutUint64(id[len(of):], le.number)
+	}
+	return id
+}
 
 // tokensOf returns amounts in tokens.
 func tokensOf(amounts []bucket.Amount) []Amount {

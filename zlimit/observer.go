@@ -26,6 +26,9 @@ type Event struct {
 	Resource string        `json:"resource,omitempty"`
 	// Lease numbers the leases of a process, from 1: that of a decision, and of its settlement. It is 0 without a lease.
 	Lease uint64 `json:"lease,omitempty"`
+	// LeaseID identifies the lease of a decision and of its settlement, in all processes: also if another one settles it by
+	// [RateLimiter.Settle]. Calls with one [Request.ID] have one lease. It is "" without a lease.
+	LeaseID string `json:"lease_id,omitempty"`
 	// Wait is how long an admitted request has yet to wait for its tokens; 0 where they are there.
 	Wait time.Duration `json:"-"`
 	// Result is the outcome.
@@ -58,7 +61,9 @@ const (
 	// EventDecision is a request that was decided, by Acquire, Wait, Reserve or [Lease.Consume]; each call reports one,
 	// before it sleeps. Entity, Resource, Result, Amounts, Statuses and Duration are set, and Limit for a rejection.
 	EventDecision EventKind = iota + 1
-	// EventSettle is a lease that was committed or rolled back; Amounts are the corrections.
+	// EventSettle is a lease that was committed or rolled back, or settled by its token; Amounts are the corrections, also by
+	// [Lease.Adjust]. LeaseID has that of its decision. A lease that is dropped, and a token that expires, report
+	// none: they keep what they have taken.
 	EventSettle
 	// EventStore is one call of the store, with the units that it took.
 	EventStore
@@ -207,6 +212,7 @@ func (e *Event) attributes() []slog.Attr {
 		{"resource", e.Resource},
 		{"limit", e.Limit},
 		{"limit_entity", parent},
+		{"lease_id", e.LeaseID},
 	} {
 		if a.value != "" {
 			attributes = append(attributes, slog.String(a.name, a.value))

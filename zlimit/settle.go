@@ -89,6 +89,7 @@ func (l *RateLimiter) Settle(ctx context.Context, token string, actual Consumpti
 	}
 	l.tell(ctx, watch, Event{
 		Kind: EventSettle, Operation: OpSettle, Entity: t.receipt.Entity(), Resource: t.receipt.Resource(), Amounts: tokensOf(corrections), Err: err,
+		LeaseID: t.name(),
 	})
 	return err
 }

@@ -1,7 +1,6 @@
 package zlimit
 
 import (
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -65,13 +64,8 @@ func (le *Lease) Token(lifetime time.Duration) (string, error) {
 		return "", &ValidationError{Field: "lease", Value: strconv.Itoa(holds) + " slots", Reason: "must not hold slots, which end with their process"}
 	}
 	t := leaseToken{
-		namespace: le.limiter.ns.id(), until: le.limiter.now().Add(lifetime).UnixMilli(),
+		id: le.id(), namespace: le.limiter.ns.id(), until: le.limiter.now().Add(lifetime).UnixMilli(),
 		amounts: le.amounts, pending: le.pending(), receipt: &le.receipt,
-	}
-	if shared := le.shared(); shared != nil {
-		t.id = shared.id
-	} else {
-		_, _ = rand.Read(t.id[:]) // which never fails
 	}
 	if le.degraded {
 		t.amounts, t.pending, t.receipt = nil, nil, nil
