@@ -219,7 +219,8 @@ func (r *rotator) allow(ctx context.Context, resource string) error {
 	}
 	if levels[resource].Switch != zlimit.SwitchInherit {
 		return &zlimit.ValidationError{
-			Field: "resource", Value: resource, Reason: "is disabled, and disabled for " + r.done.From + " as well: enable the resource, run the command again, and disable it",
+			Field: "resource", Value: resource,
+			Reason: "is disabled, and disabled for " + r.done.From + " as well: enable the resource, run the command again, and disable it",
 		}
 	}
 	_, err = r.l.Limits.Enable(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, nil)
@@ -230,7 +231,8 @@ func (r *rotator) allow(ctx context.Context, resource string) error {
 func (r *rotator) grant(ctx context.Context, b *used, amounts zlimit.Amounts) error {
 	for name, n := range amounts { // limits may have grants with different ends
 		top := zlimit.TopUpRequest{
-			Entity: r.done.To, Resource: b.resource, Amounts: zlimit.Amounts{name: n}, Until: b.limits[name].ends, OperationID: r.operation(b.resource, "grant "+name),
+			Entity: r.done.To, Resource: b.resource, Amounts: zlimit.Amounts{name: n}, Until: b.limits[name].ends,
+			OperationID: r.operation(b.resource, "grant "+name),
 		}
 		_, err := r.l.Limits.TopUp(ctx, top)
 		var invalid *zlimit.ValidationError

@@ -132,7 +132,8 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	case r.new.ID == "":
 		return r, r.vacant(ctx)
 	case r.new.Metadata[FromKey] != from:
-		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: "exists, and is not the new ID of " + from + ": name one that does not exist"}
+		reason := "exists, and is not the new ID of " + from + ": name one that does not exist"
+		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: reason}
 	}
 	r.done.Resumed = r.new.Metadata[StageKey]
 	r.done.Repeated = r.done.Resumed == ""
@@ -154,7 +155,8 @@ func (r *rotator) vacant(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: "has limits already (" + stored.Level.String() + "): name one that has nothing"}
+		reason := "has limits already (" + stored.Level.String() + "): name one that has nothing"
+		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: reason}
 	}
 	used, err := r.hasBuckets(ctx, r.done.To)
 	if err != nil {
