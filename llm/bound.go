@@ -45,7 +45,7 @@ func meaningOf(path, name []byte) meaning {
 	if found == meansText && isBetaName(name) {
 		found = meansBeta
 	}
-	most := [...]int{meansBound: 2, meansChoices: 1, meansModel: len(path), meansBeta: 1}
+	most := [...]int{meansBound: 4, meansChoices: 1, meansModel: len(path), meansBeta: 1}
 	if found == meansText || bytes.Count(path, []byte{'.'}) > most[found] || isFree(path, name) || found != meansModel && isConversation(path) {
 		return meansText
 	}

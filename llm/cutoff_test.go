@@ -29,6 +29,7 @@ func TestCutOff(t *testing.T) {
 		event                    func(t *testing.T, answer []byte) int
 	}{
 		{"chat", chatPath, sse, stream(`data: {"choices":[{"delta":{"content":"TEXT"}}]}` + "\n\n"), `"code":"rate_limit_exceeded"`, eventsOf},
+		{"chat, as plain text", chatPath, "text/plain", stream(`data: {"choices":[{"delta":{"content":"TEXT"}}]}` + "\n\n"), `"code":"rate_limit_exceeded"`, eventsOf},
 		{"chat, other ends of lines", chatPath, sse, stream(`data: {"choices":[{"delta":{"content":"TEXT"}}]}` + "\r\n\r\n"), `"code":"rate_limit_exceeded"`, eventsOf},
 		{"responses", "/v1/responses", sse, stream(`event: response.output_text.delta` + "\n" + `data: {"type":"response.output_text.delta","delta":"TEXT"}` + "\n\n"), "event: error\n" + `data: {"code":"rate_limit_exceeded"`, eventsOf},
 		{"messages", "/v1/messages", sse, stream(`event: content_block_delta` + "\n" + `data: {"delta":{"text":"TEXT"}}` + "\n\n"), "event: error\n" + `data: {"error":{"message":`, eventsOf},

@@ -56,7 +56,8 @@ type Format struct {
 	// have. A place with an equals sign, such as status=failed, has that value then.
 	Failure []string `json:"failure,omitempty"`
 
-	delay []string // how long an error asks to wait, where no header says it
+	pictures []string // what the model draws, whose data come before the usage
+	delay    []string // how long an error asks to wait, where no header says it
 
 	// The name of a response that may be made in the background, and how far the provider is; nil if none is.
 	id, stage []string
@@ -82,6 +83,7 @@ const (
 	CountImageInput     // the part of CountInput that is pictures
 	CountImageOutput    // the part of CountOutput that is pictures
 	CountImageCacheRead // the part of CountCacheRead that is pictures
+	countSeconds        // seconds of sound in the prompt, whose tokens only the total has
 	countEnd
 )
 

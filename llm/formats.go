@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +45,7 @@ var chatCounts = map[string]Count{
 
 	"reasoning_tokens":                                CountReasoning,
 	"output_tokens_details.reasoning_tokens":          CountReasoning,
+	"prompt_audio_seconds":                            countSeconds, // of Mistral
 	"num_search_queries":                              CountSearches,
 	"web_search_requests":                             CountSearches,
 	"+citation_tokens":                                CountInput, // what Perplexity's research has read
@@ -200,6 +202,8 @@ func Formats() []Format {
 		Usage: raw, Text: rawText, Model: []string{"model", "message.model"}, Finish: rawFinish,
 		Service: messagesService, Speed: messagesSpeed, Region: messagesRegion,
 	}
+	invoked := raws // and a model that has its text where others have an error
+	invoked.Text, invoked.Finish = append(slices.Clone(rawText), "message"), append(slices.Clone(rawFinish), "finishReason")
 	deployments := func(paths ...string) []string {
 		return append(below([]string{"/deployments/{model}"}, paths...), paths...) // of Azure, with any body
 	}
@@ -215,6 +219,7 @@ func Formats() []Format {
 			API: APIOpenAIChat, Paths: deployments("/chat/completions"),
 			Usage: chat, InputHasCache: true, Text: chatText, Model: []string{"model"}, Service: []string{"service_tier", "usage.service_tier"}, Finish: []string{"choices.finish_reason", "completion_message.stop_reason", "event.stop_reason"},
 			Speed: []string{"usage.speed"}, Region: []string{"usage.inference_geo"},
+			pictures: []string{"choices.delta.images.image_url.url", "choices.message.images.image_url.url"},
 		},
 		{
 			API: APIOpenAICompletions, Paths: deployments("/completions"), Usage: chat, InputHasCache: true,
@@ -227,15 +232,16 @@ func Formats() []Format {
 			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens"},
 			Failure: []string{"status=failed", "response.status=failed"},
 			id:      []string{"id", "response.id"}, stage: []string{"status", "response.status"},
+			pictures: []string{"output.result", "partial_image_b64"},
 		},
 		{API: APIOpenAIEmbeddings, Paths: deployments("/embeddings"), InputOnly: true, Usage: chat, InputHasCache: true, Model: []string{"model"}},
 		{
 			API: APIOpenAIImages, Paths: deployments("/images/generations", "/images/edits", "/images/variations"), DefaultModel: "dall-e-2",
-			Usage: mediaCounts, InputHasCache: true,
+			Usage: mediaCounts, InputHasCache: true, pictures: []string{"data.b64_json", "data.url", "b64_json"},
 		},
 		{
 			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations"),
-			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput}), Text: []string{"text", "delta"},
+			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.prompt_audio_seconds": countSeconds}), Text: []string{"text", "delta"},
 		},
 		{API: APIOpenAIAudio, Paths: deployments("/audio/speech"), InputOnly: true, Usage: mediaCounts},
 		{API: APIBatches, Paths: []string{"/batches", "/models/{model}:batchGenerateContent"}, DefaultModel: "batches", InputOnly: true},
@@ -257,6 +263,8 @@ func Formats() []Format {
 			Service: []string{"usageMetadata.serviceTier", "usageMetadata.trafficType", "serviceTier", "usage_metadata.service_tier", "usage_metadata.traffic_type"},
 			Failure: []string{"promptFeedback.blockReason", "prompt_feedback.block_reason"},
 			delay:   []string{"error.details.retryDelay"},
+
+			pictures: []string{"candidates.content.parts.inlineData.data", "candidates.content.parts.inline_data.data"},
 		},
 		{ // the usage is in the body, or in the event that completes a stream
 			API: APIGeminiInteractions, Paths: []string{"/interactions"},
@@ -274,7 +282,10 @@ func Formats() []Format {
 			API: APIGeminiEmbeddings, Paths: []string{"/models/{model}:embedContent", "/models/{model}:batchEmbedContents"}, InputOnly: true,
 			Usage: inBothCases(under(geminiCounts, "usageMetadata.")), InputHasCache: true,
 		},
-		{API: APIVertexPredict, Paths: below([]string{"/models/{model}", "/endpoints/{model}"}, ":predict", ":predictLongRunning"), InputOnly: true},
+		{
+			API: APIVertexPredict, Paths: below([]string{"/models/{model}", "/endpoints/{model}"}, ":predict", ":predictLongRunning"), InputOnly: true,
+			Usage: map[string]Count{"predictions[].embeddings.statistics.token_count": CountInput},
+		},
 		{
 			API: APIOllamaChat, Paths: []string{"/api/chat", "/api/generate"},
 			Usage: map[string]Count{"prompt_eval_count": CountInput, "eval_count": CountOutput},
@@ -295,7 +306,7 @@ func Formats() []Format {
 			Finish: []string{"stopReason"}, Service: []string{"serviceTier.type"}, Speed: []string{"performanceConfig.latency"},
 		},
 		// the usage is in the body as the model's maker has it, in headers, or in the last event of a stream
-		raws.as(APIBedrockInvoke, []string{"/model/{model}/invoke"}, []string{"/model/{model}/invoke-with-response-stream"}),
+		invoked.as(APIBedrockInvoke, []string{"/model/{model}/invoke"}, []string{"/model/{model}/invoke-with-response-stream"}),
 	}
 }
 

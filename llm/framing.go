@@ -7,7 +7,7 @@ import "strings"
 type framed struct {
 	events   *eventReader
 	document *scanner
-	to       writer // nil before the first byte that tells
+	to       writer // nil before the first byte
 	declared writer
 	start    start
 }

@@ -13,7 +13,7 @@ import (
 // A Meter is the body of a model's answer that finds the usage while it is read. A Meter passes the answer on
 // unchanged, byte by byte and without delay. It keeps some hundred bytes of an answer of any length. A body compressed
 // with gzip is metered too, by a goroutine that ends with Close or at the end of the body. Other compressions are
-// passed through and not understood.
+// passed through and not understood, and their bytes count as text.
 //
 // Read must be called by one goroutine at a time; Close and Usage may be called at any time.
 type Meter struct {
@@ -39,7 +39,7 @@ func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
 }
 
 func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Meter {
-	m := &Meter{body: body, feed: io.Discard}
+	m := &Meter{body: body}
 	t := newTally(call, f)
 	t.headers(header)
 	m.tally = t
@@ -50,6 +50,9 @@ func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Met
 		m.feed = sink
 	case "gzip", "x-gzip":
 		m.decompress(sink)
+	default:
+		m.reader = unreadable{t}
+		m.feed = lockedWriter{t, m.reader}
 	}
 	return m
 }

@@ -86,6 +86,7 @@ const (
 	roleStage
 	roleFailure
 	roleFailureValue // one of the values of the spot is a failure
+	rolePicture      // the data of a picture, or where it is
 	rolePartModel    // the model of an element whose counts are beside the others
 )
 
@@ -194,6 +195,7 @@ func (f *Format) compile() *format {
 	c.mark(roleSpeed, f.Speed...)
 	c.mark(roleRegion, f.Region...)
 	c.mark(roleFinish, f.Finish...)
+	c.mark(rolePicture, f.pictures...)
 	c.mark(roleDelay, f.delay...)
 	c.mark(roleID, f.id...)
 	c.mark(roleStage, f.stage...)

@@ -20,9 +20,20 @@ func (t *tally) usage(atEnd bool) Usage {
 		u.Output = t.call.Output
 	default:
 		u.Output += tokensOf(r.streamed - r.settled)
+		if !r.answer {
+			t.addUnseen(&u)
+		}
 	}
 	t.addBeside(&u)
 	return u
+}
+
+// addUnseen adds what came and is no text: a thousand tokens for each picture, as in a prompt, and at most the bound for an answer in
+// an encoding that is not understood.
+func (t *tally) addUnseen(u *Usage) {
+	drawn := times(opaqueTokens, t.pictures)
+	u.ImageOutput += drawn
+	u.Output += drawn + min(tokensOf(t.unread), t.call.Output)
 }
 
 // A reading is how much of its usage an answer reports.
@@ -43,15 +54,17 @@ func (t *tally) read(u *Usage, atEnd bool) reading {
 		r.settled = r.streamed
 	}
 	r.prompt, r.answer = t.split(u)
+	silent := r.streamed > 0 && !t.total // a zero beside text says nothing
+	r.answer = r.answer && (u.Output > 0 || !silent)
 	u.Mismatch = t.compare(u, &r.prompt, &r.answer)
 	if !r.prompt {
 		u.Input = t.call.Input
 	}
-	if u.Output == 0 && r.streamed > 0 && !t.total { // a zero beside text says nothing
+	if u.Output == 0 && silent {
 		r.answer, r.settled = false, 0
 	}
 	r.blank = !r.answer && r.streamed == 0
-	if r.blank && atEnd && r.prompt && t.hasEnded() {
+	if r.blank && atEnd && r.prompt && (t.hasEnded() || t.bare) {
 		r.answer = true
 	}
 	return r
@@ -128,17 +141,28 @@ func (t *tally) compare(u *Usage, prompt, answer *bool) int64 {
 	case !t.format.ReasoningApart && rest == cache+u.Reasoning && t.format.InputHasCache:
 		u.Input, u.Output = u.Input+cache, u.Output+u.Reasoning
 	case !t.format.ReasoningApart && rest == -u.Reasoning && n[CountOutput] < u.Reasoning: // which the total leaves out
-	case t.format.API == APIBedrockConverse && (rest == cache || rest == -cache): // a total with the cache twice, or without it
+	case (t.format.API == APIBedrockConverse || t.format.API == APIBedrockInvoke) && (rest == cache || rest == -cache): // a total with the cache twice, or without it
 	case rest < 0:
 		return rest
-	case t.format.InputOnly:
-		u.Input += rest
-		return rest
 	default:
-		u.Output += rest
-		return rest
+		return t.chargeRest(u, rest)
 	}
 	return 0
+}
+
+// chargeRest charges what a total has more than the classes, and returns how much of it is not explained. Beside seconds of sound, it is the
+// sound.
+func (t *tally) chargeRest(u *Usage, rest int64) int64 {
+	switch {
+	case t.facts.counts[countSeconds] > 0:
+		u.Input, u.AudioInput = u.Input+rest, u.AudioInput+rest
+		return 0
+	case t.format.InputOnly:
+		u.Input += rest
+	default:
+		u.Output += rest
+	}
+	return rest
 }
 
 // addBeside adds what the provider's other counts do not include.

@@ -23,6 +23,10 @@ type tally struct {
 	facts    facts  // of whole documents
 	streamed int64  // bytes of text in whole documents
 	settled  int64  // how many of them the last report of the output knows
+	pictures int64  // that came, whole or not
+	drawing  bool   // one of them is under way
+	unread   int64  // bytes in an encoding that is not understood
+	bare     bool   // a header reports the prompt, and no answer
 	total    bool   // a header reports all of the output
 	messages bool   // the answer is a stream of Amazon's messages
 	parts    []part // of facts.beside, what other models took
@@ -86,6 +90,7 @@ var spotFailure = &spot{roles: roleFailure}
 
 // interest returns the use of a scalar.
 func (t *tally) interest(path []byte) interest {
+	t.drawing = false
 	known := t.format.uses.Load()
 	if known != nil {
 		if u, ok := (*known)[string(path)]; ok {
@@ -119,7 +124,7 @@ func (t *tally) find(path []byte) interest {
 // interestAt returns the use of a scalar at a place that the format, or all formats, name.
 func (t *tally) interestAt(path []byte) interest {
 	if t.at = t.format.spots[string(path)]; t.at != nil {
-		if t.at.text != nil {
+		if t.at.text != nil || t.at.roles == rolePicture {
 			return counted
 		}
 		return kept
@@ -152,9 +157,17 @@ func isSaid(path []byte) bool {
 	return !unsaid[string(last)] && !bytes.HasPrefix(path, []byte("annotations"))
 }
 
-// text counts a piece of text.
+// text counts a piece of text, or of a picture.
 func (t *tally) text(bytes int) {
-	if in := t.at.text; in.group >= 0 {
+	in := t.at.text
+	if in == nil {
+		if !t.drawing && bytes > 0 {
+			t.drawing = true
+			t.pictures++
+		}
+		return
+	}
+	if in.group >= 0 {
 		t.forms[in.group*t.format.forms+in.form] += int64(bytes)
 		t.said = true
 		return
@@ -437,6 +450,11 @@ func (t *tally) report(d, f *facts) {
 	}
 }
 
+// An unreadable body is in an encoding that is not understood. Its bytes are counted.
+type unreadable struct{ tally *tally }
+
+func (u unreadable) write(p []byte) { u.tally.unread += int64(len(p)) }
+
 // A lockedWriter writes to what feeds a tally.
 type lockedWriter struct {
 	tally *tally
@@ -485,4 +503,5 @@ func (t *tally) headers(h http.Header) {
 		}
 	}
 	t.facts.service = strings.ToLower(h.Get("X-Amzn-Bedrock-Service-Tier"))
+	t.bare = t.facts.has[CountInput] && !t.total
 }
