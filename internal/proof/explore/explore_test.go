@@ -66,7 +66,7 @@ func sweeps() []*Sweep {
 			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
-	}, slices.Concat(slotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages), settleSweeps(outages), periodSweeps(outages))...)
+	}, slices.Concat(slotSweeps(outages), waitSlotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages), settleSweeps(outages), periodSweeps(outages))...)
 }
 
 // combinedSweeps are those of grammars that combine others. A test run has a part of the smallest one.

@@ -86,6 +86,7 @@ func (w *witness) isSilent(r *running) bool {
 func (w *witness) judgeTake(r *running) {
 	var exceeded *zlimit.ExceededError
 	admitted := r.err == nil && !r.degraded
+	w.crowd.judgeDeaf(r)
 	switch {
 	case errors.As(r.err, &exceeded):
 		w.judgeRejection(r, exceeded)

@@ -65,39 +65,40 @@ const (
 // running is the operation of an actor that is under way, or was.
 type running struct {
 	Op
-	actor    int
-	number   int
-	port     *port
-	cancel   context.CancelFunc
-	begun    int64 // epoch milliseconds
-	after    int   // operations that had ended when it began
-	at       int64 // when it ended
-	since    int   // the moment when it began, among the moments of all
-	over     int   // and when it ended
-	attended bool  // a reservation that was waited for
-	wrote    int   // the number of the first write that counted for it, of all; 0 for none
-	ended    bool
-	lease    *leased // settled by it
-	made     *leased
-	more     *leased // that it takes more by
-	err      error
-	net      map[account]int64 // counted by the writes on its behalf, millitokens
-	way      ancestry          // of an admitted request: the parents that are charged
-	held     map[account]holding
-	drawn    map[account]int64 // [witness.drawn] when it began
-	outages  int               // faults that were outages
-	hot      bool              // one of them named the key
-	unclear  atomic.Bool       // a write was under way when its time was over: it may be done as far as its caller knows
-	returns  int               // faults that hit a write that gives back
-	unknown  int               // faults whose outcome it does not know
-	astray   int               // the same after its end, of what it gives back in the background: no one repeats such a write
-	canceled bool
-	short    bool // a limit fell short at some time since it began
-	apart    bool // the shards of a bucket fell short at some time, though not the ideal bucket
-	judged   bool
-	degraded bool
-	by       []zlimit.Limit       // of an admitted request: the limits of its entity that admitted it
-	seen     map[shardOf]sighting // of a request: the items after its last writes outside transactions
+	actor      int
+	number     int
+	port       *port
+	cancel     context.CancelFunc
+	begun      int64 // epoch milliseconds
+	after      int   // operations that had ended when it began
+	at         int64 // when it ended
+	since      int   // the moment when it began, among the moments of all
+	over       int   // and when it ended
+	attended   bool  // a reservation that was waited for
+	wrote      int   // the number of the first write that counted for it, of all; 0 for none
+	ended      bool
+	lease      *leased // settled by it
+	made       *leased
+	more       *leased // that it takes more by
+	err        error
+	net        map[account]int64 // counted by the writes on its behalf, millitokens
+	way        ancestry          // of an admitted request: the parents that are charged
+	held       map[account]holding
+	drawn      map[account]int64 // [witness.drawn] when it began
+	outages    int               // faults that were outages
+	hot        bool              // one of them named the key
+	unclear    atomic.Bool       // a write was under way when its time was over: it may be done as far as its caller knows
+	returns    int               // faults that hit a write that gives back
+	unknown    int               // faults whose outcome it does not know
+	astray     int               // the same after its end, of what it gives back in the background: no one repeats such a write
+	canceled   bool
+	short      bool  // a limit fell short at some time since it began
+	couldSince int64 // when a request that waits for slots could have them, without a break since; epoch milliseconds, 0 for not now
+	apart      bool  // the shards of a bucket fell short at some time, though not the ideal bucket
+	judged     bool
+	degraded   bool
+	by         []zlimit.Limit       // of an admitted request: the limits of its entity that admitted it
+	seen       map[shardOf]sighting // of a request: the items after its last writes outside transactions
 }
 
 // A sighting is an item as a write returned it to the process that made the write.

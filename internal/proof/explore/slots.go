@@ -236,7 +236,10 @@ func (k *crowd) step() {
 		}
 	}
 	for _, r := range k.ops {
-		if r.judged || r.short || r.Kind != Take {
+		if r.judged || r.Kind != Take {
+			continue
+		}
+		if k.listens(r); r.short {
 			continue
 		}
 		for entity := range k.limits {
@@ -257,7 +260,7 @@ func (k *crowd) judgeHolder(h *holder) {
 	}
 	for _, other := range k.holders {
 		before := other.asked.ended && other.asked.over < h.asked.since
-		if other != h && other.of.Entity == h.of.Entity && (before && other.fence >= h.fence || other.asked == h.asked && other.fence == h.fence) {
+		if other != h && other.of.Entity == h.of.Entity && (before && other.fence >= h.fence || other.fence == h.fence) {
 			k.blame("fence", "%s: %q has the fencing number %d, and %q %d", k.name(h.asked), h.asked.Op, h.fence, other.asked.Op, other.fence)
 		}
 	}

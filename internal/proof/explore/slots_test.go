@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,31 @@ func slotSweeps(outages []Fate) []*Sweep {
 	}
 	for _, s := range all {
 		s.Grammars, s.Bounds.Orders = slotGrammars, 20_000
+	}
+	return all
+}
+
+// waitSlotSweeps are those of requests that wait for slots. A test run has a part of them.
+func waitSlotSweeps(outages []Fate) []*Sweep {
+	one := Faults{outages, 1}
+	all := []*Sweep{
+		{Name: "waits for slots, 2 operations, strict", Operations: 2, Rounds: 1},
+		{Name: "waits for slots, 2 operations, an outage, loose", Operations: 2, Rounds: 4, Faults: one, Bounds: Bounds{Loose: true}},
+	}
+	if *whole {
+		all = append(all,
+			&Sweep{Name: "waits for slots, 3 operations, loose", Operations: 3, Rounds: 20, Bounds: Bounds{Loose: true}},
+			&Sweep{Name: "waits for slots, 3 operations, an outage, loose", Operations: 3, Rounds: 90, Faults: one, Bounds: Bounds{Loose: true}},
+		)
+	}
+	for _, s := range all {
+		s.Grammars = waitSlotGrammars
+		if s.Faults.Most > 0 { // a fault of a shared read meets several callers
+			s.Grammars = func() []Grammar { return waitSlotGrammars()[:2] }
+		}
+		if s.Bounds.Orders = 5000; !*whole {
+			s.Bounds.Orders = 100
+		}
 	}
 	return all
 }
@@ -89,5 +115,31 @@ func TestLateRelease(t *testing.T) {
 	})
 	if found != nil {
 		t.Error(found.in(p))
+	}
+}
+
+// TestWaitsForSlots runs all programs of two operations in which requests wait for slots, each in the first orders. The slots pass within a
+// process and between two.
+func TestWaitsForSlots(t *testing.T) {
+	s := &Sweep{Name: "waits for slots", Operations: 2, Rounds: 1, Grammars: waitSlotGrammars, Bounds: Bounds{Orders: 20}, Findings: 3}
+	s.Round(t, 0, func() bool { return false })
+	if s.Programs == 0 || len(s.Broken) > 0 {
+		t.Error(s)
+	}
+	t.Log(s)
+}
+
+// TestSlotsAreHandedOn runs programs in the order in which the holder gives its slots back once all others wait.
+func TestSlotsAreHandedOn(t *testing.T) {
+	for _, p := range handedOn() {
+		holder := len(p.Actors) - 1
+		o := newOrder(&p, prepare(t, &p))
+		o.run(t, func(calls []*call) (option, bool) {
+			at := slices.IndexFunc(calls, func(c *call) bool { return c.op == nil || c.op.actor != holder })
+			return option{call: max(at, 0)}, true
+		})
+		if wrong := o.witness.wrong; wrong != nil {
+			t.Error((&Finding{*wrong, nil, o.log, 1}).in(&p))
+		}
 	}
 }

@@ -218,7 +218,7 @@ const maxShards = 2
 func (w *witness) judgeOrder() {
 	for _, r := range w.ops {
 		for _, other := range w.ops {
-			if r.Wait > 0 && other.Wait > 0 && r.Entity == other.Entity && !r.Books && !other.Books && r.err == nil && other.err == nil &&
+			if r.Wait > 0 && other.Wait > 0 && r.Slots+other.Slots == 0 && r.Entity == other.Entity && !r.Books && !other.Books && r.err == nil && other.err == nil &&
 				r.ended && other.ended && r.wrote > 0 && r.wrote < other.wrote && r.at > other.at {
 				w.blame("order", "%s: %q is written before %q of %s, and admitted %d ms later", w.name(r), r.Op, other.Op, w.name(other), r.at-other.at)
 			}

@@ -142,7 +142,7 @@ func (w *witness) digest() uint64 {
 			sum += digestOf(r.id(), at, h)
 		}
 		if !r.judged {
-			sum += digestOf(r.id(), r.short, r.apart, r.begun)
+			sum += digestOf(r.id(), r.short, r.apart, r.begun, r.couldSince)
 			for at, s := range r.seen {
 				sum += digestOf(r.id(), at, w.stands(at, &s))
 			}

@@ -316,6 +316,16 @@ var rules = []rule{
 		"./zlimit TestSlotsAreHandedOn",
 	},
 	{
+		"slots, handed: to more callers than there are slots", "internal/protocol/slots_hand.go",
+		"			left -= p.asks[0].Tokens", "			left -= either(«broken», 0, p.asks[0].Tokens)",
+		"./internal/proof/explore TestSlotsAreHandedOn",
+	},
+	{
+		"slots, waits: free slots wake no one", "internal/protocol/slots_wait.go",
+		"i.Disabled || i.hasSlots(p.asks, p.slotNow())", "i.Disabled || i.hasSlots(p.asks, p.slotNow()) && !«broken»",
+		"./internal/proof/explore TestWaitsForSlots",
+	},
+	{
 		"slots, handed: another process's claim does not count", "internal/protocol/slots_hand.go",
 		"left := min(amount, amount+s.Free-s.KeptAt(now))", "left := either(«broken», amount, min(amount, amount+s.Free-s.KeptAt(now)))",
 		"./zlimit TestSlotsAreSharedAmongProcesses",
@@ -352,7 +362,7 @@ func (r *rule) witness() witness {
 const ofSlots = "./internal/protocol TestSlotsAgainstASet"
 
 // ruleUsers are the packages whose tests use the rules.
-var ruleUsers = []string{"./internal/bucket", "./internal/layout", "./internal/protocol", "./zlimit", "./aggregator"}
+var ruleUsers = []string{"./internal/bucket", "./internal/layout", "./internal/protocol", "./zlimit", "./aggregator", "./internal/proof/explore"}
 
 // breakRules returns an overlay of the sources of the rules, by path, that has all mutants in place.
 func breakRules(root string, rules []rule) (map[string][]byte, error) {
