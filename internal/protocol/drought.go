@@ -8,7 +8,7 @@ import (
 )
 
 // A key that the store throttles is served in part: of the calls that come at the pace of a process, some are answered. A drought is a time in
-// which none of a bucket is. Then more than its key is throttled, and requests wait for the proof of a rejection in vain.
+// which none of a bucket is. Then more than its key is throttled, and requests wait for the proof of a rejection without success.
 //
 // It is safe for concurrent use. Times are since the engine was made.
 type drought struct {
