@@ -12,9 +12,9 @@ import (
 // A waiter asks again after a second at most. Others' claims keep slots from it for at most two.
 const deafness = 3500 * time.Millisecond
 
-// waitToHold returns a request that waits for slots.
-func waitToHold(entity string, n int64, longest time.Duration) Op {
-	o := hold(entity, n)
+// waitToHold returns a request that waits for slots of c.
+func waitToHold(n int64, longest time.Duration) Op {
+	o := hold("c", n)
 	o.Wait = longest
 	return o
 }
@@ -50,8 +50,8 @@ func waitSlotGrammars() []Grammar {
 	alone := Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}
 	const longest, longer = 6*time.Second + 13*time.Millisecond, 6*time.Second + 31*time.Millisecond // which end beside no look
 	rollback, commit, die := Op{Kind: Rollback}, Op{Kind: Adjust}, Op{Kind: Die}
-	holder := []Op{rollback, commit, die, waitToHold("c", 1, longest), rest(time.Second)}
-	waiters := []Op{waitToHold("c", 1, longest), waitToHold("c", 2, longest), hold("c", 1), rollback, die}
+	holder := []Op{rollback, commit, die, waitToHold(1, longest), rest(time.Second)}
+	waiters := []Op{waitToHold(1, longest), waitToHold(2, longest), hold("c", 1), rollback, die}
 	both, one := []Op{hold("c", 2)}, []Op{hold("c", 1), rollback}
 	return []Grammar{
 		{Name: "slots, waits", Initial: alone, Warm: [2][]Op{both, nil}, Words: [2][]Op{holder, waiters}},
@@ -59,7 +59,7 @@ func waitSlotGrammars() []Grammar {
 		{Name: "slots, waits, one process", Initial: alone, Warm: [2][]Op{both, nil}, Words: [2][]Op{holder, waiters}, Shared: true},
 		{
 			Name: "slots, waits, two processes", Initial: alone, Warm: [2][]Op{both, nil}, Words: [2][]Op{{rollback, commit, die}, waiters},
-			Shared: true, Others: []Op{waitToHold("c", 1, longer), rollback},
+			Shared: true, Others: []Op{waitToHold(1, longer), rollback},
 		},
 	}
 }
@@ -68,18 +68,21 @@ func waitSlotGrammars() []Grammar {
 func handedOn() []Program {
 	alone := Initial{Limits: map[string][]zlimit.Limit{"c": {slotsOf(2)}}}
 	one, both, rollback := []Op{hold("c", 1)}, []Op{hold("c", 2)}, []Op{rest(200 * time.Millisecond), {Kind: Rollback}}
-	waits := func(n int64, more time.Duration) []Op { return []Op{waitToHold("c", n, 4*time.Second+more)} }
+	waits := func(more time.Duration) []Op { return []Op{waitToHold(1, 4*time.Second+more)} }
 	return []Program{ // the holder is the last actor
 		{Name: "one slot for two callers", Initial: alone, Actors: []Actor{
-			{Process: 0, Ops: waits(1, 13*time.Millisecond)}, {Process: 0, Warm: one, Ops: waits(1, 31*time.Millisecond)},
+			{Process: 0, Ops: waits(13 * time.Millisecond)},
+			{Process: 0, Warm: one, Ops: waits(31 * time.Millisecond)},
 			{Process: 0, Warm: one, Ops: rollback},
 		}},
 		{Name: "two slots for two callers", Initial: alone, Actors: []Actor{
-			{Process: 0, Ops: waits(1, 13*time.Millisecond)}, {Process: 0, Ops: waits(1, 31*time.Millisecond)},
+			{Process: 0, Ops: waits(13 * time.Millisecond)},
+			{Process: 0, Ops: waits(31 * time.Millisecond)},
 			{Process: 0, Warm: both, Ops: rollback},
 		}},
 		{Name: "two slots for a caller of each process", Initial: alone, Actors: []Actor{
-			{Process: 0, Ops: waits(1, 13*time.Millisecond)}, {Process: 1, Ops: waits(1, 31*time.Millisecond)},
+			{Process: 0, Ops: waits(13 * time.Millisecond)},
+			{Process: 1, Ops: waits(31 * time.Millisecond)},
 			{Process: 0, Warm: both, Ops: rollback},
 		}},
 	}
