@@ -35,6 +35,11 @@ const costsOfWanted = `
 Counted in virtual time on the store in memory: callers in loops hold a slot for 50 ms, and a call takes a millisecond.
 The figures are upper bounds. Each failed condition is a write unit.
 
+A slot that passes from one caller to another of the same process costs one write, and one that passes to another
+process two: the former holder's release and the take. A claim is a third one. So the price depends on how many callers
+of a process wait: in the last row none ever waits beside a holder of its process, and each admission costs a release
+and a take. [Why they are not one write](design/slots.md#what-an-admission-costs).
+
 | Slots | Processes and callers | Write units for each admission | Read units for each admission |
 |---|---|---|---|
 `
