@@ -108,7 +108,7 @@ func mayBeModel(name []byte) bool {
 	case 'l', 's', 'd', 'e', 'k':
 		return len(name) >= len("model")
 	default:
-		return false
+		return len(name) > len("model") && name[0]|0x20 == 'm' && name[1]|0x20 == 'o' && name[2]|0x20 == 'd'
 	}
 }
 
@@ -119,7 +119,12 @@ func isModelName(name string) bool {
 			return true
 		}
 	}
-	return false
+	switch name {
+	case "modellist", "modelgroup", "modeloverride", "modeloverrides", "modelalias", "modelaliases", "modelslug", "modelslugs", "modelarn", "modelpreference", "modelpreferences":
+		return true
+	default:
+		return false
+	}
 }
 
 // isBetaName reports whether a name is one of lists of beta features.

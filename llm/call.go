@@ -318,6 +318,9 @@ func (q *question) model(raw []byte) {
 	if !q.fixed && json.Unmarshal(raw, &name) == nil {
 		q.call.Model = name
 	}
+	if len(q.scanner.open) > 1 { // one of a list, of which a server may ask any
+		q.alsoModel([]byte("model"), raw)
+	}
 }
 
 // service notes the requested class of service. Numbers and similar name none.

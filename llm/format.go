@@ -84,6 +84,8 @@ const (
 	CountImageOutput    // the part of CountOutput that is pictures
 	CountImageCacheRead // the part of CountCacheRead that is pictures
 	countSeconds        // seconds of sound in the prompt, whose tokens only the total has
+
+	countCacheWriteShort // the part of CountCacheWrite that is kept for five minutes
 	countEnd
 )
 

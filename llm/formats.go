@@ -39,6 +39,7 @@ var chatCounts = map[string]Count{
 	"prompt_tokens_details.cache_creation_tokens":            CountCacheWrite,
 	"prompt_tokens_details.cache_creation_input_tokens":      CountCacheWrite,
 	"cache_creation.ephemeral_1h_input_tokens":               CountCacheWriteHour,
+	"cache_creation.ephemeral_5m_input_tokens":               countCacheWriteShort,
 	"cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
 
 	"prompt_tokens_details.cache_creation_token_details.ephemeral_1h_input_tokens": CountCacheWriteHour,
@@ -68,6 +69,7 @@ var messageCounts = map[string]Count{
 	"output_tokens":                            CountOutput,
 	"output_tokens_details.thinking_tokens":    CountReasoning,
 	"cache_creation.ephemeral_1h_input_tokens": CountCacheWriteHour,
+	"cache_creation.ephemeral_5m_input_tokens": countCacheWriteShort,
 	"server_tool_use.web_search_requests":      CountSearches,
 }
 
@@ -82,6 +84,7 @@ var converseCounts = map[string]Count{
 	"cacheWriteInputTokens":            CountCacheWrite,
 	"cacheWriteInputTokenCount":        CountCacheWrite,
 	"cacheDetails[ttl=1h].inputTokens": CountCacheWriteHour,
+	"cacheDetails[ttl=5m].inputTokens": countCacheWriteShort,
 	"outputTokens":                     CountOutput,
 	"totalTokens":                      CountTotal,
 }
@@ -229,7 +232,7 @@ func Formats() []Format {
 			API: APIOpenAIResponses, Paths: []string{"/responses", "/responses/compact"},
 			Usage: under(responseCounts, "", "response."), InputHasCache: true,
 			Text:  []string{"delta", "output.content.text", "output.content.refusal", "output.summary.text", "output.arguments", "output.input", "output.code"},
-			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens"},
+			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens", "incomplete_details.reason", "response.incomplete_details.reason"},
 			Failure: []string{"status=failed", "response.status=failed"},
 			id:      []string{"id", "response.id"}, stage: []string{"status", "response.status"},
 			pictures: []string{"output.result", "partial_image_b64"},

@@ -77,6 +77,7 @@ func (t *tally) hasEnded() bool { return t.facts.finished || t.facts.failed }
 func (t *tally) split(u *Usage) (prompt, answer bool) {
 	f, n := &t.facts, &t.facts.counts
 	u.Input, u.CacheRead, u.CacheWrite = n[CountInput], n[CountCacheRead], n[CountCacheWrite]
+	u.CacheWrite = max(u.CacheWrite, n[CountCacheWriteHour]+n[countCacheWriteShort]) // some servers have the parts alone
 	if cache := u.CacheRead + u.CacheWrite; u.Input >= cache && t.inclusive(cache) {
 		u.Input -= cache
 	}

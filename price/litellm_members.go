@@ -36,8 +36,10 @@ var services = map[string]string{
 	"batches": "batch", "flex": "flex", "priority": "priority", "ultrafast": "ultrafast", "balanced": "balanced", "decisions": "decisions",
 }
 
-// member takes the name of a rate apart: what it is for, from how many tokens on, and in which service.
-var member = regexp.MustCompile(`^(.+?)(?:_above_(\d{1,9})(k|m)?_tokens)?(?:_(batches|flex|priority|ultrafast|balanced|decisions))?$`)
+// member takes the name of a rate apart: what it is for, from how many tokens on, and in which service, which may also come before the length.
+var member = regexp.MustCompile(`^(.+?)(?:_` + serviceEnds + `)?(?:_above_(\d{1,9})([kKmM])?_tokens)?(?:_` + serviceEnds + `)?$`)
+
+const serviceEnds = `(batches|flex|priority|ultrafast|balanced|decisions)`
 
 // regions are the members for factors of regions.
 var regions = map[string]string{
@@ -97,7 +99,10 @@ func (e *entry) take(name string, value json.RawMessage) (reason string) {
 	if parts == nil { // an empty name, or one of several lines
 		return noPrice
 	}
-	key := rateKey{service: services[parts[4]]}
+	if parts[2] != "" && parts[5] != "" {
+		return "has two classes of service"
+	}
+	key := rateKey{service: services[parts[2]+parts[5]]}
 	class, ok := costs[parts[1]]
 	if !ok && isPrice(name) {
 		return "is not known"
@@ -106,9 +111,9 @@ func (e *entry) take(name string, value json.RawMessage) (reason string) {
 		return noPrice
 	}
 	key.class = class
-	if parts[2] != "" {
-		key.above, _ = strconv.ParseInt(parts[2], 10, 64) // digits
-		key.above *= map[string]int64{"": 1, "k": 1_000, "m": 1_000_000}[parts[3]]
+	if parts[3] != "" {
+		key.above, _ = strconv.ParseInt(parts[3], 10, 64) // digits
+		key.above *= map[string]int64{"": 1, "k": 1_000, "m": 1_000_000}[strings.ToLower(parts[4])]
 		if e.inclusive {
 			key.above--
 		}

@@ -58,6 +58,7 @@ const madeUp = `{
 	"regional": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "regional_endpoint_uplift_multiplier": 1.1},
 	"hit": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "input_cost_per_token_cache_hit": 1e-07},
 	"again": {"alias_of": "alias"}, "alias": {"alias_of": "hit"},
+	"swapped": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "input_cost_per_token_priority_above_200K_tokens": 9e-06},
 	"embedding": {"input_cost_per_token": 1e-07, "mode": "embedding"},
 	"pictures": {"input_cost_per_token": 1e-07, "output_cost_per_image_token": 3e-05, "mode": "image_generation"}
 }`
@@ -65,7 +66,7 @@ const madeUp = `{
 // TestReadLiteLLM reads a list in LiteLLM's form.
 func TestReadLiteLLM(t *testing.T) {
 	list := read(t, madeUp)
-	if len(list.Skipped) > 0 || len(list.Models) != 12 || list.Entries != 12 {
+	if len(list.Skipped) > 0 || len(list.Models) != 13 || list.Entries != 13 {
 		t.Errorf("ReadLiteLLM() = %d models of %d entries, skipped %v, want all", len(list.Models), list.Entries, list.Skipped)
 	}
 	prices, err := price.NewTable(list.Models)
@@ -119,6 +120,7 @@ func TestReadLiteLLM(t *testing.T) {
 		"not long, of grok":                   {price.Call{Model: "grok"}, price.Usage{price.Input: 127_999}, "0.127999"},
 		"another name of cached input":        {price.Call{Model: "hit"}, price.Usage{price.CacheRead: 10}, "0.000001"},
 		"another name of the model":           {price.Call{Model: "again"}, price.Usage{price.CacheRead: 10}, "0.000001"},
+		"a service before the length":         {price.Call{Model: "swapped", Service: "priority"}, price.Usage{price.Input: 200_001}, "1.800009"},
 		"an embedding":                        {price.Call{Model: "embedding"}, price.Usage{price.Input: 10}, "0.000001"},
 		"a picture":                           {price.Call{Model: "pictures"}, price.Usage{price.ImageOutput: 1000}, "0.03"},
 		"what a model of pictures writes":     {price.Call{Model: "pictures"}, price.Usage{price.Output: 1000}, "0.03"},
@@ -152,6 +154,7 @@ func TestAnOddEntryCostsItself(t *testing.T) {
 		"an unknown price":             {`{` + good + `, "input_cost_per_smell": 1}`, `model "m": input_cost_per_smell: is not known`, true},
 		"an unknown length":            {`{` + good + `, "input_cost_per_token_above_xk_tokens": 1}`, `model "m": input_cost_per_token_above_xk_tokens: is not known`, true},
 		"an unknown service":           {`{` + good + `, "input_cost_per_token_thinking": 1}`, `model "m": input_cost_per_token_thinking: is not known`, true},
+		"two services":                 {`{` + good + `, "input_cost_per_token_flex_above_200k_tokens_batches": 1}`, `model "m": input_cost_per_token_flex_above_200k_tokens_batches: has two classes of service`, true},
 		"twelve hours":                 {`{` + good + `, "cache_creation_input_token_cost_above_12hr_above_272k_tokens": 1}`, `model "m": cache_creation_input_token_cost_above_12hr_above_272k_tokens: is not known`, true},
 		"from no length on":            {`{` + good + `, "input_cost_per_token_above_0k_tokens": 1}`, `model "m": input_cost_per_token_above_0k_tokens: the length of the prompt must be above 0`, true},
 		"searches":                     {`{` + good + `, "search_context_cost_per_query": 5}`, `model "m": search_context_cost_per_query: must be an object of prices`, true},

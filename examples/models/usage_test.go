@@ -59,10 +59,10 @@ var reports = []reported{
 	{llm.APIOpenAIAudio, "usage", openai.TranscriptionUsageUnion{}, map[string]string{
 		"input_token_details.text_tokens": sumOf, "seconds": "is the usage of models that count no tokens; their calls are charged an estimate",
 	}},
-	{llm.APIAnthropicMessages, "usage", anthropic.Usage{}, map[string]string{"cache_creation.ephemeral_5m_input_tokens": sumOf, "server_tool_use.web_fetch_requests": noToken}},
+	{llm.APIAnthropicMessages, "usage", anthropic.Usage{}, map[string]string{"server_tool_use.web_fetch_requests": noToken}},
 	{llm.APIAnthropicMessages, "usage", anthropic.MessageDeltaUsage{}, map[string]string{"server_tool_use.web_fetch_requests": noToken}},
 	{llm.APIAnthropicMessages, "message.usage", anthropic.BetaUsage{}, map[string]string{
-		"cache_creation.ephemeral_5m_input_tokens": sumOf, "server_tool_use.web_fetch_requests": noToken, "iterations.cache_creation.ephemeral_5m_input_tokens": sumOf,
+		"server_tool_use.web_fetch_requests": noToken, "iterations.cache_creation.ephemeral_5m_input_tokens": sumOf,
 	}},
 	{llm.APIAnthropicMessages, "usage", anthropic.BetaMessageDeltaUsage{}, map[string]string{
 		"server_tool_use.web_fetch_requests": noToken, "iterations.cache_creation.ephemeral_5m_input_tokens": sumOf,
