@@ -46,13 +46,13 @@ func TestContests(t *testing.T) {
 }
 
 // In TestContestOfSplitBucket, processes far away use up a bucket of two shards. Fresh images of both reject most callers from memory, and
-// nobody loses races until the wait is over.
+// at most one in a thousand loses races until the wait is over.
 func TestContestOfSplitBucket(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
 	}
 	c := contestCase("Wait", "a split bucket", 10, 6, 100*time.Millisecond)
-	if o := run(t, &c.Load, c.Params).Contest; o.Over > 0 || o.failures() > 0 || o.used() < 0.98 || o.P50 > 1.5 {
-		t.Errorf("%s: %+v, want all that the limit allows, no failures, and rejections from memory", c.Label, *o)
+	if o := run(t, &c.Load, c.Params).Contest; o.Over > 0 || o.failures() > o.Offered/1000 || o.used() < 0.98 || o.P50 > 1.5 {
+		t.Errorf("%s: %+v, want all that the limit allows, hardly a failure, and rejections from memory", c.Label, *o)
 	}
 }
