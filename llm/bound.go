@@ -26,7 +26,8 @@ const (
 // free are members whose content is the application's own: arguments and results of tools, schemas, notes. Nothing there
 // is a setting.
 var free = set("input", "inputs", "arguments", "args", "response", "result", "results", "output", "outputs", "properties", "default", "examples", "example", "enum", "const", "metadata",
-	"labels", "json", "data", "values", "variables", "documents", "logit_bias", "additionalproperties", "patternproperties", "$defs", "definitions")
+	"labels", "json", "data", "values", "variables", "documents", "logit_bias", "additionalProperties", "patternProperties", "$defs", "definitions",
+	"schema", "responseSchema", "response_schema", "responseJsonSchema", "response_json_schema", "input_schema", "inputSchema", "items", "anyOf", "allOf", "oneOf")
 
 // meaningOf returns what a member means; name is the last one of the path. Case, underscores and dashes do not matter in names, since
 // some servers omit them.

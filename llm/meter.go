@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bufio"
 	"compress/gzip"
 	"io"
 	"net/http"
@@ -65,16 +66,22 @@ func (m *Meter) reading() writer {
 	return m.reader
 }
 
+// gzipMagic begins a body that is compressed with gzip.
+const gzipMagic = "\x1f\x8b"
+
 // decompress starts a goroutine that unpacks the bytes read.
 func (m *Meter) decompress(to io.Writer) {
 	r, w := io.Pipe()
 	m.feed, m.unzip, m.unzipped = w, w, make(chan struct{})
 	go func() {
 		defer close(m.unzipped)
-		if z, err := gzip.NewReader(r); err == nil {
+		packed := bufio.NewReader(r)
+		if magic, _ := packed.Peek(len(gzipMagic)); string(magic) != gzipMagic { // unpacked on the way
+			_, _ = io.Copy(to, packed)
+		} else if z, err := gzip.NewReader(packed); err == nil {
 			_, _ = io.Copy(to, z) // as far as it can be unpacked
 		}
-		_, _ = io.Copy(io.Discard, r) // other bytes than gzip must not hold up the reader
+		_, _ = io.Copy(io.Discard, packed) // other bytes than gzip must not hold up the reader
 	}()
 }
 
