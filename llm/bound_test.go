@@ -278,6 +278,7 @@ func TestLimitsWithinAnswers(t *testing.T) {
 		{"an error event", "/v1/responses", "text/event-stream", `data: {"type":"error","code":"rate_limit_exceeded","message":"Rate limit reached. Please try again in 1m0.5s."}` + "\n\n", 60},
 		{"an error of a choice", chatPath, "application/json", `{"choices":[{"error":{"code":429,"message":"busy, retry after 20 seconds"}}]}`, 20},
 		{"Gemini", "/v1beta/models/m:streamGenerateContent", "application/json", `[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"7s"}]}}]`, 7},
+		{"Gemini behind the chat", chatPath, "application/json", `[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"7s"}]}}]`, 7},
 		{"another error", "/v1/responses", "text/event-stream", `data: {"type":"error","code":"server_error","message":"try again in 3s"}` + "\n\n", 0},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("tpm", 60_000))

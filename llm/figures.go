@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -158,8 +159,20 @@ func restIn(text string) (n int64, ok bool) {
 }
 
 // structured adds what the RateLimit field of the IETF says to be left, such as "default";r=50;t=30. Its policy of the same name has the
-// window and the unit. A field that is not a structured list says nothing.
+// window and the unit. In older drafts the field is such as limit=100, remaining=50, reset=30, and its policy 100;w=60. A field that is
+// neither says nothing.
 func structured(headers http.Header, figures map[string][]figure) {
+	if older, err := httpsfv.UnmarshalDictionary(headers.Values("RateLimit")); err == nil {
+		if n, ok := restIn(memberOf(older, "remaining")); ok {
+			window := time.Duration(0) // the shortest, which the rest is of
+			for _, policy := range paramsOf(headers.Values("RateLimit-Policy")) {
+				if w := seconds(policy["w"]); w > 0 && (window == 0 || w < window) {
+					window = w
+				}
+			}
+			figures["requests"] = append(figures["requests"], figure{left: n, period: cmp.Or(window, time.Minute), reset: seconds(memberOf(older, "reset"))})
+		}
+	}
 	policies := paramsOf(headers.Values("RateLimit-Policy"))
 	for name, limit := range paramsOf(headers.Values("RateLimit")) {
 		policy := policies[name]
@@ -178,6 +191,16 @@ func structured(headers http.Header, figures map[string][]figure) {
 
 // quotaUnits are the units of policies. Without one, a policy is of requests.
 var quotaUnits = map[string]string{"": "requests", "requests": "requests", "tokens": "tokens", "input-tokens": "input-tokens", "output-tokens": "output-tokens"}
+
+// memberOf returns a member of a structured dictionary as text; "" for none.
+func memberOf(d *httpsfv.Dictionary, name string) string {
+	member, _ := d.Get(name)
+	item, ok := member.(httpsfv.Item)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(item.Value)
+}
 
 // paramsOf returns the parameters of the members of a structured list by their names, as text. Some providers write names as tokens, and
 // numbers as strings.

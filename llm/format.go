@@ -57,7 +57,6 @@ type Format struct {
 	Failure []string `json:"failure,omitempty"`
 
 	pictures []string // what the model draws, whose data come before the usage
-	delay    []string // how long an error asks to wait, where no header says it
 
 	// The name of a response that may be made in the background, and how far the provider is; nil if none is.
 	id, stage []string

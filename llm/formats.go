@@ -265,7 +265,6 @@ func Formats() []Format {
 			Model: []string{"modelVersion", "model_version"}, Finish: []string{"candidates.finishReason", "candidates.finish_reason"},
 			Service: []string{"usageMetadata.serviceTier", "usageMetadata.trafficType", "serviceTier", "usage_metadata.service_tier", "usage_metadata.traffic_type"},
 			Failure: []string{"promptFeedback.blockReason", "prompt_feedback.block_reason"},
-			delay:   []string{"error.details.retryDelay"},
 
 			pictures: []string{"candidates.content.parts.inlineData.data", "candidates.content.parts.inline_data.data"},
 		},
@@ -279,7 +278,6 @@ func Formats() []Format {
 			Service: []string{"service_tier", "interaction.service_tier"},
 			Failure: []string{"status=failed", "interaction.status=failed"},
 			id:      []string{"id", "interaction.id"}, stage: []string{"status", "interaction.status"},
-			delay: []string{"error.details.retryDelay"},
 		},
 		{
 			API: APIGeminiEmbeddings, Paths: []string{"/models/{model}:embedContent", "/models/{model}:batchEmbedContents"}, InputOnly: true,

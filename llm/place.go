@@ -196,7 +196,7 @@ func (f *Format) compile() *format {
 	c.mark(roleRegion, f.Region...)
 	c.mark(roleFinish, f.Finish...)
 	c.mark(rolePicture, f.pictures...)
-	c.mark(roleDelay, f.delay...)
+	c.mark(roleDelay, "error.details.retryDelay") // of Google, also behind the calls of others
 	c.mark(roleID, f.id...)
 	c.mark(roleStage, f.stage...)
 	for _, place := range append(append([]string{}, f.Failure...), failures...) {

@@ -484,6 +484,8 @@ func TestLearning(t *testing.T) {
 		{"floats", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"4.7"}, "X-Ratelimit-Remaining-Tokens": {"1.23e2"}}, "", map[string]int64{"rpm": 4, "tpm": 123}},
 		{"two proxies", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"8", "4"}}, "", map[string]int64{"rpm": 4, "tpm": 994}},
 		{"the field of the IETF", 200, http.Header{"Ratelimit": {`"api";r=4;t=30, "size";r=123;t=30`}, "Ratelimit-Policy": {`"api";q=10;w=60,"size";q=1000;qu="tokens";w=60`}}, "", map[string]int64{"rpm": 4, "tpm": 123}},
+		{"the field of an older draft", 200, http.Header{"Ratelimit": {`limit=10, remaining=4, reset=30`}, "Ratelimit-Policy": {`10;w=60`}}, "", map[string]int64{"rpm": 4, "tpm": 994}},
+		{"the field of an older draft, of a second", 200, http.Header{"Ratelimit": {`limit=10, remaining=1`}, "Ratelimit-Policy": {`10;w=1, 100;w=60`}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
 		{"the field of the IETF, of a second", 200, http.Header{"Ratelimit": {`"a;b,c";r=1;t=1`}, "Ratelimit-Policy": {`"a;b,c";q=10;w=1`}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
 		{"the field of the IETF, of bytes", 200, http.Header{"Ratelimit": {`"d";r=1`}, "Ratelimit-Policy": {`"d";q=10;w=60;qu="content-bytes"`}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
 		{"a reset in milliseconds since 1970", 429, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1767225630000"}}, "", map[string]int64{"rpm": -5, "tpm": 1000}},
