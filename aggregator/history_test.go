@@ -42,7 +42,7 @@ func newHistory(t *rapid.T) *history {
 }
 
 // tell appends a change of an item to the stream.
-func (h *history) tell(s layout.BucketKey, before, after map[string]int64) {
+func (h *history) report(s layout.BucketKey, before, after map[string]int64) {
 	h.n++
 	c := store.Change{Key: keyOf(s), Sequence: sequence(h.n), At: h.now.Truncate(time.Second)}
 	if before != nil {
@@ -134,7 +134,7 @@ func (h *history) step() {
 			return
 		}
 		h.consume(b, amounts)
-		h.tell(b, nil, start)
+		h.report(b, nil, start)
 		return
 	}
 	slices.SortFunc(shards, func(a, b layout.BucketKey) int { return a.Shard - b.Shard })
@@ -144,18 +144,18 @@ func (h *history) step() {
 	case what == 0 && len(shards) < 4: // a split: the new shard has counted nothing
 		other := b
 		other.Shard = shards[len(shards)-1].Shard + 1
-		h.tell(s, before, maps.Clone(before))
-		h.tell(other, nil, map[string]int64{"rpm": 0, "tpm": 0})
+		h.report(s, before, maps.Clone(before))
+		h.report(other, nil, map[string]int64{"rpm": 0, "tpm": 0})
 	case what == 1 && len(shards) > 1: // a merge: what the shard has counted goes with it
 		last := shards[len(shards)-1]
-		h.tell(shards[0], h.items[shards[0]], maps.Clone(h.items[shards[0]]))
-		h.tell(last, h.items[last], nil)
+		h.report(shards[0], h.items[shards[0]], maps.Clone(h.items[shards[0]]))
+		h.report(last, h.items[last], nil)
 	case what == 2 && len(shards) == 1: // expiry
-		h.tell(s, before, nil)
+		h.report(s, before, nil)
 	case what == 3: // a limit goes
 		after := maps.Clone(before)
 		delete(after, "tpm")
-		h.tell(s, before, after)
+		h.report(s, before, after)
 	default: // consumption, of a limit that may be new
 		amounts := h.amounts(limitNames)
 		after := maps.Clone(before)
@@ -163,7 +163,7 @@ func (h *history) step() {
 			after[limit] += n
 		}
 		h.consume(b, amounts)
-		h.tell(s, before, after)
+		h.report(s, before, after)
 	}
 }
 

@@ -139,7 +139,7 @@ func TestLogOfAnOutage(t *testing.T) {
 					t.Errorf("the lines do not say how many were left out:\n%s", during)
 				}
 				if back := log.Count("the store answers again"); (back == 1) != (s.spares == nil) || back > 1 {
-					t.Errorf("%d lines tell that the store answers again:\n%s", back, log)
+					t.Errorf("%d lines report that the store answers again:\n%s", back, log)
 				}
 				if after := strings.TrimPrefix(log.String(), before+during); strings.Count(after, "\n") > 4 {
 					t.Errorf("in the minutes after it:\n%s", after)

@@ -111,8 +111,8 @@ func TestRun(t *testing.T) {
 		}
 		reply := httptest.NewRecorder()
 		a.ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
-		var told Status
-		if err := json.Unmarshal(reply.Body.Bytes(), &told); err != nil || reply.Code != http.StatusOK || len(told.Partitions) != 1 || !told.Healthy {
+		var reported Status
+		if err := json.Unmarshal(reply.Body.Bytes(), &reported); err != nil || reply.Code != http.StatusOK || len(reported.Partitions) != 1 || !reported.Healthy {
 			t.Errorf("health check = %d %s, %v", reply.Code, reply.Body, err)
 		}
 		stop()

@@ -223,7 +223,7 @@ func TestRefill(t *testing.T) {
 			t.Errorf("an old batch leaves %d rpm, want 50000", rpm)
 		}
 		if g.batches.Refills != 1 {
-			t.Errorf("the observer was told of %d refills, want 1", g.batches.Refills)
+			t.Errorf("the observer was reported of %d refills, want 1", g.batches.Refills)
 		}
 		a := newAggregator(t, s, WithClock(func() time.Time { return g.now }), WithoutTending())
 		much = g.set(0, "b_rpm_tc", 961_000)
@@ -394,7 +394,7 @@ func TestSplitAndMerge(t *testing.T) {
 	g.seen(first, g.set(0, "b_tpm_tc", 2))
 	g.want("calm again,", 0, 1)
 	if b := g.batches; b.Splits != 2 || b.Merges != 2 || b.Refills != 0 {
-		t.Errorf("the observer was told of %d splits, %d merges and %d refills, want 2, 2 and 0", b.Splits, b.Merges, b.Refills)
+		t.Errorf("the observer was reported of %d splits, %d merges and %d refills, want 2, 2 and 0", b.Splits, b.Merges, b.Refills)
 	}
 }
 

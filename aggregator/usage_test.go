@@ -415,15 +415,15 @@ func TestHugeTotals(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		told := map[string]zlimit.Quantity{}
+		reported := map[string]zlimit.Quantity{}
 		enginetest.CatchUp()
 		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily}) {
 			if err != nil {
 				t.Fatalf("Snapshots() = %v", err)
 			}
-			told[snapshot.Entity] = snapshot.Consumed["tpm"]
+			reported[snapshot.Entity] = snapshot.Consumed["tpm"]
 		}
-		if diff := cmp.Diff(map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, told); diff != "" {
+		if diff := cmp.Diff(map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, reported); diff != "" {
 			t.Errorf("consumption (-want +got):\n%s", diff)
 		}
 		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily})

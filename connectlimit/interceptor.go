@@ -134,25 +134,25 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 		}
 		keep := !i.RefundPanics
 		defer func() { i.Settle(ctx, lease, keep) }()
-		telling := &tellingConn{conn, i, lease}
-		err = next(rpc.WithLease(ctx, lease), telling)
+		reporting := &reportingConn{conn, i, lease}
+		err = next(rpc.WithLease(ctx, lease), reporting)
 		keep = true
 		if err == nil {
-			telling.tell() // of a stream without a message
+			reporting.report() // of a stream without a message
 		}
 		return err
 	}
 }
 
-// A tellingConn adds where the limits stand to the header of a stream.
-type tellingConn struct {
+// A reportingConn adds where the limits stand to the header of a stream.
+type reportingConn struct {
 	connect.StreamingHandlerConn
 	interceptor *interceptor
 	lease       *zlimit.Lease // nil once it is reported
 }
 
-// tell adds the status of the limits to the header, once.
-func (c *tellingConn) tell() {
+// report adds the status of the limits to the header, once.
+func (c *reportingConn) report() {
 	if c.lease != nil {
 		c.interceptor.Fields(c.lease, c.ResponseHeader().Set)
 		c.lease = nil
@@ -160,8 +160,8 @@ func (c *tellingConn) tell() {
 }
 
 // Send sends a message, and the header before the first.
-func (c *tellingConn) Send(m any) error {
-	c.tell()
+func (c *reportingConn) Send(m any) error {
+	c.report()
 	return c.StreamingHandlerConn.Send(m)
 }
 

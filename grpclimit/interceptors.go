@@ -85,8 +85,8 @@ func (i *interceptor) acquire(ctx context.Context, method string) (context.Conte
 	return rpc.WithLease(ctx, lease), lease, nil
 }
 
-// tell adds the status of the limits to the header of an answer. It does nothing for a header that was already sent.
-func (i *interceptor) tell(lease *zlimit.Lease, set func(metadata.MD) error) {
+// report adds the status of the limits to the header of an answer. It does nothing for a header that was already sent.
+func (i *interceptor) report(lease *zlimit.Lease, set func(metadata.MD) error) {
 	md := metadata.MD{}
 	i.Fields(lease, func(name, value string) { md.Set(name, value) })
 	_ = set(md)
@@ -112,7 +112,7 @@ func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 		answer, err := handler(ctx, message)
 		keep = true
 		if err == nil {
-			i.tell(lease, func(md metadata.MD) error { return grpc.SetHeader(ctx, md) })
+			i.report(lease, func(md metadata.MD) error { return grpc.SetHeader(ctx, md) })
 		}
 		return answer, err
 	}
@@ -141,7 +141,7 @@ func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 		err = handler(server, s)
 		keep = true
 		if err == nil {
-			s.tell()
+			s.report()
 		}
 		return err
 	}
@@ -156,23 +156,23 @@ type serverStream struct {
 	lease       *zlimit.Lease // nil once it is reported, and of a stream that acquires for each message
 }
 
-// tell adds the status of the limits to the header, once.
-func (s *serverStream) tell() {
+// report adds the status of the limits to the header, once.
+func (s *serverStream) report() {
 	if s.lease != nil {
-		s.interceptor.tell(s.lease, s.SetHeader)
+		s.interceptor.report(s.lease, s.SetHeader)
 		s.lease = nil
 	}
 }
 
 // SendHeader sends the header.
 func (s *serverStream) SendHeader(md metadata.MD) error {
-	s.tell()
+	s.report()
 	return s.ServerStream.SendHeader(md)
 }
 
 // SendMsg sends a message, and the header before the first.
 func (s *serverStream) SendMsg(m any) error {
-	s.tell()
+	s.report()
 	return s.ServerStream.SendMsg(m)
 }
 

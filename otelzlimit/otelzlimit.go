@@ -107,7 +107,7 @@ func (o *observer) observe(ctx context.Context, e zlimit.Event) {
 		o.shards.Add(ctx, int64(e.Shards), metric.WithAttributes(attribute.String(attributeResource, e.Resource)))
 	case zlimit.EventSlots:
 		o.held(ctx, &e)
-	case zlimit.EventConfig, zlimit.EventOutage, zlimit.EventByHand, zlimit.EventAlert: // for logs
+	case zlimit.EventConfig, zlimit.EventOutage, zlimit.EventManual, zlimit.EventAlert: // for logs
 	}
 }
 

@@ -232,15 +232,15 @@ func TestCalls(t *testing.T) {
 					asked = append(asked, question{p.tenant, q, want})
 				}
 			}
-			asked = append(asked, denyByHand(t, w)...)
+			asked = append(asked, denyManually(t, w)...)
 			export(t, name, asked)
 		})
 	}
 }
 
-// denyByHand asks about each reset and top-up that was recorded, which is one transaction. The policies for programs that acquire or read
+// denyManually asks about each reset and top-up that was recorded, which is one transaction. The policies for programs that acquire or read
 // deny a member of it, whatever members they allow. It returns what was denied.
-func denyByHand(t *testing.T, w *testbed) (denied []question) {
+func denyManually(t *testing.T, w *testbed) (denied []question) {
 	t.Helper()
 	if operates := w.recorder.writes["operation"] != nil; operates != (len(w.recorder.byHand) > 0) {
 		t.Errorf("%d transactions with records of operations", len(w.recorder.byHand))

@@ -97,7 +97,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	if err == nil && lease.unknown && wait > 0 {
 		l.waitForUnknown(ctx, &request, lease, until)
 	}
-	l.tellDecision(ctx, watch, op, &request, lease, err)
+	l.emitDecision(ctx, watch, op, &request, lease, err)
 	return lease, err
 }
 

@@ -190,7 +190,7 @@ func (a *alertLog) note(background context.Context, key layout.AlertKey, alert B
 	if !first {
 		return
 	}
-	a.l.tell(ctx, stopwatch{}, Event{
+	a.l.emit(ctx, stopwatch{}, Event{
 		Kind: EventAlert, Operation: "budget", Entity: alert.Entity, Resource: alert.Resource, Limit: alert.Limit, LimitEntity: alert.Entity,
 		Amounts: []Amount{{alert.Limit, alert.Used}},
 	})

@@ -84,8 +84,8 @@ func TestCarry(t *testing.T) {
 	})
 }
 
-// TestCarryByHand grants and resets a budget that carries.
-func TestCarryByHand(t *testing.T) {
+// TestCarryManual grants and resets a budget that carries.
+func TestCarryManual(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx, c := context.Background(), newClock()
 		c.at(time.January, 10)

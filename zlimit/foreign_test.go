@@ -331,10 +331,10 @@ func TestRecoveryAsksForTheState(t *testing.T) {
 	}
 }
 
-// TestAttributeSetByHand gives the item of a known bucket an attribute that makes it unreadable. A write is done all
+// TestAttributeSetManually gives the item of a known bucket an attribute that makes it unreadable. A write is done all
 // the same, and once: the reply cannot be read, and is no proof of a failure. A call that has to read the item first
 // writes nothing. Its error names the item and the attribute.
-func TestAttributeSetByHand(t *testing.T) {
+func TestAttributeSetManually(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.PolicyAllow))

@@ -140,7 +140,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	if err == nil {
 		le.limiter.watchBudgets(ctx, le)
 	}
-	le.limiter.tellDecision(ctx, watch, OpConsume, &request, le, err)
+	le.limiter.emitDecision(ctx, watch, OpConsume, &request, le, err)
 	return err
 }
 
@@ -343,7 +343,7 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 	if err == nil && op == OpCommit && le.rest.shared == nil {
 		le.limiter.watchBudgets(ctx, le)
 	}
-	le.tellSettled(ctx, watch, op, err)
+	le.emitSettled(ctx, watch, op, err)
 	return err
 }
 
@@ -409,8 +409,8 @@ func (le *Lease) isSettled() bool {
 	return le.rest == nil || le.rest.settlement.Done() && (le.rest.shared == nil || !le.rest.shared.unrecorded)
 }
 
-// tellSettled reports corrections that were written, or failed.
-func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err error) {
+// emitSettled reports corrections that were written, or failed.
+func (le *Lease) emitSettled(ctx context.Context, s stopwatch, op string, err error) {
 	if le.limiter.options.observer == nil {
 		return
 	}
@@ -419,7 +419,7 @@ func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err er
 		corrections = slices.DeleteFunc(bucket.Negated(le.amounts), func(a bucket.Amount) bool { return le.receipt.HasSlots(a.Limit) })
 	}
 	id := le.id()
-	le.limiter.tell(ctx, s, Event{
+	le.limiter.emit(ctx, s, Event{
 		Kind: EventSettle, Operation: op, Entity: le.receipt.Entity(), Resource: le.receipt.Resource(), Lease: le.number,
 		LeaseID: hex.EncodeToString(id[:]), Amounts: tokensOf(corrections), Err: err,
 	})

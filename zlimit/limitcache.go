@@ -297,7 +297,7 @@ func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload, w 
 		c.mu.Unlock()
 		this.End()
 	}
-	apart := c.l.engine.Apart(ctx, func(ctx context.Context) {
+	apart := c.l.engine.InBackground(ctx, func(ctx context.Context) {
 		load(ctx, func(ctx context.Context) (err error) {
 			this.limits, err = c.read(ctx, b, r)
 			return err
@@ -401,7 +401,7 @@ func (rd *levelReading) read(ctx context.Context, of func(configRef) bool, item 
 func (rd *levelReading) keep(ctx context.Context, at int, next *cachedLevel) {
 	l, before, config := rd.l, rd.levels[at], rd.configs[at]
 	if before != nil && before.version != next.version {
-		l.tell(ctx, stopwatch{}, Event{
+		l.emit(ctx, stopwatch{}, Event{
 			Kind: EventConfig, Operation: "read limits", Entity: config.Entity, Resource: config.storedResource(),
 		})
 	}

@@ -207,9 +207,9 @@ func start(
 		Epoch:        &c.epoch,
 		Logger:       o.logger,
 		Resized: func(ctx context.Context, entity, resource string, shards int) {
-			l.tell(ctx, stopwatch{}, Event{Kind: EventShards, Operation: "resize", Entity: entity, Resource: resource, Shards: shards})
+			l.emit(ctx, stopwatch{}, Event{Kind: EventShards, Operation: "resize", Entity: entity, Resource: resource, Shards: shards})
 		},
-		SlotsChanged: l.tellSlots,
+		SlotsChanged: l.emitSlots,
 	})
 	if o.rejections.Top > 0 {
 		l.rejections = newRejectionLog(l)

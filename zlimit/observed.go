@@ -27,8 +27,8 @@ func (l *RateLimiter) watch() stopwatch {
 	return stopwatch{time.Now()} //nolint:forbidigo // durations are by the clock of the machine
 }
 
-// tell completes an event, and passes it to the observer, if there is one.
-func (l *RateLimiter) tell(ctx context.Context, s stopwatch, e Event) {
+// emit completes an event, and passes it to the observer, if there is one.
+func (l *RateLimiter) emit(ctx context.Context, s stopwatch, e Event) {
 	if l.options.observer == nil {
 		return
 	}
@@ -45,9 +45,9 @@ func (l *RateLimiter) tell(ctx context.Context, s stopwatch, e Event) {
 	l.options.observer(ctx, e)
 }
 
-// tellDecision reports a request that was decided. The lease is the new one of the request, or the one that asked for
+// emitDecision reports a request that was decided. The lease is the new one of the request, or the one that asked for
 // more.
-func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, r *protocol.Request, lease *Lease, err error) {
+func (l *RateLimiter) emitDecision(ctx context.Context, s stopwatch, op string, r *protocol.Request, lease *Lease, err error) {
 	if l.options.observer == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, 
 		e.Wait = l.remaining(lease)
 		e.Statuses = lease.AppendStatuses(e.Statuses)
 	}
-	l.tell(ctx, s, e)
+	l.emit(ctx, s, e)
 }
 
 // The operations of [EventSlots].
@@ -86,13 +86,13 @@ const (
 	OpLoseSlots     = "lose slots"
 )
 
-// tellSlots reports slots that were taken, released or lost.
-func (l *RateLimiter) tellSlots(ctx context.Context, c protocol.SlotChange) {
+// emitSlots reports slots that were taken, released or lost.
+func (l *RateLimiter) emitSlots(ctx context.Context, c protocol.SlotChange) {
 	if l.options.observer == nil {
 		return
 	}
 	op := [...]string{protocol.SlotsTaken: OpTakeSlots, protocol.SlotsGivenBack: OpGiveSlotsBack, protocol.SlotsLost: OpLoseSlots}[c.Fate]
-	l.tell(ctx, stopwatch{}, Event{
+	l.emit(ctx, stopwatch{}, Event{
 		Kind: EventSlots, Operation: op, Entity: c.Entity, Resource: c.Resource, Amounts: []Amount{{c.Limit, c.Slots}},
 	})
 }
@@ -137,7 +137,7 @@ func (l *RateLimiter) observed(s store.Store) store.Store {
 		var units store.Units
 		watch := l.watch()
 		err := do(store.CountUnits(ctx, &units))
-		l.tell(ctx, watch, Event{
+		l.emit(ctx, watch, Event{
 			Kind: EventStore, Operation: operation, Err: publicError(operation, err), ReadUnits: units.Read, WriteUnits: units.Write,
 		})
 		return err

@@ -15,7 +15,7 @@ type Observer func(context.Context, Event)
 type Event struct {
 	Kind EventKind `json:"kind"`
 	// Operation names the call of the event: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
-	// [OpRollback]. For EventStore it is the call of the store, such as "write"; for EventByHand it is "reset" or "top
+	// [OpRollback]. For EventStore it is the call of the store, such as "write"; for EventManual it is "reset" or "top
 	// up"; for EventSlots it is [OpTakeSlots], [OpGiveSlotsBack] or [OpLoseSlots].
 	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
@@ -75,9 +75,9 @@ const (
 	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
 	// made again, and Duration is how long that was not so.
 	EventOutage
-	// EventByHand is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in
+	// EventManual is an operator's change of a bucket, by [LimitService.Reset] or [LimitService.TopUp]. Amounts are what its limits got, in
 	// whole tokens.
-	EventByHand
+	EventManual
 	// EventSlots are slots that this process took, released or lost; Amounts has the limit with their number. Entity
 	// and Resource identify the bucket, which may be a parent's. Each slot that is taken is released or lost later,
 	// once. A request that is rejected by another level takes slots as well, and releases them.
@@ -88,7 +88,7 @@ const (
 
 var eventKinds = [...]string{
 	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
-	EventOutage: "outage", EventByHand: "manual", EventSlots: "slots", EventAlert: "alert",
+	EventOutage: "outage", EventManual: "manual", EventSlots: "slots", EventAlert: "alert",
 }
 
 // String returns the name of the kind, such as "decision".
@@ -193,7 +193,7 @@ func (e *Event) level() slog.Level {
 	if e.Kind == EventSlots && e.Operation == OpLoseSlots {
 		return slog.LevelWarn
 	}
-	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage || e.Kind == EventByHand || e.Kind == EventAlert {
+	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage || e.Kind == EventManual || e.Kind == EventAlert {
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug

@@ -193,9 +193,9 @@ func TestSwitchesWithSibling(t *testing.T) {
 	}
 }
 
-// In TestByHandWithSibling, zlimit and zae-limiter each reset a bucket, and top it up, between takes of both. What is left is as
+// In TestManualWithSibling, zlimit and zae-limiter each reset a bucket, and top it up, between takes of both. What is left is as
 // they report, and an operation ID counts once.
-func TestByHandWithSibling(t *testing.T) {
+func TestManualWithSibling(t *testing.T) {
 	const amount = 20
 	for seed := range uint64(2) {
 		f := newMixedFleet(t, seed, zlimit.WithMixedFleet())

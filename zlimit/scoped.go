@@ -136,7 +136,7 @@ func (s *Scoped) take(ctx context.Context, op string, n int, take func(context.C
 		before, err := s.limiter.engine.Stored(ctx, s.entity, s.resource)
 		if err != nil { // an outage follows the failure policy
 			lease, err := s.limiter.admitOrFail(ctx, op, &r, 1, err)
-			s.limiter.tellDecision(ctx, watch, op, &protocol.Request{Entity: s.entity, Resource: s.resource}, lease, err)
+			s.limiter.emitDecision(ctx, watch, op, &protocol.Request{Entity: s.entity, Resource: s.resource}, lease, err)
 			return lease, err
 		}
 		r.Consume = each(n, len(before), func(i int) string { return before[i].Name })

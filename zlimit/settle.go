@@ -87,7 +87,7 @@ func (l *RateLimiter) Settle(ctx context.Context, token string, actual Consumpti
 	if err = publicError(OpSettle, err); errors.Is(err, ErrContended) {
 		err = fmt.Errorf("%w: %s/%s", err, t.receipt.Entity(), t.receipt.Resource())
 	}
-	l.tell(ctx, watch, Event{
+	l.emit(ctx, watch, Event{
 		Kind: EventSettle, Operation: OpSettle, Entity: t.receipt.Entity(), Resource: t.receipt.Resource(), Amounts: tokensOf(corrections), Err: err,
 		LeaseID: t.name(),
 	})

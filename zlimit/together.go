@@ -87,7 +87,7 @@ func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request, opts .
 		if err == nil {
 			l.watchBudgets(ctx, lease)
 		}
-		l.tellDecision(ctx, watch, OpAcquireAll, parts[i], lease, err)
+		l.emitDecision(ctx, watch, OpAcquireAll, parts[i], lease, err)
 	}
 	if err != nil {
 		return nil, err

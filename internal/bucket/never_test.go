@@ -77,7 +77,7 @@ func TestNeverIsSoon(t *testing.T) {
 		looks++
 		return 200_000
 	}
-	if wait := (view{&c, nil, now}).untilAnew(&c.Params[0], needs); wait != Never || looks > 20 {
+	if wait := (view{&c, nil, now}).untilReset(&c.Params[0], needs); wait != Never || looks > 20 {
 		t.Errorf("the wait is %d after %d looks, want never within 20", wait, looks)
 	}
 }

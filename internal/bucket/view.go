@@ -134,7 +134,7 @@ func (v view) inflow(p *Params, at int64) (sum uint64) {
 // capacity.
 func (v view) until(p *Params, available int64, needs func(capacity int64) int64) int64 {
 	if p.isQuota() {
-		return v.untilAnew(p, needs)
+		return v.untilReset(p, needs)
 	}
 	r, now := p.rule(), v.now
 	for range maxStretches {
@@ -171,9 +171,9 @@ func (v view) until(p *Params, available int64, needs func(capacity int64) int64
 	return v.now - now
 }
 
-// untilAnew is until for a quota: nothing flows into it before it resets, to the capacity that applies then. While no session is open, a
+// untilReset is until for a quota: nothing flows into it before it resets, to the capacity that applies then. While no session is open, a
 // session quota is full at whatever capacity holds.
-func (v view) untilAnew(p *Params, needs func(capacity int64) int64) int64 {
+func (v view) untilReset(p *Params, needs func(capacity int64) int64) int64 {
 	now, r, holds, soon := v.now, p.rule(), false, 2
 	r.each(func(r rule) { holds = holds || needs(r.capacity) <= p.beyond(r.capacity) })
 	for i := range maxStretches {

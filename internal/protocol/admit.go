@@ -49,7 +49,7 @@ func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.
 type charges [4][]bucket.Amount
 
 // of returns the amounts of the level of the entity itself for the resource itself as another level is charged with them.
-func (c *charges) of(amounts []bucket.Amount, r rung) []bucket.Amount {
+func (c *charges) of(amounts []bucket.Amount, r position) []bucket.Amount {
 	at := 0
 	if r.ancestor > 0 {
 		at = 1
@@ -65,7 +65,7 @@ func (c *charges) of(amounts []bucket.Amount, r rung) []bucket.Amount {
 
 // isBelow reports whether a level counts what a higher one counts, too: that of a child for the same resource, or that of the same entity for
 // a narrower resource.
-func (r rung) isBelow(above rung, aboveResource, resource string, children bool) bool {
+func (r position) isBelow(above position, aboveResource, resource string, children bool) bool {
 	if children {
 		return r.ancestor < above.ancestor && resource == aboveResource
 	}
@@ -102,16 +102,16 @@ const maxRestarts = table.MaxAttempts
 // An admitter takes what requests ask, of all their levels or of none.
 type admitter struct {
 	*core
-	items    *items
-	looks    *looks
-	judge    *judge
-	lister   *lister
-	families *families
-	debts    *debts
-	tender   *tender
-	slots    *slotTaker
-	taker    *taker
-	clock    *clockAsker
+	items      *items
+	looks      *looks
+	judge      *judge
+	lister     *lister
+	families   *families
+	refunds    *refunds
+	slotKeeper *slotKeeper
+	slots      *slotTaker
+	taker      *taker
+	clock      *clockAsker
 }
 
 // takeRequest is [Engine.Take].
@@ -211,10 +211,10 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 		return nil
 	}
 	w := newWake(nil, ad.judge, to)
-	late := &RejectedError{w.told(to.rest().until - ad.elapsed())}
+	late := &RejectedError{w.reported(to.rest().until - ad.elapsed())}
 	takings := slices.Clone(to.takings)
 	back := func(ctx context.Context) { ad.giveAllBack(ctx, takings) }
-	if ad.table.Immediate() || !ad.background.Apart(ctx, back) { // the caller's time is over
+	if ad.table.Immediate() || !ad.background.InBackground(ctx, back) { // the caller's time is over
 		back(ctx)
 	}
 	return late
@@ -349,7 +349,7 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 		ad.giveHolds(ctx, r, holds)
 		return err
 	}
-	alone, rest := apart(levels)
+	alone, rest := separateSlots(levels)
 	var group errgroup.Group // the zero group cancels no other goroutine
 	isNew := false
 	for i := range alone {
@@ -391,13 +391,13 @@ func (ad *admitter) giveHolds(ctx context.Context, r *Request, holds []taking) {
 		if len(holds[i].holds()) > 0 {
 			r.Place.declines()
 		}
-		ad.tender.giveSlotsBack(ctx, holds[i].holds())
+		ad.slotKeeper.giveSlotsBack(ctx, holds[i].holds())
 	}
 }
 
-// apart separates the levels of a request: it returns the levels whose slots are taken in a write of their own, and all levels
+// separateSlots separates the levels of a request: it returns the levels whose slots are taken in a write of their own, and all levels
 // with the rest. Without slots, the latter are the given levels.
-func apart(levels []level) (alone, rest []level) {
+func separateSlots(levels []level) (alone, rest []level) {
 	rest = levels
 	for i := range levels {
 		d := &levels[i].demand
@@ -448,7 +448,7 @@ func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []err
 	for i := range takings {
 		if errs[i] == nil {
 			group.Go(func() error {
-				ad.debts.giveBack(ctx, &takings[i])
+				ad.refunds.giveBack(ctx, &takings[i])
 				return nil
 			})
 		}
@@ -458,14 +458,14 @@ func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []err
 
 // giveBack returns the tokens of one level. It outlives the caller's context, and does not affect the request: tokens that the
 // store does not accept are returned later. Tokens that cannot be returned are counted and logged.
-func (ds *debts) giveBack(ctx context.Context, t *taking) {
+func (rf *refunds) giveBack(ctx context.Context, t *taking) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
 	s := Settlement{due: t.returns(nil), holds: t.holds()}
-	err, slots := ds.settler.settleBoth(ctx, &s)
-	if err != nil && (len(s.due) == 0 || !ds.owe(ctx, t.bucket, s.due, err)) {
-		ds.tell(ctx, t.bucket, 1, err)
+	err, slots := rf.settler.settleBoth(ctx, &s)
+	if err != nil && (len(s.due) == 0 || !rf.owe(ctx, t.bucket, s.due, err)) {
+		rf.report(ctx, t.bucket, 1, err)
 	}
-	ds.settler.tender.giveUp(ctx, t.bucket, s.holds, slots)
+	rf.settler.slotKeeper.giveUp(ctx, t.bucket, s.holds, slots)
 }
 
 // createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has

@@ -65,9 +65,9 @@ func (b *background) GoOn() bool {
 	return true
 }
 
-// Apart runs a shared call in a goroutine of its own, so that the caller who began it may leave. It returns false, and
+// InBackground runs a shared call in a goroutine of its own, so that the caller who began it may leave. It returns false, and
 // runs nothing, when the engine is closed and no work is under way.
-func (b *background) Apart(ctx context.Context, call func(context.Context)) bool {
+func (b *background) InBackground(ctx context.Context, call func(context.Context)) bool {
 	if !b.Begin() && !b.GoOn() {
 		return false
 	}

@@ -58,7 +58,7 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 			p.portion()
 			if err = tk.slots.handOut(ctx, &p); err != nil {
 				for _, w := range p.fit {
-					tk.debts.giveBack(ctx, w.job.to)
+					tk.refunds.giveBack(ctx, w.job.to)
 				}
 			}
 			tk.shared.deliver(ctx, q, p.leave(), err)
@@ -73,5 +73,5 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 
 // undo implements [writer]: it gives back the tokens of a caller that gave up.
 func (tk *taker) undo(ctx context.Context, c *claim) {
-	tk.debts.giveBack(ctx, c.to)
+	tk.refunds.giveBack(ctx, c.to)
 }

@@ -87,7 +87,7 @@ func (e *Engine) ReadReceipt(data *wire.Reader, check func(entity, resource stri
 	r := new(Receipt)
 	for range data.Count() {
 		entity, resource := data.Text(), data.Text()
-		t := taking{round: int32(data.Within(0, MaxBuckets*maxRounds)), rung: rung{int8(data.Within(0, MaxDepth)), int8(data.Within(0, MaxWidth))}}
+		t := taking{round: int32(data.Within(0, MaxBuckets*maxRounds)), position: position{int8(data.Within(0, MaxDepth)), int8(data.Within(0, MaxWidth))}}
 		limits := new(Limits)
 		for range data.Count() {
 			limits.Config.Params = append(limits.Config.Params, bucket.Params{Name: data.Text()})

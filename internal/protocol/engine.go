@@ -99,21 +99,21 @@ type Engine struct {
 	Memory Memory
 	Waits  Waits
 
-	core     core
-	items    items
-	looks    looks
-	aligner  aligner
-	judge    judge
-	lister   lister
-	resizer  resizer
-	families families
-	settler  settler
-	tender   tender
-	slots    slotTaker
-	debts    debts
-	taker    taker
-	clock    clockAsker
-	admitter admitter
+	core       core
+	items      items
+	looks      looks
+	aligner    aligner
+	judge      judge
+	lister     lister
+	resizer    resizer
+	families   families
+	settler    settler
+	slotKeeper slotKeeper
+	slots      slotTaker
+	refunds    refunds
+	taker      taker
+	clock      clockAsker
+	admitter   admitter
 }
 
 // A core has the shared parts of an engine: the store, the options, the time, and the counts.
@@ -155,21 +155,21 @@ func New(o Options) *Engine {
 		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 	})}
 	e.families = families{c, &e.looks, &e.Memory}
-	e.tender = tender{c, &e.items, &e.looks}
-	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, tender: &e.tender}
+	e.slotKeeper = slotKeeper{c, &e.items, &e.looks}
+	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, slotKeeper: &e.slotKeeper}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
-	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.tender, &e.families}
-	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, memory: &e.Memory, tender: &e.tender}
+	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.slotKeeper, &e.families}
+	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, memory: &e.Memory, slotKeeper: &e.slotKeeper}
 	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: c.writes.Late}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: c.writes.Late}
-	e.debts = debts{core: c, settler: &e.settler, memory: &e.Memory}
+	e.refunds = refunds{core: c, settler: &e.settler, memory: &e.Memory}
 	e.taker = taker{
 		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
-		debts: &e.debts, slots: &e.slots,
+		refunds: &e.refunds, slots: &e.slots,
 	}
 	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: c.writes.Late}
 	e.clock = clockAsker{core: c}
-	e.admitter = admitter{c, &e.items, &e.looks, &e.judge, &e.lister, &e.families, &e.debts, &e.tender, &e.slots, &e.taker, &e.clock}
+	e.admitter = admitter{c, &e.items, &e.looks, &e.judge, &e.lister, &e.families, &e.refunds, &e.slotKeeper, &e.slots, &e.taker, &e.clock}
 	return e
 }
 
@@ -209,7 +209,7 @@ func (e *Engine) Undo(ctx context.Context, r *Receipt) {
 // GiveSlotsBack gives back the slots of a request that was admitted too late for its caller. Its tokens stay taken. GiveSlotsBack outlives
 // the caller's context, and logs a failure.
 func (e *Engine) GiveSlotsBack(ctx context.Context, r *Receipt) {
-	e.tender.giveSlotsBack(ctx, r.Holds())
+	e.slotKeeper.giveSlotsBack(ctx, r.Holds())
 }
 
 // Settle writes the due corrections, to every shard side by side, bounded by the context. A correction that provably
@@ -219,10 +219,10 @@ func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.set
 // Repay gives back the tokens due to a bucket immediately, and not in the background.
 func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	b := e.Memory.Bucket(entity, resource)
-	if !b.owing.owes.Load() {
+	if !b.pendingRefunds.owes.Load() {
 		return nil
 	}
-	return e.debts.returnDue(ctx, b)
+	return e.refunds.returnDue(ctx, b)
 }
 
 // Status returns the state of the limits of an entity and resource, and with family the limits of its parents. It makes a
@@ -240,8 +240,8 @@ func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, erro
 // Statuses calls a function with the limits of each level of a receipt, as this process last saw them, with the amounts taken as
 // requested. The list is valid during the call. It makes no call of the store, and allocates nothing for a receipt of
 // one shard.
-func (e *Engine) Statuses(r *Receipt, tell func(LevelStatus)) {
-	e.judge.tellTaken(r, tell)
+func (e *Engine) Statuses(r *Receipt, report func(LevelStatus)) {
+	e.judge.reportTaken(r, report)
 }
 
 // StatusesSince returns the limits of each bucket of a receipt, also of one that was read from data. It reads the buckets that were not

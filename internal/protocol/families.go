@@ -83,7 +83,7 @@ func (fs *families) climb(ctx context.Context, r *Request, began int64, levels [
 		return nil, err
 	}
 	lineage := lineageBy(levels)
-	for at := (rung{ancestor: 1}); lineage.Cascade && lineage.Parent != ""; at.ancestor++ {
+	for at := (position{ancestor: 1}); lineage.Cascade && lineage.Parent != ""; at.ancestor++ {
 		if at.ancestor == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
@@ -215,7 +215,7 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64, l *
 }
 
 // level returns the level of a bucket that uses its stored limits, above those that are known.
-func (fs *families) level(ctx context.Context, r *Request, b *Bucket, known []level, charges *charges, began int64, at rung) (level, error) {
+func (fs *families) level(ctx context.Context, r *Request, b *Bucket, known []level, charges *charges, began int64, at position) (level, error) {
 	limits, err := fs.storedLimits(ctx, b, began)
 	if err != nil {
 		return level{}, err
@@ -227,7 +227,7 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, known []le
 	})
 	demand := r.demand(limits, amounts, fs.life(began))
 	demand = demand.TakingSlots(limits.slotsOf(r.Amounts))
-	return level{bucket: b, limits: limits, demand: demand, began: began, rung: at}, nil
+	return level{bucket: b, limits: limits, demand: demand, began: began, position: at}, nil
 }
 
 // widen appends the levels of the wider resources to the last level, which is that of an entity for the resource of a
@@ -237,7 +237,7 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 	if within == "" {
 		return levels, nil
 	}
-	entity, at := levels[len(levels)-1].bucket.Entity, levels[len(levels)-1].rung
+	entity, at := levels[len(levels)-1].bucket.Entity, levels[len(levels)-1].position
 	chain := [MaxWidth]string{r.Resource}
 	for width := 1; within != ""; width++ {
 		at.wider++

@@ -25,21 +25,21 @@ type Bucket struct {
 	Limits atomic.Pointer[Limits]    // for the Source; nil at first
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
-	first    *shard                    // shard 0, the only one of most buckets
-	shards   atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
-	growth   sync.Mutex                // guards the replacement
-	reading  atomic.Pointer[reading]   // of all shards, the last one; nil for none
-	queue    queue[*claim]             // of takes that share a write
-	uneven   atomic.Int64              // when shards could last not be made even, epoch milliseconds
-	aligned  atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
-	parted   atomic.Bool               // some shards may have former limits, though others are in line
-	aligning atomic.Bool               // a goroutine of its own brings them in line
-	pace     pace                      // of looks
-	drought  drought                   // while the store throttles every call
-	tended   tended                    // slots that this process holds
-	line     slotLine                  // of callers that wait for more of them
-	asleep   sleepers                  // callers that sleep until their tokens are there
-	owing    owing                     // tokens still to be given back, of requests that were not admitted
+	first          *shard                    // shard 0, the only one of most buckets
+	shards         atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
+	growth         sync.Mutex                // guards the replacement
+	reading        atomic.Pointer[reading]   // of all shards, the last one; nil for none
+	queue          queue[*claim]             // of takes that share a write
+	uneven         atomic.Int64              // when shards could last not be made even, epoch milliseconds
+	aligned        atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
+	parted         atomic.Bool               // some shards may have former limits, though others are in line
+	aligning       atomic.Bool               // a goroutine of its own brings them in line
+	pace           pace                      // of looks
+	drought        drought                   // while the store throttles every call
+	tended         tended                    // slots that this process holds
+	line           slotLine                  // of callers that wait for more of them
+	asleep         sleepers                  // callers that sleep until their tokens are there
+	pendingRefunds pendingRefunds            // tokens still to be given back, of requests that were not admitted
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
 	generation atomic.Pointer[generation] // of the last change by an operator; nil for none
@@ -105,7 +105,7 @@ func (c *core) over(by call) int64 {
 
 func newBucket(ns, entity, resource string) *Bucket {
 	b := &Bucket{NS: ns, Entity: entity, Resource: resource, pace: pace{bounds: &ofLooks}}
-	b.owing.turn, b.tended.turn = make(chan struct{}, 1), make(chan struct{}, 1)
+	b.pendingRefunds.turn, b.tended.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	b.queue = newQueue[*claim](b, false)
 	b.first = b.newShard(0)
 	b.shards.Store(&[]*shard{b.first})

@@ -25,11 +25,11 @@ type level struct {
 	patience int64           // how long it waits from then on, milliseconds
 	kept     []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
 	work     *work           // the memory of the request; nil for one of several levels, for slots, and once a shared write has the level
-	rung
+	position
 }
 
-// A rung says where a level stands beside the first one of its request.
-type rung struct {
+// A position says where a level stands beside the first one of its request.
+type position struct {
 	ancestor int8 // how far the entity is above that of the request
 	wider    int8 // how many resources wider than that of the request the resource is
 }
@@ -43,7 +43,7 @@ type taker struct {
 	judge   *judge
 	lister  *lister
 	resizer *resizer
-	debts   *debts
+	refunds *refunds
 	slots   *slotTaker
 	shared  sharing[*claim]
 }
@@ -58,13 +58,13 @@ func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 		return nil
 	}
 	err := tk.takePatiently(ctx, l, to)
-	if err == nil || !errors.Is(err, errShort) || !l.bucket.owing.owes.Load() {
+	if err == nil || !errors.Is(err, errShort) || !l.bucket.pendingRefunds.owes.Load() {
 		return err
 	}
 	if states, _ := l.bucket.states(nil); !l.limits.Config.Covers(states, l.held(), tk.now()) || !tk.coversSlots(l, states) {
 		return err
 	}
-	if err := tk.debts.returnDue(ctx, l.bucket); err != nil {
+	if err := tk.refunds.returnDue(ctx, l.bucket); err != nil {
 		return err
 	}
 	return tk.takePatiently(ctx, l, to)
@@ -72,10 +72,10 @@ func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 
 // held returns the demand of a level, with the tokens still to be given back to its bucket.
 func (l *level) held() *bucket.Demand {
-	if !l.bucket.owing.owes.Load() {
+	if !l.bucket.pendingRefunds.owes.Load() {
 		return &l.demand
 	}
-	return l.demand.Holding(l.bucket.owing.amounts())
+	return l.demand.Holding(l.bucket.pendingRefunds.amounts())
 }
 
 // takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
@@ -162,7 +162,7 @@ func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
 	}
 	err := tk.slots.handOut(ctx, p)
 	if err != nil {
-		tk.debts.giveBack(ctx, to)
+		tk.refunds.giveBack(ctx, to)
 	}
 	return err
 }

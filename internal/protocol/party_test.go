@@ -206,7 +206,7 @@ func TestRejectedByShares(t *testing.T) {
 				contested = false
 				c.now.Add(s.Wait)
 				if err := c.e.Take(t.Context(), request, new(Receipt)); err != nil {
-					t.Fatalf("%d shards: %v, though the told wait of %d ms is over", shards, err, s.Wait)
+					t.Fatalf("%d shards: %v, though the reported wait of %d ms is over", shards, err, s.Wait)
 				}
 				contested = true
 			}

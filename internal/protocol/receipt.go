@@ -65,7 +65,7 @@ type taking struct {
 	parts  []shardAmounts // each shard once, and once more for other lives of its limits
 	rare   *rareTaking    // nil for a caller that neither waits nor has slots. Copies share it, and nothing changes it
 	round  int32          // of the receipt: requests with the same levels share one
-	rung
+	position
 
 	partSpace [1]shardAmounts
 }
@@ -130,7 +130,7 @@ func (l *lives) list() []bucket.Life {
 
 // took notes the tokens taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, known *lives) {
-	t.bucket, t.rung, t.limits, t.parts, t.rare = l.bucket, l.rung, l.limits, nil, nil
+	t.bucket, t.position, t.limits, t.parts, t.rare = l.bucket, l.position, l.limits, nil, nil
 	if s == nil {
 		return
 	}
@@ -229,7 +229,7 @@ func (r *Receipt) roundOf(end int) (first int) {
 }
 
 // isSameLevel reports whether two takings are of one level.
-func isSameLevel(a, b taking) bool { return a.isOf(b.bucket) && a.rung == b.rung }
+func isSameLevel(a, b taking) bool { return a.isOf(b.bucket) && a.position == b.position }
 
 // isOf reports whether a taking is of a bucket, which the engine may have forgotten and seen again.
 func (t *taking) isOf(b *Bucket) bool {
@@ -356,9 +356,9 @@ func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 		for i := first; i < end; i++ {
 			t := &r.takings[i]
 			below := r.takings[first:i]
-			s.due = t.corrections(s.due, countedBelow(charges.of(part, t.rung), func(limit string, children bool) bool {
+			s.due = t.corrections(s.due, countedBelow(charges.of(part, t.position), func(limit string, children bool) bool {
 				return slices.ContainsFunc(below, func(b taking) bool {
-					return b.isBelow(t.rung, t.bucket.Resource, b.bucket.Resource, children) && b.limits.has(limit)
+					return b.isBelow(t.position, t.bucket.Resource, b.bucket.Resource, children) && b.limits.has(limit)
 				})
 			}))
 		}

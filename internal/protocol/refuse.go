@@ -126,10 +126,10 @@ func (ju *judge) rejection(ctx context.Context, levels []level, views []view) er
 }
 
 // rejectionOf returns the rejection with the statuses of levels, or errRoom when no limit falls short.
-func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelStatus) error {
+func (ju *judge) rejectionOf(ctx context.Context, levels []level, reported []LevelStatus) error {
 	rejected := false
-	for i := range told {
-		if slices.ContainsFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Short }) {
+	for i := range reported {
+		if slices.ContainsFunc(reported[i].Statuses, func(s bucket.Status) bool { return s.Short }) {
 			ju.lister.listRejected(ctx, levels[i].bucket)
 			rejected = true
 		}
@@ -137,7 +137,7 @@ func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelSt
 	if !rejected {
 		return errRoom
 	}
-	return &RejectedError{told}
+	return &RejectedError{reported}
 }
 
 // rejectSlots returns a rejection for lack of slots: where all limits stand as last seen. It returns errRoom when slots have come back
@@ -181,7 +181,7 @@ func isByShare(errs []error) bool {
 // others took tokens of the other shards. It returns errRoom when tokens that this process has still to give back make
 // up for the shortage.
 func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []view, errs []error) error {
-	told := ju.statuses(levels, views)
+	reported := ju.statuses(levels, views)
 	for i, err := range errs {
 		var short *shortage
 		if !errors.As(err, &short) {
@@ -189,11 +189,11 @@ func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []v
 		}
 		l := &levels[i]
 		for _, by := range short.statuses(&l.limits.Config, l.held(), ju.now()) {
-			at := slices.IndexFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Name == by.Name })
-			if s := &told[i].Statuses[at]; by.Short {
+			at := slices.IndexFunc(reported[i].Statuses, func(s bucket.Status) bool { return s.Name == by.Name })
+			if s := &reported[i].Statuses[at]; by.Short {
 				s.Short, s.Available, s.Wait = true, min(s.Available, by.Available), max(s.Wait, by.Wait)
 			}
 		}
 	}
-	return ju.rejectionOf(ctx, levels, told)
+	return ju.rejectionOf(ctx, levels, reported)
 }

@@ -16,13 +16,13 @@ import (
 // A settler writes corrections of takings.
 type settler struct {
 	*core
-	items   *items
-	looks   *looks
-	aligner *aligner
-	lister  *lister
-	memory  *Memory
-	tender  *tender
-	shared  sharing[*payment]
+	items      *items
+	looks      *looks
+	aligner    *aligner
+	lister     *lister
+	memory     *Memory
+	slotKeeper *slotKeeper
+	shared     sharing[*payment]
 }
 
 // settleAll is [Engine.Settle].
@@ -77,7 +77,7 @@ func (st *settler) leave(ctx context.Context, holds []*Hold) (kept []*Hold, err 
 		return nil, nil
 	}
 	err = st.withinLimit(ctx, func(ctx context.Context) (err error) {
-		kept, err = st.tender.release(ctx, holds)
+		kept, err = st.slotKeeper.release(ctx, holds)
 		return err
 	})
 	return kept, err
@@ -162,7 +162,7 @@ func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, am
 	if len(holds) == 0 {
 		_, err = st.settleAnywhere(ctx, c, s, amounts, nil)
 	} else {
-		err = st.tender.leaveAlong(ctx, s.bucket, holds, func(ctx context.Context, round []*Hold) (bool, error) {
+		err = st.slotKeeper.leaveAlong(ctx, s.bucket, holds, func(ctx context.Context, round []*Hold) (bool, error) {
 			return st.settleAnywhere(ctx, c, s, amounts, round)
 		})
 	}
@@ -208,7 +208,7 @@ func (*settler) undo(context.Context, *payment) {}
 // correction.
 //
 // A transaction loses races and is throttled in a bucket with many writers. The shard alone goes into debt then. Callers come to shards
-// alike, so that the others have such debts as well. A debt that is small is not worth many tries. Nor is a transaction worth its price
+// alike, so that the others have such refunds as well. A debt that is small is not worth many tries. Nor is a transaction worth its price
 // where no shard has room: the shard alone counts what is given back. Where another shard has room for all of it, that one gets it.
 func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	var refused error // of the transaction

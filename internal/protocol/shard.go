@@ -283,7 +283,7 @@ func (t *take) grantSlots(ctx context.Context, from, left *image) error {
 	err := t.granted(&g, left)
 	if err != nil {
 		t.took(t.s, nil)
-		t.tk.debts.giveBack(ctx, t.to)
+		t.tk.refunds.giveBack(ctx, t.to)
 	}
 	return err
 }

@@ -16,8 +16,8 @@ import (
 // one; [bucket.Slots] explains them. A process goes on holding its slots by a write for each epoch and item. The write
 // moves all of them to the counter of the present epoch. A process that ends loses them within two epochs.
 
-// A tender goes on holding slots that were taken, and gives them back.
-type tender struct {
+// A slotKeeper goes on holding slots that were taken, and gives them back.
+type slotKeeper struct {
 	*core
 	items *items
 	looks *looks
@@ -35,13 +35,13 @@ type Hold struct {
 	done     chan struct{} // closed when it is given back, or lost
 
 	// Guarded by the tended slots of the bucket.
-	phase holdPhase
-	told  bool          // that it is lost
-	epoch int64         // in which this process last renewed for certain
-	due   time.Duration // when it is to renew, by core.elapsed
-	ends  time.Duration // when the hold is lost unless it is
-	over  bool          // its holder could not give it back, and may try again
-	until time.Duration // how long the holder has for that; 0 before that is known
+	phase    holdPhase
+	reported bool          // that it is lost
+	epoch    int64         // in which this process last renewed for certain
+	due      time.Duration // when it is to renew, by core.elapsed
+	ends     time.Duration // when the hold is lost unless it is
+	over     bool          // its holder could not give it back, and may try again
+	until    time.Duration // how long the holder has for that; 0 before that is known
 }
 
 // A holdPhase is how far a hold has come.
@@ -109,7 +109,7 @@ func (h *Hold) heard(c *core, epoch, now int64, sent time.Duration) {
 }
 
 // keep writes slots of an item, and remembers the image that the store returned. It returns whether the write was applied.
-func (td *tender) keep(ctx context.Context, s *shard, from *image, call *layout.KeepCall, now int64) (*image, bool, error) {
+func (sk *slotKeeper) keep(ctx context.Context, s *shard, from *image, call *layout.KeepCall, now int64) (*image, bool, error) {
 	if from.Writes() != 0 {
 		call.Tally(bucket.WriteUnits, int64(from.units())*1000)
 	}
@@ -120,7 +120,7 @@ func (td *tender) keep(ctx context.Context, s *shard, from *image, call *layout.
 	if err != nil {
 		return nil, false, err
 	}
-	return td.items.exchange(ctx, s, store.Write{Kind: store.Update, Key: s.key, Expr: bound}, nil, td.now())
+	return sk.items.exchange(ctx, s, store.Write{Kind: store.Update, Key: s.key, Expr: bound}, nil, sk.now())
 }
 
 // Lost returns a channel that is closed when the slots are lost, or the engine was closed.

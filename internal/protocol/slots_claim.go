@@ -50,7 +50,7 @@ func (p *Place) claim(ctx context.Context) (pause time.Duration) {
 		}
 		return pause
 	}
-	_, applied, err := p.waits.tender.keep(ctx, s, i, &call, now)
+	_, applied, err := p.waits.slotKeeper.keep(ctx, s, i, &call, now)
 	if applied && err == nil {
 		p.bucket.line.claimed()
 		pause = min(pause, claimProbe)
@@ -146,6 +146,6 @@ func (p *Place) unclaim(ctx context.Context) {
 		defer p.background.End()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.SettleLimit)
 		defer cancel()
-		_, _, _ = p.waits.tender.keep(ctx, s, i, &call, now) // it ends by itself otherwise
+		_, _, _ = p.waits.slotKeeper.keep(ctx, s, i, &call, now) // it ends by itself otherwise
 	}()
 }

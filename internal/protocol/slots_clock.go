@@ -171,15 +171,15 @@ func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
 	trip, before := time.Duration(0), time.Duration(0)
 	var known bool
 	for reads := 0; ; reads++ {
-		now, wrong, told := ca.options.SlotTime()
-		if known = told && wrong <= a.exact; known || ctx.Err() != nil {
+		now, wrong, reported := ca.options.SlotTime()
+		if known = reported && wrong <= a.exact; known || ctx.Err() != nil {
 			break
 		}
 		pause := time.Duration(0)
-		if told {
-			pause = untilTelling(now, wrong, a.exact, trip)
+		if reported {
+			pause = untilReport(now, wrong, a.exact, trip)
 		}
-		if reads > 1 && (!told || wrong >= before) { // the last reply has added nothing
+		if reads > 1 && (!reported || wrong >= before) { // the last reply has added nothing
 			pause = max(pause, dateStep/askParts)
 		}
 		before = wrong
@@ -210,11 +210,11 @@ const (
 	askParts = 8
 )
 
-// untilTelling returns the time until the moment at which the date of a reply says the most, given the time as it is known, how far it may be
+// untilReport returns the time until the moment at which the date of a reply says the most, given the time as it is known, how far it may be
 // off, and how long a read takes. The date steps at a whole second, somewhere in a window of twice the error. The read is sent as late as
 // possible in the window so that a date that has stepped gives the time as exactly as required. It is no later than it takes
 // for a date that has not stepped to say as much.
-func untilTelling(now time.Time, wrong, exact, trip time.Duration) time.Duration {
+func untilReport(now time.Time, wrong, exact, trip time.Duration) time.Duration {
 	into := (now.Sub(now.Truncate(dateStep)) + wrong) % dateStep // since the last window opened
 	part := max(2*exact-dateSlack-trip, 2*wrong/askParts)
 	moment := min(part, max(2*wrong+dateSlack-2*exact, 2*wrong/askParts)) + time.Millisecond

@@ -64,7 +64,7 @@ func TestAskedTime(t *testing.T) {
 					if d.reads > 100 {
 						t.Fatalf("offset %v: after %d reads the clock is known to %v, want %v", offset, d.reads, wrong, exact)
 					}
-					d.now = d.now.Add(untilTelling(now, wrong, exact, test.trip))
+					d.now = d.now.Add(untilReport(now, wrong, exact, test.trip))
 					d.read()
 				}
 				if d.least > offset || d.most < offset {

@@ -57,9 +57,9 @@ func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) 
 }
 
 // handTo adds to a write that gives back a round of slots what it hands on in place of that.
-func (td *tender) handTo(call *layout.KeepCall, b *Bucket, i *image, round []*Hold) (all []*handing) {
+func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round []*Hold) (all []*handing) {
 	known := b.Limits.Load()
-	if i == nil || !i.exists || i.Disabled || known == nil || b.outdates(known) || td.background.open.Err() != nil {
+	if i == nil || !i.exists || i.Disabled || known == nil || b.outdates(known) || sk.background.open.Err() != nil {
 		return nil
 	}
 	eachLimit(round, func(h *Hold, amount int64) {
@@ -67,7 +67,7 @@ func (td *tender) handTo(call *layout.KeepCall, b *Bucket, i *image, round []*Ho
 		if s == nil || of == nil || s.Enrolled != h.enrolled || !s.Fits(of) { // a take brings the item in line first
 			return
 		}
-		if hand := b.line.handOn(td.core, i, h.limit, h.epoch, amount); hand != nil {
+		if hand := b.line.handOn(sk.core, i, h.limit, h.epoch, amount); hand != nil {
 			call.Hand(h.limit, int64(len(hand.to)), h.epoch, h.enrolled)
 			all = append(all, hand)
 		}
@@ -102,7 +102,7 @@ func (l *slotLine) dropHandings(all []*handing) {
 
 // finishHandings gives callers the slots that a write has handed on, whose image it left. Those that have left the line meanwhile have theirs
 // given back.
-func (td *tender) finishHandings(ctx context.Context, b *Bucket, round []*Hold, all []*handing, left *image) {
+func (sk *slotKeeper) finishHandings(ctx context.Context, b *Bucket, round []*Hold, all []*handing, left *image) {
 	if len(all) == 0 {
 		return
 	}
@@ -133,18 +133,18 @@ func (td *tender) finishHandings(ctx context.Context, b *Bucket, round []*Hold, 
 			fate = append(fate, func(hold *Hold) { p.give(ctx, hold) })
 		}
 	}
-	runs := td.tendUnlessClosed(ctx, b, holds)
+	runs := sk.tendUnlessClosed(ctx, b, holds)
 	for i, hold := range holds {
 		if !runs { // the engine is closed
-			td.drop(ctx, hold)
+			sk.drop(ctx, hold)
 			hold = nil
 		}
 		fate[i](hold)
 	}
 	if !runs {
-		ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), td.options.SettleLimit)
+		ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), sk.options.SettleLimit)
 		defer cancel()
-		_ = td.writeRound(ctx, b, holds) // those who gave them back have done so: they are free again within two terms otherwise
+		_ = sk.writeRound(ctx, b, holds) // those who gave them back have done so: they are free again within two terms otherwise
 	}
 }
 
@@ -175,7 +175,7 @@ func (p *Place) giveBack(ctx context.Context, holds []*Hold) {
 	}
 	go func() {
 		defer p.background.End()
-		p.waits.tender.giveSlotsBack(ctx, holds)
+		p.waits.slotKeeper.giveSlotsBack(ctx, holds)
 	}()
 }
 

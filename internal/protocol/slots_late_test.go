@@ -54,7 +54,7 @@ func TestLateTakeIsLost(t *testing.T) {
 		if err := first(); err != nil || w.admitted != 2 {
 			t.Fatalf("%d are admitted, and the first one gets %v", w.admitted, err)
 		}
-		if l := p.leases[1]; !l.hold.told {
+		if l := p.leases[1]; !l.hold.reported {
 			t.Errorf("the slot with fencing number %d is lost since %v, and its caller does not hear of it", l.hold.fence, p.Elapsed()-l.hold.ends)
 		}
 		w.kill(p)

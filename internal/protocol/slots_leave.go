@@ -24,14 +24,14 @@ func (d *tended) enter(ctx context.Context) (leave func(), err error) {
 // release gives slots back that a request holds, for each bucket by as few writes as there are epochs. Lost slots
 // are not given back. Those who come while slots of the bucket are moved or given back share a write. It returns the
 // holds that provably were not given back and are held on.
-func (td *tender) release(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
+func (sk *slotKeeper) release(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
 	var errs []error
 	for len(holds) > 0 {
 		b := holds[0].bucket
 		of := func(h *Hold) bool { return h.bucket == b }
 		mine := slices.DeleteFunc(slices.Clone(holds), func(h *Hold) bool { return !of(h) })
 		holds = slices.DeleteFunc(slices.Clone(holds), of)
-		if err := td.leave(ctx, b, mine); err != nil {
+		if err := sk.leave(ctx, b, mine); err != nil {
 			errs = append(errs, err)
 		}
 		b.tended.mu.Lock()
@@ -46,7 +46,7 @@ func (td *tender) release(ctx context.Context, holds []*Hold) (kept []*Hold, err
 }
 
 // leave gives slots of one bucket back.
-func (td *tender) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
+func (sk *slotKeeper) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
 	d, lv := &b.tended, &leave{}
 	d.mu.Lock()
 	for _, h := range holds {
@@ -63,7 +63,7 @@ func (td *tender) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
 	d.mu.Unlock()
 	end, err := d.enter(ctx)
 	if err != nil {
-		defer td.tellSlots(ctx, b)
+		defer sk.reportSlots(ctx, b)
 		return d.giveUp(lv, err)
 	}
 	defer end()
@@ -75,7 +75,7 @@ func (td *tender) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
 	leaves := d.leaves
 	d.leaves = nil
 	d.mu.Unlock()
-	td.writeLeaves(ctx, b, leaves)
+	sk.writeLeaves(ctx, b, leaves)
 	return lv.err
 }
 
@@ -115,7 +115,7 @@ func (d *tended) awake() {
 }
 
 // writeLeaves writes what callers give back. Holds of one limit and different epochs take a write each.
-func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
+func (sk *slotKeeper) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 	var rest []*Hold
 	for _, lv := range leaves {
 		rest = append(rest, lv.holds...)
@@ -124,14 +124,14 @@ func (td *tender) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 	var failed []*Hold
 	for len(rest) > 0 && failure == nil {
 		round := firstRound(rest)
-		if failure = td.writeRound(ctx, b, round); failure != nil {
+		if failure = sk.writeRound(ctx, b, round); failure != nil {
 			failed = round
 			break
 		}
 		rest = slices.DeleteFunc(rest, func(h *Hold) bool { return slices.Contains(round, h) })
 	}
-	defer func() { b.line.free(td.core, b.shard(0).image.Load()) }() // after the lock, as what follows
-	defer td.tellSlots(ctx, b)
+	defer func() { b.line.free(sk.core, b.shard(0).image.Load()) }() // after the lock, as what follows
+	defer sk.reportSlots(ctx, b)
 	d := &b.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,19 +165,19 @@ func firstRound(holds []*Hold) (round []*Hold) {
 
 // writeRound gives holds back by one write. Slots that are free by themselves are left out. No other goroutine changes
 // their epochs meanwhile.
-func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) error {
+func (sk *slotKeeper) writeRound(ctx context.Context, b *Bucket, round []*Hold) error {
 	s := b.shard(0)
 	i := s.image.Load()
 	rest := slices.Clone(round)
 	for attempt, throttles := 0, 0; attempt < table.MaxAttempts; attempt++ {
 		if i == nil {
 			var err error
-			if i, err = td.looks.lookPatiently(ctx, s); err != nil {
+			if i, err = sk.looks.lookPatiently(ctx, s); err != nil {
 				return err
 			}
 		}
 		call := layout.Keep()
-		hands := td.handTo(&call, b, i, rest)
+		hands := sk.handTo(&call, b, i, rest)
 		eachLimit(rest, func(h *Hold, amount int64) {
 			give := call.ReleaseEven
 			if h.epoch%2 != 0 {
@@ -187,14 +187,14 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 				give(h.limit, amount, h.epoch, h.epoch+2, h.enrolled)
 			}
 		})
-		next, applied, err := td.keep(ctx, s, i, &call, td.now())
+		next, applied, err := sk.keep(ctx, s, i, &call, sk.now())
 		if applied && err == nil {
-			td.finishHandings(ctx, b, rest, hands, next)
+			sk.finishHandings(ctx, b, rest, hands, next)
 		} else {
 			b.line.dropHandings(hands)
 		}
 		if isKeyThrottled(err) && throttles < maxThrottles { // no policy decides about a release
-			if err := td.table.Sleep(ctx, leaveRest<<throttles/2+time.Duration(td.table.IntN(int(leaveRest<<throttles)))); err != nil {
+			if err := sk.table.Sleep(ctx, leaveRest<<throttles/2+time.Duration(sk.table.IntN(int(leaveRest<<throttles)))); err != nil {
 				return err
 			}
 			throttles++
@@ -209,7 +209,7 @@ func (td *tender) writeRound(ctx context.Context, b *Bucket, round []*Hold) erro
 		if len(rest) == 0 {
 			return nil
 		}
-		if err := td.table.Pause(ctx, attempt); err != nil {
+		if err := sk.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
@@ -255,7 +255,7 @@ func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
 
 // leaveAlong gives slots of one bucket back by a write that a function makes for another reason. The function gets those that one write can
 // give back, and reports whether it gave them back, or tried to. It may have done so where its error leaves that open. The others are held on.
-func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, write func(ctx context.Context, round []*Hold) (left bool, err error)) error {
+func (sk *slotKeeper) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, write func(ctx context.Context, round []*Hold) (left bool, err error)) error {
 	d := &b.tended
 	end, err := d.enter(ctx)
 	if err != nil {
@@ -269,8 +269,8 @@ func (td *tender) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, writ
 	}
 	d.mu.Unlock()
 	left, err := write(ctx, round)
-	defer func() { b.line.free(td.core, b.shard(0).image.Load()) }() // after the lock, as what follows
-	defer td.tellSlots(ctx, b)
+	defer func() { b.line.free(sk.core, b.shard(0).image.Load()) }() // after the lock, as what follows
+	defer sk.reportSlots(ctx, b)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range round {
@@ -299,8 +299,8 @@ func heldOf(holds, without []*Hold) (left []*Hold) {
 }
 
 // leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Their holders are notified.
-func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
-	ctx, cancel := context.WithTimeout(table.Insist(ctx), td.options.SettleLimit)
+func (sk *slotKeeper) leaveAll(ctx context.Context, b *Bucket) {
+	ctx, cancel := context.WithTimeout(table.Insist(ctx), sk.options.SettleLimit)
 	defer cancel()
 	d := &b.tended
 	d.mu.Lock()
@@ -308,23 +308,23 @@ func (td *tender) leaveAll(ctx context.Context, b *Bucket) {
 	holds := slices.Clone(d.holds)
 	for _, h := range holds {
 		if h.phase == held {
-			h.tell()
+			h.notifyLost()
 		}
 	}
 	d.mu.Unlock()
-	err := td.leave(ctx, b, holds)
-	if err = errors.Join(err, td.finishLeaves(ctx, b)); err != nil {
-		td.options.Logger.Warn("zlimit: slots could not be given back; they are free again within two terms", "entity", b.Entity,
+	err := sk.leave(ctx, b, holds)
+	if err = errors.Join(err, sk.finishLeaves(ctx, b)); err != nil {
+		sk.options.Logger.Warn("zlimit: slots could not be given back; they are free again within two terms", "entity", b.Entity,
 			"resource", b.Resource, "error", err)
 	}
 	d.mu.Lock()
 	d.holds, d.running = nil, false
 	d.mu.Unlock()
-	td.tellSlots(ctx, b)
+	sk.reportSlots(ctx, b)
 }
 
 // finishLeaves waits for a write that gives slots back, and writes what callers wait to give back.
-func (td *tender) finishLeaves(ctx context.Context, b *Bucket) error {
+func (sk *slotKeeper) finishLeaves(ctx context.Context, b *Bucket) error {
 	d := &b.tended
 	end, err := d.enter(ctx)
 	if err != nil {
@@ -336,38 +336,38 @@ func (td *tender) finishLeaves(ctx context.Context, b *Bucket) error {
 	d.leaves = nil
 	d.mu.Unlock()
 	if len(leaves) > 0 {
-		td.writeLeaves(ctx, b, leaves)
+		sk.writeLeaves(ctx, b, leaves)
 	}
 	return nil
 }
 
 // giveSlotsBack gives back slots of a request that was not admitted. It outlives the caller's context. Slots that are not given back are free
 // again within two terms.
-func (td *tender) giveSlotsBack(ctx context.Context, holds []*Hold) {
+func (sk *slotKeeper) giveSlotsBack(ctx context.Context, holds []*Hold) {
 	if len(holds) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), td.options.SettleLimit)
+	ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), sk.options.SettleLimit)
 	defer cancel()
-	kept, err := td.release(ctx, holds)
-	td.giveUp(ctx, holds[0].bucket, kept, err)
+	kept, err := sk.release(ctx, holds)
+	sk.giveUp(ctx, holds[0].bucket, kept, err)
 }
 
 // giveUp drops the slots of a bucket that could not be given back, and logs why.
-func (td *tender) giveUp(ctx context.Context, b *Bucket, kept []*Hold, err error) {
+func (sk *slotKeeper) giveUp(ctx context.Context, b *Bucket, kept []*Hold, err error) {
 	for _, h := range kept {
-		td.drop(ctx, h)
+		sk.drop(ctx, h)
 	}
 	if err != nil {
-		td.options.Logger.Warn("zlimit: slots of a request that was not admitted could not be given back; they are free again within two terms",
+		sk.options.Logger.Warn("zlimit: slots of a request that was not admitted could not be given back; they are free again within two terms",
 			"entity", b.Entity, "resource", b.Resource, "error", err)
 	}
 }
 
 // drop ends a hold without a write.
-func (td *tender) drop(ctx context.Context, h *Hold) {
+func (sk *slotKeeper) drop(ctx context.Context, h *Hold) {
 	d := &h.bucket.tended
-	defer td.tellSlots(ctx, h.bucket)
+	defer sk.reportSlots(ctx, h.bucket)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h.phase == held {

@@ -124,7 +124,7 @@ func (l *slotLease) isAtWork() bool {
 	d := &l.hold.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !l.of.dead.Load() && l.hold.phase == held && !l.hold.told && (!l.of.suspended.Load() || l.of.Elapsed() < l.hold.ends) &&
+	return !l.of.dead.Load() && l.hold.phase == held && !l.hold.reported && (!l.of.suspended.Load() || l.of.Elapsed() < l.hold.ends) &&
 		l.hold.enrolled == l.of.walk.enrolled
 }
 

@@ -17,14 +17,14 @@ import (
 // no tokens of a bucket, they take a write of their own. In both cases callers of a process share writes. Before either, the slots are made
 // ready: they begin, take on a configured number or term, or an epoch begins. That is a write of its own.
 
-// A slotTaker takes the slots of levels, which a tender goes on holding.
+// A slotTaker takes the slots of levels, which a slotKeeper goes on holding.
 type slotTaker struct {
 	*core
-	items  *items
-	looks  *looks
-	lister *lister
-	tender *tender
-	shared sharing[*claim]
+	items      *items
+	looks      *looks
+	lister     *lister
+	slotKeeper *slotKeeper
+	shared     sharing[*claim]
 }
 
 // takeSlots takes the slots that a level asks for, and no tokens. The write is its own, or shared with other callers. It returns
@@ -91,7 +91,9 @@ func (sk *slotTaker) writeTogether(ctx context.Context, q *queue[*claim], waiter
 }
 
 // undo implements [writer]: it gives slots back of a caller that gave up.
-func (sk *slotTaker) undo(ctx context.Context, c *claim) { sk.tender.giveSlotsBack(ctx, c.to.holds()) }
+func (sk *slotTaker) undo(ctx context.Context, c *claim) {
+	sk.slotKeeper.giveSlotsBack(ctx, c.to.holds())
+}
 
 // takeSlotsDirect takes slots for a party by one write, and notes how the store takes those writes.
 func (sk *slotTaker) takeSlotsDirect(ctx context.Context, p *party) error {
@@ -227,7 +229,7 @@ func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
 	case !t.prepares:
 		return t.image, nil
 	}
-	next, _, err := t.by.tender.keep(ctx, t.shard, t.image, &t.call, t.now)
+	next, _, err := t.by.slotKeeper.keep(ctx, t.shard, t.image, &t.call, t.now)
 	return next, err
 }
 
@@ -325,7 +327,7 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 		}
 		g.of = append(g.of, *s)
 	}
-	next, applied, err := t.by.tender.keep(ctx, t.shard, t.image, &t.call, t.now)
+	next, applied, err := t.by.slotKeeper.keep(ctx, t.shard, t.image, &t.call, t.now)
 	if applied && err == nil {
 		err = t.granted(&g, next)
 	}
@@ -396,7 +398,7 @@ func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 		others += w.job.level.demand.Holders()
 		all = append(all, w.job.to.holds()...)
 	}
-	return sk.tender.startTending(ctx, p.bucket, all)
+	return sk.slotKeeper.startTending(ctx, p.bucket, all)
 }
 
 // holdsOf returns what a level has of a grant, before a number of others.

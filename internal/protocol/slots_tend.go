@@ -12,23 +12,23 @@ import (
 )
 
 // startTending starts renewing the slots that a request has taken. If the engine is closed, they are given back.
-func (td *tender) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
-	if td.tendUnlessClosed(ctx, b, holds) {
+func (sk *slotKeeper) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
+	if sk.tendUnlessClosed(ctx, b, holds) {
 		return nil
 	}
-	return errors.Join(ErrClosed, td.leave(context.WithoutCancel(ctx), b, holds))
+	return errors.Join(ErrClosed, sk.leave(context.WithoutCancel(ctx), b, holds))
 }
 
 // tendUnlessClosed starts renewing slots. It returns false if the engine is closed.
-func (td *tender) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*Hold) (runs bool) {
+func (sk *slotKeeper) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*Hold) (runs bool) {
 	d := &b.tended
 	d.mu.Lock()
 	for _, h := range holds {
 		d.note(h, SlotsTaken)
 	}
-	runs = !d.closed && (d.running || td.background.BeginTending())
+	runs = !d.closed && (d.running || sk.background.BeginTending())
 	if runs {
-		now := td.elapsed()
+		now := sk.elapsed()
 		d.holds = append(d.holds, holds...)
 		d.end(now) // some are lost where the reply to their write took so long, and others due
 		d.late = d.late || slices.ContainsFunc(holds, func(h *Hold) bool { return h.phase == held && h.due <= now })
@@ -36,33 +36,33 @@ func (td *tender) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*Hold
 	}
 	if runs && !d.running {
 		d.running = true
-		go td.tend(context.WithoutCancel(ctx), b)
+		go sk.tend(context.WithoutCancel(ctx), b)
 	}
 	d.mu.Unlock()
-	td.tellSlots(ctx, b)
+	sk.reportSlots(ctx, b)
 	return runs
 }
 
 // tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.
-func (td *tender) tend(ctx context.Context, b *Bucket) {
-	defer td.background.EndTending()
+func (sk *slotKeeper) tend(ctx context.Context, b *Bucket) {
+	defer sk.background.EndTending()
 	for d := &b.tended; ; {
-		if td.background.open.Err() != nil {
-			td.leaveAll(ctx, b)
+		if sk.background.open.Err() != nil {
+			sk.leaveAll(ctx, b)
 			return
 		}
 		if d.isLate() { // their holder may give them back first
-			td.yieldUnlessLost(ctx, b)
+			sk.yieldUnlessLost(ctx, b)
 		}
-		rest, isDue, ok := td.next(b)
-		td.tellSlots(ctx, b)
+		rest, isDue, ok := sk.next(b)
+		sk.reportSlots(ctx, b)
 		switch {
 		case !ok:
 			return
 		case isDue:
-			td.beat(ctx, b)
+			sk.beat(ctx, b)
 		default:
-			td.sleepUnlessWoken(ctx, b, rest)
+			sk.sleepUnlessWoken(ctx, b, rest)
 		}
 	}
 }
@@ -76,20 +76,20 @@ func (d *tended) isLate() (late bool) {
 }
 
 // yieldUnlessLost yields to other goroutines, until a hold is lost.
-func (td *tender) yieldUnlessLost(ctx context.Context, b *Bucket) {
-	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
+func (sk *slotKeeper) yieldUnlessLost(ctx context.Context, b *Bucket) {
+	ctx, cancel := context.WithTimeout(ctx, sk.untilLost(b))
 	defer cancel()
-	_ = td.table.Yield(ctx)
+	_ = sk.table.Yield(ctx)
 }
 
 // next ends the holds that are lost by now, and reports whether the process is to renew. If not, it returns how long it takes until another
 // hold is lost or due. It returns false where nothing is held any more, and the goroutine ends.
-func (td *tender) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
+func (sk *slotKeeper) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
 	d := &b.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = false
-	now := td.elapsed()
+	now := sk.elapsed()
 	if d.end(now); len(d.holds) == 0 {
 		d.running = false
 		return 0, false, false
@@ -129,14 +129,14 @@ func (d *tended) end(now time.Duration) {
 
 // lose ends a hold that is lost. The tended slots are locked.
 func (h *Hold) lose() {
-	h.tell()
+	h.notifyLost()
 	h.end()
 }
 
-// tell notifies the holder that a hold is lost. The tended slots are locked.
-func (h *Hold) tell() {
-	if !h.told {
-		h.told = true
+// notifyLost notifies the holder that a hold is lost. The tended slots are locked.
+func (h *Hold) notifyLost() {
+	if !h.reported {
+		h.reported = true
 		close(h.lost)
 		h.bucket.tended.note(h, SlotsLost)
 	}
@@ -146,27 +146,27 @@ func (h *Hold) tell() {
 func (h *Hold) end() {
 	h.phase = gone
 	close(h.done)
-	if !h.told {
+	if !h.reported {
 		h.bucket.tended.note(h, SlotsGivenBack)
 	}
 }
 
 // sleepUnlessWoken sleeps for a time, until something changes about the holds, or until the engine is closed.
-func (td *tender) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time.Duration) {
+func (sk *slotKeeper) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time.Duration) {
 	if rest <= 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(td.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	defer context.AfterFunc(sk.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	d := &b.tended
 	d.mu.Lock()
 	if d.wake = cancel; d.changed {
 		cancel()
 	}
 	d.mu.Unlock()
-	sleep := td.table.Sleep
-	if s := td.options.Sleeper; s != nil {
+	sleep := sk.table.Sleep
+	if s := sk.options.Sleeper; s != nil {
 		sleep = s.Sleep
 	}
 	_ = sleep(ctx, rest)
@@ -176,35 +176,35 @@ func (td *tender) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time.Dur
 }
 
 // untilLost returns the time until a hold of a bucket is lost, the next one.
-func (td *tender) untilLost(b *Bucket) time.Duration {
+func (sk *slotKeeper) untilLost(b *Bucket) time.Duration {
 	b.tended.mu.Lock()
 	defer b.tended.mu.Unlock()
-	first := td.after(math.MaxInt64)
+	first := sk.after(math.MaxInt64)
 	for _, h := range b.tended.holds {
 		if h.phase == held {
 			first = min(first, h.ends)
 		}
 	}
-	return first - td.elapsed()
+	return first - sk.elapsed()
 }
 
 // beat renews the slots of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a
 // hold is lost, so that each holder learns that in time from a silent store, too.
-func (td *tender) beat(ctx context.Context, b *Bucket) {
-	ctx, cancel := context.WithTimeout(ctx, td.untilLost(b))
+func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
+	ctx, cancel := context.WithTimeout(ctx, sk.untilLost(b))
 	defer cancel()
 	leave, err := b.tended.enter(ctx)
 	if err != nil {
-		(&beating{tender: td, bucket: b}).postpone()
+		(&beating{slotKeeper: sk, bucket: b}).postpone()
 		return
 	}
 	defer leave()
-	s, began := b.shard(0), td.NextEpoch()
+	s, began := b.shard(0), sk.NextEpoch()
 	image := s.image.Load()
 	for attempt := range table.MaxAttempts {
-		bt := beating{tender: td, bucket: b, shard: s, began: began}
+		bt := beating{slotKeeper: sk, bucket: b, shard: s, began: began}
 		if image == nil || !bt.decide(image) {
-			if image, err = td.looks.lookSince(ctx, s, began); err != nil {
+			if image, err = sk.looks.lookSince(ctx, s, began); err != nil {
 				bt.postpone()
 				return
 			}
@@ -217,7 +217,7 @@ func (td *tender) beat(ctx context.Context, b *Bucket) {
 			bt.postpone() // holds that are not lost: the clock has been set back
 			return
 		}
-		next, applied, err := td.keep(ctx, s, image, &bt.call, bt.now)
+		next, applied, err := sk.keep(ctx, s, image, &bt.call, bt.now)
 		if err != nil {
 			bt.postpone()
 			return
@@ -226,23 +226,23 @@ func (td *tender) beat(ctx context.Context, b *Bucket) {
 			bt.heard()
 			return
 		}
-		if image = next; td.table.Pause(ctx, attempt) != nil {
+		if image = next; sk.table.Pause(ctx, attempt) != nil {
 			break
 		}
 	}
-	(&beating{tender: td, bucket: b}).postpone()
+	(&beating{slotKeeper: sk, bucket: b}).postpone()
 }
 
 // A beating is one try of a beat.
 type beating struct {
-	tender *tender
-	bucket *Bucket
-	shard  *shard
-	began  int64 // epoch when the beat began
-	now    int64
-	sent   time.Duration
-	call   layout.KeepCall
-	moves  []move
+	slotKeeper *slotKeeper
+	bucket     *Bucket
+	shard      *shard
+	began      int64 // epoch when the beat began
+	now        int64
+	sent       time.Duration
+	call       layout.KeepCall
+	moves      []move
 }
 
 // A move is the effect of a beat on a hold.
@@ -256,7 +256,7 @@ func (bt *beating) decide(i *image) bool {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	bt.call, bt.moves, bt.sent = layout.Keep(), nil, bt.tender.elapsed()
+	bt.call, bt.moves, bt.sent = layout.Keep(), nil, bt.slotKeeper.elapsed()
 	var limits []string
 	for _, h := range d.holds {
 		if h.phase != held || slices.Contains(limits, h.limit) {
@@ -295,7 +295,7 @@ func (bt *beating) decideLimit(i *image, limit string) bool {
 	if s == nil || s.Term <= 0 || current+former == 0 {
 		return true
 	}
-	now, err := bt.tender.slotTime(s.Term)
+	now, err := bt.slotKeeper.slotTime(s.Term)
 	if err != nil {
 		return true // nothing is moved: the holds are due later, or lost
 	}
@@ -328,7 +328,7 @@ func (bt *beating) heard() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range bt.moves {
-		m.hold.heard(bt.tender.core, m.epoch, bt.now, bt.sent)
+		m.hold.heard(bt.slotKeeper.core, m.epoch, bt.now, bt.sent)
 	}
 }
 
@@ -337,7 +337,7 @@ func (bt *beating) postpone() {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := bt.tender.elapsed()
+	now := bt.slotKeeper.elapsed()
 	for _, h := range d.holds {
 		if h.phase == held && h.due <= now {
 			h.due = now + milliseconds(h.term/retryPart)

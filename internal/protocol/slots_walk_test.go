@@ -668,8 +668,8 @@ func TestSlotsAgainstASet(t *testing.T) {
 				for n := next.Add(1); n <= uint64(*slotWalks) && !t.Failed(); n = next.Add(1) {
 					w := walkSlots(t, *slotSeed+n-1, false)
 					if admitted.Add(uint64(w.admitted)); w.wrong != "" {
-						told := walkSlots(t, w.seed, true)
-						t.Errorf("seed %d: %s\n%s", w.seed, w.wrong, strings.Join(told.log, "\n"))
+						reported := walkSlots(t, w.seed, true)
+						t.Errorf("seed %d: %s\n%s", w.seed, w.wrong, strings.Join(reported.log, "\n"))
 					}
 				}
 			})

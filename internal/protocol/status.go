@@ -87,7 +87,7 @@ func (ju *judge) slotStates(l *level, v *view) []*bucket.State {
 
 func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	now := ju.now()
-	told := make([]LevelStatus, len(levels))
+	reported := make([]LevelStatus, len(levels))
 	for i := range levels {
 		l := &levels[i]
 		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
@@ -97,18 +97,18 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 				statuses[at].KeepSlots(kept)
 			}
 		}
-		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
+		reported[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, int(l.ancestor), int(l.wider), statuses}
 	}
-	ju.waitTogether(levels, views, told, now)
-	return told
+	ju.waitTogether(levels, views, reported, now)
+	return reported
 }
 
 // waitTogether extends the longest of the waits for tokens until all limits have enough together.
-func (ju *judge) waitTogether(levels []level, views []view, told []LevelStatus, now int64) {
+func (ju *judge) waitTogether(levels []level, views []view, reported []LevelStatus, now int64) {
 	var longest *bucket.Status
-	for i := range told {
-		for j := range told[i].Statuses {
-			if s := &told[i].Statuses[j]; s.Term == 0 && s.Mode == bucket.Enforced && s.Wait > 0 && (longest == nil || s.Wait > longest.Wait) {
+	for i := range reported {
+		for j := range reported[i].Statuses {
+			if s := &reported[i].Statuses[j]; s.Term == 0 && s.Mode == bucket.Enforced && s.Wait > 0 && (longest == nil || s.Wait > longest.Wait) {
 				longest = s
 			}
 		}
@@ -131,8 +131,8 @@ type statusSpace struct {
 	statuses []bucket.Status
 }
 
-// tellTaken is [Engine.Statuses].
-func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
+// reportTaken is [Engine.Statuses].
+func (ju *judge) reportTaken(r *Receipt, report func(LevelStatus)) {
 	now := ju.now()
 	space := statusSpaces.Get().(*statusSpace)
 	defer statusSpaces.Put(space)
@@ -155,7 +155,7 @@ func (ju *judge) tellTaken(r *Receipt, tell func(LevelStatus)) {
 			space.statuses[j].Requested = bucket.OfWhole(total, space.statuses[j].Name)
 			space.statuses[j].Foreseen = t.isForeseen(&space.statuses[j])
 		}
-		tell(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})
+		report(LevelStatus{t.bucket.Entity, t.bucket.Resource, int(t.ancestor), int(t.wider), space.statuses})
 	}
 }
 
@@ -172,7 +172,7 @@ func (ju *judge) statusesSince(ctx context.Context, r *Receipt, epoch int64) ([]
 		if err != nil {
 			return nil, err
 		}
-		levels = append(levels, level{bucket: b, limits: limits, began: epoch, rung: t.rung})
+		levels = append(levels, level{bucket: b, limits: limits, began: epoch, position: t.position})
 	}
 	seen := ju.looks.seenSince(epoch)
 	if err := ju.looks.readStale(ctx, levels, seen); err != nil {

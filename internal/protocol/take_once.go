@@ -99,8 +99,8 @@ func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taki
 		more, err := ad.planLevel(l, &v, &takings[i])
 		if errs[i] = err; errors.Is(err, errShort) {
 			short = true
-			if l.bucket.owing.owes.Load() {
-				if err := ad.debts.returnDue(ctx, l.bucket); err != nil {
+			if l.bucket.pendingRefunds.owes.Load() {
+				if err := ad.refunds.returnDue(ctx, l.bucket); err != nil {
 					return nil, err
 				}
 				return nil, errOutdated

@@ -117,8 +117,8 @@ func TestTrafficIsRefreshed(t *testing.T) {
 	}
 }
 
-// TestTrafficBeginsAnew puts another item in the place of one.
-func TestTrafficBeginsAnew(t *testing.T) {
+// TestTrafficRestarts puts another item in the place of one.
+func TestTrafficRestarts(t *testing.T) {
 	var tr traffic
 	tr.see(seen(0, 0), 0)
 	tr.see(seen(800, 0), 1000)

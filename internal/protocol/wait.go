@@ -16,11 +16,11 @@ import (
 // Waits lets callers wait for tokens or slots. It is safe for concurrent use.
 type Waits struct {
 	*core
-	judge    *judge
-	memory   *Memory
-	looks    *looks
-	tender   *tender
-	families *families
+	judge      *judge
+	memory     *Memory
+	looks      *looks
+	slotKeeper *slotKeeper
+	families   *families
 }
 
 // A Sleeper is a clock that is never set, for callers to sleep by.
@@ -271,7 +271,7 @@ func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 			return ctx.Err()
 		}
 		if until > latest && len(r.takings) > 0 {
-			return &RejectedError{w.told(rest)}
+			return &RejectedError{w.reported(rest)}
 		}
 		woken, err := ws.sleepOn(ctx, watched, rest)
 		if err == nil {
@@ -365,8 +365,8 @@ func (w *wake) untilPaid(ctx context.Context, t *taking) (time.Duration, error) 
 }
 
 // told returns the status of the limits as last seen, those that are waited for with how long.
-func (w *wake) told(more time.Duration) (levels []LevelStatus) {
-	w.judge.tellTaken(w.receipt, func(seen LevelStatus) {
+func (w *wake) reported(more time.Duration) (levels []LevelStatus) {
+	w.judge.reportTaken(w.receipt, func(seen LevelStatus) {
 		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor, Wider: seen.Wider}
 		for _, s := range seen.Statuses {
 			if s.Requested > 0 && s.Mode == bucket.Enforced {

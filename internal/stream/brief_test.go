@@ -160,7 +160,7 @@ func TestLeavingLate(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.stop(t)
 		if n := w.count(stream.Trouble); n > 0 {
-			t.Errorf("%d calls are told that are not tried again", n)
+			t.Errorf("%d calls are reported that are not tried again", n)
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 
 func expectTold(t *testing.T, what string, w *testbed, want ...int64) {
 	t.Helper()
-	if diff := cmp.Diff(want, w.told()); diff != "" {
+	if diff := cmp.Diff(want, w.reported()); diff != "" {
 		t.Errorf("%s: changes delivered (-want +got):\n%s", what, diff)
 	}
 }
@@ -123,7 +123,7 @@ func TestCheckpoints(t *testing.T) {
 		if got := w.lease("log").Position; got == "" {
 			t.Error("the position was not written")
 		}
-		w.told()
+		w.reported()
 		saves.Store(0)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -598,7 +598,7 @@ func TestForgettingWhatIsApplied(t *testing.T) {
 		c.stop(t)
 		w.audit()
 		if n, gaps := length(), w.count(stream.Gap); n > 10 || gaps > 0 {
-			t.Errorf("the log has %d changes in the end, and %d gaps were told", n, gaps)
+			t.Errorf("the log has %d changes in the end, and %d gaps were reported", n, gaps)
 		}
 	})
 }

@@ -115,9 +115,9 @@ func (w watch) believe(leases []Lease, term time.Duration, now time.Time) {
 		if err != nil {
 			continue // another program's
 		}
-		for partition, told := range seen {
+		for partition, reported := range seen {
 			var beats, ms int64
-			if _, err := fmt.Sscan(told[0], &beats, &ms); err != nil || ms <= 0 {
+			if _, err := fmt.Sscan(reported[0], &beats, &ms); err != nil || ms <= 0 {
 				continue
 			}
 			since := now.Add(-min(time.Duration(ms)*time.Millisecond, term-term/3))

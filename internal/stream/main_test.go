@@ -153,7 +153,7 @@ func (w *testbed) report(consumer string, e stream.Event) {
 }
 
 // told returns the values that consumers received, in order, and forgets them.
-func (w *testbed) told() (values []int64) {
+func (w *testbed) reported() (values []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, d := range w.deliveries {
@@ -205,19 +205,19 @@ func (w *testbed) audit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	type place struct{ consumer, partition string }
-	told := map[place]map[string]int64{} // since the claim, by item
+	reported := map[place]map[string]int64{} // since the claim, by item
 	first := map[string]int64{}
 	seen := map[int64]bool{}
 	for _, d := range w.deliveries {
 		at := place{d.consumer, d.partition}
 		if d.item == "" {
-			told[at] = map[string]int64{}
+			reported[at] = map[string]int64{}
 			continue
 		}
-		if last := told[at][d.item]; d.n <= last {
-			w.t.Errorf("%s was told of change %d of %s after change %d", d.consumer, d.n, d.item, last)
+		if last := reported[at][d.item]; d.n <= last {
+			w.t.Errorf("%s was reported of change %d of %s after change %d", d.consumer, d.n, d.item, last)
 		}
-		told[at][d.item] = d.n
+		reported[at][d.item] = d.n
 		if !seen[d.n] && d.n <= first[d.item] {
 			w.t.Errorf("change %d of %s was delivered for the first time after change %d", d.n, d.item, first[d.item])
 		}

@@ -33,7 +33,7 @@ func TestParentsFirst(t *testing.T) {
 		expectTold(t, "while the parent is open", w, 1, 2)
 		w.shards.Close("a")
 		time.Sleep(1100 * time.Millisecond) // not a look at the leases later
-		if got := len(w.told()); got != 2 {
+		if got := len(w.reported()); got != 2 {
 			t.Errorf("%d changes of the children once the parent has ended, want 2", got)
 		}
 		if l := w.lease(w.shards.Partition("a")); !l.Finished || l.Owner != "" || l.ExpiresAt.Before(time.Now().Add(46*time.Hour)) {

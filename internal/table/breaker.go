@@ -433,13 +433,13 @@ func (b *Breaker) opens(cause error) func() {
 	b.keys.reset()
 	b.openedAt, b.pause, b.probes = b.traffic.now(), firstProbe, 0
 	b.refusal = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w: %w", errOpen, plain(cause))}
-	return func() { b.tell(cause, 0) }
+	return func() { b.report(cause, 0) }
 }
 
 // plain returns an error without its statement about a call: a refused call has another outcome.
 func plain(err error) error { return errors.New(err.Error()) }
 
-func (b *Breaker) tell(cause error, lasted time.Duration) {
+func (b *Breaker) report(cause error, lasted time.Duration) {
 	if b.options.Changed != nil {
 		b.options.Changed(cause, lasted)
 	}
@@ -456,7 +456,7 @@ func (b *Breaker) closes() func() {
 	b.recovers()
 	b.tasks.halt(b.timer)
 	lasted := b.traffic.now() - b.openedAt
-	return func() { b.tell(nil, lasted) }
+	return func() { b.report(nil, lasted) }
 }
 
 // doubtAfter looks after a time whether trials are answered.

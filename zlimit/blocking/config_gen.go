@@ -92,6 +92,49 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 	return s.core.CacheStats()
 }
 
+// Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
+// they start.
+//   - Resources without limits get the declared ones.
+//   - Limits that Apply stored follow the declaration when it changes.
+//   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
+//     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits
+//     whose they were.
+//   - Resources that are not declared any more keep their limits.
+//   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has
+//     one owner.
+//
+// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are
+// managed. If nothing is to change it writes nothing, not even an audit event. A change costs what Set costs. Processes
+// may call it concurrently. When they declare different limits, such as two versions of an application, the last one to
+// start prevails. An error leaves the changes before it, and Apply returns them with it.
+func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Apply(ctx, declared...)
+}
+
+// List returns the levels at which something is stored: the system, then the resources by name, then the entities'
+// levels. It costs what a loop over [LimitService.ListSeq] costs; an error leaves nothing of the list.
+func (s *LimitService) List(q zlimit.LevelQuery) ([]zlimit.Stored, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return collect(s.core.List(ctx, q))
+}
+
+// ListSeq yields the levels at which something is stored: the system, then the resources by name, then the entities'
+// levels. Those are ordered by resource, defaults first, and then by entity.
+//
+// Listing the names of resources costs a read, and listing the resources for which entities have levels another one.
+// The entities of each cost a query of an index, page by page as the loop goes on; the index may be moments behind. The
+// levels of one entity are read without the index. What levels say costs a consistent batch read for each 100 of them.
+// A level deleted meanwhile is left out; one that this version cannot limit by comes with [zlimit.Stored.Unsupported].
+// An error ends the loop.
+func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, error] {
+	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Stored, error] {
+		return s.core.List(ctx, q)
+	})
+}
+
 // Reset refills a bucket, as if nothing had ever been taken from it. A debt is forgiven. All items of the bucket change
 // in one transaction, which every process sees with its next write. A process that rejects requests from memory may go
 // on doing so for [zlimit.WithRejectionCache].
@@ -135,49 +178,6 @@ func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error)
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.TopUp(ctx, r)
-}
-
-// Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
-// they start.
-//   - Resources without limits get the declared ones.
-//   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits
-//     whose they were.
-//   - Resources that are not declared any more keep their limits.
-//   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has
-//     one owner.
-//
-// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are
-// managed. If nothing is to change it writes nothing, not even an audit event. A change costs what Set costs. Processes
-// may call it concurrently. When they declare different limits, such as two versions of an application, the last one to
-// start prevails. An error leaves the changes before it, and Apply returns them with it.
-func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Apply(ctx, declared...)
-}
-
-// List returns the levels at which something is stored: the system, then the resources by name, then the entities'
-// levels. It costs what a loop over [LimitService.ListSeq] costs; an error leaves nothing of the list.
-func (s *LimitService) List(q zlimit.LevelQuery) ([]zlimit.Stored, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return collect(s.core.List(ctx, q))
-}
-
-// ListSeq yields the levels at which something is stored: the system, then the resources by name, then the entities'
-// levels. Those are ordered by resource, defaults first, and then by entity.
-//
-// Listing the names of resources costs a read, and listing the resources for which entities have levels another one.
-// The entities of each cost a query of an index, page by page as the loop goes on; the index may be moments behind. The
-// levels of one entity are read without the index. What levels say costs a consistent batch read for each 100 of them.
-// A level deleted meanwhile is left out; one that this version cannot limit by comes with [zlimit.Stored.Unsupported].
-// An error ends the loop.
-func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, error] {
-	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Stored, error] {
-		return s.core.List(ctx, q)
-	})
 }
 
 // Patch sets single limits of a level, and leaves the others unchanged. Limits of those names are replaced, and other

@@ -171,7 +171,7 @@ func (f *Function) provision(ctx context.Context, event *cfn.Event, namespace st
 	defer func() { err = errors.Join(err, l.Close()) }()
 	p := provision.New(l, namespace, time.Now)
 	p.ManagedBy(manager, take)
-	p.Tell(func(plan *provision.Plan) { began = began || !plan.Empty() }, nil)
+	p.OnProgress(func(plan *provision.Plan) { began = began || !plan.Empty() }, nil)
 	for {
 		_, done, err = p.Apply(ctx, levels, nil)
 		if !errors.Is(err, zlimit.ErrLocked) || wait.For(ctx, time.Second) != nil { // then the error says who has the lock

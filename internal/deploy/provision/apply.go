@@ -79,8 +79,8 @@ func (r *run) do(ctx context.Context, plan *Plan) error {
 			break
 		}
 		r.done = append(r.done, c)
-		if r.told != nil {
-			r.told(c)
+		if r.reported != nil {
+			r.reported(c)
 		}
 	}
 	if failed == nil {

@@ -101,13 +101,13 @@ func Fresh(namespace, manager string, declared []zlimit.Stored) (*Plan, error) {
 
 // A Provisioner keeps the limits of the namespace that a limiter works in.
 type Provisioner struct {
-	limiter *zlimit.RateLimiter
-	name    string // of the namespace
-	now     func() time.Time
-	manager string      // of the levels; "" for a nameless one, which keeps no other manager out
-	take    bool        // the levels of another manager
-	planned func(*Plan) // nil for no report, and so is the next
-	told    func(Change)
+	limiter  *zlimit.RateLimiter
+	name     string // of the namespace
+	now      func() time.Time
+	manager  string      // of the levels; "" for a nameless one, which keeps no other manager out
+	take     bool        // the levels of another manager
+	planned  func(*Plan) // nil for no report, and so is the next
+	reported func(Change)
 }
 
 // A ManagedError says that another manager owns the levels of a namespace, and would undo the changes made here. Its
@@ -128,9 +128,11 @@ func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *P
 	return &Provisioner{limiter: limiter, name: namespace, now: now}
 }
 
-// Tell makes a provisioner report the plan that it is about to apply, and each change when it is done. Unmanaged levels
+// OnProgress makes a provisioner report the plan that it is about to apply, and each change when it is done. Unmanaged levels
 // are not listed in that plan. Either function may be nil.
-func (p *Provisioner) Tell(planned func(*Plan), done func(Change)) { p.planned, p.told = planned, done }
+func (p *Provisioner) OnProgress(planned func(*Plan), done func(Change)) {
+	p.planned, p.reported = planned, done
+}
 
 // Plan compares declared levels with stored ones. It reads the record of managed levels, each level of the file and of
 // the record, and the names of all other levels. For a level that other programs have changed it also reads the last

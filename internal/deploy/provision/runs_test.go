@@ -225,7 +225,7 @@ func TestLongRun(t *testing.T) {
 	})
 	start := w.clock.now()
 	other := 0
-	slow.Tell(nil, func(provision.Change) {
+	slow.OnProgress(nil, func(provision.Change) {
 		err := w.limiter("other", nil).Managed.Run(context.Background(), func(context.Context, *zlimit.ManagedRun) error { return nil })
 		if !errors.Is(err, zlimit.ErrLocked) {
 			t.Errorf("after %v another run gets the lock: %v", w.clock.now().Sub(start), err)
@@ -245,7 +245,7 @@ func TestInterrupted(t *testing.T) {
 	w := newTestbed(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	p := w.provisioner("deploy", nil)
-	p.Tell(nil, func(provision.Change) { cancel() })
+	p.OnProgress(nil, func(provision.Change) { cancel() })
 	_, done, err := p.Apply(ctx, load(t, two), nil)
 	if !errors.Is(err, context.Canceled) || len(done) != 1 {
 		t.Fatalf("Apply() = %v, %v, want one change and context.Canceled", done, err)

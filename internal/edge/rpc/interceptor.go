@@ -89,14 +89,14 @@ func (i *Interceptor) Skips(ctx context.Context, procedure string) bool {
 func (i *Interceptor) SetUnit(limit, unit string) { i.Format.SetUnit(i.name, limit, unit) }
 
 // Fields calls a function with the fields RateLimit-Policy and RateLimit of a lease, in lower-case names, unless there are none.
-func (i *Interceptor) Fields(lease *zlimit.Lease, tell func(name, value string)) {
+func (i *Interceptor) Fields(lease *zlimit.Lease, report func(name, value string)) {
 	if i.Silent {
 		return
 	}
 	if statuses := fields.InOrder(lease.Statuses()); len(statuses) > 0 {
 		policy, state := i.Format.Values(statuses)
-		tell("ratelimit-policy", policy)
-		tell("ratelimit", state)
+		report("ratelimit-policy", policy)
+		report("ratelimit", state)
 	}
 }
 

@@ -107,9 +107,9 @@ func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, err
 		o.blameWait("in the end, %c asks for %s of %s, which the limits can hold, and is rejected forever: %v",
 			'A'+p.process, amountsText(amounts), entity, err)
 	case errors.As(err, &exceeded):
-		if told, least := exceeded.RetryAfter(), o.wait(entity, amounts); told < least {
+		if reported, least := exceeded.RetryAfter(), o.wait(entity, amounts); reported < least {
 			o.blameWait("in the end, %c asks for %s of %s, and must wait %v, of the ideal bucket %v: %v",
-				'A'+p.process, amountsText(amounts), entity, told, least, err)
+				'A'+p.process, amountsText(amounts), entity, reported, least, err)
 		}
 		o.inLine(p, exceeded)
 	case err == nil:
@@ -215,12 +215,12 @@ func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 // tells checks the balances that a limiter reports.
 func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
 	r := o.begin(Op{Kind: Rest}, -1, 4, p)
-	told, err := l.Available(r.context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
+	reported, err := l.Available(r.context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
 	o.ended(r, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now().UnixMilli()
-	for _, s := range told {
+	for _, s := range reported {
 		at := account{entity, s.Limit.Name}
 		i := o.witness.ideals[at]
 		if i == nil {

@@ -108,7 +108,7 @@ var known = []showing{
 			},
 		},
 	}},
-	{"a wait is told from what is remembered of a parent", "wait", Program{
+	{"a wait is reported from what is remembered of a parent", "wait", Program{
 		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{
 			"c": limits(zlimit.PerMinute("rpm", 10)), "d": limits(zlimit.PerMinute("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 20)),
 		}},

@@ -563,7 +563,7 @@ func (k *timekeeper) digest() uint64 {
 	for _, r := range k.ops {
 		if !r.judged {
 			sum += digestOf(r.id(), r.short, r.begun, k.offSince(r))
-		} else if r.isByHand() {
+		} else if r.isManual() {
 			sum += digestOf(r.id(), k.over[r].at)
 		}
 	}

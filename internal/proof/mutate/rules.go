@@ -156,8 +156,8 @@ var rules = []rule{
 	},
 	{
 		"slots, lost: holders wait for a store that does not answer", "internal/protocol/slots_tend.go",
-		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, td.untilLost(b))",
-		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, either(«broken», time.Hour, td.untilLost(b)))", ofSlots,
+		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, sk.untilLost(b))",
+		"beat(ctx context.Context, b *Bucket) {\n\tctx, cancel := context.WithTimeout(ctx, either(«broken», time.Hour, sk.untilLost(b)))", ofSlots,
 	},
 	{
 		"slots, clock: held by a clock of any error", "internal/protocol/slots_clock.go",
@@ -347,7 +347,7 @@ var rules = []rule{
 	},
 	{
 		"slots, handed: slots of a closed engine stay held", "internal/protocol/slots_hand.go",
-		"		_ = td.writeRound(ctx, b, holds) //", "		if «broken» {\n			return\n		}\n		_ = td.writeRound(ctx, b, holds) //",
+		"		_ = sk.writeRound(ctx, b, holds) //", "		if «broken» {\n			return\n		}\n		_ = sk.writeRound(ctx, b, holds) //",
 		"./zlimit TestCloseWhileSlotsMove",
 	},
 }

@@ -103,7 +103,7 @@ func (f *tail) next(t *testing.T, n int) []store.Change {
 }
 
 // told compares changes except their sequences and times, which must be plausible.
-func told(t *testing.T, got []store.Change, want ...store.Change) {
+func reported(t *testing.T, got []store.Change, want ...store.Change) {
 	t.Helper()
 	for i, c := range got {
 		if len(c.Sequence) != 40 || strings.Trim(string(c.Sequence), "0123456789") != "" {
@@ -138,7 +138,7 @@ func testImages(t *testing.T, s store.Store, f *tail) {
 	if err := s.Delete(t.Context(), []store.Key{key, {PK: "none", SK: "s"}}); err != nil {
 		t.Fatalf("Delete() = %v", err)
 	}
-	told(t, f.next(t, 6),
+	reported(t, f.next(t, 6),
 		store.Change{Key: key, New: first},
 		store.Change{Key: key, Old: first, New: second},
 		store.Change{Key: key, Old: second, New: third},
@@ -166,7 +166,7 @@ func testUnchanged(t *testing.T, s store.Store, f *tail) {
 	_, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: Item("set", expr.Strings())})
 	refused(t, "Write of an empty set", err)
 	put(t, s, key, "n", 2)
-	told(t, f.next(t, 2),
+	reported(t, f.next(t, 2),
 		store.Change{Key: key, New: first},
 		store.Change{Key: key, Old: first, New: read(t, s, key)[0]},
 	)
@@ -191,7 +191,7 @@ func testTogether(t *testing.T, s store.Store, f *tail) {
 	image := func(pk string, n int) expr.Item { return at(pk).Join(Item("n", n)) }
 	got := f.next(t, 3)
 	slices.SortFunc(got, func(a, b store.Change) int { return strings.Compare(a.Key.PK, b.Key.PK) })
-	told(t, got,
+	reported(t, got,
 		store.Change{Key: at("a"), Old: image("a", 1), New: image("a", 2)},
 		store.Change{Key: at("b"), Old: image("b", 1)},
 		store.Change{Key: at("d"), New: image("d", 5)},

@@ -35,20 +35,20 @@ func (m meter) write(units float64) {
 	}
 }
 
-func unitsOf(told ...types.ConsumedCapacity) float64 {
+func unitsOf(reported ...types.ConsumedCapacity) float64 {
 	sum := 0.0
-	for i := range told {
-		if told[i].CapacityUnits != nil {
-			sum += *told[i].CapacityUnits
+	for i := range reported {
+		if reported[i].CapacityUnits != nil {
+			sum += *reported[i].CapacityUnits
 		}
 	}
 	return sum
 }
 
 // unitsOfOne returns the units in the reply of a call for one item.
-func unitsOfOne(told *types.ConsumedCapacity) float64 {
-	if told == nil {
+func unitsOfOne(reported *types.ConsumedCapacity) float64 {
+	if reported == nil {
 		return 0
 	}
-	return unitsOf(*told)
+	return unitsOf(*reported)
 }

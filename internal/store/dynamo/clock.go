@@ -43,12 +43,12 @@ type clock struct {
 	moved  time.Time // when replies that contradicted the bounds last moved them
 
 	known  atomic.Bool
-	offset atomic.Int64         // nanoseconds
-	latest atomic.Pointer[told] // nil until it is known
+	offset atomic.Int64                 // nanoseconds
+	latest atomic.Pointer[reportedTime] // nil until it is known
 }
 
-// told holds the bounds at the time of a reply.
-type told struct {
+// A reportedTime holds the bounds at the time of a reply.
+type reportedTime struct {
 	span
 	at time.Time
 }
@@ -163,6 +163,6 @@ func (c *clock) mayMove(now time.Time) bool {
 // publish stores the offset that follows from the bounds.
 func (c *clock) publish() {
 	c.offset.Store(int64(c.bounds.nearest()))
-	c.latest.Store(&told{c.bounds, c.at})
+	c.latest.Store(&reportedTime{c.bounds, c.at})
 	c.known.Store(true)
 }

@@ -56,7 +56,7 @@ func TestClockThatIsSet(t *testing.T) {
 		t.Error("one reply alone tells the time")
 	}
 	if _, known := r.give(9, 0); !known {
-		t.Error("ten replies do not tell the time")
+		t.Error("ten replies do not report the time")
 	}
 	for name, offsets := range map[string][]time.Duration{
 		"one of another time": {time.Hour, 0},

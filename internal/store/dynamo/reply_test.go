@@ -319,10 +319,10 @@ func TestUnprocessedKeys(t *testing.T) {
 }
 
 // told counts the attempts that a store reports.
-type told struct{ attempts int }
+type reported struct{ attempts int }
 
 // Sent implements [store.Watcher].
-func (a *told) Sent() { a.attempts++ }
+func (a *reported) Sent() { a.attempts++ }
 
 // TestStoreTellsOfAttempts counts the attempts that a store adds to a call, by the SDK and by itself.
 func TestStoreTellsOfAttempts(t *testing.T) {
@@ -335,12 +335,12 @@ func TestStoreTellsOfAttempts(t *testing.T) {
 		"an answer": {{status: 200, body: `{"Responses":{"table":[]},"UnprocessedKeys":{}}`}},
 	} {
 		s, sent := scripted(replies...)
-		var watcher told
+		var watcher reported
 		if _, err := s.Read(store.Watch(t.Context(), &watcher), []store.Key{one, {PK: "p", SK: "two"}}, true); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if len(sent.requests) != len(replies) || watcher.attempts != len(replies)-1 {
-			t.Errorf("%s: %d requests, and %d attempts more were told", name, len(sent.requests), watcher.attempts)
+			t.Errorf("%s: %d requests, and %d attempts more were reported", name, len(sent.requests), watcher.attempts)
 		}
 	}
 }

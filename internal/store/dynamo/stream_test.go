@@ -247,10 +247,10 @@ func TestTrimmed(t *testing.T) {
 	values, got := page(t, s, name, start.Next, 10)
 	expectValues(t, "page of a shard without records", values)
 	if !got.Gap {
-		t.Error("a gap is not told when nothing is left")
+		t.Error("a gap is not reported when nothing is left")
 	}
 	if _, next := page(t, s, name, store.Position{After: got.Next.After}, 10); next.Gap {
-		t.Error("a gap is told twice")
+		t.Error("a gap is reported twice")
 	}
 	shards.Forget("a")
 	for _, at := range []store.Position{start.Next, {After: start.Next.After}, {}} {

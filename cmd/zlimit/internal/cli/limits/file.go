@@ -374,7 +374,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 		}
 		p.ManagedBy(plan.Manager, plan.From != "")
 		applied := 0
-		p.Tell(nil, func(provision.Change) {
+		p.OnProgress(nil, func(provision.Change) {
 			applied++
 			progress.Show(fmt.Sprintf("%s of %s changes", show.Grouped(int64(applied)), show.Grouped(int64(len(plan.Changes)))))
 		})

@@ -137,7 +137,7 @@ func plainDetails(e zlimit.AuditEvent) string {
 // shownDetails returns the details of an event for people. A change has the former and the present values, where they
 // differ. An event of another program is shown as JSON.
 func shownDetails(e zlimit.AuditEvent) string {
-	if text, ok := shownByHand(e); ok {
+	if text, ok := shownManual(e); ok {
 		return text
 	}
 	now, ok := settingsOf(e.Details)
@@ -178,9 +178,9 @@ func shownDetails(e zlimit.AuditEvent) string {
 	return strings.Join(parts, ", ")
 }
 
-// shownByHand returns the details of a reset or a top-up: what each limit had and has. It returns false for an event of another
+// shownManual returns the details of a reset or a top-up: what each limit had and has. It returns false for an event of another
 // kind or form.
-func shownByHand(e zlimit.AuditEvent) (string, bool) {
+func shownManual(e zlimit.AuditEvent) (string, bool) {
 	if e.Action != zlimit.ActionBucketReset && e.Action != zlimit.ActionBucketToppedUp {
 		return "", false
 	}

@@ -19,13 +19,13 @@ const (
 	SlotsLost               // as the holder is notified
 )
 
-// note notes what became of a hold, which [tender.tellSlots] reports. The tended slots are locked.
+// note notes what became of a hold, which [slotKeeper.reportSlots] reports. The tended slots are locked.
 func (d *tended) note(h *Hold, fate SlotFate) {
 	d.news = append(d.news, SlotChange{h.bucket.Entity, h.bucket.Resource, h.limit, h.amount, fate})
 }
 
-// tellSlots counts what became of slots of a bucket since the last call, and reports it. The tended slots are not locked.
-func (td *tender) tellSlots(ctx context.Context, b *Bucket) {
+// reportSlots counts what became of slots of a bucket since the last call, and reports it. The tended slots are not locked.
+func (sk *slotKeeper) reportSlots(ctx context.Context, b *Bucket) {
 	d := &b.tended
 	d.mu.Lock()
 	news := d.news
@@ -34,16 +34,16 @@ func (td *tender) tellSlots(ctx context.Context, b *Bucket) {
 	for _, n := range news {
 		switch n.Fate {
 		case SlotsTaken:
-			td.SlotsHeld.Add(n.Slots)
-			td.SlotsTaken.Add(uint64(n.Slots))
+			sk.SlotsHeld.Add(n.Slots)
+			sk.SlotsTaken.Add(uint64(n.Slots))
 		case SlotsLost:
-			td.SlotsHeld.Add(-n.Slots)
-			td.SlotsLost.Add(uint64(n.Slots))
+			sk.SlotsHeld.Add(-n.Slots)
+			sk.SlotsLost.Add(uint64(n.Slots))
 		case SlotsGivenBack:
-			td.SlotsHeld.Add(-n.Slots)
+			sk.SlotsHeld.Add(-n.Slots)
 		}
-		if td.options.SlotsChanged != nil {
-			td.options.SlotsChanged(ctx, n)
+		if sk.options.SlotsChanged != nil {
+			sk.options.SlotsChanged(ctx, n)
 		}
 	}
 }

@@ -29,10 +29,10 @@ type restoredLease struct {
 	over   bool // the limit was reset since
 }
 
-// TestByHand runs programs of takes, refunds, splits, merges, resets and top-ups, by images that may be old. Beside them stand ideal
+// TestManual runs programs of takes, refunds, splits, merges, resets and top-ups, by images that may be old. Beside them stand ideal
 // buckets that are whole: what a lease took before a reset comes back to none. The shards never have more than those, and after a reset
 // just as much as the capacity. What was counted is what was taken and not given back.
-func TestByHand(t *testing.T) {
+func TestManual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := restoring{T: t, config: Config{Freshness: 1000}, now: 1 << 40, images: [2]map[int]*State{{}, {}}, whole: map[string]*ideal{}, born: rapid.Bool().Draw(t, "lives")}
 		for _, name := range []string{"rpm", "tpm"} {
@@ -319,9 +319,9 @@ func TestRestoresAreApart(t *testing.T) {
 	}
 }
 
-// TestByHandWithOtherParameters changes buckets manually whose items have yet to take on the limits of now, which are larger, smaller, faster
+// TestManualWithOtherParameters changes buckets manually whose items have yet to take on the limits of now, which are larger, smaller, faster
 // or slower. The bucket has what the change reports then.
-func TestByHandWithOtherParameters(t *testing.T) {
+func TestManualWithOtherParameters(t *testing.T) {
 	added := 0
 	rapid.Check(t, func(t *rapid.T) {
 		params := func(name string) Params {

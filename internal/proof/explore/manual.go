@@ -16,8 +16,8 @@ const (
 	Enable                    // serves requests again
 )
 
-// isByHand reports whether an operation is an operator's.
-func (o *Op) isByHand() bool { return o.Kind >= TopUp && o.Kind <= Enable }
+// isManual reports whether an operation is an operator's.
+func (o *Op) isManual() bool { return o.Kind >= TopUp && o.Kind <= Enable }
 
 // byHandText describes a manual operation.
 func (o *Op) byHandText() string {

@@ -13,25 +13,25 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 )
 
-// debts give back the tokens of requests that were not admitted.
-type debts struct {
+// refunds give back the tokens of requests that were not admitted.
+type refunds struct {
 	*core
 	settler *settler
 	memory  *Memory
 	lost    seldom.Line // what could not be given back
 }
 
-// tell logs that something could not be given back, once a minute. Unreturned counts all of it.
-func (ds *debts) tell(ctx context.Context, b *Bucket, requests uint64, err error) {
-	ds.Unreturned.Add(requests)
-	ds.lost.Log(ctx, ds.options.Logger, slog.LevelWarn, "zlimit: tokens of a request that was not admitted could not be given back",
+// report logs that something could not be given back, once a minute. Unreturned counts all of it.
+func (rf *refunds) report(ctx context.Context, b *Bucket, requests uint64, err error) {
+	rf.Unreturned.Add(requests)
+	rf.lost.Log(ctx, rf.options.Logger, slog.LevelWarn, "zlimit: tokens of a request that was not admitted could not be given back",
 		"entity", b.Entity, "resource", b.Resource, "requests", requests, "error", err)
 }
 
-// An owing has the tokens still to be given back to a bucket, of requests that were not admitted: the store refused
+// A pendingRefunds has the tokens still to be given back to a bucket, of requests that were not admitted: the store refused
 // them at the time. It is one sum of amounts for each shard, and is given back in the background, or by the next
 // request that falls short. It is safe for concurrent use.
-type owing struct {
+type pendingRefunds struct {
 	turn chan struct{} // holds a token while a goroutine gives back
 
 	owes atomic.Bool // something is due
@@ -44,7 +44,7 @@ type owing struct {
 }
 
 // amounts returns the tokens due to all shards, as amounts taken.
-func (o *owing) amounts() (total []bucket.Amount) {
+func (o *pendingRefunds) amounts() (total []bucket.Amount) {
 	if !o.owes.Load() {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (o *owing) amounts() (total []bucket.Amount) {
 }
 
 // add adds corrections to those that are due. It returns false for what can be counted no more.
-func (o *owing) add(due []correction) bool {
+func (o *pendingRefunds) add(due []correction) bool {
 	defer o.note()
 	for _, c := range due {
 		known := false
@@ -85,7 +85,7 @@ func (o *owing) add(due []correction) bool {
 }
 
 // note notes whether something is due.
-func (o *owing) note() { o.owes.Store(len(o.due)+len(o.giving) > 0) }
+func (o *pendingRefunds) note() { o.owes.Store(len(o.due)+len(o.giving) > 0) }
 
 // leastRest and mostRest bound the time between two tries to give tokens back to a bucket.
 const (
@@ -95,21 +95,21 @@ const (
 
 // owe keeps what could not be given back to a bucket, and gives it back in the background. What provably was not written can be
 // written later. It returns false when that is not so, or the engine is closed.
-func (ds *debts) owe(ctx context.Context, b *Bucket, due []correction, failure error) bool {
+func (rf *refunds) owe(ctx context.Context, b *Bucket, due []correction, failure error) bool {
 	if !isRepeatable(failure) {
 		return false
 	}
-	o := &b.owing
+	o := &b.pendingRefunds
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	runs := o.running || ds.background.Begin()
+	runs := o.running || rf.background.Begin()
 	if !runs || !o.add(due) {
 		return false
 	}
 	o.takes++
 	if !o.running {
 		o.running = true
-		go ds.repay(context.WithoutCancel(ctx), b)
+		go rf.repay(context.WithoutCancel(ctx), b)
 	}
 	return true
 }
@@ -121,23 +121,23 @@ func isRepeatable(err error) bool {
 
 // repay gives back the tokens due to a bucket until there are none. When the engine is closed it tries once more, and
 // no longer than the settle limit.
-func (ds *debts) repay(ctx context.Context, b *Bucket) {
-	defer ds.background.End()
+func (rf *refunds) repay(ctx context.Context, b *Bucket) {
+	defer rf.background.End()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ds.background.open, func() { time.AfterFunc(ds.options.SettleLimit, cancel) })() //nolint:contextcheck // it ends with the engine
+	defer context.AfterFunc(rf.background.open, func() { time.AfterFunc(rf.options.SettleLimit, cancel) })() //nolint:contextcheck // it ends with the engine
 	for rest := leastRest; ; rest = min(2*rest, mostRest) {
-		ds.rest(ctx, &b.shard(0).queue.pace, rest)
-		isLast := ds.background.open.Err() != nil
-		err := ds.returnDue(ctx, b)
-		if b.owing.end(isLast || err != nil && !isRepeatable(err), func(takes uint64) { ds.tell(ctx, b, takes, err) }) {
+		rf.rest(ctx, &b.shard(0).queue.pace, rest)
+		isLast := rf.background.open.Err() != nil
+		err := rf.returnDue(ctx, b)
+		if b.pendingRefunds.end(isLast || err != nil && !isRepeatable(err), func(takes uint64) { rf.report(ctx, b, takes, err) }) {
 			return
 		}
 	}
 }
 
 // end ends the work in the background when nothing is due, or gives up, and reports for how many takes something was due.
-func (o *owing) end(giveUp bool, lost func(takes uint64)) bool {
+func (o *pendingRefunds) end(giveUp bool, lost func(takes uint64)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.giving) > 0 || len(o.due) > 0 && !giveUp {
@@ -152,8 +152,8 @@ func (o *owing) end(giveUp bool, lost func(takes uint64)) bool {
 }
 
 // returnDue gives back the tokens due to a bucket.
-func (ds *debts) returnDue(ctx context.Context, b *Bucket) error {
-	o := &b.owing
+func (rf *refunds) returnDue(ctx context.Context, b *Bucket) error {
+	o := &b.pendingRefunds
 	select {
 	case o.turn <- struct{}{}:
 		defer func() { <-o.turn }()
@@ -164,12 +164,12 @@ func (ds *debts) returnDue(ctx context.Context, b *Bucket) error {
 	s := Settlement{due: slices.Clone(o.due)}
 	o.due, o.giving = nil, o.due
 	o.mu.Unlock()
-	err := ds.settler.settleAll(ctx, &s)
+	err := rf.settler.settleAll(ctx, &s)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.giving = nil
 	if !o.add(s.due) || IsUnknown(err) {
-		ds.Unreturned.Add(1)
+		rf.Unreturned.Add(1)
 	}
 	if len(o.due) == 0 {
 		o.takes = 0

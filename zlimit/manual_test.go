@@ -272,7 +272,7 @@ func TestResetTells(t *testing.T) {
 	var told []zlimit.Event
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithPrincipal("ann"), zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
-		if e.Kind == zlimit.EventByHand {
+		if e.Kind == zlimit.EventManual {
 			told = append(told, e)
 		}
 	}))

@@ -248,7 +248,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	if err != nil {
 		change = BucketChange{}
 	}
-	s.l.tell(ctx, watch, Event{Kind: EventByHand, Operation: op.name(), Entity: op.entity, Resource: op.resource, Amounts: change.amounts(), Err: err})
+	s.l.emit(ctx, watch, Event{Kind: EventManual, Operation: op.name(), Entity: op.entity, Resource: op.resource, Amounts: change.amounts(), Err: err})
 	return change, err
 }
 
