@@ -15,10 +15,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Names of the new entity's metadata. The first one stays.
+// Names of metadata.
 const (
-	FromKey  = "rotated_from"   // the old entity
-	StageKey = "rotation_stage" // the stage under way; absent once the rotation is done
+	ToKey    = "rotated_to"     // of the old entity: the new one
+	FromKey  = "rotated_from"   // of the new entity: the old one
+	StageKey = "rotation_stage" // of the new entity: the stage under way; absent once the rotation is done
 )
 
 // The stages, in their order.
@@ -55,6 +56,7 @@ type rotator struct {
 	l        *zlimit.RateLimiter
 	done     *Rotation
 	old, new zlimit.Entity
+	recorded bool         // the old entity has a record
 	report   func(string) // of the step under way
 }
 
@@ -76,6 +78,9 @@ func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotatio
 func Run(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*Rotation, error) {
 	r, err := begin(ctx, l, from, to, report)
 	if err != nil || r.done.Repeated {
+		return r.done, err
+	}
+	if err := r.claim(ctx); err != nil {
 		return r.done, err
 	}
 	if r.new.ID == "" {
@@ -120,7 +125,7 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	if r.new, err = recordOf(ctx, l, to); err != nil {
 		return r, err
 	}
-	if r.old.ID == "" {
+	if r.recorded = r.old.ID != ""; !r.recorded {
 		r.old = zlimit.Entity{ID: from, Name: from}
 	}
 	r.done.Parent = r.old.ParentID
@@ -129,11 +134,12 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	case stage != "":
 		reason := fmt.Sprintf("is the new ID of %s, whose rotation is not done (%s): finish that first", r.old.Metadata[FromKey], stage)
 		return r, &zlimit.ValidationError{Field: "old entity", Value: from, Reason: reason}
+	case r.unclaimed() != nil:
+		return r, r.unclaimed()
 	case r.new.ID == "":
 		return r, r.vacant(ctx)
 	case r.new.Metadata[FromKey] != from:
-		reason := "exists, and is not the new ID of " + from + ": name one that does not exist"
-		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: reason}
+		return r, r.taken("exists, and is not the new ID of " + from + ": name one that does not exist")
 	}
 	r.done.Resumed = r.new.Metadata[StageKey]
 	r.done.Repeated = r.done.Resumed == ""
@@ -155,17 +161,16 @@ func (r *rotator) vacant(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		reason := "has limits already (" + stored.Level.String() + "): name one that has nothing"
-		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: reason}
+		return r.taken("has limits already (" + stored.Level.String() + "): name one that has nothing")
 	}
 	used, err := r.hasBuckets(ctx, r.done.To)
 	if err != nil {
 		return err
 	}
 	if used {
-		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: "is in use: name one that has no buckets"}
+		return r.taken("is in use: name one that has no buckets")
 	}
-	if !r.old.CreatedAt.IsZero() {
+	if r.recorded {
 		return nil
 	}
 	for _, err := range r.l.Limits.List(ctx, zlimit.LevelQuery{Entity: r.done.From, NamesOnly: true}) {
@@ -194,6 +199,7 @@ func (r *rotator) create(ctx context.Context) (err error) {
 	if e.Metadata == nil {
 		e.Metadata = map[string]string{}
 	}
+	delete(e.Metadata, ToKey)
 	e.Metadata[FromKey], e.Metadata[StageKey] = r.done.From, stageCopying
 	if r.old.Cascade && r.old.ParentID != "" {
 		e.ParentID, e.Cascade = r.old.ParentID, true

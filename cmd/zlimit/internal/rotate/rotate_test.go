@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -188,6 +189,7 @@ type view struct {
 	Switches map[zlimit.Level]zlimit.Switch
 	Parents  map[string]string
 	Metadata map[string]string
+	To       string // the successor of the old entity
 }
 
 // see looks at a namespace, with resources enabled for a moment to see their balances.
@@ -195,7 +197,7 @@ func (w *world) see() view {
 	w.t.Helper()
 	ctx, l := w.t.Context(), w.limiter(w.s)
 	defer l.Close()
-	v := view{map[string]int64{}, map[string][]string{}, map[zlimit.Level]zlimit.Switch{}, map[string]string{}, nil}
+	v := view{map[string]int64{}, map[string][]string{}, map[zlimit.Level]zlimit.Switch{}, map[string]string{}, nil, ""}
 	for _, id := range []string{"org", "acme-2", "key-1"} {
 		e, err := l.Entities.Get(ctx, id)
 		w.must(err)
@@ -213,6 +215,9 @@ func (w *world) see() view {
 			}
 		}
 	}
+	old, err := l.Entities.Get(ctx, "acme")
+	w.must(err)
+	v.To = old.Metadata[ToKey]
 	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
 		w.must(err)
 		if stored.Level.Entity == "" && stored.Level.Resource != "closed" {
@@ -260,6 +265,7 @@ var rotated = view{
 	},
 	Parents:  map[string]string{"org": "", "acme-2": "org, charged, Acme", "key-1": "acme-2, charged"},
 	Metadata: map[string]string{"plan": "gold", FromKey: "acme"},
+	To:       "acme-2",
 }
 
 // stores are those of a rotation. Each call opens a namespace of its own.
@@ -337,6 +343,84 @@ func TestRotateAtOnce(t *testing.T) {
 		w.must(l.Close())
 		if w.check(); t.Failed() {
 			return
+		}
+	}
+}
+
+// TestOneSuccessor rotates to another ID after a rotation that is done, or that was killed at a call. The other one is refused before any
+// write, unless the first one has written nothing.
+func TestOneSuccessor(t *testing.T) {
+	for last := 0; last <= 60; last++ {
+		for _, after := range []bool{false, true} {
+			s, err := memory.New(layout.Table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &world{t, s, zlimit.DefaultNamespace, noon}
+			w.fill()
+			m := &mortal{Store: s}
+			dying := w.limiter(m)
+			m.calls, m.last, m.after = 0, last, after
+			_, _ = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+			_ = dying.Close()
+			l := w.limiter(s)
+			old, err := l.Entities.Get(t.Context(), "acme")
+			w.must(err)
+			_, err = l.Entities.Get(t.Context(), "acme-2")
+			if begun := err == nil; begun && old.Metadata[ToKey] != "acme-2" {
+				t.Fatalf("killed at call %d: the new entity exists, and the metadata of the old one is %v", last, old.Metadata)
+			}
+			if old.Metadata[ToKey] == "" {
+				continue
+			}
+			_, err = Run(t.Context(), l, "acme", "acme-9", func(string) {})
+			var invalid *zlimit.ValidationError
+			if !errors.As(err, &invalid) || !strings.Contains(invalid.Reason, "acme-2") {
+				t.Fatalf("killed at call %d: a rotation to another ID = %v, want one that names acme-2", last, err)
+			}
+			if _, err := l.Entities.Get(t.Context(), "acme-9"); !errors.Is(err, zlimit.ErrEntityNotFound) {
+				t.Fatalf("killed at call %d: the other ID = %v, want ErrEntityNotFound", last, err)
+			}
+			w.must(l.Close())
+		}
+	}
+}
+
+// TestTwoSuccessorsAtOnce rotates to two IDs at the same time, with and without a record of the old entity. One wins.
+func TestTwoSuccessorsAtOnce(t *testing.T) {
+	for i := range soak.Pick(100, 3000) {
+		s, err := memory.New(layout.Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t, s, zlimit.DefaultNamespace, noon}
+		w.fill()
+		from := "acme"
+		if i%2 == 1 {
+			l := w.limiter(s)
+			from = "unrecorded"
+			w.must(l.Limits.Set(t.Context(), at(from, ""), parsed(t, "tpd=10/day@UTC")))
+			w.must(l.Close())
+		}
+		var runs sync.WaitGroup
+		var failed [2]error
+		for n := range failed {
+			l := w.limiter(slow{s})
+			runs.Go(func() {
+				_, failed[n] = Run(t.Context(), l, from, fmt.Sprint("new-", n), func(string) {})
+				_ = l.Close()
+			})
+		}
+		runs.Wait()
+		l, made := w.limiter(s), 0
+		for n := range failed {
+			if _, err := l.Entities.Get(t.Context(), fmt.Sprint("new-", n)); err == nil {
+				made++
+			}
+		}
+		w.must(l.Close())
+		if (failed[0] == nil) == (failed[1] == nil) || made != 1 {
+			t.Fatalf("two rotations at once = %v and %v, and made %d entities", failed[0], failed[1], made)
 		}
 	}
 }

@@ -31,8 +31,9 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
      the children of OLD to their places.
 
 An interrupted run is finished by the same command. No step is done twice. NEW
-must not exist. Its metadata names OLD as rotated_from. Usage of the past stays
-with OLD, which keeps its record and its parent. What is charged to NEW counts
+must not exist. Its metadata names OLD as rotated_from, and that of OLD names
+NEW as rotated_to: an entity has one successor. Usage of the past stays with
+OLD, which keeps its record and its parent. What is charged to NEW counts
 as usage of NEW as well, so a bill of both has it twice. A session of a session
 quota begins with the charge. Slots stay with the leases that hold them.
 
