@@ -24,7 +24,7 @@ type changed struct {
 }
 
 // setBudget sets a budget, and returns what that does to one that was there; nil for a new one, for the same, and while it is disabled.
-func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to zlimit.Limit) (*changed, error) {
+func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to asked) (*changed, error) {
 	before, err := standing(ctx, l, at)
 	if err != nil {
 		return nil, err
@@ -86,9 +86,28 @@ func (ch *changed) lines() (lines []string) {
 	default:
 		line += left + ", and was " + dollars(ch.LeftWas)
 	}
-	if lines = append(lines, line); ch.lacks > 0 {
+	lines = append(append(lines, line), ch.carry()...)
+	if ch.lacks > 0 {
 		lines = append(lines, fmt.Sprintf("  zlimit bucket top-up %s %s --add %s=%s adds the difference now",
 			ch.Entity, ch.Resource, grammar.Money, grammar.FormatAmount(grammar.Money, ch.lacks)))
 	}
 	return lines
+}
+
+// carry says what a budget carries into its next period, and what it carried before; nothing where neither carries anything.
+func (ch *changed) carry() []string {
+	up := func(l zlimit.Limit) string {
+		if l.Carry == 0 {
+			return "nothing"
+		}
+		return "up to " + show.Amount(grammar.Money, l.Carry)
+	}
+	switch {
+	case ch.Was.Carry == 0 && ch.Budget.Carry == 0:
+		return nil
+	case ch.Was.Carry == ch.Budget.Carry:
+		return []string{"  it carries " + up(ch.Budget) + " into the next period, as before"}
+	default:
+		return []string{"  it carries " + up(ch.Budget) + " into the next period, and carried " + up(ch.Was) + " before"}
+	}
 }

@@ -4,6 +4,7 @@ package teams
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,11 +32,17 @@ The commands entity, limits and resource change all of that as well.`,
 // defaultResource is the resource that holds the budgets of teams, unless a flag says otherwise.
 const defaultResource = "models"
 
+// An asked budget is one as a flag has it.
+type asked struct {
+	zlimit.Limit
+	carrySaid bool // the flag says what the budget carries; without it, the stored carry is kept
+}
+
 // A change is what team set does. It can be repeated.
 type change struct {
 	team, resource string
-	budget         *zlimit.Limit // nil for the present one
-	keyBudget      *zlimit.Limit // of each key; nil for the present ones
+	budget         *asked // nil for the present one
+	keyBudget      *asked // of each key; nil for the present ones
 	keys, models   []string
 }
 
@@ -63,6 +70,7 @@ that resource, so that its calls are charged there. Other limits, keys and
 models stay as they are. A command that was interrupted is run again.`,
 		Example: `  zlimit team set research --budget 200/month --key key-1 --key key-2
   zlimit team set research --budget 200/month@Europe/Berlin
+  zlimit team set research --budget '200/month carry 50'
   zlimit team set research --key key-3 --key-budget 50/month
   zlimit team set research --model gpt-4o --model claude-sonnet-4-5`,
 		Args: shell.Takes("TEAM"),
@@ -87,8 +95,7 @@ models stay as they are. A command that was interrupted is run again.`,
 			}
 			first := c // its names follow the rules for the first command of a team
 			if first.budget == nil {
-				dollar := zlimit.USD(grammar.Money, 1, zlimit.PerMonth)
-				first.budget = &dollar
+				first.budget = &asked{Limit: zlimit.USD(grammar.Money, 1, zlimit.PerMonth)}
 			}
 			if err := shell.Rehearse(cmd.Context(), sh, first.make); err != nil {
 				return err
@@ -100,7 +107,7 @@ models stay as they are. A command that was interrupted is run again.`,
 			return printTeam(cmd.Context(), sh, c.team, changes)
 		},
 	}
-	cmd.Flags().StringVar(&budget, "budget", "", "`DOLLARS` of the team, such as 200/month")
+	cmd.Flags().StringVar(&budget, "budget", "", "`DOLLARS`, such as 200/month or '200/month carry 50'")
 	cmd.Flags().StringArrayVar(&c.keys, "key", nil, "`entity` that the team pays for; repeatable")
 	cmd.Flags().StringVar(&keyBudget, "key-budget", "", "`DOLLARS` of each --key, within the team's")
 	cmd.Flags().StringArrayVar(&c.models, "model", nil, "`resource` within the budget's; repeatable")
@@ -108,13 +115,14 @@ models stay as they are. A command that was interrupted is run again.`,
 	return cmd
 }
 
-// parseBudget parses a budget: DOLLARS, DOLLARS/PERIOD, or all that a limit named usd may have behind its name. It returns nil for an
-// empty text.
-func parseBudget(flag, text string) (*zlimit.Limit, error) {
+// parseBudget parses a budget: DOLLARS, DOLLARS/PERIOD, or all that a limit named usd may have behind its name, and carry 0 for none. It
+// returns nil for an empty text.
+func parseBudget(flag, text string) (*asked, error) {
 	if text == "" {
 		return nil, nil
 	}
-	rate, windows, windowed := strings.Cut(text, " ")
+	whole, none := cutNoCarry(text)
+	rate, windows, windowed := strings.Cut(whole, " ")
 	switch dollars, period, ok := strings.Cut(rate, "/"); {
 	case !ok:
 		rate += "/month@UTC"
@@ -128,7 +136,23 @@ func parseBudget(flag, text string) (*zlimit.Limit, error) {
 	if err != nil {
 		return nil, shell.Usagef("%s %q: must be DOLLARS/PERIOD, such as 200/month or 200/month@Europe/Berlin: %v", flag, text, rule(err))
 	}
-	return &l, nil
+	return &asked{l, none || l.Carry != 0}, nil
+}
+
+// noCarry is what a budget says that carries nothing: the amount is zero in any form, with or without a dollar sign.
+var noCarry = regexp.MustCompile(` carry \$?0+(\.0+)?( [^"]*)?$`)
+
+// cutNoCarry returns a budget without a carry of zero, and whether it had one.
+func cutNoCarry(text string) (string, bool) {
+	at := noCarry.FindStringSubmatchIndex(text)
+	if at == nil {
+		return text, false
+	}
+	rest := ""
+	if at[4] >= 0 {
+		rest = text[at[4]:]
+	}
+	return text[:at[0]] + rest, true
 }
 
 // rule returns the rule in the error of a limit, without the text of the limit.
@@ -261,13 +285,28 @@ func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, re
 }
 
 func hasBudget(limits []zlimit.Limit) bool {
-	return slices.ContainsFunc(limits, func(l zlimit.Limit) bool { return l.Name == grammar.Money })
+	return slices.ContainsFunc(limits, isBudget)
 }
 
-// putBudget stores a budget, and leaves the other limits of the level as they are.
-func putBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, budget zlimit.Limit) error {
-	return l.Limits.Update(ctx, at, func(config *zlimit.Config) error {
-		config.Limits = append(slices.DeleteFunc(slices.Clone(config.Limits), func(l zlimit.Limit) bool { return l.Name == budget.Name }), budget)
-		return nil
-	})
+func isBudget(l zlimit.Limit) bool { return l.Name == grammar.Money }
+
+// putBudget stores a budget, and leaves the other limits of the level as they are. A budget that does not say what it carries keeps what the
+// stored one carries, if its rules allow that.
+func putBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to asked) error {
+	put := func(keep bool) error {
+		return l.Limits.Update(ctx, at, func(config *zlimit.Config) error {
+			budget := to.Limit
+			if is := slices.IndexFunc(config.Limits, isBudget); keep && is >= 0 {
+				budget.Carry = config.Limits[is].Carry
+			}
+			config.Limits = append(slices.DeleteFunc(slices.Clone(config.Limits), isBudget), budget)
+			return nil
+		})
+	}
+	err := put(!to.carrySaid)
+	var invalid *zlimit.ValidationError
+	if !to.carrySaid && errors.As(err, &invalid) && strings.HasSuffix(invalid.Field, " carry") {
+		return put(false)
+	}
+	return err
 }
