@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -120,7 +121,7 @@ func configChange(before, after map[string]any) string {
 		text, _ := json.Marshal(after)
 		return fmt.Sprintf("set to %.200s", text)
 	}
-	was, is := limitsOf(before), limitsOf(after)
+	was, is := hindsight.Limits(before), hindsight.Limits(after)
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		switch {
 		case was[name] == nil:
@@ -166,7 +167,7 @@ func configChange(before, after map[string]any) string {
 // isKnown reports whether limits in details have the form of this package.
 func isKnown(details map[string]any) bool {
 	list, ok := details["limits"].([]any)
-	return details["limits"] == nil || ok && len(list) == len(limitsOf(details))
+	return details["limits"] == nil || ok && len(list) == len(hindsight.Limits(details))
 }
 
 // titledSetting is the name of a setting in details, in words.
@@ -185,24 +186,6 @@ func settingsOf(details map[string]any) map[string]string {
 		case bool, int64, json.Number:
 			all[name] = fmt.Sprint(v)
 		default:
-		}
-	}
-	return all
-}
-
-// limitsOf reads the limits of an event's details.
-func limitsOf(details map[string]any) map[string]*zlimit.Limit {
-	all := map[string]*zlimit.Limit{}
-	list, _ := details["limits"].([]any)
-	for _, each := range list {
-		fields, ok := each.(map[string]any)
-		if !ok {
-			continue
-		}
-		text, err := json.Marshal(fields)
-		var l zlimit.Limit
-		if err == nil && json.Unmarshal(text, &l) == nil {
-			all[l.Name] = &l
 		}
 	}
 	return all

@@ -71,8 +71,14 @@ func visitCounted(t *testing.T) *visitor {
 
 func visitStore(t *testing.T, of zlimit.Store) *visitor {
 	t.Helper()
+	return visitAt(t, of, time.Now)
+}
+
+// visitAt is visitStore with a clock.
+func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
+	t.Helper()
 	recent := page.NewRecent(nil)
-	l, err := zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe))
+	l, err := zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe), zlimit.WithClock(now))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +88,7 @@ func visitStore(t *testing.T, of zlimit.Store) *visitor {
 		t.Fatal(err)
 	}
 	h, err := page.New(page.Options{
-		Limiter: l, Recent: recent, Token: "once", TokenUser: "dana",
+		Limiter: l, Recent: recent, Token: "once", TokenUser: "dana", Now: now,
 		SignIn: func(_ context.Context, key string) (page.User, error) {
 			switch key {
 			case "admin":

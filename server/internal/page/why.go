@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 )
 
 // A whyBody is the screen that answers why an entity was refused at a time.
@@ -76,16 +75,18 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	past := &past{page: p, q: q, lineage: append([]string{q.id}, parents...), read: map[string][]zlimit.AuditEvent{}}
-	refused, err := past.refusals(ctx)
+	past := &past{page: p, q: q, kept: hindsight.New(p.Limiter, q.resource), lineage: append([]string{q.id}, parents...)}
+	from, to := q.window()
+	refused, _, err := past.kept.Refusals(ctx, q.id, from, to)
 	if err != nil {
 		return v, err
 	}
 	if err := p.whyHead(ctx, &v, past, refused); err != nil {
 		return v, err
 	}
-	for _, of := range refused {
-		body.Rows = append(body.Rows, whyRow{at: of.minute, Tag: "refused", Class: "no", Whose: named(of.LimitEntity), URL: entityURL(of.LimitEntity, q.resource), What: of.text()})
+	for i := range refused {
+		of := refusedThen{refused[i]}
+		body.Rows = append(body.Rows, whyRow{at: of.Minute, Tag: "refused", Class: "no", Whose: named(of.LimitEntity), URL: entityURL(of.LimitEntity, q.resource), What: of.text()})
 	}
 	if err := past.changes(ctx, body); err != nil {
 		return v, err
@@ -101,7 +102,7 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	for i := range body.Rows {
 		body.Rows[i].When = moment(body.Rows[i].at, q.now, time.UTC)
 	}
-	v.Footer = "Times are in UTC. Refusals are by the minute of the first one in a report, by the strictest limit, as processes report them up to two minutes late. Usage is by hour. Limits of that time are as audit events have them."
+	v.Footer = "Times are in UTC. Refusals are by the minute of the first one in a report, by the strictest limit, as processes report them up to two minutes late. Usage is by hour. Limits of that minute are as audit events have them."
 	return v, nil
 }
 
@@ -160,135 +161,4 @@ func parseTime(text string, now time.Time) (at time.Time, resolution time.Durati
 		}
 	}
 	return at, 0, false
-}
-
-// whyHead answers the question, and says what the limit was.
-func (p *page) whyHead(ctx context.Context, v *view, past *past, refused []refusedThen) error {
-	q := past.q
-	name, at := named(q.id), q.text()
-	off, err := past.off(ctx)
-	if err != nil {
-		return err
-	}
-	during, nearest := q.during(refused)
-	switch {
-	case off != nil && off.off == true:
-		v.Head.say("", "%s ", name)
-		v.Head.say("no", "was disabled")
-		v.Head.say("", " for %s at %s", named(q.resource), at)
-		v.Lead = lead("Every request was rejected. The switch was at <b>%s</b>%s.", sourceText(off.source), off.set(q.now))
-		return nil
-	case len(during) > 0:
-		first := during[0]
-		v.Head.say("", "%s ", name)
-		v.Head.say("no", "was refused")
-		v.Head.say("", " at %s by %s", at, first.limitOf(q.id))
-		v.Lead, err = p.whyLead(ctx, past, during)
-		return err
-	case off != nil && off.off == string(zlimit.SwitchBypassed):
-		v.Head.say("", "%s ", name)
-		v.Head.say("low", "was not limited")
-		v.Head.say("", " for %s at %s", named(q.resource), at)
-		v.Lead = lead("Requests were counted alone. The bypass was at <b>%s</b>%s.", sourceText(off.source), off.set(q.now))
-		return nil
-	case nearest != nil:
-		v.Head.say("", "No refusal of %s is reported at %s. ", name, at)
-		v.Head.say("low", "The nearest was at %s", nearest.minute.UTC().Format("15:04"))
-		v.Head.say("", ", by %s", nearest.limitOf(q.id))
-		v.Lead, err = p.whyLead(ctx, past, []refusedThen{*nearest})
-		return err
-	default:
-		v.Head.say("", "No refusal of %s for %s is reported around %s", name, named(q.resource), at)
-		return nil
-	}
-}
-
-// whyLead says how often a limit refused, what it was then, and what it is now.
-func (p *page) whyLead(ctx context.Context, past *past, during []refusedThen) (text template.HTML, err error) {
-	q, first := past.q, during[0]
-	others := int64(0)
-	for _, of := range during[1:] {
-		others += of.Count
-	}
-	text = lead("It was refused <b>%s</b> %s", first.times(), first.during())
-	if others > 0 {
-		text += lead(", and %s by other limits", plural(others, "time"))
-	}
-	text += "."
-	then, by, err := past.limit(ctx, first.LimitEntity, first.Limit)
-	if err != nil || then == nil {
-		return text, err
-	}
-	text += lead(" The limit was <b>%s</b>%s", limitText(then), by.set(q.now))
-	resolved, err := p.Limiter.Limits.Resolve(ctx, first.LimitEntity, q.resource)
-	if err != nil && !isNoLimits(err) {
-		return text, err
-	}
-	switch now := limitNamed(resolved.Limits, first.Limit); {
-	case now == nil:
-		text += ", and is none now."
-	case *now != *then:
-		text += lead(", and is <b>%s</b> now.", limitText(now))
-	default:
-		text += ", as now."
-	}
-	return text, nil
-}
-
-// A refusedThen is what a report has of a minute.
-type refusedThen struct {
-	zlimit.Rejection
-
-	minute, until time.Time
-}
-
-// during says in which time it was refused: a minute, except for a process that has had no chance to report.
-func (r *refusedThen) during() string {
-	if d := r.until.Sub(r.minute); d > 2*time.Minute {
-		return "in the " + span(d)
-	}
-	return "in the minute"
-}
-
-// limitOf names the limit, with its entity if that is a parent.
-func (r *refusedThen) limitOf(id string) string {
-	if r.LimitEntity == id {
-		return titled(r.Limit)
-	}
-	return titled(r.Limit) + " of " + named(r.LimitEntity)
-}
-
-// times is how often it was refused, as far as a report knows.
-func (r *refusedThen) times() string {
-	if r.AtLeast != r.AtMost {
-		return grouped(r.AtLeast) + " to " + plural(r.AtMost, "time")
-	}
-	return plural(r.Count, "time")
-}
-
-func (r *refusedThen) text() string {
-	return r.times() + " by " + titled(r.Limit) + ", in the minute from here"
-}
-
-// during returns the refusals of the time in question, the most frequent first, and otherwise the nearest one. A report that begins in the
-// minute before may have them, too.
-func (q *whyQuery) during(refused []refusedThen) (during []refusedThen, nearest *refusedThen) {
-	for _, back := range []time.Duration{0, time.Minute} {
-		minute := q.at.Truncate(time.Minute).Add(-back)
-		for i := range refused {
-			if !refused[i].minute.After(minute) && minute.Before(refused[i].until) {
-				during = append(during, refused[i])
-			}
-		}
-		if len(during) > 0 {
-			slices.SortStableFunc(during, func(a, b refusedThen) int { return cmp.Compare(b.Count, a.Count) })
-			return during, nil
-		}
-	}
-	for i := range refused {
-		if r := &refused[i]; nearest == nil || r.minute.Sub(q.at).Abs() < nearest.minute.Sub(q.at).Abs() {
-			nearest = r
-		}
-	}
-	return nil, nearest
 }

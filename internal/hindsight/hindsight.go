@@ -1,0 +1,70 @@
+// Package hindsight says what a limit was at a time, as audit events have it, and what it refused, as processes report it.
+package hindsight
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Most bounds the events of a subject that are read. Each top-up is one.
+const Most = 5000
+
+// A Past reads what is kept of a resource, of each subject once. It is for one goroutine.
+type Past struct {
+	limiter  *zlimit.RateLimiter
+	resource string
+	read     map[string][]zlimit.AuditEvent // by subject, the latest first
+	cut      []string
+}
+
+// New returns the past of a resource. It makes no call.
+func New(l *zlimit.RateLimiter, resource string) *Past {
+	return &Past{limiter: l, resource: resource, read: map[string][]zlimit.AuditEvent{}}
+}
+
+// Cut returns the subjects with more events than were read.
+func (p *Past) Cut() []string { return slices.Clone(p.cut) }
+
+// Events returns the last [Most] events of a subject that are about the resource, the latest first. The first call for a subject makes a
+// query.
+func (p *Past) Events(ctx context.Context, subject string) ([]zlimit.AuditEvent, error) {
+	if events, ok := p.read[subject]; ok {
+		return events, nil
+	}
+	var events []zlimit.AuditEvent
+	n := 0
+	for e, err := range p.limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Reverse: true, Limit: Most}) {
+		if err != nil {
+			return nil, err
+		}
+		n++
+		if e.Resource == "" || e.Resource == p.resource || e.Resource == zlimit.DefaultResource {
+			events = append(events, e)
+		}
+	}
+	if p.read[subject] = events; n == Most {
+		p.cut = append(p.cut, subject)
+	}
+	return events, nil
+}
+
+// Limits returns the limits in details of an event, by name.
+func Limits(details map[string]any) map[string]*zlimit.Limit {
+	all := map[string]*zlimit.Limit{}
+	list, _ := details["limits"].([]any)
+	for _, each := range list {
+		fields, ok := each.(map[string]any)
+		if !ok {
+			continue
+		}
+		text, err := json.Marshal(fields)
+		var l zlimit.Limit
+		if err == nil && json.Unmarshal(text, &l) == nil {
+			all[l.Name] = &l
+		}
+	}
+	return all
+}

@@ -1,0 +1,171 @@
+package hindsight
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Level is what a level said at a time.
+type Level struct {
+	At     zlimit.Level
+	Limits map[string]*zlimit.Limit
+	Off    any                // true, "bypass", another value for a switch that is on, nil for none
+	By     *zlimit.AuditEvent // which set it; nil where that is not kept
+}
+
+// A History is what the levels of an entity said, the narrowest first.
+type History struct{ levels []record }
+
+// A record is the history of a level.
+type record struct {
+	at      zlimit.Level
+	events  []zlimit.AuditEvent // of its subject, the latest first
+	present Level               // for a level without events
+}
+
+// History reads the levels of an entity: a query for each of four, and a read for each without events.
+func (p *Past) History(ctx context.Context, entity string) (*History, error) {
+	resolved, err := p.limiter.Limits.Resolve(ctx, entity, p.resource)
+	if err != nil && !errors.Is(err, zlimit.ErrNoLimits) {
+		return nil, err
+	}
+	h := &History{}
+	for _, of := range []struct {
+		level   zlimit.Level
+		subject string
+	}{
+		{zlimit.Level{Entity: entity, Resource: p.resource}, entity},
+		{zlimit.Level{Entity: entity}, entity},
+		{zlimit.Level{Resource: p.resource}, zlimit.AuditResource(p.resource)},
+		{zlimit.Level{}, zlimit.AuditSystem},
+	} {
+		r := record{at: of.level, present: Level{At: of.level, Limits: map[string]*zlimit.Limit{}}}
+		if r.events, err = p.Events(ctx, of.subject); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(r.events, func(e zlimit.AuditEvent) bool { return r.set(&e) }) {
+			h.levels = append(h.levels, r)
+			continue
+		}
+		config, err := p.limiter.Limits.Get(ctx, of.level)
+		if err != nil {
+			return nil, err
+		}
+		for i := range config.Limits {
+			r.present.Limits[config.Limits[i].Name] = &config.Limits[i]
+		}
+		switch of.level.Source() {
+		case resolved.DisabledBy:
+			r.present.Off = true
+		case resolved.BypassedBy:
+			r.present.Off = string(zlimit.SwitchBypassed)
+		default:
+		}
+		h.levels = append(h.levels, r)
+	}
+	return h, nil
+}
+
+// Off returns the level whose switch counted at a time; nil for none.
+func (h *History) Off(at time.Time) *Level {
+	for i := range h.levels {
+		if then := h.levels[i].then(at); then.Off != nil {
+			return &then
+		}
+	}
+	return nil
+}
+
+// Limit returns a limit as it was at a time, and the level that it came from; nil if that is not known. The first level with limits wins as
+// a whole.
+func (h *History) Limit(name string, at time.Time) (*zlimit.Limit, *Level) {
+	for i := range h.levels {
+		if then := h.levels[i].then(at); len(then.Limits) > 0 {
+			return then.Limits[name], &then
+		}
+	}
+	return nil, nil
+}
+
+// then returns what events say that the level was at a time: the last event until then, or what the first one after it replaced. A level
+// without events is as it is now.
+func (r *record) then(at time.Time) Level {
+	then := r.present
+	for i := range r.events { // the latest first
+		e := &r.events[i]
+		if !r.set(e) {
+			continue
+		}
+		replaced, _ := e.Details["before"].(map[string]any)
+		set := e.Details
+		if e.Action == zlimit.ActionLimitsDeleted {
+			replaced, set = e.Details, nil
+		}
+		if !e.Time.After(at) {
+			return Level{At: r.at, Limits: Limits(set), Off: set["disabled"], By: e}
+		}
+		then = Level{At: r.at, Limits: Limits(replaced), Off: replaced["disabled"]}
+	}
+	return then
+}
+
+// set reports whether an event set or deleted the level.
+func (r *record) set(e *zlimit.AuditEvent) bool {
+	of := e.Resource
+	if of == zlimit.DefaultResource {
+		of = ""
+	}
+	return of == r.at.Resource && (e.Action == zlimit.ActionLimitsSet || e.Action == zlimit.ActionLimitsDeleted)
+}
+
+// A Stretch is a time in which a limit did not change.
+type Stretch struct {
+	From, To time.Time
+	Limit    *zlimit.Limit // nil for none
+	Level    *Level        // which it came from; nil for none
+}
+
+// Stretches returns what a limit was from a time until before another one, in the order of time: more than one if it changed meanwhile. It
+// begins and ends with a limit, since none refuses nothing.
+func (h *History) Stretches(name string, from, to time.Time) (all []Stretch) {
+	for _, begin := range h.changes(from, to) {
+		limit, level := h.Limit(name, begin)
+		if n := len(all); n > 0 {
+			if same(all[n-1].Limit, limit) {
+				continue
+			}
+			all[n-1].To = begin
+		}
+		if limit != nil || len(all) > 0 {
+			all = append(all, Stretch{begin, to, limit, level})
+		}
+	}
+	if n := len(all); n > 0 && all[n-1].Limit == nil {
+		return all[:n-1]
+	}
+	return all
+}
+
+// changes returns the beginning of a time, and when levels changed in it.
+func (h *History) changes(from, to time.Time) []time.Time {
+	times := []time.Time{from}
+	for i := range h.levels {
+		r := &h.levels[i]
+		for j := range r.events {
+			if e := &r.events[j]; r.set(e) && e.Time.After(from) && e.Time.Before(to) {
+				times = append(times, e.Time)
+			}
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times
+}
+
+// same reports whether two limits are the same one, or both none.
+func same(a, b *zlimit.Limit) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
