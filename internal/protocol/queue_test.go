@@ -247,13 +247,13 @@ func TestServersOfASplitBucket(t *testing.T) {
 	for _, test := range []struct {
 		name                         string
 		shards, writesAtOnce, served int
-		usedUp, settling, strained   bool
+		usedUp, atOnce, strained     bool
 	}{
 		{name: "one shard", shards: 1, writesAtOnce: 4, usedUp: true, served: 1},
 		{name: "two shards", shards: 2, writesAtOnce: 4, usedUp: true, served: 2},
 		{name: "more shards than writes at once", shards: 8, writesAtOnce: 4, usedUp: true, served: 4},
 		{name: "tokens for all", shards: 2, writesAtOnce: 4, served: 1},
-		{name: "settlements", shards: 2, writesAtOnce: 4, usedUp: true, settling: true, served: 1},
+		{name: "requests that do not wait for tokens", shards: 2, writesAtOnce: 4, usedUp: true, atOnce: true, served: 1},
 		{name: "throttled", shards: 2, writesAtOnce: 4, usedUp: true, strained: true, served: 1},
 	} {
 		c, b := coreFor(test.writesAtOnce), newBucket("ns", "hot", "model")
@@ -261,13 +261,17 @@ func TestServersOfASplitBucket(t *testing.T) {
 		if test.usedUp {
 			b.shard(0).traffic.fellShort(100)
 		}
-		q := newQueue[*claim](b, test.settling)
+		q := newQueue[*claim](b, false)
 		if test.strained {
 			q.pace.throttle(c.sinceStart(), c.table.IntN)
 		}
 		q.servers = 1
 		for began := range 20 {
-			q.join(c, claimOf(&level{began: int64(began)}))
+			l := level{began: int64(began)}
+			if !test.atOnce {
+				l.demand.Wait = 500
+			}
+			q.join(c, claimOf(&l))
 		}
 		if q.servers != test.served {
 			t.Errorf("%s: %d goroutines serve, want %d", test.name, q.servers, test.served)
