@@ -23,7 +23,7 @@ import (
 // quotaNow is where the clock of the quota scripts stands.
 var quotaNow = time.Date(2026, time.February, 20, 14, 32, 30, 0, time.UTC)
 
-// TestQuotaScripts runs commands that TestScripts cannot. Their clock stands still, they read the file $STDIN, and
+// TestQuotaScripts runs commands that TestScripts cannot. Their clock stands still, at $NOW if that is set, they read the file $STDIN, and
 // $PROVIDER counts tokens for them. `written FILE TIME` sets when a file was written.
 func TestQuotaScripts(t *testing.T) {
 	provider := httptest.NewServer(http.HandlerFunc(countBytes))
@@ -39,9 +39,15 @@ func TestQuotaScripts(t *testing.T) {
 		if file := ts.Getenv("STDIN"); file != "" {
 			stdin = ts.ReadFile(file)
 		}
+		now := quotaNow
+		if at := ts.Getenv("NOW"); at != "" {
+			var err error
+			now, err = time.Parse(time.RFC3339, at)
+			ts.Check(err)
+		}
 		sh := &shell.Shell{
 			Stdin: strings.NewReader(stdin), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv,
-			Now: func() time.Time { return quotaNow }, Sleep: wait.For,
+			Now: func() time.Time { return now }, Sleep: wait.For,
 		}
 		code := Run(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code

@@ -20,14 +20,18 @@ type changed struct {
 	From     *time.Time   `json:"from,omitempty"` // when the next period begins; nil if the budget holds immediately
 	LeftWas  int64        `json:"left_was"`
 	Left     int64        `json:"left"`
-	lacks    int64        // what a raised budget adds to no period but the next
+	toRaise  *topUp       // what a raised budget does not add to the running period; nil for nothing
 }
 
 // setBudget sets a budget, and returns what that does to one that was there; nil for a new one, for the same, and while it is disabled.
-func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to asked) (*changed, error) {
+func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to asked, now time.Time) (*changed, error) {
 	before, err := standing(ctx, l, at)
 	if err != nil {
 		return nil, err
+	}
+	began := false
+	if before != nil {
+		began = beganWith(ctx, l, at, before, now)
 	}
 	if err := putBudget(ctx, l, at, to); err != nil {
 		return nil, err
@@ -41,14 +45,9 @@ func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to a
 	if isWhole := ch.Left >= whole && ch.Left > ch.LeftWas; after.Limit.Resets != "" && !isWhole {
 		ch.From = &after.ResetsAt
 	}
-	if isPeriod(before.Limit) && isPeriod(after.Limit) {
-		ch.lacks = max(min(whole-before.Now().Capacity, whole-ch.Left), 0)
-	}
+	ch.toRaise = raise(before, after, began)
 	return &ch, nil
 }
-
-// isPeriod reports whether a budget has its amount once a period, or once and for all.
-func isPeriod(l zlimit.Limit) bool { return l.Resets != "" || l.Session != 0 }
 
 // standing returns where the own budget of a level stands, nil if it has none or is disabled.
 func standing(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level) (*zlimit.Status, error) {
@@ -87,9 +86,8 @@ func (ch *changed) lines() (lines []string) {
 		line += left + ", and was " + dollars(ch.LeftWas)
 	}
 	lines = append(append(lines, line), ch.carry()...)
-	if ch.lacks > 0 {
-		lines = append(lines, fmt.Sprintf("  zlimit bucket top-up %s %s --add %s=%s adds the difference now",
-			ch.Entity, ch.Resource, grammar.Money, grammar.FormatAmount(grammar.Money, ch.lacks)))
+	if ch.toRaise != nil {
+		lines = append(lines, "  "+ch.toRaise.line(ch.Entity, ch.Resource))
 	}
 	return lines
 }

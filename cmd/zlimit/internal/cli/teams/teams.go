@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +45,7 @@ type change struct {
 	budget         *asked // nil for the present one
 	keyBudget      *asked // of each key; nil for the present ones
 	keys, models   []string
+	now            func() time.Time
 }
 
 func setCommand(sh *shell.Shell) *cobra.Command {
@@ -75,7 +77,7 @@ models stay as they are. A command that was interrupted is run again.`,
   zlimit team set research --model gpt-4o --model claude-sonnet-4-5`,
 		Args: shell.Takes("TEAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c.team = args[0]
+			c.team, c.now = args[0], sh.Now
 			if err := shell.NotEmpty(cmd, "budget", "key-budget", "resource"); err != nil {
 				return err
 			}
@@ -214,7 +216,7 @@ func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (changes []cha
 		return nil, err
 	}
 	if c.budget != nil {
-		ch, err := setBudget(ctx, l, at, *c.budget)
+		ch, err := setBudget(ctx, l, at, *c.budget, c.now())
 		if err != nil {
 			return nil, err
 		}
@@ -279,7 +281,7 @@ func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, re
 		})
 	}
 	if err == nil && c.keyBudget != nil {
-		ch, err = setBudget(ctx, l, zlimit.Level{Entity: key, Resource: c.resource}, *c.keyBudget)
+		ch, err = setBudget(ctx, l, zlimit.Level{Entity: key, Resource: c.resource}, *c.keyBudget, c.now())
 	}
 	return ch, err
 }
