@@ -29,25 +29,62 @@ func (r *Refused) End(at, now time.Time) time.Time {
 	return end
 }
 
-// Refusals returns what processes reported of an entity in a range, and what this one has not reported yet. It reports whether there are
-// reports of any entity. It makes a query for each hour.
-func (p *Past) Refusals(ctx context.Context, entity string, from, to time.Time) (all []Refused, reported bool, err error) {
+// Refusals returns what processes reported of the resource in a range, and what this one has not reported yet, in the order of minutes. It
+// makes a query for each hour.
+func (p *Past) Refusals(ctx context.Context, from, to time.Time) (all []Refused, err error) {
 	minutes, err := p.limiter.Usage.RejectedByMinute(ctx, zlimit.RejectedQuery{From: from, To: to, Resource: p.resource})
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if own := p.limiter.Rejected(); !own.From.Before(from) && own.From.Before(to) && own.Total > 0 {
+	if own := p.limiter.Rejected(); !own.From.Before(from) && own.From.Before(to) {
 		own.From = own.From.Truncate(time.Minute)
 		minutes = append(minutes, own)
 	}
 	for _, minute := range minutes {
 		for _, r := range minute.Heaviest {
-			if r.Entity == entity && r.Resource == p.resource {
+			if r.Resource == p.resource {
 				all = append(all, Refused{r, minute.From, minute.To})
 			}
 		}
 	}
-	return all, len(minutes) > 0, nil
+	return all, nil
+}
+
+// Of returns the refusals of an entity's requests.
+func Of(refused []Refused, entity string) (all []Refused) {
+	for i := range refused {
+		if refused[i].Entity == entity {
+			all = append(all, refused[i])
+		}
+	}
+	return all
+}
+
+// By returns the refusals of other entities' requests by limits of an entity.
+func By(refused []Refused, entity string) (all []Refused) {
+	for i := range refused {
+		if r := &refused[i]; r.LimitEntity == entity && r.Entity != entity {
+			all = append(all, *r)
+		}
+	}
+	return all
+}
+
+// An Answer says what refused at a time: a switch, or else limits in its minute, or else the nearest limit.
+type Answer struct {
+	Off     *Level // whose switch counted; nil for none
+	During  []Refused
+	Nearest *Refused
+}
+
+// Answer returns what refused from a time to the end of its minute, or at a moment. A switch that was set in that minute is later than the
+// refusals of it may be.
+func (h *History) Answer(refused []Refused, at, end time.Time) (a Answer) {
+	a.During, a.Nearest = During(refused, at)
+	if a.Off = h.Off(end); len(a.During) > 0 && h.Off(at) == nil {
+		a.Off = nil
+	}
+	return a
 }
 
 // During returns the refusals in the minute of a time, the most frequent first, and otherwise the nearest one. A report that begins in the

@@ -77,10 +77,11 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	past := &past{page: p, q: q, kept: hindsight.New(p.Limiter, q.resource), lineage: append([]string{q.id}, parents...)}
 	from, to := q.window()
-	refused, _, err := past.kept.Refusals(ctx, q.id, from, to)
+	reported, err := past.kept.Refusals(ctx, from, to)
 	if err != nil {
 		return v, err
 	}
+	refused := hindsight.Of(reported, q.id)
 	if err := p.whyHead(ctx, &v, past, refused); err != nil {
 		return v, err
 	}

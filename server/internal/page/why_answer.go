@@ -17,11 +17,8 @@ func (p *page) whyHead(ctx context.Context, v *view, past *past, refused []hinds
 	if err != nil {
 		return err
 	}
-	off := history.Off(q.end)
-	during, nearest := hindsight.During(refused, q.at)
-	if len(during) > 0 && history.Off(q.at) == nil {
-		off = nil // the switch is later than the refusals may be
-	}
+	answer := history.Answer(refused, q.at, q.end)
+	off, during, nearest := answer.Off, answer.During, answer.Nearest
 	switch {
 	case off != nil && off.Off == true:
 		v.Head.say("", "%s ", name)

@@ -60,12 +60,14 @@ all: 4 rejections in 1 report
 	if got := run("top", "other", "--rejected", "--count", "1", "-o", "json"); !strings.Contains(got, `"rejected":{`) || strings.Contains(got, "acme") {
 		t.Errorf("top --rejected of another resource prints %s", got)
 	}
-	const explained = `acme, resource gpt, from 2026-02-20 13:53:00 to 2026-02-20 14:13:00 UTC
-time                 kind      subject       what                          by
-2026-02-20 12:00:00  limits    resource gpt  limits_set: rpd=1000/d        olga
-2026-02-20 14:00:00  limits    resource gpt  limits_set: rpd=1000/d → 2/d  olga
-2026-02-20 14:03:00  rejected  entity acme   3 requests by limit rpd
-2026-02-20 14:03:00  -----                   the time in question
+	const explained = `acme was refused at 2026-02-20 14:03 by limit rpd: 3 times in that minute. The limit was 2/d (resource gpt), set by olga at 2026-02-20 14:00:00, as now.
+
+acme, resource gpt, from 2026-02-20 13:53:00 to 2026-02-20 14:13:00 UTC
+time                 kind      subject       what                             by
+2026-02-20 12:00:00  limits    resource gpt  limits_set: rpd=1000/d           olga
+2026-02-20 14:00:00  limits    resource gpt  limits_set: rpd=1000/d → 2/d     olga
+2026-02-20 14:03     rejected  entity acme   3 requests of acme by limit rpd
+2026-02-20 14:03     -----                   the time in question
 
 now:
 limit  available  capacity  refill
@@ -75,7 +77,89 @@ note: no consumption is counted in these hours
 	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T14:03"); got != explained {
 		t.Errorf("explain prints\n%swant\n%s", got, explained)
 	}
+	if got := run("explain", "acme", "gpt", "--at", "14:03"); got != explained {
+		t.Errorf("explain of today's 14:03 prints\n%swant\n%s", got, explained)
+	}
 	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T13:00"); !strings.Contains(got, "2026-02-20 12:00:00  limits  resource gpt  limits_set: rpd=1000/d") || strings.Contains(got, "rejected  ") {
 		t.Errorf("explain an hour before prints\n%s", got)
+	}
+}
+
+// TestExplainAnswers lowers a limit of a parent for 15 seconds, in which it refuses a child. The answer has both values of the limit and
+// names the child, whichever of the two is asked about. The cause is above the effect.
+func TestExplainAnswers(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	now := time.Date(2026, 2, 20, 9, 30, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("olga"), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}, {ID: "quiet"}} {
+		if _, err := l.Entities.Create(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(minute, second int, n int64) {
+		t.Helper()
+		now = time.Date(2026, 2, 20, 9, minute, second, 0, time.UTC)
+		err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", n)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(30, 0, 100)
+	set(40, 2, 3)
+	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1000)}}); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(8 * time.Second)
+	for range 5 {
+		_, _ = l.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
+	}
+	set(40, 17, 100)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(5 * time.Minute)
+	run := func(want int, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock}
+		if code := Run(t.Context(), sh, append(append([]string{"explain"}, args...), "--store", dsn)); code != want {
+			t.Fatalf("%v: code %d, %s", args, code, &errs)
+		}
+		return out.String() + errs.String()
+	}
+	const limit = "The limit was 3/min (entity team, resource gpt) from 09:40:02 to 09:40:17, set by olga, and 100/min (entity team, resource gpt) before and after, as now.\n"
+	const nearest = "is reported at 2026-02-20 09:38:53. The nearest was at 2026-02-20 09:40: limit rpm of team refused alice 2 times in that minute. " + limit
+	for _, c := range []struct{ entity, at, want string }{
+		{"alice", "09:40", "alice was refused at 2026-02-20 09:40 by limit rpm of team: 2 times in that minute. " + limit},
+		{"team", "09:40", "alice was refused at 2026-02-20 09:40 by limit rpm of team: 2 times in that minute. " + limit},
+		{"alice", "09:38:53", "No refusal of alice for gpt " + nearest},
+		{"quiet", "09:40", "No refusal of quiet for gpt is reported from 2026-02-20 09:30:00 to 2026-02-20 09:50:00.\n"},
+	} {
+		if got := run(shell.ExitOK, c.entity, "gpt", "--at", c.at); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s at %s: explain prints\n%swant\n%s", c.entity, c.at, got, c.want)
+		}
+	}
+	got := run(shell.ExitOK, "alice", "gpt", "--at", "09:40")
+	effect := strings.Index(got, "2 requests of alice by limit rpm")
+	for _, cause := range []string{"rpm=100/min → 3/min", "rpm=3/min → 100/min"} {
+		if at := strings.Index(got, cause); at < 0 || at > effect {
+			t.Errorf("%q is not above the rejections:\n%s", cause, got)
+		}
+	}
+	if got := run(shell.ExitOK, "alice", "gpt", "--at", "09:40", "-o", "json"); !strings.Contains(got, `"entity":"alice","limit":"rpm","count":2`) || !strings.Contains(got, `"answer":"alice was refused`) {
+		t.Errorf("explain as JSON prints %s", got)
+	}
+	if got := run(shell.ExitOK, "alice", "gpt", "--at", "09:00"); !strings.Contains(got, "with zlimit.WithRejectionReports in Go, and zlimitd with dashboard: true") {
+		t.Errorf("explain of a time without reports prints\n%s", got)
+	}
+	if got := run(shell.ExitFailure, "alise", "gpt", "--at", "09:40"); !strings.Contains(got, `nothing is known of entity "alise"`) {
+		t.Errorf("explain of an unknown entity prints %s", got)
+	}
+	if got := run(shell.ExitUsage, "alice", "gpt", "--at", "24:40"); !strings.Contains(got, "such as 15:04") {
+		t.Errorf("explain at 24:40 prints %s", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -24,12 +25,39 @@ type Moment struct {
 	Subject string       `json:"subject"` // the level in words
 	Text    string       `json:"text"`
 	By      string       `json:"by,omitzero"`
+	// Of rejections these are the entity of the requests, the limit, and how many there were.
+	Entity string `json:"entity,omitzero"`
+	Limit  string `json:"limit,omitzero"`
+	Count  int64  `json:"count,omitzero"`
 }
+
+// order is the time that moments are in the order of. Rejections come after the changes in their minute, which may be their cause.
+func (m *Moment) order() time.Time {
+	if m.Kind == kindRejected || m.Kind == kindAsked && m.Time.Equal(m.Time.Truncate(time.Minute)) {
+		return m.Time.Add(time.Minute - time.Nanosecond)
+	}
+	return m.Time
+}
+
+// when writes the time: rejections are of a minute, without seconds.
+func (m *Moment) when() string {
+	if !m.order().Equal(m.Time) {
+		return m.Time.UTC().Format("2006-01-02 15:04")
+	}
+	return m.Time.UTC().Format(time.DateTime)
+}
+
+// Kinds of moments that are of a whole minute.
+const (
+	kindRejected = "rejected"
+	kindAsked    = "-----"
+)
 
 // A TimeLine is what is known of an entity and a resource around a time.
 type TimeLine struct {
 	Entity   string          `json:"entity"`
 	Resource string          `json:"resource"`
+	Answer   string          `json:"answer"` // what refused, in a sentence or two
 	At       time.Time       `json:"at"`
 	From     time.Time       `json:"from"`
 	To       time.Time       `json:"to"`
@@ -45,25 +73,34 @@ func ExplainCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ENTITY RESOURCE [--at TIME]",
 		Short: "Show on a time line why requests were rejected",
-		Long: `Explain shows what is known of an entity and a resource around a time: limits
-that held then and changes of them, switches, grants and resets, rejections by
-minute, consumption by hour, and where limits stand now. Changes and consumption
-are of every level that requests are charged to: the entity and its parents, for
-the resource and the wider ones that it lies within. Changes of the resources'
-own levels and of the system are shown as well.
+		Long: `Explain says which limit refused an entity at a time, how often in that minute,
+what the limit was then, who had set it, and what it is now. If no refusal is
+reported then, it names the nearest one.
 
-Rejections are known where processes report them (WithRejectionReports), for
-seven days by default. Consumption is known where an aggregator counts it, and
-changes for as long as audit events are kept. Notes say what is missing.`,
+Below that is what is known of the entity and the resource around the time:
+limits that held then and changes of them, switches, grants and resets,
+rejections by minute, consumption by hour, and where limits stand now. Changes
+and consumption are of every level that requests are charged to: the entity and
+its parents, for the resource and the wider ones that it lies within. Changes
+of the resources' own levels and of the system are shown as well. Rejections
+come after the changes in their minute. For a parent they include requests of
+its children that its limits rejected.
+
+A TIME is in UTC. 14:03 is the last one of that clock. Rejections are known
+where processes report them (WithRejectionReports in Go, dashboard: true in the
+file of zlimitd), for seven days by default. Consumption is known where an
+aggregator counts it, and changes for as long as audit events are kept. Notes
+say what is missing.`,
 		Example: `  zlimit explain acme gpt --at 2026-11-03T14:03
+  zlimit explain acme gpt --at 14:03
   zlimit explain acme gpt --within 1h -o json`,
 		Args: shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			moment, ok := shell.ParseMoment(at, sh.Now())
+			moment, ok := parseClock(at, sh.Now())
 			switch {
 			case !ok:
 				return shell.Usagef("explain: --at %q: must be now, today, yesterday, a month such as 2026-03, a date such as 2026-03-01, or a time such as"+
-					" 2026-03-01T15:04 or 2026-03-01T15:04:05+01:00", at)
+					" 15:04, 2026-03-01T15:04 or 2026-03-01T15:04:05+01:00", at)
 			case within < time.Minute || within > 24*time.Hour:
 				return shell.Usagef("explain: --within %v: must be from 1m to 24h", within)
 			}
@@ -85,7 +122,7 @@ changes for as long as audit events are kept. Notes say what is missing.`,
 		},
 	}
 	cmd.Flags().StringVar(&at, "at", "now", "`TIME` to explain")
-	cmd.Flags().DurationVar(&within, "within", 10*time.Minute, "`time` before and after it")
+	cmd.Flags().DurationVar(&within, "within", 10*time.Minute, "`time` before and after it, from 1m to 24h")
 	return cmd
 }
 
@@ -155,12 +192,15 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 			return nil, err
 		}
 	}
+	if err := t.known(ctx, l); err != nil {
+		return nil, err
+	}
 	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: t.Entity, Resource: t.Resource, Parents: true})
 	if err != nil {
 		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(err))
 	}
 	t.Now = statuses
-	slices.SortStableFunc(t.Moments, func(a, b Moment) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(t.Moments, func(a, b Moment) int { return a.order().Compare(b.order()) })
 	for i := range t.Moments {
 		t.Moments[i].Subject = t.Moments[i].Level.String()
 	}
@@ -205,32 +245,32 @@ func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *Time
 	return nil
 }
 
-// rejections adds what processes have reported, by minute.
-func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, _ charged) error {
-	to := minTime(t.To, e.now.Add(time.Minute))
-	if !t.From.Before(to) {
-		return nil
-	}
-	all, err := l.Usage.RejectedByMinute(ctx, zlimit.RejectedQuery{From: t.From, To: to, Resource: t.Resource})
-	if err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		t.Notes = append(t.Notes, "no rejections are reported: processes report them with zlimit.WithRejectionReports")
-	}
-	for _, minute := range all {
-		for _, r := range minute.Heaviest {
-			if r.Entity != t.Entity {
-				continue
-			}
-			text := fmt.Sprintf("%s by limit %s", show.Counted(int(r.Count), "request"), r.Limit)
-			if r.AtLeast != r.AtMost {
-				text = fmt.Sprintf("%s to %s requests by limit %s", show.Grouped(r.AtLeast), show.Grouped(r.AtMost), r.Limit)
-			}
-			t.Moments = append(t.Moments, Moment{Time: minute.From, Kind: "rejected", Level: zlimit.Level{Entity: r.LimitEntity}, Text: text})
+// rejections adds what processes have reported, by minute, and the answer.
+func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, _ charged) (err error) {
+	past := hindsight.New(l, t.Resource)
+	var reported []hindsight.Refused
+	if to := minTime(t.To, e.now.Add(time.Minute)); t.From.Before(to) {
+		if reported, err = past.Refusals(ctx, t.From, to); err != nil {
+			return err
+		}
+		if len(reported) == 0 {
+			t.Notes = append(t.Notes, "no rejections are reported around this time: processes report them with zlimit.WithRejectionReports in Go, and zlimitd "+
+				"with dashboard: true in its file")
 		}
 	}
-	return nil
+	refused := hindsight.Of(reported, t.Entity)
+	children := hindsight.By(reported, t.Entity)
+	for _, r := range append(slices.Clone(refused), children...) {
+		t.Moments = append(t.Moments, Moment{
+			Time: r.Minute, Kind: kindRejected, Level: zlimit.Level{Entity: r.LimitEntity}, Entity: r.Entity, Limit: r.Limit, Count: r.Count,
+			Text: fmt.Sprintf("%s of %s by limit %s", times(&r, "request"), r.Entity, r.Limit),
+		})
+	}
+	if len(refused) == 0 {
+		refused = children
+	}
+	t.Answer, err = answer(ctx, l, past, t, refused, e.now)
+	return err
 }
 
 // consumption adds what was consumed, by hour.
@@ -260,10 +300,14 @@ func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *
 
 // write writes the time line for people.
 func (t *TimeLine) write(sh *shell.Shell, p *show.Page) error {
+	for _, line := range sh.Folded(t.Answer) {
+		p.Linef("%s", line)
+	}
+	p.Linef("")
 	p.Linef("%s, resource %s, from %s to %s UTC", t.Entity, t.Resource, t.From.Format(time.DateTime), t.To.Format(time.DateTime))
 	table := shell.Stream[Moment]{
 		Columns: shell.Fixed(
-			show.Instant("time", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(m Moment) time.Time { return m.Time }),
+			show.Text("time", func(m Moment) string { return m.when() }),
 			show.Text("kind", func(m Moment) string { return m.Kind }),
 			show.Text("subject", func(m Moment) string { return m.Subject }),
 			whatColumn(),
@@ -295,9 +339,10 @@ func whatColumn() show.Column[Moment] {
 
 // marked returns the moments with the time in question among them.
 func (t *TimeLine) marked() []Moment {
-	at := slices.IndexFunc(t.Moments, func(m Moment) bool { return m.Time.After(t.At) })
+	asked := Moment{Time: t.At, Kind: kindAsked, Text: "the time in question"}
+	at := slices.IndexFunc(t.Moments, func(m Moment) bool { return m.order().After(asked.order()) })
 	if at < 0 {
 		at = len(t.Moments)
 	}
-	return slices.Insert(slices.Clone(t.Moments), at, Moment{Time: t.At, Kind: "-----", Text: "the time in question"})
+	return slices.Insert(slices.Clone(t.Moments), at, asked)
 }
