@@ -199,10 +199,15 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 // undecided returns the error of a request whose context has ended. It is an [*UndecidedError] if the request has taken nothing, and the store
 // answered a call for one of its buckets meanwhile.
 func undecided(ctx context.Context, err error, levels []level, began int64) error {
-	if ctx.Err() == nil || IsUnknown(err) || !slices.ContainsFunc(levels, func(l level) bool { return l.bucket.arrivedSince(began) }) {
+	if ctx.Err() == nil || IsUnknown(err) {
 		return err
 	}
-	return &UndecidedError{err}
+	for i := range levels { // whose demand may be another goroutine's: it may go on writing for the caller
+		if levels[i].bucket.arrivedSince(began) {
+			return &UndecidedError{err}
+		}
+	}
+	return err
 }
 
 // book records the time at which a request's tokens are available, and returns them if the caller does not wait that long.

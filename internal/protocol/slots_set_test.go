@@ -33,7 +33,7 @@ func (w *slotWalk) move(p *slotProc, epoch, slots int64) {
 		w.set[p] = map[int64]int64{}
 	}
 	w.set[p][epoch] += slots
-	if w.exact && w.set[p][epoch] < 0 {
+	if !w.vague.Load() && w.set[p][epoch] < 0 {
 		w.blame("process %d gives back or moves %d slots of epoch %d that it does not hold", p.number, -slots, epoch)
 	}
 }
@@ -100,7 +100,7 @@ func (w *slotWalk) judge(p *slotProc, old, is *bucket.Slots) {
 		w.move(p, is.Epoch-1, isOther-oldOther)
 		w.move(p, is.Epoch, isThis-oldThis)
 	}
-	if !w.exact {
+	if w.vague.Load() {
 		return
 	}
 	var this, other int64
@@ -154,7 +154,7 @@ func (w *slotWalk) observe() {
 		}
 	case atWork > is.Even+is.Odd:
 		w.blame("%d are at work, and the bucket has %d + %d held slots of %d", atWork, is.Even, is.Odd, is.Capacity)
-	case w.exact:
+	case !w.vague.Load():
 		for p, n := range of {
 			if held := w.set[p]; n > held[is.Epoch]+held[is.Epoch-1] {
 				w.blame("process %d has %d at work, and the set %v", p.number, n, held)

@@ -57,7 +57,7 @@ type slotWalk struct {
 
 	// The model, which changes with the item.
 	set      map[*slotProc]map[int64]int64 // slots by process and epoch
-	exact    bool                          // no write had an outcome that its process does not know
+	vague    atomic.Bool                   // a write had an outcome that its process does not know
 	fence    int64                         // greatest of all
 	enrolled int64
 	created  time.Time      // when the counters began
@@ -140,7 +140,7 @@ func (p *slotProc) hold(ctx context.Context, c *slotCall) slotAnswer {
 	case <-ctx.Done():
 		w.mu.Lock()
 		if c.orphan = true; len(c.writes) > 0 {
-			w.exact = false
+			w.vague.Store(true)
 		}
 		w.mu.Unlock()
 		return slotAnswer{err: &store.Error{Op: "call", Unavailable: true, Unknown: len(c.writes) > 0, Err: ctx.Err()}}
@@ -402,7 +402,7 @@ func (w *slotWalk) decide(faults float64) {
 	case c.orphan && c.done != nil:
 	case c.orphan:
 		if len(c.writes) > 0 {
-			w.exact = false
+			w.vague.Store(true)
 			applied := w.apply(c).applied
 			w.notef("late %s of process %d, applied %t: %v -> %v", c.text(), c.of.number, applied, before, w.slots())
 		}
@@ -410,7 +410,7 @@ func (w *slotWalk) decide(faults float64) {
 		c.answer <- *c.done
 		w.notef("reply to process %d", c.of.number)
 	case fate < faults/2:
-		w.exact = w.exact && len(c.writes) == 0
+		w.vague.Store(w.vague.Load() || len(c.writes) > 0)
 		w.notef("%s of process %d lost", c.text(), c.of.number)
 		if c.answer <- (slotAnswer{err: lost(len(c.writes) > 0)}); len(c.writes) > 0 && w.rnd.IntN(2) == 0 {
 			c.orphan = true // it comes later
@@ -418,7 +418,7 @@ func (w *slotWalk) decide(faults float64) {
 		}
 	case fate < faults:
 		a := w.apply(c)
-		w.exact = w.exact && !a.applied
+		w.vague.Store(w.vague.Load() || a.applied)
 		c.answer <- slotAnswer{err: lost(len(c.writes) > 0)}
 		w.notef("%s of process %d, reply lost, applied %t: %v -> %v", c.text(), c.of.number, a.applied, before, w.slots())
 	default:
@@ -537,7 +537,8 @@ func (w *slotWalk) lose() {
 			c.answer <- *c.done
 		}
 	}
-	w.held, w.exact = nil, false
+	w.held = nil
+	w.vague.Store(true)
 }
 
 // step does something at random.
@@ -619,7 +620,7 @@ func (w *slotWalk) finish() {
 // newSlotWalk returns a walk with a number of slots.
 func newSlotWalk(t *testing.T, seed uint64, slots int64) *slotWalk {
 	w := &slotWalk{
-		t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), term: 10 * time.Second, exact: true,
+		t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), term: 10 * time.Second,
 		key: layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}, items: map[store.Key]expr.Item{},
 		set: map[*slotProc]map[int64]int64{}, taken: map[int64]bool{},
 	}
