@@ -108,7 +108,8 @@ func TestScaleArguments(t *testing.T) {
 			t.Fatalf("%v = %+v", args, r)
 		}
 	}
-	refused("limits of factor 1 of "+other+", namespace default, and not of "+dsn, "3/2", "-f", file)
+	refused("limits of factor 1 of "+other+", namespace default, and not of "+dsn+", namespace default, whose limits may be scaled now: "+
+		"--file must be the file that scale wrote for this store and namespace", "3/2", "-f", file)
 	if r := command(t, "", "limits", "get", "--system", "--store", dsn); !strings.Contains(r.stdout, "10/min") {
 		t.Errorf("the limits of another store are %+v, want 10/min as before", r)
 	}
@@ -137,4 +138,32 @@ func TestScaleOfNamespace(t *testing.T) {
 	if r.code == 0 || !strings.Contains(r.stderr, `namespace is "team", but --namespace says "other"`) {
 		t.Errorf("limits scale of another namespace = %+v", r)
 	}
+}
+
+// TestScaleByAnotherName takes the file for the database that it is of, from any folder and through links.
+func TestScaleByAnotherName(t *testing.T) {
+	folder := t.TempDir()
+	path, file := filepath.Join(folder, "limits.db"), filepath.Join(folder, "before.yaml")
+	t.Chdir(folder)
+	run := func(want int, store string, args ...string) {
+		t.Helper()
+		if r := command(t, "", append(args, "--store", store)...); r.code != want {
+			t.Fatalf("%v of %s = %+v, want exit code %d", args, store, r, want)
+		}
+	}
+	run(0, "sqlite:limits.db", "limits", "set", "--system", "--limit", "rpm=10/min")
+	run(0, "sqlite:limits.db", "limits", "scale", "3/2", "-f", file, "--yes")
+	if text, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(text), "# limits of factor 1 of sqlite:"+path+", namespace default\n") {
+		t.Errorf("the file has %q, %v, want the whole path of the database", text, err)
+	}
+	elsewhere := t.TempDir()
+	if err := os.Symlink(path, filepath.Join(elsewhere, "link.db")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(elsewhere)
+	for _, store := range []string{path, "link.db", filepath.Join(folder, "..", filepath.Base(folder), "limits.db")} {
+		run(0, "sqlite:"+store, "limits", "scale", "3/2", "-f", file, "--yes")
+	}
+	run(0, "sqlite:limits.db", "limits", "set", "--system", "--limit", "rpm=30/min")
+	run(2, "sqlite:limits.db", "limits", "scale", "3/2", "-f", file, "--yes")
 }

@@ -46,7 +46,8 @@ slots, and what they are in windows. It is for a region that is down: of three
 regions with a third of each limit, the other two take 3/2.
 
 FILE has the limits of factor 1. If it does not exist, scale writes it first,
-with the name of the store, and takes it for no other store. The factor is
+with the store and the namespace. It takes it for no other store: a table is
+known by its name, region and endpoint, a database by its path. The factor is
 always that of FILE: running the command again completes it, and changes nothing
 else. A factor of 1 restores the limits of FILE.
 
@@ -154,11 +155,7 @@ func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn strin
 		if err := f.load(sh, cmd); err != nil {
 			return nil, err
 		}
-		if is, of := f.firstLine, scaledHeader(dsn, sh.Namespace); strings.HasPrefix(is, scaledMark) && is != of {
-			return nil, shell.Usagef("limits scale: %s has the %s, and not of %s: give another file for this one", f.path,
-				strings.TrimPrefix(is, "# "), strings.TrimPrefix(of, scaledMark))
-		}
-		return nil, nil
+		return nil, f.checkStore(sh, dsn)
 	}
 	if factor.Cmp(big.NewRat(1, 1)) == 0 {
 		return nil, shell.Usagef("limits scale: %s does not exist, so there is nothing to restore", f.path)
@@ -178,14 +175,7 @@ func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn strin
 		return nil, fmt.Errorf("no limits are stored in namespace %s", sh.Namespace)
 	}
 	text, err := declaration.Format(d)
-	return append([]byte(scaledHeader(dsn, sh.Namespace)+"\n"), text...), err
-}
-
-// A file that scale writes begins with a comment that names the store and the namespace of the limits.
-const scaledMark = "# limits of factor 1 of "
-
-func scaledHeader(dsn, namespace string) string {
-	return fmt.Sprintf("%s%s, namespace %s", scaledMark, dsn, namespace)
+	return append([]byte(scaledHeader(sh, dsn)+"\n"), text...), err
 }
 
 // scalings returns the stored limits that differ from the levels of factor 1, multiplied.
