@@ -26,7 +26,16 @@ type whyBody struct {
 type whyRow struct {
 	When, Tag, Class, Whose, URL, What, By string
 
-	at time.Time
+	at    time.Time
+	whole bool // a minute, which comes after the changes in it, as they may be its cause
+}
+
+// order is the time that rows are in the order of.
+func (r *whyRow) order() time.Time {
+	if r.whole {
+		return r.at.Add(time.Minute - time.Nanosecond)
+	}
+	return r.at
 }
 
 // A whyQuery is the question of the screen.
@@ -87,7 +96,7 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	for i := range refused {
 		of := refusedThen{refused[i]}
-		body.Rows = append(body.Rows, whyRow{at: of.Minute, Tag: "refused", Class: "no", Whose: named(of.LimitEntity), URL: entityURL(of.LimitEntity, q.resource), What: of.text()})
+		body.Rows = append(body.Rows, whyRow{at: of.Minute, whole: true, Tag: "refused", Class: "no", Whose: named(of.LimitEntity), URL: entityURL(of.LimitEntity, q.resource), What: of.text()})
 	}
 	if err := past.changes(ctx, body); err != nil {
 		return v, err
@@ -98,10 +107,14 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if len(refused) == 0 {
 		body.Notes = append(body.Notes, "No refusals of it are reported around this time. Processes report them where they are set to, and reports are kept for seven days by default.")
 	}
-	body.Rows = append(body.Rows, whyRow{at: q.at, Tag: "asked", What: "the time in question"})
-	slices.SortStableFunc(body.Rows, func(a, b whyRow) int { return a.at.Compare(b.at) })
+	body.Rows = append(body.Rows, whyRow{at: q.at, whole: q.end.After(q.at), Tag: "asked", What: "the time in question"})
+	slices.SortStableFunc(body.Rows, func(a, b whyRow) int { return a.order().Compare(b.order()) })
 	for i := range body.Rows {
-		body.Rows[i].When = moment(body.Rows[i].at, q.now, time.UTC)
+		if row := &body.Rows[i]; row.whole && sameDay(row.at, q.now) {
+			row.When = row.at.UTC().Format("15:04")
+		} else {
+			row.When = moment(row.at, q.now, time.UTC)
+		}
 	}
 	v.Footer = "Times are in UTC. Refusals are by the minute of the first one in a report, by the strictest limit, as processes report them up to two minutes late. Usage is by hour. Limits of that minute are as audit events have them."
 	return v, nil

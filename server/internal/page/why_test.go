@@ -59,6 +59,7 @@ func TestWhyAtTheRefusal(t *testing.T) {
 	at("09:42:00")
 	v.screen(t, "/why?id=alice&resource=gpt&at=09:40", "alice was refused at 09:40 by rpm of team", both)
 	v.screen(t, "/why?id=alice&resource=gpt&at=09:38:53", "No refusal of alice is reported at 09:38:53. The nearest was at 09:40", both)
+	v.screen(t, "/why?id=alice&resource=gpt&at=09:40", "09:40:17 changed team rpm 3 → 100 a minute by olga, for gpt 09:40 refused team 2 times by rpm, in the minute from here 09:40 asked")
 	set("09:45:00", 50)
 	at("09:47:00")
 	text := v.screen(t, "/why?id=alice&resource=gpt&at=09:46", "The nearest was at 09:40", strings.Replace(both, ", as now.", ", and is 50 a minute now.", 1))
