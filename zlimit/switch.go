@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -178,7 +179,7 @@ func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress f
 		}
 		return i.becomeSwitched(config, to.value(), nil, by)
 	})
-	if err != nil {
+	if err != nil || hooks.Admits(ctx) {
 		return SwitchReport{}, err
 	}
 	return s.bind(ctx, at, to == SwitchDisabled, progress)

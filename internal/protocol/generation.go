@@ -3,6 +3,8 @@ package protocol
 import (
 	"context"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/hooks"
 )
 
 // An operator's change takes effect immediately if the items of a bucket are stamped with a generation after the change was
@@ -69,7 +71,7 @@ func (m *parentMove) outdates(l *Limits) bool {
 func (g *generation) since() int64 { return max(g.seen, g.move.seen) }
 
 // storedLimits returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
-// [*DisabledError] where requests are refused. An image that says so needs no limits.
+// [*DisabledError] where requests are refused, see also [hooks.Admit]. An image that says so needs no limits.
 func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
 	if err := fs.looks.isDisabled(ctx, b, began); err != nil {
 		return nil, err
@@ -81,7 +83,7 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 		}
 		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().since())
 	}
-	if err == nil && limits.Disabled {
+	if err == nil && limits.Disabled && !hooks.Admits(ctx) {
 		err = &DisabledError{b.Entity, b.Resource}
 	}
 	return limits, err

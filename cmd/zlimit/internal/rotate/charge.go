@@ -5,12 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -44,7 +46,7 @@ type used struct {
 
 // charge suspends the old entity, and makes each limit of the new one have what the old one has left: a wider resource after the narrower
 // ones, which are charged to it as well. It charges what the new one has too much, and grants what it has too little. Each charge and each
-// grant has an ID, under which it is done once.
+// grant has an ID, under which it is done once. A repeated run reports what was done by the one before.
 func (r *rotator) charge(ctx context.Context) error {
 	if err := r.suspend(ctx); err != nil {
 		return err
@@ -53,6 +55,9 @@ func (r *rotator) charge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx = hooks.Admit(ctx)     // the new entity is suspended
+	r.l.Limits.InvalidateAll() // another run may have copied limits since this one knows the level
+	r.done.Charges = []Charge{}
 	for _, b := range buckets {
 		r.report("charging what is used of " + b.resource)
 		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
@@ -63,9 +68,7 @@ func (r *rotator) charge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(c.Used)+len(c.Granted) > 0 {
-			r.done.Charges = append(r.done.Charges, c)
-		}
+		r.done.Charges = append(r.done.Charges, c)
 	}
 	return nil
 }
@@ -89,19 +92,59 @@ func (r *rotator) chargeBy(ctx context.Context, b *used, given []zlimit.Limit, a
 		asked[name] = 0
 	}
 	slices.SortFunc(others, func(a, b zlimit.Limit) int { return cmp.Compare(a.Name, b.Name) })
-	if len(c.Used) > 0 {
-		err = r.use(ctx, b, given, asked)
+	if len(asked) > 0 { // also where nothing is missing: a run before may have charged it
+		err = r.use(ctx, b, given, asked, all)
 	}
-	if err == nil {
-		err = r.grant(ctx, b, c.Granted)
+	if err == nil && len(c.Granted) > 0 {
+		maps.Copy(all.Granted, c.Granted)
+		if err = r.keepGrant(ctx, all); err == nil {
+			err = r.grant(ctx, b, c.Granted)
+		}
 	}
-	maps.Copy(all.Used, c.Used)
-	maps.Copy(all.Granted, c.Granted)
 	return others, err
+}
+
+// keepGrant notes a grant before it is done: the balances do not show it afterwards.
+func (r *rotator) keepGrant(ctx context.Context, c *Charge) error {
+	return r.keep(ctx, func(metadata map[string]string) {
+		if metadata[StageKey] != stageCharging { // another run is further, and has noted all
+			return
+		}
+		kept := chargesIn(metadata)
+		kept = slices.DeleteFunc(kept, func(k Charge) bool { return k.Resource == c.Resource })
+		metadata[ChargesKey] = encode(append(kept, Charge{Resource: c.Resource, Granted: c.Granted}))
+	})
+}
+
+// keepCharges notes all charges, with the grants that were noted before.
+func (r *rotator) keepCharges(metadata map[string]string) {
+	kept := chargesIn(metadata)
+	for i := range r.done.Charges {
+		c := &r.done.Charges[i]
+		for _, k := range kept {
+			if k.Resource == c.Resource {
+				maps.Copy(c.Granted, k.Granted)
+			}
+		}
+	}
+	r.done.Charges = slices.DeleteFunc(r.done.Charges, func(c Charge) bool { return len(c.Used)+len(c.Granted) == 0 })
+	if len(r.done.Charges) > 0 {
+		metadata[ChargesKey] = encode(r.done.Charges)
+	}
+}
+
+// chargesIn returns the charges in metadata that the rotation has written.
+func chargesIn(metadata map[string]string) (kept []Charge) {
+	_ = json.Unmarshal([]byte(metadata[ChargesKey]), &kept) // recall reports what is wrong
+	return kept
 }
 
 // planCharges reports what the new entity will have less than its limits begin with.
 func (r *rotator) planCharges(ctx context.Context) error {
+	if r.done.Resumed == stageJoining { // all was charged
+		return nil
+	}
+	r.done.Charges = []Charge{}
 	buckets, err := r.used(ctx)
 	for _, b := range buckets {
 		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
@@ -153,12 +196,6 @@ func (r *rotator) wider(ctx context.Context, resource string) (n int, err error)
 func (r *rotator) left(ctx context.Context, resource string, given []zlimit.Limit) (map[string]balance, error) {
 	q := zlimit.AvailableQuery{Entity: r.done.To, Resource: resource, Limits: given}
 	statuses, err := r.l.Available(ctx, q)
-	if errors.Is(err, zlimit.ErrDisabled) {
-		if err := r.allow(ctx, resource); err != nil {
-			return nil, err
-		}
-		statuses, err = r.l.Available(ctx, q)
-	}
 	if errors.Is(err, zlimit.ErrNoLimits) {
 		err = nil
 	}
@@ -178,8 +215,9 @@ func balancesOf(statuses zlimit.Statuses, resource string) map[string]balance {
 
 // use charges the new entity what it has too much of the limits that are asked, whatever it has left: a debt is carried over, too. A request
 // that asks for nothing is remembered by its ID. Its lease is settled with the amounts, which a repeated call finds settled. A
-// bucket with limits that are given is made by a request that asks for something, and what that has taken is settled as well.
-func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked zlimit.Amounts) error {
+// bucket with limits that are given is made by a request that asks for something, and what that has taken is settled as well. It adds what
+// was charged, by this call or by a call before.
+func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked zlimit.Amounts, all *Charge) error {
 	names := slices.Sorted(maps.Keys(asked))
 	if len(given) > 0 {
 		asked[names[0]] = 1
@@ -204,26 +242,16 @@ func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked 
 		was, now := b.limits[name], has[name]
 		actual[name] = max(taken+was.missing()-now.missing(), 0)
 	}
-	if err := r.l.Settle(ctx, token, actual, zlimit.SettleExactly()); !errors.Is(err, zlimit.ErrSettled) {
-		return err
+	err = r.l.Settle(ctx, token, actual, zlimit.SettleExactly())
+	var settled *zlimit.SettledError
+	if errors.As(err, &settled) {
+		actual, err = settled.Amounts, nil
 	}
-	return nil
-}
-
-// allow enables the new entity for a resource that refuses everyone's requests. The last stage takes that back, by the old entity's level, which
-// says nothing.
-func (r *rotator) allow(ctx context.Context, resource string) error {
-	levels, err := r.levels(ctx, r.done.From)
-	if err != nil {
-		return err
-	}
-	if levels[resource].Switch != zlimit.SwitchInherit {
-		return &zlimit.ValidationError{
-			Field: "resource", Value: resource,
-			Reason: "is disabled, and disabled for " + r.done.From + " as well: enable the resource, run the command again, and disable it",
+	for name, n := range actual {
+		if n > 0 {
+			all.Used[name] = n
 		}
 	}
-	_, err = r.l.Limits.Enable(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, nil)
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // claim notes the new ID in the record of the old entity, before anything else is written: an entity has one successor. It makes the record
-// of an entity that has none. Of two rotations at once, one finds the note of the other one.
+// of an entity that has none. Of two concurrent rotations, one finds the note of the other one.
 func (r *rotator) claim(ctx context.Context) (err error) {
 	for {
 		if err := r.unclaimed(); err != nil || r.old.Metadata[ToKey] != "" {
@@ -57,4 +57,8 @@ func (r *rotator) taken(reason string) error {
 		reason += fmt.Sprintf(", after removing %s from the metadata of %s", ToKey, r.done.From)
 	}
 	return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: reason}
+}
+
+func (r *rotator) exists() error {
+	return r.taken("exists, and is not the new ID of " + r.done.From + ": name one that does not exist")
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 )
 
-// join puts the new entity in the place of the old one: its switches, its parent, and its children.
+// join puts the new entity in the place of the old one: its parent, its children, and its switches. These come last, since the new entity
+// serves requests by them.
 func (r *rotator) join(ctx context.Context) error {
-	if err := r.copySwitches(ctx); err != nil {
-		return err
-	}
 	if r.old.ParentID != "" {
 		if _, err := r.l.Entities.SetParent(ctx, r.done.To, r.old.ParentID); err != nil {
 			return err
@@ -25,7 +23,7 @@ func (r *rotator) join(ctx context.Context) error {
 		}
 		r.done.Children = append(r.done.Children, child)
 	}
-	return nil
+	return r.copySwitches(ctx)
 }
 
 func (r *rotator) children(ctx context.Context) (ids []string, err error) {

@@ -2,6 +2,7 @@ package rotate
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -32,6 +33,9 @@ func (r *rotator) planLevels(ctx context.Context) error {
 	}
 	managed := 0
 	for resource, stored := range levels {
+		if suspended := resource == "" && stored.Switch == zlimit.SwitchDisabled; suspended && stored.Config.IsZero() {
+			continue // which is not copied, and may be there by an earlier run
+		}
 		r.done.Levels = append(r.done.Levels, zlimit.Level{Entity: r.done.To, Resource: resource})
 		if stored.Managed {
 			managed++
@@ -50,8 +54,8 @@ func (r *rotator) planLevels(ctx context.Context) error {
 	return nil
 }
 
-// copy takes the new entity away from its parent, and gives it the limits of the old one. A level of a resource that is enabled is enabled
-// for the new entity as well. Levels that refuse requests, or serve them whatever their limits hold, have to wait until all is charged.
+// copy takes the new entity away from its parent, and gives it the limits of the old one. Switches have to wait until all is charged. It
+// notes which levels are enabled, since the levels of the old entity are suspended then.
 func (r *rotator) copy(ctx context.Context) error {
 	if r.new.ParentID != "" {
 		if _, err := r.l.Entities.SetParent(ctx, r.done.To, ""); err != nil {
@@ -73,12 +77,11 @@ func (r *rotator) copy(ctx context.Context) error {
 				return err
 			}
 		}
-		if stored.Switch == zlimit.SwitchEnabled && there.Switch != zlimit.SwitchEnabled {
-			if _, err := r.l.Limits.Enable(ctx, at, nil); err != nil {
-				return err
-			}
+		if stored.Switch == zlimit.SwitchEnabled {
+			r.enabled = append(r.enabled, resource)
 		}
 	}
+	slices.Sort(r.enabled)
 	return nil
 }
 
@@ -110,8 +113,8 @@ func (r *rotator) disable(ctx context.Context, resource string) error {
 	return err
 }
 
-// copySwitches gives the levels of the new entity the switches that had to wait. The old entity's levels that were enabled are suspended by
-// now, and enabled for the new one. A level that is enabled for the new one alone was so for a charge, see [rotator.allow].
+// copySwitches gives the levels of the new entity the switches of the old one. The default comes last, from which on the new one serves
+// requests. A level of the old entity that was bypassed is suspended once the new one has its switch.
 func (r *rotator) copySwitches(ctx context.Context) error {
 	from, err := r.levels(ctx, r.done.From)
 	if err != nil {
@@ -121,28 +124,30 @@ func (r *rotator) copySwitches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for resource, there := range to {
-		if there.Switch == zlimit.SwitchEnabled && from[resource].Switch == zlimit.SwitchInherit {
-			if _, err := r.l.Limits.LeaveSwitch(ctx, there.Level, nil); err != nil {
-				return err
-			}
-		}
-	}
-	for resource, stored := range from {
-		at, said := zlimit.Level{Entity: r.done.To, Resource: resource}, to[resource].Switch
-		switch {
-		case stored.Switch == zlimit.SwitchBypassed:
-			if _, err := r.l.Limits.Bypass(ctx, at, nil); err != nil {
-				return err
-			}
-			if err := r.disable(ctx, resource); err != nil {
-				return err
-			}
-		case stored.Switch == zlimit.SwitchDisabled && resource != "" && said == zlimit.SwitchInherit:
-			if _, err := r.l.Limits.Disable(ctx, at, nil); err != nil {
-				return err
-			}
+	resources := slices.Sorted(maps.Keys(from))
+	slices.Reverse(resources) // the default is ""
+	for _, resource := range resources {
+		if err := r.copySwitch(ctx, resource, from[resource].Switch, to[resource].Switch); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// copySwitch gives a level of the new entity its switch. A run before may have done so.
+func (r *rotator) copySwitch(ctx context.Context, resource string, from, to zlimit.Switch) (err error) {
+	at := zlimit.Level{Entity: r.done.To, Resource: resource}
+	switch {
+	case from == zlimit.SwitchBypassed:
+		if _, err = r.l.Limits.Bypass(ctx, at, nil); err == nil {
+			err = r.disable(ctx, resource)
+		}
+	case slices.Contains(r.enabled, resource):
+		_, err = r.l.Limits.Enable(ctx, at, nil)
+	case resource == "" && to == zlimit.SwitchDisabled:
+		_, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
+	case resource != "" && from == zlimit.SwitchDisabled && to == zlimit.SwitchInherit:
+		_, err = r.l.Limits.Disable(ctx, at, nil)
+	}
+	return err
 }

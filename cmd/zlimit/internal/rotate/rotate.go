@@ -2,16 +2,19 @@
 // budgets, with its parent and its children. The old entity is suspended.
 //
 // A rotation has stages. The metadata of the new entity names the stage under way, so that a repeated run goes on where an
-// interrupted one was. In each stage a run may repeat any step.
+// interrupted one was. In each stage a run may repeat any step. The new entity is suspended before it has anything, and serves requests from
+// the last step on.
 package rotate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -20,13 +23,17 @@ const (
 	ToKey    = "rotated_to"     // of the old entity: the new one
 	FromKey  = "rotated_from"   // of the new entity: the old one
 	StageKey = "rotation_stage" // of the new entity: the stage under way; absent once the rotation is done
+	// ChargesKey is of the new entity: what was charged to it, for each run to report.
+	ChargesKey = "rotation_charges"
+	// EnabledKey is of the new entity: the resources that it enables in the last stage, "" for all; absent once the rotation is done.
+	EnabledKey = "rotation_enabled"
 )
 
 // The stages, in their order.
 const (
 	stageCopying  = "copying"  // limits are copied
 	stageCharging = "charging" // the old entity is suspended, and what it has used is charged to the new one
-	stageJoining  = "joining"  // switches are copied, and parent and children move to the new one
+	stageJoining  = "joining"  // parent and children move to the new one, switches are copied, and it serves requests
 )
 
 // A Rotation is what a run has done, or what it would do.
@@ -35,7 +42,7 @@ type Rotation struct {
 	To       string         `json:"to"`
 	Parent   string         `json:"parent_id,omitempty"`
 	Levels   []zlimit.Level `json:"levels"`   // of the old entity, that the new one has as well
-	Charges  []Charge       `json:"charges"`  // what was charged to the new entity by this run
+	Charges  []Charge       `json:"charges"`  // what was charged to the new entity, by this run or one before
 	Children []string       `json:"children"` // that this run moved to the new entity
 	Resumed  string         `json:"resumed,omitempty"`
 	Repeated bool           `json:"repeated"` // an earlier run has done all of it
@@ -57,6 +64,7 @@ type rotator struct {
 	done     *Rotation
 	old, new zlimit.Entity
 	recorded bool         // the old entity has a record
+	enabled  []string     // resources to be enabled for the new entity, "" for all
 	report   func(string) // of the step under way
 }
 
@@ -103,11 +111,11 @@ func Run(ctx context.Context, l *zlimit.RateLimiter, from, to string, report fun
 		if err := stage.work(ctx); err != nil {
 			return r.done, err
 		}
-		if err := r.enter(ctx, stage.next); err != nil {
+		if err := r.enter(ctx, stage.name, stage.next); err != nil {
 			return r.done, err
 		}
 	}
-	return r.done, nil
+	return r.done, r.recall()
 }
 
 // begin reads both entities, and finds out where an earlier run has come to.
@@ -139,11 +147,11 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	case r.new.ID == "":
 		return r, r.vacant(ctx)
 	case r.new.Metadata[FromKey] != from:
-		return r, r.taken("exists, and is not the new ID of " + from + ": name one that does not exist")
+		return r, r.exists()
 	}
 	r.done.Resumed = r.new.Metadata[StageKey]
 	r.done.Repeated = r.done.Resumed == ""
-	return r, nil
+	return r, r.recall()
 }
 
 // recordOf returns the record of an entity; the zero entity if it has none.
@@ -157,9 +165,13 @@ func recordOf(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Ent
 
 // vacant returns an error if the new entity, which has no record, has limits or buckets already, or if the old one has nothing at all.
 func (r *rotator) vacant(ctx context.Context) error {
-	for stored, err := range r.l.Limits.List(ctx, zlimit.LevelQuery{Entity: r.done.To, NamesOnly: true}) {
+	begun := r.old.Metadata[ToKey] != "" // a run before may have suspended the new entity
+	for stored, err := range r.l.Limits.List(ctx, zlimit.LevelQuery{Entity: r.done.To}) {
 		if err != nil {
 			return err
+		}
+		if begun && stored.Level.Resource == "" && stored.Switch == zlimit.SwitchDisabled && stored.Config.IsZero() {
+			continue
 		}
 		return r.taken("has limits already (" + stored.Level.String() + "): name one that has nothing")
 	}
@@ -189,9 +201,12 @@ func (r *rotator) hasBuckets(ctx context.Context, entity string) (bool, error) {
 	return false, nil
 }
 
-// create makes the record of the new entity. An entity that charges its parent is made below it, which is the only way to make such a one.
+// create suspends the new entity, and makes its record. An entity that charges its parent is made below it, which is the only way to make such a one.
 // The first stage takes it away from there, before anything is charged.
 func (r *rotator) create(ctx context.Context) (err error) {
+	if _, err := r.l.Limits.Disable(hooks.Admit(ctx), zlimit.Level{Entity: r.done.To}, nil); err != nil { // it has no buckets
+		return err
+	}
 	e := zlimit.Entity{ID: r.done.To, Name: r.old.Name, Metadata: maps.Clone(r.old.Metadata)}
 	if r.old.Name == r.old.ID {
 		e.Name = ""
@@ -199,30 +214,91 @@ func (r *rotator) create(ctx context.Context) (err error) {
 	if e.Metadata == nil {
 		e.Metadata = map[string]string{}
 	}
-	delete(e.Metadata, ToKey)
+	for _, key := range []string{ToKey, ChargesKey, EnabledKey} {
+		delete(e.Metadata, key)
+	}
 	e.Metadata[FromKey], e.Metadata[StageKey] = r.done.From, stageCopying
 	if r.old.Cascade && r.old.ParentID != "" {
 		e.ParentID, e.Cascade = r.old.ParentID, true
 	}
-	r.new, err = r.l.Entities.Create(ctx, e)
+	if r.new, err = r.l.Entities.Create(ctx, e); errors.Is(err, zlimit.ErrEntityExists) {
+		return r.meet(ctx)
+	}
 	return err
 }
 
-// enter notes the next stage, "" for the end.
-func (r *rotator) enter(ctx context.Context, stage string) (err error) {
+// meet is for a run that finds the new entity made by another one, after it has suspended it. It takes back the switch where the other run
+// may have done so before.
+func (r *rotator) meet(ctx context.Context) (err error) {
 	if r.new, err = r.l.Entities.Get(ctx, r.done.To); err != nil {
 		return err
 	}
-	if r.new.Metadata[StageKey] == stage { // noted by a call whose reply was lost
-		return nil
+	if r.new.Metadata[FromKey] != r.done.From {
+		return r.exists()
+	}
+	switch r.done.Resumed = r.new.Metadata[StageKey]; r.done.Resumed {
+	case "":
+		r.done.Repeated = true
+		_, err = r.l.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: r.done.To}, nil)
+		return err
+	case stageJoining: // which may be done by both
+		return r.recall()
+	default:
+		reason := "is being made by another run: repeat the command once that has ended"
+		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: reason}
+	}
+}
+
+// enter notes the next stage, "" for the end, and what that stage needs to know. Another run may have come further.
+func (r *rotator) enter(ctx context.Context, stage, next string) error {
+	return r.keep(ctx, func(metadata map[string]string) {
+		if metadata[StageKey] != stage {
+			return
+		}
+		metadata[StageKey] = next
+		switch next {
+		case stageCharging:
+			if len(r.enabled) > 0 {
+				metadata[EnabledKey] = encode(r.enabled)
+			}
+		case stageJoining:
+			r.keepCharges(metadata)
+		case "":
+			delete(metadata, StageKey)
+			delete(metadata, EnabledKey)
+		}
+	})
+}
+
+// keep changes the metadata of the new entity.
+func (r *rotator) keep(ctx context.Context, change func(map[string]string)) (err error) {
+	if r.new, err = r.l.Entities.Get(ctx, r.done.To); err != nil {
+		return err
 	}
 	r.new.Metadata = maps.Clone(r.new.Metadata)
-	r.new.Metadata[StageKey] = stage
-	if stage == "" {
-		delete(r.new.Metadata, StageKey)
-	}
-	r.new, err = r.l.Entities.Update(ctx, r.new)
+	change(r.new.Metadata)
+	r.new, err = r.l.Entities.Update(ctx, r.new) // nothing, if a call whose reply was lost has done it
 	return err
+}
+
+func encode(v any) string {
+	text, _ := json.Marshal(v) // of names and numbers, which cannot fail
+	return string(text)
+}
+
+// recall reads what runs have kept.
+func (r *rotator) recall() error {
+	r.done.Charges = []Charge{}
+	for key, to := range map[string]any{ChargesKey: &r.done.Charges, EnabledKey: &r.enabled} {
+		text := r.new.Metadata[key]
+		if text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), to); err != nil {
+			return &zlimit.ValidationError{Field: "metadata[" + key + "] of " + r.done.To, Value: text, Reason: "must be as the rotation has written it"}
+		}
+	}
+	return nil
 }
 
 func (r *rotator) note(format string, args ...any) {

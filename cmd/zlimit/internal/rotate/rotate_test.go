@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -205,6 +206,7 @@ func (w *world) see() view {
 			v.Parents[id] += ", charged"
 		}
 		if id == "acme-2" {
+			delete(e.Metadata, ChargesKey) // which the runs report
 			v.Metadata = e.Metadata
 			v.Parents[id] += ", " + e.Name
 		}
@@ -337,9 +339,9 @@ func TestRotateAtOnce(t *testing.T) {
 		}
 		runs.Wait()
 		l := w.limiter(s)
-		if _, err := Run(t.Context(), l, "acme", "acme-2", func(string) {}); err != nil {
-			t.Fatal(err)
-		}
+		done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+		w.must(err)
+		w.reports(done)
 		w.must(l.Close())
 		if w.check(); t.Failed() {
 			return
@@ -450,21 +452,66 @@ func rotateTwice(t *testing.T, w *world, m *mortal) int {
 		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
 	w.must(err)
 	m.calls, m.last = 0, killed
-	_, err = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+	first, err := Run(t.Context(), dying, "acme", "acme-2", func(string) {})
 	calls := m.calls
 	_ = dying.Close()
 	if killed == 0 {
 		w.must(err)
 	}
+	w.refusesNew(l)
 	w.now = w.now.Add(50 * time.Second) // requests a minute flow in meanwhile
 	done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
 	w.must(err)
 	if killed == 0 && !done.Repeated {
 		t.Errorf("the second run says %+v, want that all was done", done)
 	}
+	w.reports(done)
+	if killed == 0 {
+		w.reports(first)
+	}
+	repeated, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+	w.must(err)
+	w.reports(repeated)
 	w.must(l.Close())
 	w.check()
 	return calls
+}
+
+// charges are those of each run that gets to the end.
+var charges = []Charge{
+	{Resource: "gpt", Used: zlimit.Amounts{"tpd": 340}, Granted: zlimit.Amounts{"credit": 980}},
+	{Resource: "banned", Used: zlimit.Amounts{"tpd": 70}},
+	{Resource: "beta", Used: zlimit.Amounts{"tpd": 10}},
+	{Resource: "bypassed", Used: zlimit.Amounts{"tpd": 70}},
+	{Resource: "closed", Used: zlimit.Amounts{"tpd": 70}},
+	{Resource: "debt", Used: zlimit.Amounts{"tpd": 5000}},
+	{Resource: "given", Used: zlimit.Amounts{"rpd": 4}},
+	{Resource: "models", Granted: zlimit.Amounts{"usd": 47_500_000_000}},
+}
+
+// reports checks what a run reports as charged.
+func (w *world) reports(r *Rotation) {
+	w.t.Helper()
+	if diff := cmp.Diff(charges, r.Charges, cmpopts.EquateEmpty()); diff != "" {
+		w.t.Errorf("a run reports other charges (-want +got):\n%s", diff)
+	}
+}
+
+// refusesNew checks that the new entity is refused while its limits are copied and charged, for whatever resource.
+func (w *world) refusesNew(l *zlimit.RateLimiter) {
+	w.t.Helper()
+	e, err := l.Entities.Get(w.t.Context(), "acme-2")
+	if stage := e.Metadata[StageKey]; err != nil || stage != stageCopying && stage != stageCharging {
+		return
+	}
+	for _, resource := range []string{"gpt", "models", "beta", "closed", "debt", "given", "bypassed", "banned", "unused"} {
+		_, err := l.Acquire(w.t.Context(), zlimit.Request{
+			Entity: "acme-2", Resource: resource, Consume: zlimit.Amounts{"tpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)},
+		})
+		if !errors.Is(err, zlimit.ErrDisabled) {
+			w.t.Errorf("at stage %s, a request of the new entity for %s = %v, want ErrDisabled", e.Metadata[StageKey], resource, err)
+		}
+	}
 }
 
 // check checks what is there once the rotation is done.

@@ -22,23 +22,27 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Give an entity a new ID: limits, budgets, parent, children",
 		Long: `Rotate makes NEW the successor of OLD, such as a tenant whose ID has leaked:
 
-  1. It creates NEW with the name and the metadata of OLD, copies the limits of
-     all levels of OLD, and enables what is enabled for OLD.
+  1. It suspends NEW, which must not exist, creates it with the name and the
+     metadata of OLD, and copies the limits of all levels of OLD.
   2. It suspends OLD. Leases that are open are settled with OLD.
   3. It makes each limit of NEW have what OLD has left: it charges what was
      used, and grants what was topped up. Parents are not charged again.
-  4. It suspends resources of NEW that were suspended for OLD, and moves NEW and
-     the children of OLD to their places.
+  4. It moves NEW and the children of OLD to their places, suspends, enables and
+     bypasses what was so for OLD, and lets NEW serve requests.
 
-An interrupted run is finished by the same command. No step is done twice. NEW
-must not exist. Its metadata names OLD as rotated_from, and that of OLD names
-NEW as rotated_to: an entity has one successor. Usage of the past stays with
-OLD, which keeps its record and its parent. What is charged to NEW counts
-as usage of NEW as well, so a bill of both has it twice. A session of a session
-quota begins with the charge. Slots stay with the leases that hold them.
+An interrupted run is finished by the same command. No step is done twice, and
+NEW is refused until the last one. Metadata names OLD as rotated_from of NEW,
+and NEW as rotated_to of OLD: an entity has one successor.
 
-It costs some 60 write units and 28 read units; 9 and 8 for each level, 13 and
-17 for each resource that was used, and 18 and 5 for each child.`,
+Usage of the past stays with OLD, which keeps its record and its parent. What is
+charged to NEW counts as usage of NEW as well, so a bill of both has it twice:
+the command prints it as used, and prints it again when it is repeated. What was
+topped up and is used again is neither used nor granted: used is net of top-ups.
+A session of a session quota begins with the charge. Slots stay with the leases
+that hold them.
+
+It costs some 83 write units and 39 read units; 9 and 8 for each level, 14 and
+28 for each resource that was used, and 18 and 5 for each child.`,
 		Example: `  zlimit entity rotate acme acme-2 --dry-run
   zlimit entity rotate acme acme-2`,
 		Args: shell.Takes("OLD", "NEW"),
@@ -79,7 +83,6 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 	switch {
 	case r.Repeated:
 		p.Linef("entity %s is the new ID of %s: an earlier run has done all of it", r.To, r.From)
-		return
 	case dry:
 		p.Linef("entity %s becomes the new ID of %s; nothing is done yet", r.To, r.From)
 	default:
@@ -99,7 +102,7 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 			p.Linef("  granted  %s: %s", c.Resource, amountsOf(c.Granted))
 		}
 	}
-	if r.Parent != "" {
+	if r.Parent != "" && !r.Repeated {
 		p.Linef("  parent   %s", r.Parent)
 	}
 	for _, child := range r.Children {
