@@ -167,3 +167,56 @@ func TestScaleByAnotherName(t *testing.T) {
 	run(0, "sqlite:limits.db", "limits", "set", "--system", "--limit", "rpm=30/min")
 	run(2, "sqlite:limits.db", "limits", "scale", "3/2", "-f", file, "--yes")
 }
+
+// TestScaleSaysWhatItLeaves notes the namespace, what the file lacks, quotas, and limits that others have changed.
+func TestScaleSaysWhatItLeaves(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
+	do := func(args ...string) run {
+		t.Helper()
+		r := command(t, "", append(args, "--store", dsn)...)
+		if r.code != 0 {
+			t.Fatalf("%v = %+v", args, r)
+		}
+		return r
+	}
+	scale := func(factor string, args ...string) run {
+		t.Helper()
+		return do(append([]string{"limits", "scale", factor, "-f", file, "--yes"}, args...)...)
+	}
+	says := func(text, want string, times int) {
+		t.Helper()
+		if got := strings.Count(text, want); got != times {
+			t.Errorf("%q is there %d times, want %d:\n%s", want, got, times, text)
+		}
+	}
+	do("limits", "set", "--system", "--limit", "rpm=10/min", "--limit", "usd=5/month@UTC")
+	r := scale("3/2")
+	says(r.stdout, "namespace default\n", 1)
+	says(r.stdout, "rpm=10/min becomes 15/min", 1)
+	says(r.stdout, "1 limit of namespace default changed", 1)
+	says(r.stderr, "note: 1 amount of quotas and prepaid limits not multiplied; --budgets multiplies them too\n", 1)
+	says(r.stderr, "warning", 0)
+	if r = scale("2", "--budgets", "-o", "json"); r.stderr != "" {
+		t.Errorf("stderr of JSON with --yes is %q, want nothing beside the result", r.stderr)
+	}
+	says(r.stdout, `"namespace":"default"`, 1)
+	says(scale("3/2", "--budgets").stderr, "warning", 0) // scale has made both
+
+	do("limits", "patch", "--system", "--limit", "rpm=99/min", "--limit", "tpm=7/min")
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		do("limits", "set", "--resource", name, "--limit", "rpm=1/min")
+	}
+	refused := command(t, "", "limits", "scale", "3/2", "-f", file, "--store", dsn)
+	if refused.code != 2 || !strings.Contains(refused.stderr, "cannot ask") {
+		t.Errorf("limits scale without --yes = %+v", refused)
+	}
+	r = scale("3/2")
+	for _, text := range []string{refused.stderr, r.stderr} {
+		says(text, "warning: system: rpm=99/min was changed since: it is neither the 10/min of "+file+" nor what limits scale made of that; it becomes 15/min\n", 1)
+		says(text, "note: not in "+file+", and left as stored: 6 (system tpm, resource a, resource b, resource c, resource d, and 1 more)\n", 1)
+	}
+	says(scale("1", "--budgets").stdout, "limit of namespace default changed", 1)
+	if r = scale("1"); r.stdout != "0 limits of namespace default changed; "+file+" has the limits of factor 1\n" || strings.Contains(r.stderr, "quotas") {
+		t.Errorf("a second restoration = %+v", r)
+	}
+}

@@ -34,6 +34,7 @@ type limitsFile struct {
 	manager   string // the path says which, if it is empty
 	take      bool   // the levels of another manager
 	firstLine string
+	text      []byte // all of it
 	declared  *declaration.Declaration
 	levels    []zlimit.Stored
 }
@@ -76,7 +77,7 @@ func (f *limitsFile) load(sh *shell.Shell, cmd *cobra.Command) error {
 	if f.declared, err = declaration.Load(f.path, text); err != nil {
 		return err
 	}
-	f.levels = provision.Declared(f.declared)
+	f.levels, f.text = provision.Declared(f.declared), text
 	f.firstLine, _, _ = strings.Cut(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
 	if name := f.declared.Namespace; name != "" {
 		if cmd.Flags().Changed("namespace") && name != sh.Namespace {

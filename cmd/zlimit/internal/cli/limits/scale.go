@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,17 @@ type scaling struct {
 	Entity   string        `json:"entity,omitempty"`
 	Before   zlimit.Limit  `json:"before"`
 	After    zlimit.Limit  `json:"after"`
+	Foreign  bool          `json:"changed_since,omitempty"` // before is neither the limit of factor 1 nor a multiple that scale made
 
-	at zlimit.Level
+	at    zlimit.Level
+	first zlimit.Limit
+}
+
+// A scalePlan is what scaling changes, and what it leaves as it is.
+type scalePlan struct {
+	changes []scaling
+	missing []string // levels and limits that are stored, and not in the file
+	kept    int      // quotas that keep the amount of the file
 }
 
 func scaleCommand(sh *shell.Shell) *cobra.Command {
@@ -53,7 +63,8 @@ else. A factor of 1 restores the limits of FILE.
 
 Amounts are rounded down, to at least 1. Quotas, session quotas and prepaid
 limits keep their amounts without --budgets, since the region that is down has
-used a part of them. Levels and limits that FILE lacks stay as they are.`,
+used a part of them. Levels and limits that FILE lacks stay as they are. The
+command notes both, and warns of limits that others have changed since.`,
 		Example: `  zlimit limits scale 3/2 -f limits-before.yaml
   zlimit limits scale 1 -f limits-before.yaml --yes`,
 		Args: shell.Takes("FACTOR"),
@@ -76,27 +87,27 @@ used a part of them. Levels and limits that FILE lacks stay as they are.`,
 			if err != nil {
 				return err
 			}
-			changes, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]scaling, error) {
-				return scalings(ctx, l, file.levels, factor, budgets)
+			made := scaledBy(file.text)
+			plan, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (scalePlan, error) {
+				return planScale(ctx, l, file.levels, factor, made, budgets)
 			})
 			if err != nil {
 				return err
 			}
+			plan.note(sh, file.path, factor)
+			changes := plan.changes
 			if len(changes) > 0 {
-				p := &show.Page{}
-				for i := range changes {
-					c := &changes[i]
-					p.Linef("%v: %v becomes %v", c.at, c.Before, strings.TrimPrefix(c.After.String(), c.After.Name+"="))
+				if !yes || !sh.Output.JSON { // which has them
+					if err := plan.show(sh); err != nil {
+						return err
+					}
 				}
-				if err := sh.ToPeople(p); err != nil {
-					return err
-				}
-				if err := sh.Confirm("Change "+show.Counted(len(changes), "limit")+"?", yes); err != nil {
+				if err := sh.Confirm("Change "+show.Counted(len(changes), "limit")+" of namespace "+sh.Namespace+"?", yes); err != nil {
 					return err
 				}
 			}
-			if save != nil {
-				if err := atomicfile.Write(file.path, save); err != nil {
+			if text := withFactor(cmp.Or(string(save), string(file.text)), made, factor); save != nil || text != string(file.text) {
+				if err := atomicfile.Write(file.path, []byte(text)); err != nil {
 					return err
 				}
 			}
@@ -124,12 +135,13 @@ used a part of them. Levels and limits that FILE lacks stay as they are.`,
 				return err
 			}
 			body := struct {
-				Factor  string    `json:"factor"`
-				File    string    `json:"file"`
-				Changes []scaling `json:"changes"`
-			}{factor.RatString(), file.path, append([]scaling{}, changes...)}
+				Namespace string    `json:"namespace"`
+				Factor    string    `json:"factor"`
+				File      string    `json:"file"`
+				Changes   []scaling `json:"changes"`
+			}{sh.Namespace, factor.RatString(), file.path, append([]scaling{}, changes...)}
 			return sh.Print(body, func(p *show.Page) {
-				p.Linef("%s changed; %s has the limits of factor 1", show.Counted(done, "limit"), file.path)
+				p.Linef("%s of namespace %s changed; %s has the limits of factor 1", show.Counted(done, "limit"), sh.Namespace, file.path)
 			})
 		},
 	}
@@ -178,33 +190,55 @@ func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn strin
 	return append([]byte(scaledHeader(sh, dsn)+"\n"), text...), err
 }
 
-// scalings returns the stored limits that differ from the levels of factor 1, multiplied.
-func scalings(ctx context.Context, l *zlimit.RateLimiter, levels []zlimit.Stored, factor *big.Rat, budgets bool) (changes []scaling, err error) {
+// planScale compares the stored limits with the multiplied limits of the file. It knows by which factors scale has multiplied them before.
+func planScale(
+	ctx context.Context, l *zlimit.RateLimiter, levels []zlimit.Stored, factor *big.Rat, made []*big.Rat, budgets bool,
+) (plan scalePlan, err error) {
 	first := map[zlimit.Level][]zlimit.Limit{}
 	for i := range levels {
 		first[levels[i].Level] = levels[i].Config.Limits
 	}
 	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
 		if err != nil {
-			return nil, err
+			return plan, err
+		}
+		limits, ok := first[stored.Level]
+		if !ok {
+			if len(stored.Config.Limits) > 0 {
+				plan.missing = append(plan.missing, stored.Level.String())
+			}
+			continue
 		}
 		for _, before := range stored.Config.Limits {
-			i := slices.IndexFunc(first[stored.Level], func(l zlimit.Limit) bool { return l.Name == before.Name })
+			i := slices.IndexFunc(limits, func(l zlimit.Limit) bool { return l.Name == before.Name })
 			if i < 0 {
+				plan.missing = append(plan.missing, stored.Level.String()+" "+before.Name)
 				continue
 			}
-			after := first[stored.Level][i]
+			after := limits[i]
 			if budgets || after.Resets == "" && after.Session == 0 {
 				if after, err = scaledLimit(after, factor); err != nil {
-					return nil, fmt.Errorf("%v: %w", stored.Level, err)
+					return plan, fmt.Errorf("%v: %w", stored.Level, err)
 				}
+			} else {
+				plan.kept++
 			}
 			if after.String() != before.String() {
-				changes = append(changes, scaling{stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, stored.Level})
+				plan.changes = append(plan.changes, scaling{
+					stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, isForeign(before, limits[i], made), stored.Level, limits[i],
+				})
 			}
 		}
 	}
-	return changes, nil
+	return plan, nil
+}
+
+// isForeign reports whether a limit is neither that of factor 1 nor one that scale made of it.
+func isForeign(before, first zlimit.Limit, made []*big.Rat) bool {
+	return before.String() != first.String() && !slices.ContainsFunc(made, func(f *big.Rat) bool {
+		scaled, err := scaledLimit(first, f)
+		return err == nil && scaled.String() == before.String()
+	})
 }
 
 // scaleLevel changes limits of one level, unless someone else has changed them since they were read.

@@ -1,0 +1,94 @@
+package limits
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// maxNoted is the most names in a note.
+const maxNoted = 5
+
+// note notes what the plan leaves as it is, and warns of limits that it overwrites though others have changed them.
+func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
+	if n := len(p.missing); n > 0 {
+		names := strings.Join(p.missing[:min(n, maxNoted)], ", ")
+		if n > maxNoted {
+			names += fmt.Sprintf(", and %s more", show.Grouped(int64(n-maxNoted)))
+		}
+		sh.Note(fmt.Sprintf("note: not in %s, and left as stored: %s (%s)", file, show.Grouped(int64(n)), names))
+	}
+	if p.kept > 0 && factor.Cmp(big.NewRat(1, 1)) != 0 {
+		sh.Note(fmt.Sprintf("note: %s of quotas and prepaid limits not multiplied; --budgets multiplies them too", show.Counted(p.kept, "amount")))
+	}
+	for i := range p.changes {
+		if c := &p.changes[i]; c.Foreign {
+			sh.Note(fmt.Sprintf("warning: %v: %v was changed since: it is neither the %s of %s nor what limits scale made of that; it becomes %s",
+				c.at, c.Before, rateOf(c.first), file, rateOf(c.After)))
+		}
+	}
+}
+
+// show shows the changes to people.
+func (p *scalePlan) show(sh *shell.Shell) error {
+	page := &show.Page{}
+	page.Linef("namespace %s", sh.Namespace)
+	for i := range p.changes {
+		c := &p.changes[i]
+		page.Linef("%v: %v becomes %v", c.at, c.Before, rateOf(c.After))
+	}
+	return sh.ToPeople(page)
+}
+
+func rateOf(l zlimit.Limit) string { return strings.TrimPrefix(l.String(), l.Name+"=") }
+
+// factorsMark begins the second line of a file that scale wrote: the factors by which the stored limits may be multiplied.
+const factorsMark = "# scaled by "
+
+// maxNotedFactor is the most bytes of a noted factor: a fraction of what parseFactor takes.
+const maxNotedFactor = 64
+
+// scaledBy returns the factors that a file of scale notes.
+func scaledBy(text []byte) (factors []*big.Rat) {
+	_, rest, _ := strings.Cut(string(text), "\n")
+	line, _, _ := strings.Cut(rest, "\n")
+	noted, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), factorsMark)
+	if !ok || !strings.HasPrefix(string(text), scaledMark) {
+		return nil
+	}
+	for _, factor := range strings.Split(noted, ", ") {
+		if f, ok := ratOf(factor); ok {
+			factors = append(factors, f)
+		}
+	}
+	return factors
+}
+
+// withFactor returns the text of a file of scale that notes a factor beside those that it notes already. Other files stay as they are.
+func withFactor(text string, noted []*big.Rat, factor *big.Rat) string {
+	one := big.NewRat(1, 1)
+	if !strings.HasPrefix(text, scaledMark) || factor.Cmp(one) == 0 || slices.ContainsFunc(noted, func(f *big.Rat) bool { return f.Cmp(factor) == 0 }) {
+		return text
+	}
+	first, rest, _ := strings.Cut(text, "\n")
+	if strings.HasPrefix(rest, factorsMark) {
+		_, rest, _ = strings.Cut(rest, "\n")
+	}
+	names := []string{}
+	for _, f := range append(slices.Clone(noted), factor) {
+		names = append(names, f.RatString())
+	}
+	return first + "\n" + factorsMark + strings.Join(names, ", ") + "\n" + rest
+}
+
+func ratOf(text string) (*big.Rat, bool) {
+	if len(text) > maxNotedFactor || strings.ContainsAny(text, "eEpP") {
+		return nil, false
+	}
+	return new(big.Rat).SetString(text)
+}
