@@ -1,0 +1,45 @@
+package rotate
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestLevelsOfAResumedRun kills a rotation at each call. The next run lists the levels of the old entity, without its default, which the
+// rotation has suspended.
+func TestLevelsOfAResumedRun(t *testing.T) {
+	resumed := 0
+	for last := 1; ; last++ {
+		s, err := memory.New(layout.Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t, s, zlimit.DefaultNamespace, noon}
+		l := w.limiter(s)
+		w.must(l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "tpd=10/day@UTC")))
+		m := &mortal{Store: s}
+		dying := w.limiter(m)
+		m.calls, m.last, m.after = 0, last, true
+		_, err = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+		_ = dying.Close()
+		if err == nil {
+			break
+		}
+		done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+		w.must(err)
+		w.must(l.Close())
+		if done.Resumed == stageJoining {
+			resumed++
+		}
+		if want := []zlimit.Level{at("acme-2", "gpt")}; !done.Repeated && !slices.Equal(done.Levels, want) {
+			t.Fatalf("killed at call %d: the next run lists %v, want %v", last, done.Levels, want)
+		}
+	}
+	if resumed == 0 {
+		t.Error("no run was killed after the old entity was suspended")
+	}
+}
