@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,7 +72,12 @@ func TestClocksThatGoToAndFro(t *testing.T) {
 	}
 	random := func(seed uint64) func(time.Duration) time.Duration {
 		draw := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // the same draws in every run
-		return func(time.Duration) time.Duration { return time.Duration(draw.IntN(2)) * 50 * time.Minute }
+		var mu sync.Mutex // limiters ask for the time in the background, too
+		return func(time.Duration) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Duration(draw.IntN(2)) * 50 * time.Minute
+		}
 	}
 	for name, offsets := range map[string][]func(at time.Duration) time.Duration{
 		"one steps":                 {right, steps(30*time.Second, 10*time.Second)},
