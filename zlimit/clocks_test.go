@@ -72,7 +72,7 @@ func TestClocksThatGoToAndFro(t *testing.T) {
 	}
 	random := func(seed uint64) func(time.Duration) time.Duration {
 		draw := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // the same draws in every run
-		var mu sync.Mutex // limiters ask for the time in the background, too
+		var mu sync.Mutex                      // limiters ask for the time in the background, too
 		return func(time.Duration) time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
