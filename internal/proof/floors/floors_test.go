@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
 	{"internal/protocol", "internal/stream/leases", "zlimit/dynamo", "zlimit/sqlite"},
 	{"zlimit"},
-	{"zlimit/blocking", "zlimit/zlimittest", "internal/edge/...", "internal/deploy/...", "stack"},
+	{"zlimit/blocking", "zlimit/zlimittest", "internal/edge/...", "internal/deploy/...", "internal/hindsight", "stack"},
 	{"aggregator", "httplimit"},
 	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/rotate", "cmd/zlimit/internal/virtual"},
 	{"cmd/zlimit/internal/cli/show"},
