@@ -54,7 +54,7 @@ func TestHerd(t *testing.T) {
 }
 
 // In TestQueue, waiters come to one key far more often than it bears writes, and twice as often as their limit has tokens. They share
-// writes, and none fails. The bucket is split while they come. Each shard has its part of the queue: nearly all are served as if there were
+// writes, and of a thousand at most one fails: transactions of several shards are throttled, too. The bucket is split while they come. Each shard has its part of the queue: nearly all are served as if there were
 // one queue, and at most as much later as the throttled key holds them back. Callers who book while a queue is halved are early by as much
 // at most.
 func TestQueue(t *testing.T) {
@@ -64,10 +64,10 @@ func TestQueue(t *testing.T) {
 	c.Load.Processes, c.Params.Lost = 400, 0
 	o := run(t, &c.Load, c.Params)
 	q := o.Queue
-	if o.Admitted < o.Offered || float64(o.Over) > rate*halving.Seconds() || o.Used.Writes > 3*uint64(o.Offered)/4 || o.Shards < 4 {
+	if o.Admitted < o.Offered-o.Offered/1000 || float64(o.Over) > rate*halving.Seconds() || o.Used.Writes > 3*uint64(o.Offered)/4 || o.Shards < 4 {
 		t.Errorf("%+v, %d over, %d writes, %d shards, %v", o.Tally, o.Over, o.Used.Writes, o.Shards, o.Errors)
 	}
-	if q.Wait > 1.5*q.Ideal+1 || q.Late > 2 || q.Passed > 3 || q.Last > 1.5 {
+	if q.Wait > 1.5*q.Ideal+1 || q.Late > 2 || q.Passed > 3.5 || q.Last > 1.5 {
 		t.Errorf("not as in one queue: %+v", *q)
 	}
 }
