@@ -54,9 +54,9 @@ func TestHerd(t *testing.T) {
 }
 
 // In TestQueue, waiters come to one key far more often than it bears writes, and twice as often as their limit has tokens. They share
-// writes, and of a thousand at most one fails: transactions of several shards are throttled, too. The bucket is split while they come. Each shard has its part of the queue: nearly all are served as if there were
-// one queue, and at most as much later as the throttled key holds them back. Callers who book while a queue is halved are early by as much
-// at most.
+// writes, and of a thousand at most one fails: transactions of several shards are throttled, too. The bucket is split while they come. Each
+// shard has its part of the queue: nearly all are served as if there were one queue, and at most as much later as the throttled key holds
+// them back. Callers who book while a queue is halved are early by as much at most.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	const rate, halving = 8000, 50 * time.Millisecond
