@@ -154,7 +154,7 @@ mutate: engine ## make each term of each condition true, and see which test noti
 mutate-quick: engine ## run the half of mutate whose tests are small programs and run in milliseconds
 	$(WITH_ENGINE) $(GO) run ./internal/proof/mutate -by '^./internal/(layout|protocol)$$' -budget '$(BUDGET)'
 
-rules: engine ## break each rule of waiting, of rollover, of droughts and of slots, and see which test notices; MUTANTS chooses
+rules: engine ## break each rule of waiting, of rollover, of stalls and of slots, and see which test notices; MUTANTS chooses
 	$(WITH_ENGINE) $(GO) run ./internal/proof/mutate -rules -only '$(MUTANTS)'
 
 mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more

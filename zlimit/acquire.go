@@ -224,9 +224,9 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if bound == 0 && allows {
 		bound = allowDecision
 	}
-	if parched := l.engine.Parched(request); parched != nil {
-		err := l.takeParched(ctx, bound, allows, *request, lease)
-		if isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesParched(parched) {
+	if stalled := l.engine.Stalled(request); stalled != nil {
+		err := l.takeStalled(ctx, bound, allows, *request, lease)
+		if isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesStalled(stalled) {
 			return err
 		}
 		if lease.receipt = (protocol.Receipt{}); allows {
@@ -263,9 +263,9 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	return err
 }
 
-// takeParched takes the amounts of a request without a call, since the store has throttled all calls of one of its buckets. So a rejection that
+// takeStalled takes the amounts of a request without a call, since the store has throttled all calls of one of its buckets. So a rejection that
 // is known stands.
-func (l *RateLimiter) takeParched(ctx context.Context, bound time.Duration, allows bool, request protocol.Request, lease *Lease) error {
+func (l *RateLimiter) takeStalled(ctx context.Context, bound time.Duration, allows bool, request protocol.Request, lease *Lease) error {
 	ctx = table.Withhold(ctx)
 	if !allows {
 		return l.engine.Take(ctx, &request, &lease.receipt)
@@ -351,8 +351,8 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 			if clock != nil { // the store answers
 				return clock
 			}
-			if l.engine.Parched(&request) != nil { // which says nothing about other buckets
-				return errParched
+			if l.engine.Stalled(&request) != nil { // which says nothing about other buckets
+				return errStalled
 			}
 			l.late.late()
 			return undecided(true, bound)

@@ -87,8 +87,8 @@ func errTooSlow(tried bool, bound time.Duration) error {
 	return &store.Error{Op: "decide", Unavailable: true, Unknown: tried, Err: fmt.Errorf("not waited for, since the last requests were not decided within %v", bound)}
 }
 
-// errParched is the outage of a request whose time is over, of a bucket whose calls are all throttled. It continues in the background, with an
+// errStalled is the outage of a request whose time is over, of a bucket whose calls are all throttled. It continues in the background, with an
 // unknown outcome.
-var errParched error = &store.Error{
+var errStalled error = &store.Error{
 	Op: "decide", Unavailable: true, Unknown: true, Err: errors.New("not waited for, since the store has throttled all calls of the bucket"),
 }

@@ -129,7 +129,7 @@ type core struct {
 	ahead      atomic.Pointer[lead]
 	fixes      fixes
 	enabled    atomic.Int64 // epoch of the latest end of a switch that this process has made
-	droughts   atomic.Int64 // buckets of which no call was answered since one was throttled
+	stalls     atomic.Int64 // buckets of which no call was answered since one was throttled
 }
 
 // New returns an engine.
@@ -252,9 +252,9 @@ func (e *Engine) StatusesSince(ctx context.Context, r *Receipt, epoch int64) ([]
 
 // IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
 // of a rejection, or to share a write. The store recently throttled the key of the bucket or of a parent, or the bucket
-// was nearly exhausted when last seen. It has no such reason once one of its buckets is parched, see [Engine.Parched].
+// was nearly exhausted when last seen. It has no such reason once one of its buckets is stalled, see [Engine.Stalled].
 func (e *Engine) IsStrained(r *Request) (strained bool) {
-	if e.Parched(r) != nil {
+	if e.Stalled(r) != nil {
 		return false
 	}
 	if r.together != nil {

@@ -35,7 +35,7 @@ type Bucket struct {
 	parted         atomic.Bool               // some shards may have former limits, though others are in line
 	aligning       atomic.Bool               // a goroutine of its own brings them in line
 	pace           pace                      // of looks
-	drought        drought                   // while the store throttles every call
+	stall          stall                     // while the store throttles every call
 	tended         tended                    // slots that this process holds
 	line           slotLine                  // of callers that wait for more of them
 	asleep         sleepers                  // callers that sleep until their tokens are there
@@ -250,7 +250,7 @@ func (i *image) isLost(origin *image) bool {
 // later call. An item that arrived after the call for it to be missing began may have been created in between, and stays. Writes of a
 // bucket that was split go to more keys, and at a faster pace.
 func (it *items) remember(s *shard, next, known *image) *image {
-	s.bucket.drought.answered(it.core)
+	s.bucket.stall.answered(it.core)
 	for {
 		last, latest := s.image.Load(), next
 		if last != nil && last.exists && !next.exists && last.arrived > next.asked {

@@ -85,7 +85,7 @@ func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error 
 		return short
 	}
 	defer tk.begins(l)()
-	if tk.options.WritesAtOnce == 0 || l.bucket.drought.over.Load() != 0 && table.IsWithheld(ctx) {
+	if tk.options.WritesAtOnce == 0 || l.bucket.stall.over.Load() != 0 && table.IsWithheld(ctx) {
 		return tk.takeAlone(ctx, l, to)
 	}
 	err := tk.shared.patiently(ctx, &l.bucket.queue, l.demand.Waits(), func() error { return tk.takeInTurn(ctx, l, to) })

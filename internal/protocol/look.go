@@ -150,7 +150,7 @@ func (c *core) slowDown(ctx context.Context, err error, shards ...*shard) {
 	}
 	for _, s := range shards {
 		s.bucket.pace.throttle(c.sinceStart(), c.table.IntN)
-		s.bucket.drought.throttled(c, err)
+		s.bucket.stall.throttled(c, err)
 	}
 }
 

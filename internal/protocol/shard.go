@@ -321,7 +321,7 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 	if !isKeyThrottled(failure) {
 		return nil, failure
 	}
-	t.bucket.drought.throttled(t.tk.core, failure)
+	t.bucket.stall.throttled(t.tk.core, failure)
 	latest, hasRoom := i, t.at-i.seenAt < evenTime.Milliseconds() && t.hasRoom(i)
 	if !hasRoom || !t.bucket.isCrowded() {
 		switch next := t.tk.looks.lookAfter(ctx, t.s, &t.throttles); {

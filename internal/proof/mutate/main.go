@@ -2,7 +2,7 @@
 // tests of the packages that use them on each. It prints the test that noticed. It fails when none did, or when the
 // test also fails without the mutant.
 //
-// With -rules it breaks the rules of waiting, of rollover, of droughts and of slots instead, each as rules.go says.
+// With -rules it breaks the rules of waiting, of rollover, of stalls and of slots instead, each as rules.go says.
 //
 // The tests of a package are built once, when a mutant needs them. In that build all terms are in place, and the
 // environment of a test chooses the one to make true. The source is an overlay, so that no file changes. The file
@@ -28,7 +28,7 @@ func main() {
 	var c config
 	flag.StringVar(&c.file, "file", "internal/layout/exprs_gen.go", "generated expressions")
 	flag.StringVar(&c.noticed, "noticed", "internal/proof/mutate/noticed.txt", "which test noticed each mutant last; rewritten")
-	flag.BoolVar(&c.rules, "rules", false, "break the rules of waiting, of rollover, of droughts and of slots, in place of the terms")
+	flag.BoolVar(&c.rules, "rules", false, "break the rules of waiting, of rollover, of stalls and of slots, in place of the terms")
 	flag.StringVar(&c.only, "only", "", "the mutants to try: a regular expression on their names")
 	flag.StringVar(&c.by, "by", "", "the mutants to try: those whose known test is in a package that matches a regular expression, or without a known test")
 	flag.DurationVar(&c.budget, "budget", 0, "give up after this time; 0 for no end")

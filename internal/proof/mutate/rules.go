@@ -290,22 +290,22 @@ var rules = []rule{
 	},
 
 	{
-		"drought: it has no end for requests", "internal/protocol/drought.go",
+		"stall: it has no end for requests", "internal/protocol/stall.go",
 		"return over != 0 && int64(now) >= over", "return over != 0 && int64(now) >= over && !«broken»",
 		"./zlimit TestThrottledBucket",
 	},
 	{
-		"drought: a hot key is one after a second", "internal/protocol/drought.go",
+		"stall: a hot key is one after a second", "internal/protocol/stall.go",
 		"if isHotKey(err) {", "if isHotKey(err) && !«broken» {",
 		"./zlimit TestThrottledBucket",
 	},
 	{
-		"drought: answers do not end it", "internal/protocol/image.go",
-		"	s.bucket.drought.answered(it.core)", "	if !«broken» {\n		s.bucket.drought.answered(it.core)\n	}",
+		"stall: answers do not end it", "internal/protocol/image.go",
+		"	s.bucket.stall.answered(it.core)", "	if !«broken» {\n		s.bucket.stall.answered(it.core)\n	}",
 		"./zlimit TestThrottledBucket",
 	},
 	{
-		"drought: what is known to be rejected is admitted", "zlimit/acquire.go",
+		"stall: what is known to be rejected is admitted", "zlimit/acquire.go",
 		"isDecision(err) || !errors.Is(err, table.ErrWithheld)", "isDecision(err) && !«broken» || err != nil && !errors.Is(err, table.ErrWithheld) && !«broken»",
 		"./zlimit TestThrottledBucketRejects",
 	},

@@ -7,66 +7,66 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A key that the store throttles is served in part: of the calls that come at the pace of a process, some are answered. A drought is a time in
-// which none of a bucket is. Then more than its key is throttled, and requests wait for the proof of a rejection without success.
+// A key that the store throttles is served in part: of the calls that come at the pace of a process, some are answered. A stall is a time in
+// which none of a bucket is. Then more than its key is throttled, and no request gets the proof that would reject it.
 //
 // It is safe for concurrent use. Times are since the engine was made.
-type drought struct {
+type stall struct {
 	over atomic.Int64 // when the bucket counts as away, if no call is answered until then, nanoseconds; 0 while calls are answered
 	next atomic.Int64 // when a request is tried again
 }
 
-// The length of a drought after which the failure policy decides. It is longer if the store says that the keys are used too often: thousands of
+// The length of a stall after which the failure policy decides. It is longer if the store says that the keys are used too often: thousands of
 // processes may share them.
 const (
-	droughtOfKeys = 10 * time.Second
-	droughtOfAny  = time.Second
+	stallOfKeys = 10 * time.Second
+	stallOfAny  = time.Second
 
-	droughtTrial = 500 * time.Millisecond // between requests that are tried all the same
+	stallTrial = 500 * time.Millisecond // between requests that are tried all the same
 )
 
 // throttled notes that a call of a bucket was throttled.
-func (d *drought) throttled(c *core, err error) {
+func (d *stall) throttled(c *core, err error) {
 	if d.over.Load() != 0 {
 		return
 	}
-	length := droughtOfAny
+	length := stallOfAny
 	if isHotKey(err) {
-		length = droughtOfKeys
+		length = stallOfKeys
 	}
 	if d.over.CompareAndSwap(0, int64(max(c.sinceStart(), 1)+length)) {
-		c.droughts.Add(1)
+		c.stalls.Add(1)
 	}
 }
 
 // answered notes that a call of the bucket was answered.
-func (d *drought) answered(c *core) {
+func (d *stall) answered(c *core) {
 	if d.over.Load() != 0 && d.over.Swap(0) != 0 {
-		c.droughts.Add(-1)
+		c.stalls.Add(-1)
 	}
 }
 
 // isLong reports whether the bucket counts as away.
-func (d *drought) isLong(now time.Duration) bool {
+func (d *stall) isLong(now time.Duration) bool {
 	over := d.over.Load()
 	return over != 0 && int64(now) >= over
 }
 
-// mayTry reports whether a request is tried all the same, which holds for one in each [droughtTrial].
-func (d *drought) mayTry(now time.Duration) bool {
+// mayTry reports whether a request is tried all the same, which holds for one in each [stallTrial].
+func (d *stall) mayTry(now time.Duration) bool {
 	next := d.next.Load()
-	return int64(now) >= next && d.next.CompareAndSwap(next, int64(now+droughtTrial))
+	return int64(now) >= next && d.next.CompareAndSwap(next, int64(now+stallTrial))
 }
 
-// Parched returns a bucket of a request if the store has throttled each call of it for so long that the failure policy decides, nil for none. It
-// makes no call. It takes one atomic load while no bucket has a drought.
-func (e *Engine) Parched(r *Request) (parched *Bucket) {
-	if e.core.droughts.Load() == 0 {
+// Stalled returns a bucket of a request if the store has throttled each call of it for so long that the failure policy decides, nil for none. It
+// makes no call. It takes one atomic load while no bucket has a stall.
+func (e *Engine) Stalled(r *Request) (stalled *Bucket) {
+	if e.core.stalls.Load() == 0 {
 		return nil
 	}
 	if r.together != nil {
 		for _, part := range r.together.requests {
-			if b := e.Parched(part); b != nil {
+			if b := e.Stalled(part); b != nil {
 				return b
 			}
 		}
@@ -74,16 +74,16 @@ func (e *Engine) Parched(r *Request) (parched *Bucket) {
 	}
 	now := e.core.sinceStart()
 	e.buckets(r, func(b *Bucket, _ *Limits) bool {
-		if b.drought.isLong(now) {
-			parched = b
+		if b.stall.isLong(now) {
+			stalled = b
 		}
-		return parched == nil
+		return stalled == nil
 	})
-	return parched
+	return stalled
 }
 
-// TriesParched reports whether a request is tried all the same, given a bucket that is parched. It is for one request at a time.
-func (e *Engine) TriesParched(b *Bucket) bool { return b.drought.mayTry(e.core.sinceStart()) }
+// TriesStalled reports whether a request is tried all the same, given a bucket that is stalled. It is for one request at a time.
+func (e *Engine) TriesStalled(b *Bucket) bool { return b.stall.mayTry(e.core.sinceStart()) }
 
 // buckets passes on the buckets that a request is charged to as far as is known, each with its limits, until a function returns false.
 func (e *Engine) buckets(r *Request, yield func(*Bucket, *Limits) bool) {
