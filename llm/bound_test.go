@@ -2,6 +2,7 @@ package llm_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -264,6 +265,42 @@ func TestPricesOfSecondModels(t *testing.T) {
 		got := reports.one(t)
 		if charged := price.NanoDollars(got.Charged["usd"]).String(); got.Err != nil || charged != test.want || !strings.HasPrefix(held, test.held) {
 			t.Errorf("%s: held %s, charged %s, %v, want %s and %s", test.name, held, charged, got.Err, test.held, test.want)
+		}
+	}
+}
+
+// TestPricesByModel charges what an answer reports by model at the prices of the models, and a model without a price at that of the call.
+func TestPricesByModel(t *testing.T) {
+	const (
+		small  = `{"model":"small","usage":{"prompt_tokens":1000,"prompt_tokens_details":{"cached_tokens":400},"completion_tokens":100}}`
+		large  = `{"model":"large","usage":{"prompt_tokens":2000,"completion_tokens":500}}`
+		odd    = `{"model":"unheard","usage":{"prompt_tokens":500,"completion_tokens":10}}`
+		events = "text/event-stream"
+	)
+	usage := func(prompt, cached, completion int) string {
+		return fmt.Sprintf(`"usage":{"prompt_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens":%d,"total_tokens":%d}`, prompt, cached, completion, prompt+completion)
+	}
+	for _, test := range []struct{ name, kind, answer, want string }{
+		{"two models", "", `{"model":"small","choices":[{"finish_reason":"stop"}],` + usage(3000, 400, 600) + `,"usage_breakdown":{"models":[` + small + `,` + large + `]}}`, "0.04604"},
+		{"the breakdown first", "", `{"usage_breakdown":{"models":[` + large + `,` + small + `]},"model":"small","choices":[{"finish_reason":"stop"}],` + usage(3000, 400, 600) + `}`, "0.04604"},
+		{"a model without a price", "", `{"model":"small","choices":[{"finish_reason":"stop"}],` + usage(2500, 0, 510) + `,"usage_breakdown":{"models":[` + large + `,` + odd + `]}}`, "0.04554"},
+		{"more than the models took", "", `{"model":"small","choices":[{"finish_reason":"stop"}],` + usage(2100, 0, 520) + `,"usage_breakdown":{"models":[` + large + `]}}`, "0.04518"},
+		{"no sum", "", `{"model":"small","choices":[{"finish_reason":"stop"}],"usage_breakdown":{"models":[` + small + `,` + large + `]}}`, "0.04604"},
+		{"a stream", events, `data: {"model":"small","choices":[{"delta":{},"finish_reason":"stop"}],"x_groq":{"id":"r",` + usage(3000, 400, 600) +
+			`,"usage_breakdown":{"models":[` + small + `,` + large + `]}}}` + "\n\ndata: [DONE]\n\n", "0.04604"},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", int64(price.Dollar)))
+		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, io.NopCloser(strings.NewReader(test.answer))),
+			llm.WithPrices("usd", prices(t)))
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"small","max_tokens":1000}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		got := reports.one(t)
+		if charged := price.NanoDollars(got.Charged["usd"]).String(); got.Err != nil || charged != test.want || !got.Usage.Complete {
+			t.Errorf("%s: charged %s, %v, want %s: %+v", test.name, charged, got.Err, test.want, got.Usage)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // The place of a count may have brackets behind the name of an array. The count is then the sum over the elements, or
 // over those that the brackets describe: usage.details[ttl=1h].tokens, output[type=search&status!=failed]. A place that
 // ends with brackets counts elements. A plus before a place says that the provider's other counts do not include it:
-// +usage.steps[type=summary].tokens. An element of such a sum that has a member model is priced as a call of that model.
+// +usage.steps[type=summary].tokens. An element of a sum that has a member model is priced as a call of that model.
 //
 // All formats read the same parts of a request: the model, whether to stream, texts, pictures and files. They read the
 // bound of the answer under the names of the known APIs.

@@ -54,6 +54,28 @@ var chatCounts = map[string]Count{
 	"server_side_tool_usage_details.web_search_calls": CountSearches,
 }
 
+// toolCounts are calls of the tools of xAI and of Qwen beside searches of the web, which are charged like these. Calls of an application's
+// own tools cost nothing.
+var toolCounts = map[string]Count{
+	"+server_side_tool_usage_details.x_search_calls":         CountSearches,
+	"+server_side_tool_usage_details.code_interpreter_calls": CountSearches,
+	"+server_side_tool_usage_details.file_search_calls":      CountSearches,
+	"+server_side_tool_usage_details.document_search_calls":  CountSearches,
+
+	"x_tools.web_search.count":        CountSearches,
+	"+x_tools.web_search_image.count": CountSearches,
+	"+x_tools.image_search.count":     CountSearches,
+}
+
+// breakdownCounts are what each of several models took, of which the other counts are the sum. Groq's systems report them.
+var breakdownCounts = under(map[string]Count{
+	"prompt_tokens":                              CountInput,
+	"prompt_tokens_details.cached_tokens":        CountCacheRead,
+	"completion_tokens":                          CountOutput,
+	"completion_tokens_details.reasoning_tokens": CountReasoning,
+	"total_tokens":                               CountTotal,
+}, "usage_breakdown.models[].usage.")
+
 // The counts of chat completions of the Llama API.
 var llamaCounts = map[string]Count{
 	"metrics[metric=num_prompt_tokens].value":     CountInput,
@@ -176,7 +198,7 @@ var makerCounts = map[string]Count{
 
 // Formats returns the built-in formats, in the order of their matching. The caller may change them.
 func Formats() []Format {
-	chat := join(under(chatCounts, "usage."), under(llamaCounts, "", "event."))
+	chat := join(under(join(chatCounts, toolCounts), "usage."), breakdownCounts, under(llamaCounts, "", "event."))
 	chatText := below([]string{"choices.delta.", "choices.message."}, "content", "refusal", "function_call.arguments", "tool_calls.function.arguments",
 		"tool_calls.custom.input", "audio.transcript")
 	for _, at := range []string{"choices.delta.", "choices.message."} { // that many servers repeat
@@ -230,7 +252,7 @@ func Formats() []Format {
 		},
 		{ // the usage is in the body, or in the event that ends a stream: completed, incomplete or failed
 			API: APIOpenAIResponses, Paths: []string{"/responses", "/responses/compact"},
-			Usage: under(responseCounts, "", "response."), InputHasCache: true,
+			Usage: under(join(responseCounts, under(toolCounts, "usage.")), "", "response."), InputHasCache: true,
 			Text:  []string{"delta", "output.content.text", "output.content.refusal", "output.summary.text", "output.arguments", "output.input", "output.code"},
 			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens", "incomplete_details.reason", "response.incomplete_details.reason"},
 			Failure: []string{"status=failed", "response.status=failed"},

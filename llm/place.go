@@ -87,7 +87,7 @@ const (
 	roleFailure
 	roleFailureValue // one of the values of the spot is a failure
 	rolePicture      // the data of a picture, or where it is
-	rolePartModel    // the model of an element whose counts are beside the others
+	rolePartModel    // the model of an element that is added up
 )
 
 // A spot is a path of an answer, with all uses of the scalars there.
@@ -146,6 +146,18 @@ type use struct {
 
 // usesMost bounds the paths that a format remembers. Answers have some twenty, and those that a model has made up may come beside them.
 const usesMost = 128
+
+// array returns the array at a path, or at the path that it has in the answer of a server behind a gateway; nil if its elements are not added
+// up.
+func (c *format) array(path []byte) *array {
+	if a := c.arrays[string(path)]; a != nil {
+		return a
+	}
+	if inner := wrapped(path); inner != nil {
+		return c.arrays[string(inner)]
+	}
+	return nil
+}
 
 // remember remembers the use of a path beside the known ones. Where others remember one at the same time, one of them is lost.
 func (c *format) remember(known *map[string]use, path []byte, u use) {
@@ -251,7 +263,7 @@ func (c *format) add(name string, count Count) {
 		s := c.spot(p.path)
 		s.terms = append(s.terms, len(c.terms)-1)
 	}
-	if p.beside && p.elements != "" {
+	if p.elements != "" {
 		c.mark(rolePartModel, p.elements+".model")
 	}
 }

@@ -169,7 +169,7 @@ func (t *tally) chargeRest(u *Usage, rest int64) int64 {
 // addBeside adds what the provider's other counts do not include.
 func (t *tally) addBeside(u *Usage) {
 	n := &t.facts.beside
-	u.Input += n[CountInput]
+	u.Input += n.uncached(t.format.InputHasCache)
 	u.CacheRead += n[CountCacheRead]
 	u.CacheWrite += n[CountCacheWrite]
 	u.CacheWriteHour += min(n[CountCacheWriteHour], n[CountCacheWrite])
@@ -178,6 +178,14 @@ func (t *tally) addBeside(u *Usage) {
 	u.ImageOutput += min(n[CountImageOutput], n[CountOutput])
 	u.Reasoning += n[CountReasoning]
 	u.Searches += n[CountSearches]
+}
+
+// uncached returns the tokens of a prompt that no cache was involved in; within says that the count of the input includes the others.
+func (n *counts) uncached(within bool) int64 {
+	if cache := n[CountCacheRead] + n[CountCacheWrite]; within && n[CountInput] >= cache {
+		return n[CountInput] - cache
+	}
+	return n[CountInput]
 }
 
 // refused reports whether the answer is an error and nothing else. The tally is locked.

@@ -217,7 +217,7 @@ func (x *exchange) exactly(asked string, u Usage) (zlimit.Amounts, error) {
 func (x *exchange) charges(u Usage, parts []part) ([]zlimit.Amounts, error) {
 	charges, own := make([]zlimit.Amounts, len(x.shares)), u
 	for _, p := range parts {
-		of := p.usage(&u)
+		of := p.usage(&u, x.format.InputHasCache)
 		amounts, err := x.price(of)
 		if err != nil {
 			return nil, err
@@ -337,12 +337,12 @@ func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amoun
 	return charged, err
 }
 
-// usage returns the part of a call that another model took.
-func (p *part) usage(of *Usage) Usage {
+// usage returns the part of a call that a model took; within says that the count of the input includes the cache.
+func (p *part) usage(of *Usage, within bool) Usage {
 	n := &p.counts
 	return Usage{
 		Model: p.model, Service: of.Service, Speed: of.Speed, Region: of.Region,
-		Input: n[CountInput], CacheRead: n[CountCacheRead], CacheWrite: n[CountCacheWrite], CacheWriteHour: min(n[CountCacheWriteHour], n[CountCacheWrite]),
+		Input: n.uncached(within), CacheRead: n[CountCacheRead], CacheWrite: n[CountCacheWrite], CacheWriteHour: min(n[CountCacheWriteHour], n[CountCacheWrite]),
 		Output: n[CountOutput], Reasoning: min(n[CountReasoning], n[CountOutput]), Searches: n[CountSearches],
 	}
 }
@@ -363,5 +363,10 @@ func (u Usage) without(part Usage) Usage {
 	} {
 		*class.of = max(0, *class.of-class.less)
 	}
+	u.AudioInput = min(u.AudioInput, u.Input)
+	u.ImageInput = min(u.ImageInput, u.Input-u.AudioInput)
+	u.AudioCacheRead = min(u.AudioCacheRead, u.CacheRead)
+	u.AudioOutput = min(u.AudioOutput, u.Output)
+	u.ImageOutput = min(u.ImageOutput, u.Output-u.AudioOutput)
 	return u
 }

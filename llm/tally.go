@@ -29,7 +29,7 @@ type tally struct {
 	bare     bool   // a header reports the prompt, and no answer
 	total    bool   // a header reports all of the output
 	messages bool   // the answer is a stream of Amazon's messages
-	parts    []part // of facts.beside, what other models took
+	parts    []part // what other models took
 
 	// What the document under way says, which holds once it is whole.
 	scanner  *scanner
@@ -38,7 +38,8 @@ type tally struct {
 	bad      bool    // it has a number that cannot be true
 	said     bool    // it has said anything
 	forms    []int64 // bytes of text, by group and form
-	adding   []int64 // by term, of the element under way
+	adding   []int64 // by term, of the element under way, or of a place that is in no element
+	sums     counts  // of elements
 	matches  []bool  // by test, of the element under way
 	stepBy   string  // the model of the element under way
 	steps    []part  // the elements of other models
@@ -229,8 +230,10 @@ func (t *tally) number(s *spot, raw []byte) {
 		case !ok || n < 0 || n > maxReported:
 			t.bad = true
 			return
-		case term.alone:
-			t.document.beside[term.count] = max(t.document.beside[term.count], n)
+		case term.alone: // the greatest number of a place, and the sum of the places
+			more := max(0, n-t.adding[at])
+			t.adding[at] += more
+			t.document.beside[term.count] = min(t.document.beside[term.count]+more, maxReported)
 		default:
 			t.adding[at] += n
 			if term.each { // an element that is no object
@@ -330,8 +333,11 @@ func (t *tally) string(raw []byte) string {
 
 // closed ends an element of an array whose elements are added up.
 func (t *tally) closed(path []byte) {
-	a := t.format.arrays[string(path)]
-	if a == nil || t.scanner.open[len(t.scanner.open)-1] != '{' {
+	if t.scanner.open[len(t.scanner.open)-1] != '{' {
+		return
+	}
+	a := t.format.array(path)
+	if a == nil {
 		return
 	}
 	for _, at := range a.terms {
@@ -362,23 +368,24 @@ func (t *tally) holds(term *term) bool {
 
 // add adds the count of an element.
 func (t *tally) add(term *term, n int64) {
-	d := &t.document
-	if !term.beside {
-		d.counts[term.count], d.has[term.count] = min(d.counts[term.count]+n, maxReported), true
-		return
+	d, c := &t.document, term.count
+	if term.beside {
+		d.beside[c] = min(d.beside[c]+n, maxReported)
+	} else { // a number beside the elements may be their sum
+		t.sums[c] = min(t.sums[c]+n, maxReported)
+		d.counts[c], d.has[c] = max(d.counts[c], t.sums[c]), true
 	}
-	d.beside[term.count] = min(d.beside[term.count]+n, maxReported)
 	if t.stepBy == "" {
 		return
 	}
 	for i := range t.steps {
 		if t.steps[i].model == t.stepBy {
-			t.steps[i].counts[term.count] += n
+			t.steps[i].counts[c] += n
 			return
 		}
 	}
 	t.steps = append(t.steps, part{model: t.stepBy})
-	t.steps[len(t.steps)-1].counts[term.count] = n
+	t.steps[len(t.steps)-1].counts[c] = n
 }
 
 // promptCounts are the counts of the prompt, which are reported together.
@@ -409,6 +416,7 @@ func (t *tally) endDocument() {
 	*d = facts{id: d.id, stage: d.stage} // which stay, so that events that repeat them allocate nothing
 	clear(t.adding)
 	clear(t.matches)
+	t.sums = counts{}
 	t.steps, t.stepBy, t.bad, t.said = t.steps[:0], "", false, false
 }
 
