@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -276,9 +277,7 @@ func TestAmountOfZero(t *testing.T) {
 	if item(t, l) != nil {
 		t.Error("an amount of 0 wrote an item")
 	}
-	if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpm": 150}), lease.Commit(context.Background())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"tpm": 150}), lease.Commit(context.Background())))
 	if got := available(t, l, "tpm"); got != -50 {
 		t.Errorf("tpm has %d, want -50", got)
 	}
@@ -335,9 +334,7 @@ func TestRacesEnd(t *testing.T) {
 			if got := l.Stats().LostRaces - lost; got != test.lost {
 				t.Errorf("of %d a minute: Acquire() lost %d races, want %d", test.perMinute, got, test.lost)
 			}
-			if err := lease.Rollback(context.Background()); err != nil {
-				t.Errorf("Rollback() = %v", err)
-			}
+			check.Error(t, "Rollback()", lease.Rollback(context.Background()))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -58,23 +59,21 @@ func TestBudgetAlerts(t *testing.T) {
 					n.mu.Unlock()
 				}
 			}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.New()", err)
 			defer l.Close()
 			limiters = append(limiters, l)
 		}
 		l := limiters[0]
 		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		set := func(entity string, limits ...zlimit.Limit) {
 			t.Helper()
 			if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 		}
 		day, session, credit := zlimit.Daily("day", 100, "UTC"), zlimit.Session("session", 100, time.Hour), zlimit.Prepaid("credit", 100)
@@ -84,9 +83,7 @@ func TestBudgetAlerts(t *testing.T) {
 		use := func(who int, limit string, amount int64) *zlimit.Lease {
 			t.Helper()
 			lease, err := limiters[who].Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{limit: amount}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Acquire()", err)
 			synctest.Wait()
 			return lease
 		}
@@ -114,12 +111,8 @@ func TestBudgetAlerts(t *testing.T) {
 		use(0, "day", 2)
 		expect("other processes come to it later")
 		lease := use(1, "day", 2)
-		if err := lease.Adjust(zlimit.Amounts{"day": 40}); err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"day": 40}))
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 		synctest.Wait()
 		expect("the settlement of a lease", id("key", "day", began.UnixMilli(), "90"))
 		for i := range 3 {
@@ -216,22 +209,20 @@ func TestBudgetAlertOfEachWay(t *testing.T) {
 				for _, l := range []**zlimit.RateLimiter{&p.first, &p.second} {
 					var err error
 					if *l, err = zlimit.New(t.Context(), s, zlimit.WithBudgetAlerts(got.add, 50)); err != nil {
-						t.Fatal(err)
+						t.Fatalf("zlimit.New() = %v", err)
 					}
 					defer (*l).Close()
 				}
 				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}} {
 					if _, err := p.first.Entities.Create(t.Context(), e); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Entities.Create() = %v", err)
 					}
 				}
 				limits := []zlimit.Limit{zlimit.Daily("day", 100, "UTC")}
 				if err := p.first.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
-				if err := charge(t.Context(), p); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "charge()", charge(t.Context(), p))
 				synctest.Wait()
 				since := strconv.FormatInt(time.Now().UTC().Truncate(24*time.Hour).UnixMilli(), 10)
 				want := map[string]int{"key/gpt/day/" + since + "/50": 1, "team/gpt/day/" + since + "/50": 1}
@@ -265,20 +256,14 @@ func TestBudgetAlertIsTriedAgain(t *testing.T) {
 		s.refuses.Store(true)
 		var n notices
 		l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithBudgetAlerts(n.add, 50))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		defer l.Close()
 		limits := []zlimit.Limit{zlimit.Daily("day", 100, "UTC")}
-		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}))
 		use := func() {
 			t.Helper()
 			_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"day": 5}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Acquire()", err)
 			synctest.Wait()
 		}
 		for range 15 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -31,9 +32,7 @@ func TestAuditOfAll(t *testing.T) {
 		} {
 			c.sleep(time.Minute)
 			config.Limits[0].Capacity = int64(i + 100)
-			if err := step.l.Limits.Set(t.Context(), step.at, config); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", step.l.Limits.Set(t.Context(), step.at, config))
 		}
 		end := c.now()
 		for _, test := range []struct {
@@ -49,10 +48,7 @@ func TestAuditOfAll(t *testing.T) {
 			{zlimit.AuditQuery{From: end.Add(time.Second)}, ""},
 		} {
 			var got []string
-			for e, err := range olga.Audit.All(t.Context(), test.q) {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for _, e := range collect(t, "Audit.All()", olga.Audit.All(t.Context(), test.q)) {
 				got = append(got, e.Entity)
 			}
 			if strings.Join(got, " ") != test.want {

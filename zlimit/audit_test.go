@@ -17,6 +17,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -25,7 +26,7 @@ import (
 // events returns the events of an entity that a query asks for.
 func events(tb testing.TB, l *zlimit.RateLimiter, entity string, q zlimit.AuditQuery) []zlimit.AuditEvent {
 	tb.Helper()
-	return collect(tb, "Events", l.Audit.Events(context.Background(), entity, q))
+	return collect(tb, "Events()", l.Audit.Events(context.Background(), entity, q))
 }
 
 // TestEveryChangeHasAnEvent makes each kind of change, and refused ones, which have none.
@@ -84,9 +85,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}) },
 			func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "e", Resource: "gpt-4"}) },
 		} {
-			if err := remove(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "remove()", remove())
 		}
 
 		limit := func(name string, capacity, refill, seconds int64) map[string]any {
@@ -151,7 +150,7 @@ func TestAuditQueries(t *testing.T) {
 		for i := range 230 { // more than two pages; now and then several in a millisecond
 			resource := []string{"gpt-4", "gpt-5", ""}[i%3]
 			if err := l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", int64(i)+1)}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 			if i%4 > 0 {
 				c.sleep(time.Duration(rand.N(3000)) * time.Millisecond)
@@ -255,9 +254,7 @@ func TestAuditRetention(t *testing.T) {
 			t.Helper()
 			last := events(t, l, entity, zlimit.AuditQuery{Reverse: true, Limit: 1})[0]
 			items, err := l.Calls().Read(ctx, []store.Key{layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			item, err := layout.DecodeAudit(items[0])
 			if err != nil || item.Timestamp != c.now().Format(layout.TimeFormat) {
 				t.Fatalf("event %+v: %v", item, err)
@@ -267,7 +264,7 @@ func TestAuditRetention(t *testing.T) {
 		kept := func() (days int64) {
 			t.Helper()
 			if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 			return last(zlimit.AuditResource("gpt-4"))
 		}
@@ -275,9 +272,7 @@ func TestAuditRetention(t *testing.T) {
 			t.Errorf("events are kept %d days, want 90", got)
 		}
 		set := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}, AuditRetention: 10 * zlimit.Day}
-		if err := other.Limits.Set(ctx, zlimit.Level{}, set); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{}, set))
 		if got, err := l.Limits.Get(ctx, zlimit.Level{}); err != nil || got.AuditRetention != 10*zlimit.Day {
 			t.Errorf("System() = %+v, %v, want a retention of 10 days", got, err)
 		}
@@ -285,18 +280,14 @@ func TestAuditRetention(t *testing.T) {
 		if got := kept(); got != 10 {
 			t.Errorf("events are kept %d days a minute after the change, want 10", got)
 		}
-		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{AuditRetention: 1000 * zlimit.Day}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{AuditRetention: 1000 * zlimit.Day}))
 		if got := last(zlimit.AuditSystem); got != 1000 {
 			t.Errorf("the event of the change itself is kept %d days, want 1000", got)
 		}
 		if got := kept(); got != 1000 {
 			t.Errorf("events are kept %d days right after the own change, want 1000", got)
 		}
-		if err := l.Limits.Delete(ctx, zlimit.Level{}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{}))
 		if got := kept(); got != 90 {
 			t.Errorf("events are kept %d days without a system config, want 90", got)
 		}
@@ -327,18 +318,12 @@ func TestTableAuditRetention(t *testing.T) {
 		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 		kept := func(change func() error, entity string) (days int64) {
 			t.Helper()
-			if err := change(); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "change()", change())
 			last := events(t, l, entity, zlimit.AuditQuery{Reverse: true, Limit: 1})[0]
 			items, err := l.Calls().Read(ctx, []store.Key{layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			item, err := layout.DecodeAudit(items[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "layout.DecodeAudit()", err)
 			return (item.ExpiresAt - c.now().Unix()) / 86400
 		}
 		resource := func() error {
@@ -396,17 +381,11 @@ func TestSetAuditRetentionOfAnother(t *testing.T) {
 	l, other := newLimiter(t, zlimit.StoreOn(p)), newLimiter(t, zlimit.StoreOn(p.Store))
 	for i, days := range []time.Duration{30, 60} { // a new record, and one that is there
 		p.set(func() {
-			if err := other.SetAuditRetention(context.Background(), (days+1)*zlimit.Day); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "SetAuditRetention()", other.SetAuditRetention(context.Background(), (days+1)*zlimit.Day))
 		})
-		if err := l.SetAuditRetention(context.Background(), days*zlimit.Day); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "SetAuditRetention()", l.SetAuditRetention(context.Background(), days*zlimit.Day))
 		items, err := p.Read(context.Background(), []store.Key{layout.SystemConfigKey{NS: "_"}.Key()}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		item, err := layout.DecodeSystemConfig(items[0])
 		if want := int64(2 * (i + 1)); err != nil || item.AuditRetentionDays != int64(days) || item.ConfigVersion != want {
 			t.Errorf("the table has %d days in version %d, %v, want %d in version %d", item.AuditRetentionDays, item.ConfigVersion, err, days, want)
@@ -438,9 +417,7 @@ func TestPrincipals(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithClock(c.now)) // the version record is the first change
 	last := func(l *zlimit.RateLimiter) string {
 		t.Helper()
-		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}))
 		return events(t, l, zlimit.AuditSystem, zlimit.AuditQuery{Reverse: true, Limit: 1})[0].Principal
 	}
 	for i, step := range []struct {
@@ -456,22 +433,16 @@ func TestPrincipals(t *testing.T) {
 		}
 	}
 	scope, err := l.Namespace(ctx, "other", zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	if got := last(scope); got != s.names[2] || s.asked != 3 {
 		t.Errorf("a change in another namespace was made by %q, asked %d times", got, s.asked)
 	}
 	named, err := l.Namespace(ctx, "other", zlimit.WithPrincipal("deploy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	if got := last(named); got != "deploy" {
 		t.Errorf("a change with WithPrincipal was made by %q", got)
 	}
-	if err := errors.Join(scope.Close(), named.Close()); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close() and Close()", errors.Join(scope.Close(), named.Close()))
 
 	me, err := user.Current()
 	if err != nil {
@@ -519,9 +490,7 @@ func TestEventsOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	half, err := expr.ParseNumber("0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	key := layout.AuditKey{NS: l.NS(), Entity: "e", EventID: "2026-01-02T03:04:05Z"}
 	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key.Key(), Item: expr.Item{
 		{Name: "timestamp", Value: expr.S("2026-01-02T03:04:05Z")},
@@ -536,7 +505,7 @@ func TestEventsOfOthers(t *testing.T) {
 			{Name: "list", Value: expr.List(expr.S("x"), expr.Map(nil))},
 		})},
 	}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	want := []zlimit.AuditEvent{{
 		ID: key.EventID, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Entity: "e", Action: "entity_renamed",

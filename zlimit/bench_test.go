@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -150,9 +151,7 @@ func BenchmarkWarm(b *testing.B) {
 // timed adds the time of a call to a total.
 func timed(b *testing.B, total *time.Duration, call func() error) {
 	start := time.Now()
-	if err := call(); err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "call()", call())
 	*total += time.Since(start)
 }
 
@@ -162,9 +161,7 @@ func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 
 func allocations(b *testing.B, call func() error) float64 {
 	return testing.AllocsPerRun(200, func() {
-		if err := call(); err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "call()", call())
 	})
 }
 
@@ -175,7 +172,7 @@ func BenchmarkOverhead(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Acquire() = %v", err)
 		}
 	}
 }
@@ -260,7 +257,7 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Acquire() = %v", err)
 		}
 	}
 }
@@ -286,7 +283,7 @@ func BenchmarkKinds(b *testing.B) {
 			start := time.Now()
 			for range calls {
 				if _, err := l.Acquire(context.Background(), request); err != nil {
-					b.Fatal(err)
+					b.Fatalf("Acquire() = %v", err)
 				}
 			}
 			if took := time.Since(start); fastest[i] == 0 || took < fastest[i] {
@@ -300,9 +297,7 @@ func BenchmarkKinds(b *testing.B) {
 // BenchmarkFile is BenchmarkMemory on a database file.
 func BenchmarkFile(b *testing.B) {
 	s, err := zlimit.SQLite(filepath.Join(b.TempDir(), "zlimit.db"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "zlimit.SQLite()", err)
 	defer s.Close()
 	l := newLimiter(b, s, zlimit.WithClock(benchClock))
 	setSystem(b, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
@@ -310,7 +305,7 @@ func BenchmarkFile(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Acquire() = %v", err)
 		}
 	}
 }
@@ -338,9 +333,7 @@ func BenchmarkParallel(b *testing.B) {
 				return nil
 			})
 		}
-		if err := group.Wait(); err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "Wait()", group.Wait())
 		*total += time.Since(start)
 	}
 	var bareTime, warmTime, sharedTime time.Duration

@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -94,9 +95,7 @@ func TestBurst(t *testing.T) {
 		m := newMetronome()
 		w := newWitness(store.Of(newMemory(t)))
 		testBurst(t, zlimit.StoreOn(hot{w, hotKeys(m)}), zlimit.StoreOn(w), m, 2*time.Second)
-		if err := w.verdict(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "verdict()", w.verdict())
 	})
 	t.Run("dynamodb", func(t *testing.T) {
 		if !soak.Runs() {
@@ -126,7 +125,7 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 	l := newLimiter(t, s, zlimit.WithClock(m.now), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithCallTimeout(time.Minute), zlimit.WithoutCoalescing())
 	acquire(t, l, ask(zlimit.Amounts{"rpm": b.net})) // so that it is never full again
 
-	check := func() (items []*bucket.State) {
+	expect := func() (items []*bucket.State) {
 		t.Helper()
 		l.Engine().Quiesce()
 		items = shardsOf(t, eye)
@@ -164,7 +163,7 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 		group.Wait()
 		served = append(served, got.Load()*int64(time.Second/look))
 		b.net += got.Load()
-		items = check()
+		items = expect()
 	}
 	t.Logf("%d shards; served per second: %v", len(items), served)
 	if len(items) < 6 || len(items) > 16 || !isServed() {
@@ -178,7 +177,7 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		b.net++
 		if i%8 == 0 {
-			items = check()
+			items = expect()
 		}
 	}
 	if len(items) > 1 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -22,7 +23,7 @@ func putBucket(tb testing.TB, l *zlimit.RateLimiter, key layout.BucketKey, refil
 	item.Key.NS = l.NS()
 	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}
 	if _, err := l.Calls().Write(context.Background(), w); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("Write() = %v", err)
 	}
 }
 
@@ -43,9 +44,7 @@ func TestCapacity(t *testing.T) {
 		acquire(t, l, zlimit.Request{Entity: "e", Resource: "gpt", Consume: zlimit.Amounts{"tpd": 1000}})
 		acquire(t, l, zlimit.Request{Entity: "e", Resource: "gpt-4o", Consume: zlimit.Amounts{"tpd": 1000}})
 		lease := acquire(t, l, zlimit.Request{Entity: "late", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 900}})
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpd": 350}), lease.Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"tpd": 350}), lease.Commit(ctx)))
 		for _, resource := range []string{"gpt", "gpt-4o"} {
 			enterIndex(t, l, layout.BucketKey{NS: l.NS(), Entity: "e", Resource: resource})
 		}
@@ -63,7 +62,7 @@ func TestCapacity(t *testing.T) {
 		c.sleep(2 * time.Second) // two tokens of rpm flow in, and 0.023 of tpd
 
 		var got []string
-		for _, b := range collect(t, "Buckets", l.Usage.Buckets(ctx, "gpt-4")) {
+		for _, b := range collect(t, "Buckets()", l.Usage.Buckets(ctx, "gpt-4")) {
 			var limits []string
 			for _, s := range b.Statuses {
 				limits = append(limits, fmt.Sprintf("%s=%d", s.Limit.Name, s.Available))
@@ -78,9 +77,7 @@ func TestCapacity(t *testing.T) {
 		}
 
 		sum, err := l.Usage.Capacity(ctx, "gpt-4")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Usage.Capacity()", err)
 		wantSum := zlimit.Capacity{
 			Resource: "gpt-4", At: c.now(), Entities: 123, Items: 126,
 			Limits: []zlimit.LimitCapacity{
@@ -119,7 +116,7 @@ func TestCapacityOfFamilies(t *testing.T) {
 	setSystem(t, l, zlimit.PerDay("tpd", 1000))
 	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "team", ParentID: "org", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}} {
 		if _, err := l.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	stand := func(entities int, available zlimit.Quantity) []zlimit.LimitCapacity {
@@ -143,7 +140,7 @@ func TestCapacityOfFamilies(t *testing.T) {
 			t.Errorf("after a request of %s (-want +got):\n%s", step.entity, diff)
 		}
 	}
-	for _, b := range collect(t, "Buckets", l.Usage.Buckets(t.Context(), "gpt-4")) {
+	for _, b := range collect(t, "Buckets()", l.Usage.Buckets(t.Context(), "gpt-4")) {
 		want := map[string][2]zlimit.Quantity{"key": {100_000, 0}, "team": {100_000, 100_000}, "org": {100_000, 200_000}}[b.Entity]
 		if got := [2]zlimit.Quantity{b.Own()["tpd"], b.FromChildren["tpd"]}; got != want {
 			t.Errorf("%s consumed %v itself and of children, want %v", b.Entity, got, want)
@@ -166,7 +163,7 @@ func TestBucketWhoseLimitsChange(t *testing.T) {
 		putBucket(t, l, layout.BucketKey{Entity: entity, Resource: "gpt-4", Shard: later}, c.now(), 2,
 			bucket.Limit{Name: "new", Tokens: 1000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40},
 			bucket.Limit{Name: "rpm", Tokens: 2000, Capacity: 6_000, RefillAmount: 1, RefillPeriod: 1 << 40})
-		for _, b := range collect(t, "Buckets", l.Entities.Buckets(context.Background(), entity)) {
+		for _, b := range collect(t, "Buckets()", l.Entities.Buckets(context.Background(), entity)) {
 			var got []string
 			for _, s := range b.Statuses {
 				got = append(got, fmt.Sprintf("%s %d/%d", s.Limit.Name, s.Available, s.Limit.Capacity))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -28,32 +29,30 @@ func TestCarry(t *testing.T) {
 		c.at(time.January, 10)
 		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 		setSystem(t, l, zlimit.Monthly("usd", 25, "UTC").CarryOver(50), zlimit.PerMinute("rpm", 60))
-		check := func(l *zlimit.RateLimiter, left, carried int64) {
+		expect := func(l *zlimit.RateLimiter, left, carried int64) {
 			t.Helper()
 			statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Available()", err)
 			usd, _ := statuses.Limit("usd")
 			if usd.Available != left || usd.Carried != carried {
 				t.Errorf("on %s %d are there, of which %d were carried, want %d and %d", c.now().Format("2 Jan"), usd.Available, usd.Carried, left, carried)
 			}
 		}
-		check(l, 25, 0)
+		expect(l, 25, 0)
 		lease := acquire(t, l, ask(zlimit.Amounts{"usd": 15, "rpm": 1}))
-		check(l, 10, 0)
+		expect(l, 10, 0)
 		c.at(time.February, 1)
-		check(other, 35, 10)
+		expect(other, 35, 10)
 		acquire(t, other, ask(zlimit.Amounts{"usd": 30}))
-		check(l, 5, 10)
+		expect(l, 5, 10)
 		if err := lease.Rollback(ctx); err != nil { // of January
-			t.Fatal(err)
+			t.Fatalf("Rollback() = %v", err)
 		}
-		check(other, 5, 10)
+		expect(other, 5, 10)
 		c.at(time.March, 2)
-		check(l, 30, 5)
+		expect(l, 30, 5)
 		c.at(time.June, 30)
-		check(l, 75, 50) // at most
+		expect(l, 75, 50) // at most
 		e := reject(t, l, ask(zlimit.Amounts{"usd": 76}))
 		if e.Possible() {
 			t.Errorf("more than the limit ever holds is possible: %v", e)
@@ -72,12 +71,10 @@ func TestCarry(t *testing.T) {
 		}
 		c.at(time.July, 1)
 		debt := acquire(t, l, ask(zlimit.Amounts{"usd": 40}))
-		if err := errors.Join(debt.Adjust(zlimit.Amounts{"usd": 10}), debt.Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
-		check(other, -10, 15)
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(debt.Adjust(zlimit.Amounts{"usd": 10}), debt.Commit(ctx)))
+		expect(other, -10, 15)
 		c.at(time.August, 1)
-		check(other, 25, 0) // a debt is forgiven
+		expect(other, 25, 0) // a debt is forgiven
 		if item := shardsOf(t, l)[0]; item.ExpiresAt != 0 && time.Unix(item.ExpiresAt, 0).Year() < 9999 {
 			t.Errorf("the bucket expires at %v", time.Unix(item.ExpiresAt, 0))
 		}
@@ -94,10 +91,10 @@ func TestCarryManual(t *testing.T) {
 		topUp := func(amount int64, until time.Time) {
 			t.Helper()
 			if _, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"usd": amount}, Until: until}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.TopUp() = %v", err)
 			}
 		}
-		check := func(want int64) {
+		expect := func(want int64) {
 			t.Helper()
 			if got := available(t, l, "usd"); got != want {
 				t.Errorf("on %s %d are there, want %d", c.now().Format("2 Jan"), got, want)
@@ -105,26 +102,26 @@ func TestCarryManual(t *testing.T) {
 		}
 		acquire(t, l, ask(zlimit.Amounts{"usd": 5}))
 		topUp(10, time.Time{}) // a part of January
-		check(30)
+		expect(30)
 		c.at(time.February, 1)
-		check(55)
+		expect(55)
 		acquire(t, l, ask(zlimit.Amounts{"usd": 50}))
 		topUp(20, c.now().Add(24*time.Hour)) // which is over before the edge
 		acquire(t, l, ask(zlimit.Amounts{"usd": 12}))
 		c.sleep(25 * time.Hour)
-		check(5)
+		expect(5)
 		topUp(20, time.Date(2027, time.March, 5, 0, 0, 0, 0, time.UTC)) // which goes along
 		acquire(t, l, ask(zlimit.Amounts{"usd": 2}))
 		c.at(time.March, 1)
-		check(25 + 3 + 20)
+		expect(25 + 3 + 20)
 		c.at(time.March, 5)
-		check(28)
+		expect(28)
 		if _, err := l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Reset() = %v", err)
 		}
-		check(25)
+		expect(25)
 		c.at(time.April, 1)
-		check(50)
+		expect(50)
 	})
 }
 
@@ -133,7 +130,7 @@ func TestCarryChanges(t *testing.T) {
 	c := newClock()
 	c.at(time.January, 10)
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
-	check := func(want int64) {
+	expect := func(want int64) {
 		t.Helper()
 		if got := available(t, l, "usd"); got != want {
 			t.Errorf("on %s %d are there, want %d", c.now().Format("2 Jan"), got, want)
@@ -143,19 +140,19 @@ func TestCarryChanges(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"usd": 5}))
 	setSystem(t, l, zlimit.Monthly("usd", 25, "UTC").CarryOver(50)) // in the same period
 	c.at(time.February, 1)
-	check(45)
+	expect(45)
 	acquire(t, l, ask(zlimit.Amounts{"usd": 1}))
 	setSystem(t, l, zlimit.Monthly("usd", 25, "America/New_York").CarryOver(50)) // whose February begins later
 	c.sleep(time.Hour)
 	acquire(t, l, ask(zlimit.Amounts{"usd": 1}))
-	check(43)
+	expect(43)
 	c.sleep(4 * time.Hour)
-	check(25 + 43)
+	expect(25 + 43)
 	c.at(time.February, 10)
 	setSystem(t, l, zlimit.Monthly("usd", 25, "America/New_York").CarryOver(10)) // cuts what was carried
-	check(35)
+	expect(35)
 	setSystem(t, l, zlimit.Monthly("usd", 25, "America/New_York"))
-	check(25)
+	expect(25)
 }
 
 // In TestCarryOfShards, a bucket is split before its budget carries. Its shards carry nothing, and merge. It is not split again.
@@ -178,9 +175,7 @@ func TestCarryOfShards(t *testing.T) {
 		t.Errorf("a split bucket never has so much: %v", e.RetryAfter())
 	}
 	acquire(t, l, ask(zlimit.Amounts{"usd": 20}))
-	if err := mergeShard(t.Context(), l, shardsOf(t, l)[0]); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "mergeShard()", mergeShard(t.Context(), l, shardsOf(t, l)[0]))
 	if got := len(shardsOf(t, l)); got != 1 {
 		t.Fatalf("%d shards after a merge", got)
 	}
@@ -207,7 +202,7 @@ func TestCarryIsNotSplit(t *testing.T) {
 			group.Go(func() {
 				for range 100 {
 					if _, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"usd": 1})); err != nil {
-						t.Error(err)
+						t.Errorf("Acquire() = %v", err)
 					}
 				}
 			})
@@ -282,9 +277,7 @@ func TestStoredCarry(t *testing.T) {
 		l := newLimiter(t, s)
 		limits := []zlimit.Limit{zlimit.Monthly("usd", 25, "UTC").CarryOver(50)}
 		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
-			if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}))
 			if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !cmp.Equal(got.Limits, limits) {
 				t.Errorf("%v: %v, %v, want %v", at, got.Limits, err, limits)
 			}

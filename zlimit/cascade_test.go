@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -45,15 +46,11 @@ func TestCascadePolicies(t *testing.T) {
 			if test.at == resource {
 				err = errors.Join(err, l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Cascade: test.policy}))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Update()", err)
 			c.sleep(1)
 			acquire(t, other, ask(zlimit.Amounts{"rpd": 3}))
 			acquire(t, l, ask(zlimit.Amounts{"rpd": 4}))
-			if err := errors.Join(before.Adjust(zlimit.Amounts{"rpd": -4}), before.Commit(ctx)); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust() and Commit()", errors.Join(before.Adjust(zlimit.Amounts{"rpd": -4}), before.Commit(ctx)))
 			own += 13
 			if parent += charged * 6 / 10; test.charges {
 				parent += 7
@@ -83,21 +80,17 @@ func TestCascadeAlways(t *testing.T) {
 	parent := ""
 	for _, id := range []string{"top", "middle", "key-1"} {
 		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: id, ParentID: parent}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		parent = id
 	}
 	setSystem(t, l, zlimit.PerDay("rpd", 20))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Cascade: zlimit.CascadeAlways}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Limits.Update(ctx, zlimit.Level{Entity: "middle"}, func(c *zlimit.Config) error {
+	check.Fatal(t, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Cascade: zlimit.CascadeAlways}))
+	check.Fatal(t, "Limits.Update()", l.Limits.Update(ctx, zlimit.Level{Entity: "middle"}, func(c *zlimit.Config) error {
 		c.Cascade = zlimit.CascadeNever
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 2}))
 	if got := fmt.Sprint(used(t, l, "key-1", "middle", "top")); got != "[3 2 0]" {
 		t.Errorf("consumed are %s", got)
@@ -115,15 +108,13 @@ func TestCascadeWithin(t *testing.T) {
 		ctx := context.Background()
 		l := newWider(t, s)
 		if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models", Cascade: zlimit.CascadeNever}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Resources.Put() = %v", err)
 		}
 		acquire(t, l, zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 10}})
 		checkStands(t, l, "key-1 gpt-4 tpd: 50 left, 10 used", "key-1 models tpd: 90 left, 10 used", "team gpt-4 tpd: none", "team models tpd: none")
 		acquire(t, l, zlimit.Request{Entity: "key-1", Resource: "models", Consume: zlimit.Amounts{"tpd": 10}})
 		checkStands(t, l, "key-1 models tpd: 80 left, 20 used", "team models tpd: 140 left, 10 used")
-		if err := l.Resources.Put(ctx, zlimit.Resource{ID: "models", Within: "all", Cascade: zlimit.CascadeNever}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "models", Within: "all", Cascade: zlimit.CascadeNever}))
 		acquire(t, l, zlimit.Request{Entity: "key-1", Resource: "gpt-3", Consume: zlimit.Amounts{"tpd": 10}})
 		checkStands(t, l, "key-1 gpt-3 tpd: 40 left, 10 used", "team models tpd: 130 left, 20 used")
 	})
@@ -135,21 +126,17 @@ func TestCascadeOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	at := zlimit.Level{Resource: "gpt-4"}
-	if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 9)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 9)}}))
 	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	for _, value := range []bool{false, true} {
 		tries := 0
-		if err := l.Limits.Update(ctx, at, func(c *zlimit.Config) error {
+		check.Fatal(t, "Limits.Update()", l.Limits.Update(ctx, at, func(c *zlimit.Config) error {
 			if tries++; tries == 1 {
 				mark(t, l, key, expr.Attribute{Name: "cascade", Value: expr.Bool(value)})
 			}
 			c.Limits = []zlimit.Limit{zlimit.PerDay("rpd", int64(10+tries))}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		want := zlimit.CascadeNever
 		if value {
 			want = zlimit.CascadeAlways
@@ -164,24 +151,20 @@ func TestCascadeOfOthers(t *testing.T) {
 			c.Cascade = stored
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Limits.Update(ctx, at, func(c *zlimit.Config) error {
+		check.Fatal(t, "Limits.Update()", err)
+		check.Fatal(t, "Limits.Update()", l.Limits.Update(ctx, at, func(c *zlimit.Config) error {
 			if tries++; tries == 1 {
 				*c = zlimit.Config{}
 				mark(t, l, key, expr.Attribute{Name: "cascade", Value: expr.Bool(true)})
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if found, err := l.Limits.Get(ctx, at); err != nil || tries != 2 || found.Cascade != zlimit.CascadeAlways {
 			t.Errorf("after %d tries of a deletion Get() = %+v, %v", tries, found, err)
 		}
 	}
 	if err := errors.Join(l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}), l.Limits.Delete(ctx, at)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() and Limits.Delete() = %v", err)
 	}
 	if found, err := l.Limits.Get(ctx, at); err != nil || len(found.Limits) != 0 || found.Cascade != zlimit.CascadeAlways {
 		t.Errorf("after Delete() the level is %+v, %v", found, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -23,7 +24,7 @@ func putEntity(tb testing.TB, l *zlimit.RateLimiter, id, parent string) {
 	tb.Helper()
 	e := layout.Entity{Key: layout.EntityKey{NS: l.NS(), Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
 	if _, err := l.Calls().Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()}); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("Write() = %v", err)
 	}
 }
 
@@ -36,9 +37,7 @@ func left(tb testing.TB, l *zlimit.RateLimiter, entity, limit string) (tokens, c
 		tb.Fatalf("Read() = %v, %v, want an item", items, err)
 	}
 	item, err := layout.DecodeBucket(items[0])
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "layout.DecodeBucket()", err)
 	for _, l := range item.Limits {
 		if l.Name == limit {
 			return l.Tokens, l.Consumed
@@ -69,9 +68,7 @@ func newFamily(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.Rate
 		l.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 150)}}),
 		l.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)}}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Limits.Set()", err)
 	enginetest.CatchUp()
 	return l
 }
@@ -91,7 +88,7 @@ func TestCascade(t *testing.T) {
 
 		lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 10}))
 		if err := errors.Join(lease.Consume(ctx, zlimit.Amounts{"tpd": 5}), lease.Adjust(zlimit.Amounts{"tpd": 7}), lease.Commit(ctx)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Consume() and Adjust() and Commit() = %v", err)
 		}
 		checkLeft(t, l, "key-1", "tpd", -2000, 102_000)
 		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
@@ -99,9 +96,7 @@ func TestCascade(t *testing.T) {
 
 		other := ask(zlimit.Amounts{"tpd": 48})
 		other.Entity = "key-2"
-		if err := acquire(t, l, other).Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", acquire(t, l, other).Rollback(ctx))
 		checkLeft(t, l, "key-2", "tpd", 100_000, 0)
 		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
 		checkLeft(t, l, "org", "tpd", 898_000, 102_000)
@@ -199,9 +194,7 @@ func TestCascadeCosts(t *testing.T) {
 		}
 	}
 	close(gate)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire()", <-done)
 	if got := faults.Capacity(""); faults.Calls("") != 2 || got.Write != 2 || got.Read != 0 {
 		t.Errorf("%d calls cost %+v, want 2 calls and 2 write units", faults.Calls(""), got)
 	}
@@ -216,7 +209,7 @@ func TestManyChildren(t *testing.T) {
 		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
 		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		const children = 100
 		for i := range children {
@@ -273,7 +266,7 @@ func TestChildrenAtOnce(t *testing.T) {
 		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
 		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", most)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		name := func(i int64) string { return fmt.Sprintf("key-%d", i) }
 		for i := range children {
@@ -303,9 +296,7 @@ func TestChildrenAtOnce(t *testing.T) {
 			}
 			got += taken
 			items, err := l.Table().Read(ctx, layout.BucketKey{NS: l.NS(), Entity: name(i), Resource: "gpt-4"}.Key())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			if admitted[i] || items[0] != nil { // some refusals create nothing
 				checkLeft(t, l, name(i), "tpd", (10-taken)*zlimit.Millis, taken*zlimit.Millis)
 			}

@@ -184,7 +184,7 @@ func TestWrongDates(t *testing.T) {
 				case err == nil:
 					admitted += 100
 				case !errors.As(err, &exceeded):
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 			}
 			if admitted != 1000 {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -13,11 +14,9 @@ import (
 func closing(t *testing.T, prepare func(*zlimit.RateLimiter)) (l *zlimit.RateLimiter, closed <-chan error) {
 	t.Helper()
 	memory, err := zlimit.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Memory()", err)
 	if l, err = zlimit.New(t.Context(), memory); err != nil {
-		t.Fatal(err)
+		t.Fatalf("zlimit.New() = %v", err)
 	}
 	prepare(l)
 	if !l.Engine().Begin() {
@@ -42,9 +41,7 @@ func TestCloseWaitsForTheBackground(t *testing.T) {
 			t.Error("a closed engine begins more")
 		}
 		l.Engine().End()
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", <-closed)
 	})
 }
 
@@ -57,9 +54,7 @@ func TestLimitsAreReadWhileClosing(t *testing.T) {
 			t.Errorf("while the limiter is being closed limits are not read: %v", err)
 		}
 		l.Engine().End()
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", <-closed)
 		if err := l.ReadLimits(t.Context(), "key-2", "gpt-4"); !errors.Is(err, zlimit.ErrClosed) {
 			t.Errorf("reading limits of a closed limiter = %v, want %v", err, zlimit.ErrClosed)
 		}

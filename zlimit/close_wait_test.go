@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -69,7 +70,7 @@ func TestCloseReturnsWhatWaits(t *testing.T) {
 				s := &muteStore{Store: store.Of(newMemory(t))}
 				l, operator := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
 				if err := operator.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
 				for range 10 {
 					acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
@@ -85,9 +86,7 @@ func TestCloseReturnsWhatWaits(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				s.mute.Store(test.mute)
 				began := time.Now()
-				if err := l.Close(); err != nil {
-					t.Errorf("Close() = %v", err)
-				}
+				check.Error(t, "Close()", l.Close())
 				wg.Wait()
 				took, longest, stats := time.Since(began), 20*time.Millisecond, l.Stats()
 				unreturned, left := uint64(0), int64(0)
@@ -168,9 +167,7 @@ func TestCloseWhileSlotsMove(t *testing.T) {
 				})
 			}
 			time.Sleep(after)
-			if err := l.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", l.Close())
 			s.closed.Store(true)
 			wg.Wait()
 			statuses, err := operator.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
@@ -190,18 +187,14 @@ func TestCloseDuringATake(t *testing.T) {
 			s := &closedStore{muteStore: muteStore{Store: store.Of(memory)}}
 			l, operator := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, memory)
 			slots(t, operator, 5)
-			if err := acquire(t, l, oneSlot).Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Commit()", acquire(t, l, oneSlot).Commit(t.Context()))
 			done := make(chan error)
 			go func() {
 				_, err := l.Acquire(t.Context(), oneSlot)
 				done <- err
 			}()
 			time.Sleep(after)
-			if err := l.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", l.Close())
 			s.closed.Store(true)
 			if err := <-done; err != nil && !errors.Is(err, zlimit.ErrClosed) {
 				t.Errorf("Acquire() = %v, want a lease or ErrClosed", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -103,9 +104,7 @@ func newCoalescing(t *testing.T) (*zlimit.RateLimiter, *gate, *witness) {
 	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	t.Cleanup(func() {
-		if err := w.verdict(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "verdict()", w.verdict())
 	})
 	return l, g, w
 }
@@ -125,7 +124,7 @@ func TestCoalescing(t *testing.T) {
 	}
 	together(g, waitingFor(l, "key-1"), 51, func(i int) {
 		if err := errors.Join(leases[i].Adjust(zlimit.Amounts{"tpd": int64(i%3 + 1)}), leases[i].Commit(context.Background())); err != nil {
-			t.Error(err)
+			t.Errorf("Adjust() and Commit() = %v", err)
 		}
 	}, nil)
 	if writes := g.writes.Load(); writes != 1 {
@@ -154,7 +153,7 @@ func TestCoalescedRejections(t *testing.T) {
 				t.Errorf("status %+v, want one requested of none", s)
 			}
 		default:
-			t.Error(err)
+			t.Errorf("Acquire() = %v", err)
 		}
 	}, nil)
 	if admitted.Load() != 30 || rejected.Load() != 31 || w.counted("key-1", "rpd") != 100 {
@@ -180,7 +179,7 @@ func TestCoalescedRejectionsAfterOthers(t *testing.T) {
 		case errors.As(err, &exceeded):
 			rejected.Add(1)
 		default:
-			t.Error(err)
+			t.Errorf("Acquire() = %v", err)
 		}
 	}, func() { acquire(t, other, ask(zlimit.Amounts{"rpd": 89})) }) // 10 of 99 are left
 	if admitted.Load() != 10 || rejected.Load() != 51 || w.counted("key-1", "rpd") != 100 {
@@ -255,9 +254,7 @@ func TestCloseWithRefunds(t *testing.T) {
 				runtime.Gosched()
 			}
 			closing.Go(func() {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Close()", l.Close())
 			})
 			for l.Engine().Begin() {
 				l.Engine().End()
@@ -316,9 +313,7 @@ func TestCoalescedParents(t *testing.T) {
 	}
 	for i := range 50 {
 		putEntity(t, l, request(i).Entity, "team")
-		if err := acquire(t, l, request(i)).Rollback(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", acquire(t, l, request(i)).Rollback(context.Background()))
 	}
 	var admitted atomic.Int64
 	together(g, waitingFor(l, "team"), 50, func(i int) {
@@ -327,7 +322,7 @@ func TestCoalescedParents(t *testing.T) {
 		if err == nil {
 			admitted.Add(1)
 		} else if !errors.As(err, &exceeded) {
-			t.Error(err)
+			t.Errorf("Acquire() = %v", err)
 		}
 	}, nil)
 	if tokens, consumed := left(t, l, "team", "tpd"); admitted.Load() != 33 || tokens != 1000 || consumed != 99_000 {
@@ -396,14 +391,10 @@ func visit(t *testing.T, l *zlimit.RateLimiter) int64 {
 	case 0:
 		return n
 	case 1:
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 1 - n}), lease.Commit(ctx)); err != nil {
-			t.Errorf("Commit() = %v", err)
-		}
+		check.Error(t, "Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 1 - n}), lease.Commit(ctx)))
 		return 1
 	default:
-		if err := lease.Rollback(ctx); err != nil {
-			t.Errorf("Rollback() = %v", err)
-		}
+		check.Error(t, "Rollback()", lease.Rollback(ctx))
 		return 0
 	}
 }
@@ -416,9 +407,7 @@ func TestCloseWithRiders(t *testing.T) {
 			t.Errorf("Acquire() = %v, want ErrClosed", err)
 		}
 	}, func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 }
 

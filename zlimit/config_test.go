@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -25,7 +26,7 @@ func TestLevels(t *testing.T) {
 		limitsOf := func(n int64) []zlimit.Limit {
 			return []zlimit.Limit{zlimit.PerDay("rpd", n, zlimit.Burst(2*n)), zlimit.PerMinute("rpm", n)}
 		}
-		check := func(n int64, source zlimit.Source) {
+		expect := func(n int64, source zlimit.Source) {
 			t.Helper()
 			got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4")
 			if n == 0 {
@@ -39,7 +40,7 @@ func TestLevels(t *testing.T) {
 				t.Fatalf("Resolve() = %v (-want +got):\n%s", err, diff)
 			}
 		}
-		check(0, "")
+		expect(0, "")
 		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
 			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
 		}
@@ -68,7 +69,7 @@ func TestLevels(t *testing.T) {
 			if got, err := l.Limits.Get(ctx, step.at); err != nil || len(got.Limits) != 2 {
 				t.Errorf("Get(%v) = %v, %v, want two limits", step.at, got, err)
 			}
-			check(int64(n+1), step.source)
+			expect(int64(n+1), step.source)
 		}
 		for _, test := range []struct {
 			query zlimit.LevelQuery
@@ -101,12 +102,10 @@ func TestLevels(t *testing.T) {
 			if err := errors.Join(remove(), remove()); err != nil {
 				t.Errorf("deleting, and deleting again = %v", err)
 			}
-			check(int64(3-n), []zlimit.Source{zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem}[n])
+			expect(int64(3-n), []zlimit.Source{zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem}[n])
 		}
-		if err := l.Limits.Delete(ctx, zlimit.Level{}); err != nil {
-			t.Errorf("Delete() = %v", err)
-		}
-		check(0, "")
+		check.Error(t, "Delete()", l.Limits.Delete(ctx, zlimit.Level{}))
+		expect(0, "")
 		checkLevels(t, l, zlimit.LevelQuery{})
 		checkLevels(t, l, zlimit.LevelQuery{Resource: "gpt-4"})
 	})
@@ -147,7 +146,7 @@ func TestManyEntitiesWithLimits(t *testing.T) {
 		entity := fmt.Sprintf("key-%03d", i)
 		want = append(want, "entity "+entity+", resource gpt-4")
 		if err := l.Limits.Set(context.Background(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	checkLevels(t, l, zlimit.LevelQuery{Resource: "gpt-4"}, want...)
@@ -218,7 +217,7 @@ func TestLimitChangesReachBuckets(t *testing.T) {
 		}
 
 		if err := other.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpm", 2000)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		acquire(t, other, ask(zlimit.Amounts{"tpm": 1}))
 		if got := item(t, l); got.Get("b_rpm_tk").Kind() != expr.KindNone || got.Get("ttl").Kind() != expr.KindNone {
@@ -292,7 +291,7 @@ func TestConfigCache(t *testing.T) {
 	off := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
 	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 5)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
 	if got := limit(t, l, "rpm").Capacity; got != 5000 {
@@ -309,7 +308,7 @@ func TestTablesOfOthers(t *testing.T) {
 		write := func(w store.Write) {
 			t.Helper()
 			if _, err := l.Calls().Write(ctx, w); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		config := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}
@@ -324,13 +323,9 @@ func TestTablesOfOthers(t *testing.T) {
 		if got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil || !cmp.Equal(got.Limits, want) {
 			t.Errorf("Get() = %v, %v, want %v", got, err, want)
 		}
-		if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}))
 		items, err := l.Calls().Read(ctx, []store.Key{config.Key()}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		if got := items[0]; got.Get("note").Text() != "keep me" || got.Get("l_my_limit_bx").Kind() != expr.KindNone ||
 			!got.Get("config_version").Equal(expr.N(8)) || !got.Get("l_my_limit_cp").Equal(expr.N(150)) {
 			t.Errorf("the config is now %v", got)
@@ -367,9 +362,7 @@ func TestExpiredBucketsGo(t *testing.T) {
 	kept := 0
 	for page := range slices.Chunk(keys, 100) {
 		items, err := l.Calls().Read(ctx, page, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		for _, item := range items {
 			if item != nil {
 				kept++

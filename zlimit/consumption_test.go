@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -59,18 +60,14 @@ func TestConsumptionsOfAllKinds(t *testing.T) {
 			l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
 			setSystem(t, l, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
 			lease := acquire(t, l, test.r)
-			if err := errors.Join(
+			check.Fatal(t, "Consume() and Adjust() and Release() and Consume() and Adjust() and Release()", errors.Join(
 				lease.Consume(ctx, test.more), lease.Adjust(test.correction), lease.Release(zlimit.Amounts{"tpm": 5}),
 				lease.Consume(ctx, nil), lease.Adjust(nil), lease.Release(nil),
-			); err != nil {
-				t.Fatal(err)
-			}
+			))
 			if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 505}, lease.Consumed()); diff != "" {
 				t.Errorf("Consumed() (-want +got):\n%s", diff)
 			}
-			if err := lease.Commit(ctx); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Commit()", lease.Commit(ctx))
 			if got := available(t, l, "tpm"); got != 495 {
 				t.Errorf("tpm has %d, want 495", got)
 			}
@@ -167,9 +164,7 @@ func TestConsumptionsKeepTheirAmounts(t *testing.T) {
 	own := []zlimit.Amount{{"tpm", 500}, {"rpm", 1}}
 	before := slices.Clone(own)
 	lease := acquire(t, l, ask(selfish{own}))
-	if err := lease.Release(selfish{own}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Release()", lease.Release(selfish{own}))
 	if !slices.Equal(own, before) {
 		t.Errorf("the list is %v, want %v", own, before)
 	}
@@ -181,14 +176,10 @@ func TestAdjustBeyondWhatCanBeCounted(t *testing.T) {
 	setSystem(t, l, zlimit.PerDay("tpd", 1000))
 	lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
 	most := zlimit.Amounts{"tpd": zlimit.MaxTokens - 1}
-	if err := lease.Adjust(most); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust()", lease.Adjust(most))
 	var invalid *zlimit.ValidationError
 	if err := lease.Adjust(most); !errors.As(err, &invalid) || invalid.Field != "adjust[tpd]" {
 		t.Errorf("Adjust() = %v, want an error of adjust[tpd]", err)
 	}
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Rollback()", lease.Rollback(t.Context()))
 }

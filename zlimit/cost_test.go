@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
@@ -112,9 +113,7 @@ func TestCosts(t *testing.T) {
 	}
 	corrected := func(r zlimit.Request, more int64) *zlimit.Lease {
 		lease := acquire(t, l, r)
-		if err := lease.Adjust(zlimit.Amounts{"tpm": more}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": more}))
 		return lease
 	}
 
@@ -137,9 +136,7 @@ func TestCosts(t *testing.T) {
 	other.Engine().Quiesce()
 	measure("the first rejection of such a bucket", other, refuse(other, zlimit.Request{Entity: "key-6", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}))
 	overdrawn := acquire(t, other, zlimit.Request{Entity: "key-7", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 100}})
-	if err := overdrawn.Adjust(zlimit.Amounts{"rpm": 10}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust()", overdrawn.Adjust(zlimit.Amounts{"rpm": 10}))
 	measure("a commit that leaves such a bucket in debt", other, func() error { return overdrawn.Commit(ctx) })
 	c.sleep(4 * time.Second)
 	acquire(t, other, request)
@@ -155,7 +152,7 @@ func TestCosts(t *testing.T) {
 	quotaAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
 	quota := zlimit.Request{Entity: "key-8", Resource: "quota", Consume: zlimit.Amounts{"tokens": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "quota"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 2, "*/5 * * * *", "UTC")}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, l, quota)
 	l.Engine().Quiesce()
@@ -166,7 +163,7 @@ func TestCosts(t *testing.T) {
 	carryAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
 	carries := zlimit.Request{Entity: "key-8", Resource: "carry", Consume: zlimit.Amounts{"tokens": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "carry"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 3, "*/5 * * * *", "UTC").CarryOver(2)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, l, carries)
 	l.Engine().Quiesce()
@@ -175,7 +172,7 @@ func TestCosts(t *testing.T) {
 	measure("the first request after such a quota resets", l, take(l, carries))
 	window := zlimit.Request{Entity: "key-9", Resource: "window", Consume: zlimit.Amounts{"rpm": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "window"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2")}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	c.sleep(c.now().Truncate(2 * time.Minute).Add(2*time.Minute + 58*time.Second).Sub(c.now()))
 	acquire(t, l, window)
@@ -185,7 +182,7 @@ func TestCosts(t *testing.T) {
 	measure("the first request after a window has ended", l, take(l, window))
 	session := zlimit.Request{Entity: "key-10", Resource: "session", Consume: zlimit.Amounts{"tokens": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "session"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 2, 30*time.Second)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, l, session)
 	l.Engine().Quiesce()
@@ -205,9 +202,7 @@ func TestCosts(t *testing.T) {
 	section("A limit that several processes use up")
 	busy := zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 1}}
 	burst := zlimit.Limit{Name: "rps", Capacity: 10, RefillAmount: 50, RefillPeriod: time.Second}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "busy"}, zlimit.Config{Limits: []zlimit.Limit{burst}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "busy"}, zlimit.Config{Limits: []zlimit.Limit{burst}}))
 	const token = 20 * time.Millisecond // in which one flows in
 	acquire(t, l, busy)
 	for range 5 { // so that the process knows of others
@@ -226,9 +221,7 @@ func TestCosts(t *testing.T) {
 	measure("rejected: another process took the token that flowed in", l, refuse(l, busy))
 	measure("rejected before the next one flows in", l, refuse(l, busy))
 	for range 8 {
-		if err := refuse(l, busy)(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "refuse()", refuse(l, busy)())
 	}
 	c.sleep(token)
 	measure("rejected since it is beyond the part of the process, of which many requests are rejected", l, refuse(l, busy))
@@ -289,7 +282,7 @@ func TestCosts(t *testing.T) {
 	section("Wait")
 	queued := zlimit.Request{Entity: "worker", Resource: "backend", Consume: zlimit.Amounts{"calls": 1}}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "backend"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("calls", 1)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, l, queued)
 	var reservation *zlimit.Reservation
@@ -333,9 +326,7 @@ func TestCosts(t *testing.T) {
 	measure("release a slot", holder, func() error { return held[0].Commit(ctx) })
 	c.sleep(time.Hour)
 	measure("the first process in a term that takes a slot", holder, hold(slot))
-	if err := held[len(held)-1].Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Commit()", held[len(held)-1].Commit(ctx))
 	beside := acquire(t, holder, both)
 	measure("release a slot and return tokens: `Rollback`, or `Commit` of less", holder, func() error { return beside.Rollback(ctx) })
 	elsewhere := both
@@ -354,7 +345,7 @@ func TestCosts(t *testing.T) {
 	c.sleep(time.Second)
 	measure("beyond it otherwise", modes, take(modes, ask(zlimit.Amounts{"shadow": 9})))
 	if _, err := modes.Limits.Bypass(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Bypass() = %v", err)
 	}
 	acquire(t, modes, ask(zlimit.Amounts{"rpd": 99}))
 	measure("a request under a bypass", modes, take(modes, ask(zlimit.Amounts{"rpd": 99})))
@@ -377,9 +368,7 @@ func TestCosts(t *testing.T) {
 	section("A resource within a wider one")
 	wider := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("wider"))
 	for id, limits := range map[string][]zlimit.Limit{"gpt-4": {zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_000)}, "models": {zlimit.PerDay("rpm", 110)}} {
-		if err := wider.Limits.Set(ctx, zlimit.Level{Resource: id}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", wider.Limits.Set(ctx, zlimit.Level{Resource: id}, zlimit.Config{Limits: limits}))
 	}
 	versioned{t, store.Of(s)}.write(zlimit.SchemaVersion, zlimit.ClientMinVersion, "") // windows have raised it
 	measure("`Resources.Put`, the first one of a process, of two resources", wider, func() error {
@@ -400,16 +389,14 @@ func TestCosts(t *testing.T) {
 	section("Several requests together")
 	together := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("together"))
 	if err := together.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 110)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	setSystem(t, together, zlimit.PerMinute("rpm", 100))
 	steps := make([]zlimit.Request, 3)
 	for i, resource := range []string{"gpt-4", "gpt-3", "search"} {
 		steps[i] = zlimit.Request{Entity: "key-1", Resource: resource, Consume: zlimit.Amounts{"rpm": 1}}
 		if i < 2 {
-			if err := together.Resources.Put(ctx, zlimit.Resource{ID: resource, Within: "models"}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Resources.Put()", together.Resources.Put(ctx, zlimit.Resource{ID: resource, Within: "models"}))
 		}
 	}
 	enginetest.CatchUp()
@@ -419,16 +406,12 @@ func TestCosts(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		if err := takeAll(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "takeAll()", takeAll())
 	}
 	together.Engine().Quiesce()
 	measure("`AcquireAll` of two resources within a third and of one more, all four buckets known: one round trip", together, takeAll)
 	measure("commit of what was taken", together, func() error { return all.Commit(ctx) })
-	if err := takeAll(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "takeAll()", takeAll())
 	measure("roll back: the shared bucket by each of two leases", together, func() error { return all.Rollback(ctx) })
 	steps[0].Consume, steps[1].Consume = zlimit.Amounts{"rpm": 60}, zlimit.Amounts{"rpm": 60}
 	measure("the shared bucket rejects the sum, within the time of `WithRejectionCache`", together, func() error {
@@ -463,16 +446,14 @@ func TestCosts(t *testing.T) {
 	})
 	exact := costed(t, s, c, zlimit.WithNamespace("sharded"), zlimit.WithRejectionCache(0))
 	for _, by := range []*zlimit.RateLimiter{sharded, exact} {
-		if err := refuse(by, ask(zlimit.Amounts{"tpm": 500}))(); err != nil { // both shards are known then
-			t.Fatal(err)
-		}
+		check.Fatal(t, "refuse()", refuse(by, ask(zlimit.Amounts{"tpm": 500}))()) // both shards are known then
 	}
 	c.sleep(time.Second)
 	measure("rejected by two shards", sharded, refuse(sharded, ask(zlimit.Amounts{"tpm": 500})))
 	measure("rejected by two shards, with `WithRejectionCache(0)`", exact, refuse(exact, ask(zlimit.Amounts{"tpm": 500})))
 	sitting := zlimit.Request{Entity: "sitting", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 1}}
 	if err := sharded.Limits.Set(ctx, zlimit.Level{Entity: "sitting"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 900, 30*time.Second)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, sharded, sitting)
 	sharded.Engine().Quiesce()
@@ -553,7 +534,7 @@ func TestCosts(t *testing.T) {
 	measure("the next one, served", served, take(served, tpm))
 
 	if _, err := switched.Limits.Disable(ctx, zlimit.Level{Entity: "key-2"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	nobody := tpm
 	nobody.Entity = "key-2"
@@ -610,7 +591,7 @@ func TestCosts(t *testing.T) {
 	measure("claim it, and renew it with the position, every 10 s", l, save(2))
 	for i := range 20 {
 		if _, _, err := consumers.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Save() = %v", err)
 		}
 	}
 	measure("check 21 leases, every 10 s", l, func() error { _, err := consumers.List(ctx, ""); return err })
@@ -627,14 +608,10 @@ func TestCosts(t *testing.T) {
 	}
 
 	if *updateDocs {
-		if err := os.WriteFile(costsFile, []byte(page.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(costsFile, []byte(page.String()), 0o600))
 	}
 	documented, err := os.ReadFile(costsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if diff := cmp.Diff(string(documented), page.String()); diff != "" {
 		t.Errorf("costs (-documented +measured):\n%s", diff)
 	}
@@ -671,9 +648,7 @@ func TestItemsOfManyLimits(t *testing.T) {
 func enterIndex(t *testing.T, l *zlimit.RateLimiter, k layout.BucketKey) {
 	t.Helper()
 	w, err := k.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "List()", err)
 	if result, err := l.Table().Write(t.Context(), w); err != nil || !result.Applied {
 		t.Fatalf("%v is entered: %t, %v", k, result.Applied, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -92,11 +93,9 @@ func (c *killedProcess) settleToken(ctx context.Context, actual int64, opts ...z
 // discard deletes the bucket of an entity, and what the process knows of it.
 func (c *killedProcess) discard(ctx context.Context, entity string) {
 	key := layout.BucketKey{NS: c.limiter.NS(), Entity: entity, Resource: "gpt-4"}.Key()
-	if err := c.limiter.Table().Delete(ctx, []store.Key{key}); err != nil {
-		c.t.Fatal(err)
-	}
+	check.Fatal(c.t, "Delete()", c.limiter.Table().Delete(ctx, []store.Key{key}))
 	if _, err := c.limiter.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"}); err != nil {
-		c.t.Fatal(err)
+		c.t.Fatalf("Available() = %v", err)
 	}
 }
 
@@ -134,9 +133,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 		survivor.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 400)}}),
 		survivor.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300)}}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Limits.Set()", err)
 	c.lease = acquire(t, c.limiter, ask(zlimit.Amounts{"tpd": 100}))
 	for n := 1; n < op.shards; n *= 2 {
 		split(t, c.limiter)
@@ -186,9 +183,7 @@ func drain(tb testing.TB, l *zlimit.RateLimiter) (admitted int64) {
 			if errors.As(err, &exceeded) {
 				break
 			}
-			if err != nil {
-				tb.Fatal(err)
-			}
+			check.Fatal(tb, "Acquire()", err)
 			admitted += portion
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -94,7 +95,7 @@ func TestApplyIsKnownAtOnce(t *testing.T) {
 	ctx := context.Background()
 	for _, rpm := range []int64{1, 5} {
 		if _, err := l.Limits.Apply(ctx, zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpm", rpm)}}, zlimit.Declaration{"gpt-5", []zlimit.Limit{zlimit.PerDay("rpm", 9)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Apply() = %v", err)
 		}
 		if got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || got.Limits[0].Capacity != rpm {
 			t.Errorf("Resolve() = %v, %v, want %d a day", got, err, rpm)
@@ -152,7 +153,7 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(before))
 	before.set(func() {
 		if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 7)}}); err != nil {
-			t.Error(err)
+			t.Errorf("Limits.Set() = %v", err)
 		}
 	})
 	got, err := l.Limits.Apply(ctx, zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 5)}})
@@ -173,17 +174,13 @@ func TestApplyAndAFile(t *testing.T) {
 		t.Helper()
 		log.Reset()
 		applied, err := l.Limits.Apply(t.Context(), zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", rpd)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Apply()", err)
 		return applied
 	}
 	read := func() zlimit.Stored {
 		t.Helper()
 		stored, err := l.Managed.Read(t.Context(), at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Managed.Read()", err)
 		return stored[0]
 	}
 	if got := apply(5); len(got.Set) != 1 || !read().Declared || log.Len() > 0 {
@@ -193,9 +190,7 @@ func TestApplyAndAFile(t *testing.T) {
 		_, err := run.Replace(ctx, read(), zlimit.Stored{Level: at, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}})
 		return errors.Join(err, run.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{at}, Manager: "file:limits.yaml"}))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Managed.Run()", err)
 	if got := read(); got.Declared || !got.Managed {
 		t.Errorf("once the file is applied, stored is %+v", got)
 	}
@@ -212,7 +207,7 @@ func TestApplyAndAFile(t *testing.T) {
 		}
 	}
 	if err := l.Limits.Delete(t.Context(), at); err != nil { // which ends what the file wrote
-		t.Fatal(err)
+		t.Fatalf("Limits.Delete() = %v", err)
 	}
 	if got := apply(6); len(got.Set) != 1 || got.Managed != nil {
 		t.Errorf("Apply() behind a deletion = %+v", got)
@@ -237,9 +232,7 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 		checkInvalid(t, test.name, err, test.want)
 	}
 	checkLevels(t, l, zlimit.LevelQuery{})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	if _, err := l.Limits.Apply(context.Background(), good); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Apply() of a closed limiter = %v, want ErrClosed", err)
 	}
@@ -250,13 +243,11 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	key := l.ResourceKey("gpt-5")
 	items, err := l.Table().Read(ctx, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	damaged := slices.Clone(items[0])
 	damaged.Set("l_rpd_cp", expr.S("many"))
 	if result, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: damaged}); err != nil || !result.Applied {
@@ -276,15 +267,13 @@ func TestApplyAfterAChangeOfPolicy(t *testing.T) {
 	apply := func(resource string, limit zlimit.Limit) zlimit.Applied {
 		t.Helper()
 		applied, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: resource, Limits: []zlimit.Limit{limit}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Apply()", err)
 		return applied
 	}
 	allow := func(resource string, limits ...zlimit.Limit) {
 		t.Helper()
 		if err := l.Limits.Set(ctx, zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	is := func(resource string, limit zlimit.Limit) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -65,15 +66,11 @@ func TestTimeoutOfDSN(t *testing.T) {
 		"dynamodb:limits?endpoint=http://127.0.0.1:1&timeout=10s": 10 * time.Second,
 	} {
 		s, err := OpenStore(t.Context(), text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "OpenStore()", err)
 		if got := defaultCallTimeout(store.Of(s)); got != want {
 			t.Errorf("calls of %q take %v at most, want %v", text, got, want)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	}
 }
 

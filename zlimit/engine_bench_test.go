@@ -14,15 +14,15 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // cpuTime returns the time that the processors have spent on this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "syscall.Getrusage()", syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -140,7 +140,7 @@ func BenchmarkOwnTime(b *testing.B) {
 	before := cpuTime(b)
 	for b.Loop() {
 		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Acquire() = %v", err)
 		}
 	}
 	b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")

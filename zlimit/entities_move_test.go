@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -22,7 +23,7 @@ func newChains(tb testing.TB, l *zlimit.RateLimiter, chains ...[]string) {
 		parent := ""
 		for _, id := range chain {
 			if _, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: id, ParentID: parent, Cascade: parent != ""}); err != nil {
-				tb.Fatal(err)
+				tb.Fatalf("Entities.Ensure() = %v", err)
 			}
 			parent = id
 		}
@@ -35,10 +36,7 @@ func used(tb testing.TB, l *zlimit.RateLimiter, entities ...string) []int64 {
 	tb.Helper()
 	all := make([]int64, len(entities))
 	for i, id := range entities {
-		for b, err := range l.Entities.Buckets(context.Background(), id) {
-			if err != nil {
-				tb.Fatal(err)
-			}
+		for _, b := range collect(tb, "Entities.Buckets()", l.Entities.Buckets(context.Background(), id)) {
 			all[i] += b.Consumed["rpd"].Tokens()
 		}
 	}
@@ -66,18 +64,13 @@ func TestSetParent(t *testing.T) {
 		if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[17 10 7]"; got != want {
 			t.Errorf("consumed are %s, want %s", got, want)
 		}
-		if err := errors.Join(before.Adjust(zlimit.Amounts{"rpd": -4}), before.Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(before.Adjust(zlimit.Amounts{"rpd": -4}), before.Commit(ctx)))
 		if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[13 6 7]"; got != want {
 			t.Errorf("consumed are %s after a lease gave back, want %s", got, want)
 		}
 		for parent, want := range map[string]string{"one": "[]", "two": "[key-1]"} {
 			ids := []string{}
-			for e, err := range l.Entities.Children(ctx, parent) {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for _, e := range collect(t, "Entities.Children()", l.Entities.Children(ctx, parent)) {
 				ids = append(ids, e.ID)
 			}
 			if fmt.Sprint(ids) != want {
@@ -102,7 +95,7 @@ func TestSetParent(t *testing.T) {
 			t.Errorf("a repeated move: %v", err)
 		}
 		if _, err := l.Entities.SetParent(ctx, "key-1", ""); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.SetParent() = %v", err)
 		}
 		acquire(t, other, ask(zlimit.Amounts{"rpd": 5}))
 		if got, want := fmt.Sprint(used(t, l, "key-1", "two")), "[18 7]"; got != want {
@@ -116,10 +109,7 @@ func TestSetParent(t *testing.T) {
 			t.Errorf("Update() = %+v, %v", moved, err)
 		}
 		var told []string
-		for e, err := range l.Audit.Events(ctx, "key-1", zlimit.AuditQuery{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, e := range collect(t, "Audit.Events()", l.Audit.Events(ctx, "key-1", zlimit.AuditQuery{})) {
 			if e.Action == zlimit.ActionEntityMoved {
 				told = append(told, fmt.Sprintf("%v %v %v %v %v", e.Principal, e.Details["old_parent_id"], e.Details["parent_id"], e.Details["pgen"], e.Details["before"]))
 			}
@@ -144,7 +134,7 @@ func TestMovesByOthers(t *testing.T) {
 		next.Set("parent_id", expr.S("two"))
 		next.Set("pgen", expr.N(1))
 		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: next}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 3})) // planned from the image before
@@ -163,17 +153,15 @@ func TestMovesOfAnotherLife(t *testing.T) {
 	newChains(t, l, []string{"one", "key-1"}, []string{"two"})
 	move := func(to string) {
 		if _, err := l.Entities.SetParent(ctx, "key-1", to); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.SetParent() = %v", err)
 		}
 	}
 	move("two")
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 10})) // reads the record
-	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Entities.Delete()", l.Entities.Delete(ctx, "key-1"))
 	c.sleep(10 * time.Second)
 	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "key-1", ParentID: "two", Cascade: true}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	move("one")
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 3})) // makes a bucket, which the move has not stamped
@@ -213,9 +201,7 @@ func TestSetParentRefuses(t *testing.T) {
 			t.Errorf("SetParent(%q, %q) = %v", test[0], test[1], err)
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	if _, err := l.Entities.SetParent(ctx, "a", "x"); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("a closed limiter: %v", err)
 	}
@@ -257,19 +243,15 @@ func TestMovesMeetRequests(t *testing.T) {
 					return
 				}
 				if _, err := other.Entities.SetParent(ctx, "key-1", "two"); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Entities.SetParent() = %v", err)
 				}
 				moved = true
 			}
 			before.set(move)
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 7}))
 			c.sleep(time.Minute) // the next write is a refill
-			if err := lease.Consume(ctx, zlimit.Amounts{"rpd": 4}); err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(ctx)); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Consume()", lease.Consume(ctx, zlimit.Amounts{"rpd": 4}))
+			check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(ctx)))
 			got := used(t, l, "key-1", "one", "two", "top")
 			if want := 111 + correction; got[0] != want || got[1]+got[2] != want || got[2] != got[3] {
 				t.Errorf("correction %d, moved before write %d: consumed are %v, want %d, and as much by the parents", correction, step, got, want)
@@ -317,7 +299,7 @@ func TestMovesMeetNewBuckets(t *testing.T) {
 			t.Errorf("parents have consumed %v after %v, want 12 more of the new one", got, before)
 		}
 		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil { // stamps what came into being meanwhile
-			t.Fatal(err)
+			t.Fatalf("Entities.SetParent() = %v", err)
 		}
 		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "two" || found.Moved != moved {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)

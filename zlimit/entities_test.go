@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/protocol"
@@ -54,11 +55,11 @@ func TestEntities(t *testing.T) {
 				t.Errorf("Get(%s) = %v (-want +got):\n%s", e.ID, err, diff)
 			}
 		}
-		if diff := cmp.Diff([]zlimit.Entity{alice, bob}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
+		if diff := cmp.Diff([]zlimit.Entity{alice, bob}, collect(t, "Children()", l.Entities.Children(ctx, "acme"))); diff != "" {
 			t.Errorf("Children(acme) (-want +got):\n%s", diff)
 		}
 		for _, id := range []string{"alice", "nobody", "acm"} {
-			if got := collect(t, "Children", l.Entities.Children(ctx, id)); got != nil {
+			if got := collect(t, "Children()", l.Entities.Children(ctx, id)); got != nil {
 				t.Errorf("Children(%s) = %v, want none", id, got)
 			}
 		}
@@ -165,9 +166,7 @@ func TestChains(t *testing.T) {
 		}
 	}
 	// Another program deletes a record under its children.
-	if err := l.Calls().Delete(ctx, []store.Key{layout.EntityKey{NS: l.NS(), Entity: "e0"}.Key()}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Delete()", l.Calls().Delete(ctx, []store.Key{layout.EntityKey{NS: l.NS(), Entity: "e0"}.Key()}))
 	for _, parent := range []string{"e1", "e2", "e5"} {
 		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e0", ParentID: parent}); !errors.As(err, &invalid) || invalid.Field != "parent" {
 			t.Errorf("Create() of a circle through %s = %v, want a ValidationError of the parent", parent, err)
@@ -299,18 +298,14 @@ func TestCreationIsKnownAtOnce(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	left := func() int64 {
 		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "p", Resource: "gpt-4"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		s, _ := statuses.Limit("rpm")
 		return s.Available
 	}
 	if got := left(); got != 8 {
 		t.Errorf("the parent has %d left, want 8", got)
 	}
-	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Entities.Delete()", l.Entities.Delete(ctx, "key-1"))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 3}))
 	if got := left(); got != 8 {
 		t.Errorf("the parent has %d left after its child was deleted, want 8", got)
@@ -367,9 +362,7 @@ func checkDeleted(t *testing.T, l *zlimit.RateLimiter, before map[string]string,
 		t.Errorf("events: %v, want a deletion of 4 configs, and of the entity as the last one", events)
 	}
 	items, err := l.Calls().Read(ctx, []store.Key{layout.EntityConfigRegistryKey{NS: l.NS()}.Key()}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	registry, err := layout.DecodeEntityConfigRegistry(items[0])
 	want := []layout.ResourceCount{
 		{Name: zlimit.DefaultResource, Entities: 2}, {Name: "gpt-4", Entities: 2}, {Name: "gpt-5", Entities: 2}, {Name: "o3", Entities: 2},
@@ -384,13 +377,9 @@ func TestEntityDeletion(t *testing.T) {
 		ctx := context.Background()
 		l := neighbours(t, store.Of(s))
 		other, err := l.Namespaces.Get(ctx, "other")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Namespaces.Get()", err)
 		before := dump(t, store.Of(s), l.NS(), other.ID)
-		if err := l.Entities.Delete(ctx, "key-1"); err != nil {
-			t.Fatalf("Delete() = %v", err)
-		}
+		check.Fatal(t, "Delete()", l.Entities.Delete(ctx, "key-1"))
 		checkDeleted(t, l, before, other.ID)
 		if limits, err := l.Limits.Get(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}); err != nil || limits.Limits == nil || len(limits.Limits) > 0 {
 			t.Errorf("limits of a deleted entity = %v, %v, want an empty list", limits, err)
@@ -406,9 +395,7 @@ func TestEntityDeletionSurvivesCrashes(t *testing.T) {
 			m := &mortal{Store: store.Of(newMemory(t))}
 			l := neighbours(t, m)
 			other, err := l.Namespaces.Get(ctx, "other")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Namespaces.Get()", err)
 			before := dump(t, m, l.NS(), other.ID)
 			m.kill(at, how)
 			err = l.Entities.Delete(ctx, "key-1")
@@ -442,9 +429,7 @@ func TestDeletionWithoutRecord(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	populate(t, l, "key-1")
-	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
-		t.Errorf("Delete() = %v", err)
-	}
+	check.Error(t, "Delete()", l.Entities.Delete(ctx, "key-1"))
 	if got := without(dump(t, l.Calls(), l.NS()), audits(l.NS())); len(got) != 0 {
 		t.Errorf("items left: %v", got)
 	}
@@ -466,7 +451,7 @@ func TestChildrenPageByPage(t *testing.T) {
 		for i := range soak.Pick(140, 250) { // two pages, or three
 			want = append(want, create(t, l, zlimit.Entity{ID: fmt.Sprintf("key-%03d", i), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", 8_000)}}))
 		}
-		if diff := cmp.Diff(want, collect(t, "Children", l.Entities.Children(ctx, "p"))); diff != "" {
+		if diff := cmp.Diff(want, collect(t, "Children()", l.Entities.Children(ctx, "p"))); diff != "" {
 			t.Errorf("Children() (-want +got):\n%s", diff)
 		}
 		n := 0
@@ -510,14 +495,14 @@ func TestBuckets(t *testing.T) {
 				item.ShardCount = 8 // it does not know the split
 			}
 			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		want = append(want, "sharded 16 [rpm=4]")
 		c.sleep(2 * time.Second) // two tokens of rpm flow in
 
 		list := func() (got []string) {
-			for _, b := range collect(t, "Buckets", l.Entities.Buckets(ctx, "key-1")) {
+			for _, b := range collect(t, "Buckets()", l.Entities.Buckets(ctx, "key-1")) {
 				var limits []string
 				for _, s := range b.Statuses {
 					limits = append(limits, fmt.Sprintf("%s=%d", s.Limit.Name, s.Available))
@@ -532,7 +517,7 @@ func TestBuckets(t *testing.T) {
 		if diff := cmp.Diff(want, list()); diff != "" {
 			t.Errorf("Buckets() (-want +got):\n%s", diff)
 		}
-		if got := collect(t, "Buckets", l.Entities.Buckets(ctx, "nobody")); got != nil {
+		if got := collect(t, "Buckets()", l.Entities.Buckets(ctx, "nobody")); got != nil {
 			t.Errorf("Buckets(nobody) = %v, want none", got)
 		}
 		for b := range l.Entities.Buckets(ctx, "key-1") {
@@ -588,7 +573,7 @@ func TestRecordsOfOthers(t *testing.T) {
 		{Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")},
 		{Name: "note", Value: expr.S("kept")},
 	}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	want := zlimit.Entity{
 		ID: "e", Name: "e", Metadata: map[string]string{"seats": "5", "plan": "gold"},
@@ -608,9 +593,7 @@ func TestFamiliesChangeMeanwhile(t *testing.T) {
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, l, zlimit.Entity{ID: "p"})
 	m.set(func() {
-		if err := other.Entities.Delete(ctx, "p"); err != nil {
-			t.Errorf("Delete() = %v", err)
-		}
+		check.Error(t, "Delete()", other.Entities.Delete(ctx, "p"))
 	})
 	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", ParentID: "p"}); !errors.Is(err, zlimit.ErrEntityNotFound) || !strings.Contains(err.Error(), `"p"`) {
 		t.Errorf("Create() below a parent that goes = %v, want ErrEntityNotFound of the parent", err)
@@ -621,7 +604,7 @@ func TestFamiliesChangeMeanwhile(t *testing.T) {
 
 	create(t, l, zlimit.Entity{ID: "p"})
 	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	m.set(func() { create(t, other, zlimit.Entity{ID: "e", ParentID: "p"}) })
 	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {

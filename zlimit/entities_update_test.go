@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,7 +50,7 @@ func TestUpdateOfAnEntity(t *testing.T) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("Get() = %v (-want +got):\n%s", err, diff)
 		}
-		if diff := cmp.Diff([]zlimit.Entity{want}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
+		if diff := cmp.Diff([]zlimit.Entity{want}, collect(t, "Children()", l.Entities.Children(ctx, "acme"))); diff != "" {
 			t.Errorf("Children() (-want +got):\n%s", diff)
 		}
 		// Nothing to change is no change.
@@ -125,26 +126,20 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 			e.Name += "x"
 			_, err = other.Entities.Update(ctx, e)
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Entities.Get()", err)
 	}
 	anew := func() {
 		c.sleep(time.Second)
-		if err := other.Entities.Delete(ctx, "e"); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Entities.Delete()", other.Entities.Delete(ctx, "e"))
 		create(t, other, zlimit.Entity{ID: "e", Name: "new"})
 	}
 	remove := func() {
-		if err := other.Calls().Delete(ctx, []store.Key{key}); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Delete()", other.Calls().Delete(ctx, []store.Key{key}))
 	}
 	bare := func() { // as no program writes it
 		w := store.Write{Kind: store.Put, Key: key, Item: expr.Item{{Name: "name", Value: expr.S("bare")}}}
 		if _, err := other.Calls().Write(ctx, w); err != nil {
-			t.Error(err)
+			t.Errorf("Write() = %v", err)
 		}
 	}
 	for _, test := range []struct {
@@ -165,9 +160,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 			do()
 		}
 		e, err := l.Entities.Get(ctx, "e")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Entities.Get()", err)
 		e.Name = "mine"
 		m.set(test.meanwhile)
 		if _, err := l.Entities.Update(ctx, e); !errors.Is(err, test.want) {
@@ -192,7 +185,7 @@ func TestUpdateAndChildren(t *testing.T) {
 		group.Go(func() {
 			for i := range n {
 				if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: fmt.Sprint("c", i), ParentID: "p"}); err != nil {
-					t.Error(err)
+					t.Errorf("Entities.Create() = %v", err)
 				}
 			}
 		})
@@ -202,15 +195,11 @@ func TestUpdateAndChildren(t *testing.T) {
 				e.Metadata = map[string]string{"round": fmt.Sprint(i)}
 				_, err = l.Entities.Update(ctx, e)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Entities.Get()", err)
 		}
 		group.Wait()
 		items, err := l.Table().Read(ctx, layout.EntityKey{NS: l.NS(), Entity: "p"}.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		record, err := layout.DecodeEntity(items[0])
 		if err != nil || record.ChildrenAdded != n || record.Version != n {
 			t.Errorf("the record is %+v, %v, want %d children and version %d", record, err, n, n)
@@ -230,20 +219,16 @@ func TestUpdateKeepsValuesOfOthers(t *testing.T) {
 	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "metadata", Value: metadata}, {Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")}, {Name: "note", Value: expr.S("kept")},
 	}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	e, err := l.Entities.Get(ctx, "e")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Entities.Get()", err)
 	e.Name = "E"
 	if _, err := l.Entities.Update(ctx, e); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Update() = %v", err)
 	}
 	items, err := l.Table().Read(ctx, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	if m := items[0].Get("metadata"); !m.Equal(metadata) {
 		t.Errorf("metadata = %v, want %v", m, metadata)
 	}
@@ -301,7 +286,7 @@ func TestListOfEntities(t *testing.T) {
 		ctx := context.Background()
 		l := newLimiter(t, s, zlimit.WithNamespace("list"), zlimit.WithSetup())
 		ids := func(q zlimit.EntityQuery) (ids []string) {
-			for _, e := range collect(t, "List", l.Entities.List(ctx, q)) {
+			for _, e := range collect(t, "List()", l.Entities.List(ctx, q)) {
 				ids = append(ids, e.ID)
 			}
 			return ids
@@ -317,13 +302,13 @@ func TestListOfEntities(t *testing.T) {
 			want = append(want, id)
 			if i%40 == 0 { // what stands beside records in the index
 				if err := l.Limits.Set(ctx, zlimit.Level{Entity: id, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
 				acquire(t, l, zlimit.Request{Entity: id, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}})
 			}
 		}
 		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "without-record", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		if diff := cmp.Diff(want, ids(zlimit.EntityQuery{})); diff != "" {
 			t.Errorf("List() (-want +got):\n%s", diff)
@@ -347,7 +332,7 @@ func TestListOfEntities(t *testing.T) {
 				t.Errorf("List(%+v) (-want +got):\n%s", test.q, diff)
 			}
 		}
-		if e := collect(t, "List", l.Entities.List(ctx, zlimit.EntityQuery{Limit: 1}))[0]; e.Metadata["n"] != "0" || e.CreatedAt.IsZero() {
+		if e := collect(t, "List()", l.Entities.List(ctx, zlimit.EntityQuery{Limit: 1}))[0]; e.Metadata["n"] != "0" || e.CreatedAt.IsZero() {
 			t.Errorf("List() yields %+v, want the whole entity", e)
 		}
 	})
@@ -362,9 +347,7 @@ func TestListRefuses(t *testing.T) {
 			t.Errorf("List(%+v) = %v, want a ValidationError", q, err)
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	_, update := l.Entities.Update(ctx, zlimit.Entity{ID: "e"})
 	_, ensure := l.Entities.Ensure(ctx, zlimit.Entity{ID: "e"})
 	for _, err := range []error{endOf(l.Entities.List(ctx, zlimit.EntityQuery{})), update, ensure} {
@@ -396,9 +379,7 @@ func TestDeletionOfAnEntityAsksForIt(t *testing.T) {
 	record := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
 	m.counts = func(key store.Key) bool { return key == record }
 	m.set(func() {
-		if err := other.Entities.Delete(ctx, "e"); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Entities.Delete()", other.Entities.Delete(ctx, "e"))
 	})
 	if err := l.Entities.Delete(ctx, "e"); !errors.Is(err, zlimit.ErrEntityNotFound) {
 		t.Errorf("Delete() = %v, want ErrEntityNotFound", err)

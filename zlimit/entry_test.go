@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,18 +50,14 @@ func TestStartInAnOutage(t *testing.T) {
 				ctx := t.Context()
 				d := away(t)
 				l, err := zlimit.New(ctx, zlimit.StoreOn(d), append(opts, zlimit.WithFailurePolicy(zlimit.PolicyAllow))...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "zlimit.New()", err)
 				defer l.Close()
 				for range 20 {
 					lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpd": 1}))
 					if err != nil || !lease.Degraded() {
 						t.Fatalf("Acquire() in the outage = %v, want a degraded lease", err)
 					}
-					if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 3}), lease.Commit(ctx)); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 3}), lease.Commit(ctx)))
 				}
 				strict := ask(zlimit.Amounts{"rpd": 1})
 				strict.OnUnavailable = zlimit.PolicyBlock
@@ -167,7 +164,7 @@ func TestStartInAnOutageThatHidesAMistake(t *testing.T) {
 			nil, func(t *testing.T, s store.Store) {
 				record := layout.Version{SchemaVersion: "99.0.0", ClientMinVersion: "99.0.0"}
 				if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode()}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Write() = %v", err)
 				}
 			},
 			func(err error) bool { return errors.As(err, new(*zlimit.VersionError)) },
@@ -177,9 +174,7 @@ func TestStartInAnOutageThatHidesAMistake(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := away(t)
 				l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), append(test.opts, zlimit.WithFailurePolicy(zlimit.PolicyAllow))...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "zlimit.New()", err)
 				defer l.Close()
 				test.do(t, d.Store)
 				d.is.Store(false)
@@ -201,9 +196,7 @@ func TestKeysOfBeforeTheEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := away(t)
 		l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		defer l.Close()
 		stale := l.Engine().Memory.Bucket("key-1", "gpt-4")
 		d.is.Store(false)

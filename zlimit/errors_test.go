@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -25,9 +26,7 @@ func TestExceededError(t *testing.T) {
 		t.Errorf("RetryAfterHeader() = %q, want 8", e.RetryAfterHeader())
 	}
 	got, err := json.Marshal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Marshal()", err)
 	want := strings.Join(strings.Fields(`{
 		"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":7.201,"limits":[
 		{"entity":"key-1","resource":"gpt-4","limit":"rpm","capacity":10,"refill_amount":10,"refill_period_seconds":60,
@@ -63,9 +62,7 @@ func TestLimitConstructors(t *testing.T) {
 func TestFailurePoliciesAsText(t *testing.T) {
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyInherit, zlimit.PolicyBlock, zlimit.PolicyAllow} {
 		text, err := policy.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "MarshalText()", err)
 		got := zlimit.FailurePolicy(3)
 		if err := got.UnmarshalText(text); err != nil || got != policy {
 			t.Errorf("UnmarshalText(%s) = %v, and the policy is %v", text, err, got)

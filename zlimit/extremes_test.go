@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -30,7 +31,7 @@ func TestGreatDebts(t *testing.T) {
 		for range 3 {
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 0}))
 			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": zlimit.MaxTokens}), lease.Commit(t.Context())); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Adjust() and Commit() = %v", err)
 			}
 		}
 		fresh := newLimiter(t, s, zlimit.WithClock(l.Clock()))
@@ -82,9 +83,7 @@ func TestSlowSettlement(t *testing.T) {
 		c.sleep(time.Minute)
 		l.Engine().Memory.Forget("key-1", "gpt-4")
 		passing.Store(reading + 1)
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 5}), lease.Commit(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 5}), lease.Commit(t.Context())))
 	}
 	if got := l.Stats().StampsFixed; got != 0 {
 		t.Errorf("%d stamps were set back, want none", got)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -105,7 +106,7 @@ func TestColdFaults(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s)
 	if err := l.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}, OnUnavailable: zlimit.PolicyAllow}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1})) // sees the stored policy
 	other := ask(zlimit.Amounts{"rpm": 1})
@@ -174,9 +175,7 @@ func TestFailingSettleOfParts(t *testing.T) {
 			split(t, l)
 			split(t, l)
 			lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 390}))
-			if err := lease.Adjust(zlimit.Amounts{"tpd": -390}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpd": -390}))
 			network.add(slices.Insert(make([]fault, 3), at, throttled)...)
 			var outage *zlimit.UnavailableError
 			if err := settle(lease); !errors.As(err, &outage) || outage.Unknown {
@@ -202,9 +201,7 @@ func TestFailingSettle(t *testing.T) {
 	var outage *zlimit.UnavailableError
 
 	lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 100}))
-	if err := lease.Adjust(zlimit.Amounts{"tpm": 50}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": 50}))
 	faults.Inject(enginetest.Fault{Kind: enginetest.Throttled})
 	if err := lease.Commit(ctx); !errors.As(err, &outage) || outage.Unknown {
 		t.Fatalf("Commit() = %v, want an UnavailableError without a write", err)
@@ -314,9 +311,7 @@ func TestMissing(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Open() with setup = %v", err)
 		}
-		if err := errors.Join(l.Ping(ctx), l.Close(), l.Close()); err != nil {
-			t.Errorf("Ping() and Close() = %v", err)
-		}
+		check.Error(t, "Ping() and Close()", errors.Join(l.Ping(ctx), l.Close(), l.Close()))
 		for name, err := range map[string]error{
 			"Ping": l.Ping(ctx),
 			"Acquire": func() error {

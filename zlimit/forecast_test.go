@@ -6,6 +6,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -52,19 +53,15 @@ func TestForecast(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return now }))
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	note := func(window string, start time.Time, tokens int64) {
 		t.Helper()
 		u := layout.UsageDelta{NS: ns.ID, Entity: "acme", Resource: "gpt", Window: window, Start: start, Events: 1}
 		u.Consumed = []bucket.Amount{{Limit: "tpm", Tokens: 1000 * tokens}}
 		w, err := u.Write()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 		if _, err := store.Of(s).Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	midnight := now.Truncate(24 * time.Hour)
@@ -80,11 +77,9 @@ func TestForecast(t *testing.T) {
 	}
 	note("hourly", midnight.Add(6*time.Hour), 150)
 	limits := []zlimit.Limit{zlimit.Monthly("tpm", 1000, "UTC"), zlimit.PerMinute("rpm", 10)}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}))
 	if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"tpm": 600}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	got, err := l.Usage.Forecast(t.Context(), "acme", "gpt")
 	if err != nil || len(got) != 1 {
@@ -109,9 +104,7 @@ func TestForecastOnFirstDay(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return now }))
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	u := layout.UsageDelta{
 		NS: ns.ID, Entity: "acme", Resource: "gpt", Window: "hourly", Start: now.Add(-time.Hour), Events: 1,
 		Consumed: []bucket.Amount{{Limit: "tpm", Tokens: 100_000}},
@@ -126,9 +119,7 @@ func TestForecastOnFirstDay(t *testing.T) {
 	if err == nil {
 		_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"tpm": 100}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Write()", err)
 	got, err := l.Usage.Forecast(t.Context(), "acme", "gpt")
 	if want := now.AddDate(0, 0, 9); err != nil || len(got) != 1 || got[0].PerDay < 99 || got[0].PerDay > 101 || !got[0].UsedUp.Round(time.Hour).Equal(want) {
 		t.Errorf("Forecast() = %+v, %v, want 100 a day, and used up at %v", got, err, want)
@@ -145,14 +136,12 @@ func TestForecastOfAGrant(t *testing.T) {
 		ends := c.now().Add(36 * time.Hour)
 		request := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"usd": 40, "credit": 40}, Until: ends}
 		if _, err := l.Limits.TopUp(ctx, request); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.TopUp() = %v", err)
 		}
 		acquire(t, l, ask(zlimit.Amounts{"usd": 24}))
 		c.sleep(24 * time.Hour)
 		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		usd, _ := statuses.Limit("usd")
 		if at, ok := usd.UsedUpAt(c.now(), 3); usd.Available != 16 || usd.AfterGrant != 0 || !ok || !at.Equal(ends) {
 			t.Errorf("UsedUpAt() = %v, %v of %+v, want %v", at, ok, usd, ends)

@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -19,17 +20,13 @@ func edit(tb testing.TB, l *zlimit.RateLimiter, shard int, change func(*layout.B
 	tb.Helper()
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
 	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Read()", err)
 	item, err := layout.DecodeBucket(items[0])
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "layout.DecodeBucket()", err)
 	change(&item)
 	put := store.Write{Kind: store.Put, Key: key, Item: item.Encode(), Expr: expr.Bound{}}
 	if _, err := l.Calls().Write(context.Background(), put); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("Write() = %v", err)
 	}
 }
 
@@ -82,7 +79,7 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	setSystem(t, l, zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 500))
 	if _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Resolve() = %v", err)
 	}
 	edit(t, l, 0, func(item *layout.Bucket) {
 		item.Limits = append(item.Limits, bucket.Limit{
@@ -122,9 +119,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 			setSystem(t, l, zlimit.PerHour("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 			split(t, l)
-			if err := resize(l, shardsOf(t, l)[0]); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "resize()", resize(l, shardsOf(t, l)[0]))
 			if states := shardsOf(t, l); len(states) != 2 {
 				t.Errorf("%d shards, want the 2 that there were", len(states))
 			}
@@ -149,9 +144,7 @@ func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 1 })
 			states := shardsOf(t, l)
 			writes, err := shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Lineage{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Split()", err)
 			edit(t, l, 1, change)
 			if done, err := l.Table().Transact(t.Context(), writes); err != nil || done != (name == "as it was") {
 				t.Errorf("Transact() = %t, %v, want %t", done, err, name == "as it was")
@@ -205,15 +198,11 @@ func TestDeletionAsksForTheVersion(t *testing.T) {
 		m := &interrupted{Store: store.Of(newMemory(t))}
 		l := newLimiter(t, zlimit.StoreOn(m))
 		set := func(n int64) {
-			if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}))
 		}
 		set(1)
 		m.set(func() { set(2) })
-		if err := l.Limits.Delete(ctx, at); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
 		list := events(t, l, about, zlimit.AuditQuery{})
 		if last := list[len(list)-1]; len(list) != 3 || last.Action != zlimit.ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
 			t.Errorf("events of %s = %v, want the deletion of version 2 at last", about, list)
@@ -226,20 +215,18 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	victim, err := l.Namespaces.Register(ctx, "victim")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Register()", err)
 	if _, err := newLimiter(t, zlimit.StoreOn(l.Calls()), zlimit.WithNamespace("victim")).Entities.Create(ctx, zlimit.Entity{ID: "key-1"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Delete() = %v", err)
 	}
 	key := layout.NamespaceIDKey{ID: victim.ID}.Key()
 	err = l.Namespaces.Purge(ctx, victim.ID, func(zlimit.PurgeProgress) {
 		record := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(zlimit.NamespaceActive)}
 		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
-			t.Error(err)
+			t.Errorf("Write() = %v", err)
 		}
 	})
 	items, readErr := l.Table().Read(ctx, key)
@@ -292,7 +279,7 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Register() = %v", err)
 	}
 	var next zlimit.Namespace
 	m.set(func() {
@@ -300,9 +287,7 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 		if err == nil {
 			next, err = l.Namespaces.Register(ctx, "victim")
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Namespaces.Delete()", err)
 	})
 	if deleted, err := l.Namespaces.Delete(ctx, "victim"); err != nil || deleted.ID != next.ID {
 		t.Errorf("Delete() = %+v, %v, want the namespace of the id %s", deleted, err, next.ID)
@@ -315,16 +300,12 @@ func TestRecoveryAsksForTheState(t *testing.T) {
 	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Register() = %v", err)
 	}
 	victim, err := l.Namespaces.Delete(ctx, "victim")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Delete()", err)
 	m.set(func() {
-		if err := l.Namespaces.Purge(ctx, victim.ID, nil); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Namespaces.Purge()", l.Namespaces.Purge(ctx, victim.ID, nil))
 	})
 	if back, err := l.Namespaces.Recover(ctx, victim.ID); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Recover() = %+v, %v, want ErrNamespaceNotFound", back, err)
@@ -350,7 +331,7 @@ func TestAttributeSetManually(t *testing.T) {
 				item.Set("b_zz_tk", value)
 			}
 			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		consumed := func(want int64) {
@@ -369,12 +350,8 @@ func TestAttributeSetManually(t *testing.T) {
 		}
 
 		byHand(expr.N(7))
-		if err := lease.Adjust(zlimit.Amounts{"rpm": 100}); err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Commit(ctx); err != nil {
-			t.Errorf("Commit() = %v", err)
-		}
+		check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"rpm": 100}))
+		check.Error(t, "Commit()", lease.Commit(ctx))
 		for range 2 {
 			if err := lease.Commit(ctx); !errors.Is(err, zlimit.ErrLeaseClosed) {
 				t.Errorf("Commit() again = %v, want %v", err, zlimit.ErrLeaseClosed)

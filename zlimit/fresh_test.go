@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -35,9 +36,7 @@ func TestFreshProcessTakesSlots(t *testing.T) {
 	terms := []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}
 	for _, term := range terms {
 		limits := []zlimit.Limit{zlimit.Slots("slots", 100, zlimit.Term(term))}
-		if err := admin.Limits.Set(t.Context(), zlimit.Level{Resource: term.String()}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", admin.Limits.Set(t.Context(), zlimit.Level{Resource: term.String()}, zlimit.Config{Limits: limits}))
 	}
 	for _, term := range terms {
 		for name, call := range map[string]func(context.Context, *zlimit.RateLimiter, zlimit.Request) (*zlimit.Lease, error){
@@ -81,9 +80,7 @@ func TestFreshProcessTakesSlots(t *testing.T) {
 				if err != nil || lease.Degraded() || lease.Fence() == 0 {
 					t.Fatalf("the first request for a slot of %v = %v, %v after %d reads, want a lease", term, lease, err, faults.Calls("GetItem"))
 				}
-				if err := lease.Commit(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Commit()", lease.Commit(t.Context()))
 			})
 		}
 	}
@@ -97,9 +94,7 @@ func TestClockOfSlowReplies(t *testing.T) {
 	table := engine.Table(t)
 	admin, _ := newFresh(t, table)
 	limits := []zlimit.Limit{zlimit.Slots("slots", 1, zlimit.Term(time.Second))}
-	if err := admin.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", admin.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	l, faults := newFresh(t, table)
 	faults.Inject(enginetest.Fault{Kind: enginetest.Slow, Operation: "GetItem", Delay: 300 * time.Millisecond, Times: 1000})
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyBlock, zlimit.PolicyAllow} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -40,7 +41,7 @@ func TestGrantEnds(t *testing.T) {
 				take(test.before)
 				end := c.now().Add(time.Hour)
 				if _, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"usd": 20}, Until: end}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.TopUp() = %v", err)
 				}
 				lease := take(test.during)
 				if got, want := available(t, other, "usd"), 45-test.before-test.during; got != want {
@@ -48,14 +49,10 @@ func TestGrantEnds(t *testing.T) {
 				}
 				c.sleep(end.Sub(c.now()))
 				if test.back > 0 {
-					if err := lease.Release(zlimit.Amounts{"usd": test.back}); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Release()", lease.Release(zlimit.Amounts{"usd": test.back}))
 				}
 				if lease != nil {
-					if err := lease.Commit(ctx); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Commit()", lease.Commit(ctx))
 				}
 				for _, l := range []*zlimit.RateLimiter{l, other} {
 					if got := available(t, l, "usd"); got != test.left {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -85,9 +86,7 @@ func TestGrant(t *testing.T) {
 		reject(t, other, ask(zlimit.Amounts{"rpd": 865}))
 		acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
 		ungranted(t, l)
-		if err := lease.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		if has := available(t, l, "rpd"); has != 864 {
 			t.Errorf("%d are available after a lease of the grant was rolled back, want 864", has)
 		}
@@ -168,7 +167,7 @@ func TestGrantOfQuotas(t *testing.T) {
 		until := c.now().Truncate(24*time.Hour).AddDate(0, 0, 2).Add(time.Hour)
 		for limit, until := range map[string]time.Time{"runs": until, "images": {}} {
 			if _, err := grant(t, l, limit, 50, until); err != nil {
-				t.Fatal(err)
+				t.Fatalf("grant() = %v", err)
 			}
 		}
 		c.sleep(time.Second)                                             // what a rejection from memory lasts at most
@@ -240,7 +239,7 @@ func TestGrantRefuses(t *testing.T) {
 	until := c.now().Add(time.Hour)
 	for limit, until := range map[string]time.Time{"runs": until, "images": {}} {
 		if _, err := grant(t, l, limit, 1, until); err != nil {
-			t.Fatal(err)
+			t.Fatalf("grant() = %v", err)
 		}
 	}
 	for _, test := range []struct {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -154,9 +155,7 @@ func BenchmarkZipf(b *testing.B) {
 		},
 		"sqlite": func(b *testing.B) zlimit.Store {
 			s, err := zlimit.SQLite(b.TempDir() + "/limits.db")
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "zlimit.SQLite()", err)
 			b.Cleanup(func() { s.Close() })
 			return s
 		},

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,21 +50,15 @@ func (q *queue) Write(ctx context.Context, w store.Write) (store.Result, error) 
 func queued(t *testing.T, takes time.Duration, test func(l *zlimit.RateLimiter, q *queue), opts ...zlimit.Option) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Memory()", err)
 		q := &queue{Store: store.Of(memory), line: make(chan struct{}, 1)}
 		l, err := zlimit.New(context.Background(), zlimit.EmbeddedStoreOn(q), opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		setSystem(t, l, zlimit.PerDay("rpm", 100_000))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		q.takes.Store(int64(takes))
 		test(l, q)
-		if err := errors.Join(l.Close(), memory.Close()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close() and Close()", errors.Join(l.Close(), memory.Close()))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -84,28 +85,19 @@ func TestNamespacesOfEmbeddedStores(t *testing.T) {
 		}
 	}
 	l, err := zlimit.Open(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	var names []string
-	for ns, err := range l.Namespaces.List(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, ns := range collect(t, "Namespaces.List()", l.Namespaces.List(ctx)) {
 		names = append(names, ns.Name)
 	}
 	if fmt.Sprint(names) != "[default]" {
 		t.Errorf("namespaces %v, want the default one alone", names)
 	}
 	if _, err := l.Namespaces.Register(ctx, "registered"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Register() = %v", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace("set up"), zlimit.WithSetup())); err != nil {
-		t.Error(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
+	check.Error(t, "closed()", closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace("set up"), zlimit.WithSetup())))
 	for _, name := range []string{"registered", "set up", zlimit.DefaultNamespace} {
 		if err := closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace(name))); err != nil {
 			t.Errorf("Open() of namespace %q = %v", name, err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -13,9 +14,7 @@ import (
 func TestWaitForSeveralLimits(t *testing.T) {
 	ctx := context.Background()
 	parse := func(text string) (l zlimit.Limit) {
-		if err := l.UnmarshalText([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "UnmarshalText()", l.UnmarshalText([]byte(text)))
 		return l
 	}
 	for name, test := range map[string]struct {
@@ -59,7 +58,7 @@ func TestWaitForSeveralLimits(t *testing.T) {
 				if test.grant > 0 {
 					request := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"a": 10}, Until: c.now().Add(test.grant)}
 					if _, err := l.Limits.TopUp(ctx, request); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Limits.TopUp() = %v", err)
 					}
 				}
 				acquire(t, l, ask(test.use))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -25,12 +26,8 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 		l := newLimiter(t, s)
 		scope := newLimiter(t, s, zlimit.WithNamespace("victim"))
 		ns, err := l.Namespaces.Delete(ctx, "victim")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Namespaces.Purge(ctx, ns.ID, nil); err != nil {
-			t.Fatalf("Purge() = %v", err)
-		}
+		check.Fatal(t, "Namespaces.Delete()", err)
+		check.Fatal(t, "Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
 		create(t, scope, zlimit.Entity{ID: "late"})
 		if len(dump(t, store.Of(s), ns.ID)) == 0 {
 			t.Fatal("nothing was written after the purge")
@@ -53,7 +50,7 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 			{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()},
 		} {
 			if _, err := store.Of(s).Write(ctx, w); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		if err := l.Namespaces.Purge(ctx, half.ID, nil); !errors.Is(err, zlimit.ErrNamespaceState) {
@@ -123,12 +120,8 @@ func TestPurgeWaitsForTheIndex(t *testing.T) {
 		time.Sleep(time.Second)
 		create(t, scope, zlimit.Entity{ID: "new"})
 		ns, err := l.Namespaces.Delete(ctx, "victim")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Namespaces.Purge(ctx, ns.ID, nil); err != nil {
-			t.Fatalf("Purge() = %v", err)
-		}
+		check.Fatal(t, "Namespaces.Delete()", err)
+		check.Fatal(t, "Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
 		if got := dump(t, s.Store, ns.ID); len(got) > 0 {
 			t.Errorf("the purge leaves %v", got)
 		}
@@ -175,9 +168,7 @@ func TestChildrenBeforeTheIndex(t *testing.T) {
 		if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 			t.Errorf("Delete() of the parent = %v before %s is deleted, want ErrEntityHasChildren", err, id)
 		}
-		if err := l.Entities.Delete(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Entities.Delete()", l.Entities.Delete(ctx, id))
 	}
 	if err := l.Entities.Delete(ctx, "p"); err != nil {
 		t.Errorf("Delete() of the parent = %v when all children are gone", err)
@@ -199,9 +190,7 @@ func TestChildrenThatOthersDelete(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "p"})
 		for i := range 2*zlimit.MaxForgotten + 1 {
 			child := create(t, l, zlimit.Entity{ID: fmt.Sprint("c", i), ParentID: "p"})
-			if err := s.Delete(ctx, []store.Key{layout.EntityKey{NS: l.NS(), Entity: child.ID}.Key()}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Delete()", s.Delete(ctx, []store.Key{layout.EntityKey{NS: l.NS(), Entity: child.ID}.Key()}))
 		}
 		var created error
 		m := &meddler{Store: s, at: at, do: func() {
@@ -220,9 +209,7 @@ func TestChildrenThatOthersDelete(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Errorf("Delete() = %v", err)
-		}
+		check.Error(t, "Delete()", err)
 		for key := range dump(t, s.Store, l.NS()) {
 			if belongsTo(l.NS(), "p")(key) {
 				t.Errorf("the deletion leaves %s", key)
@@ -271,10 +258,10 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(s))
 	create(t, l, zlimit.Entity{ID: "e"})
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "listed"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: "own"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	other := newLimiter(t, zlimit.StoreOn(s))
 	for resource, by := range map[string]*zlimit.RateLimiter{"listed": other, "own": other, "seen": l} {
@@ -286,24 +273,16 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 		acquire(t, by, r)
 		shard := layout.BucketKey{NS: l.NS(), Entity: "e", Resource: resource}
 		items, err := s.Read(ctx, []store.Key{shard.Key()}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		state, err := layout.ReadState(items[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "layout.ReadState()", err)
 		writes, err := shard.Split(&state, nil, layout.Lineage{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Split()", err)
 		if results, err := s.Transact(ctx, writes); err != nil || !results[1].Applied {
 			t.Fatalf("Transact() = %v, %v", results, err)
 		}
 	}
-	if err := l.Entities.Delete(ctx, "e"); err != nil {
-		t.Fatalf("Delete() = %v", err)
-	}
+	check.Fatal(t, "Delete()", l.Entities.Delete(ctx, "e"))
 	for key := range dump(t, s.Store, l.NS()) {
 		if belongsTo(l.NS(), "e")(key) {
 			t.Errorf("the deletion leaves %s", key)

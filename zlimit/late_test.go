@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -89,17 +90,13 @@ func TestSlotsThatComeTooLate(t *testing.T) {
 				t.Fatalf("Acquire() = %v, %v, want it to be degraded", lease, err)
 			}
 			time.Sleep(2 * time.Second)
-			if err := lease.Commit(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Commit()", lease.Commit(t.Context()))
 		}
 		s.Break(nil)
 		if held := l.Stats().SlotsHeld; held != 1 {
 			t.Errorf("%d slots are held, want that of the lease in time", held)
 		}
-		if err := kept.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Commit()", kept.Commit(t.Context()))
 		if stats := l.Stats(); stats.SlotsHeld != 0 || stats.SlotsLost != 0 || stats.SlotsTaken < 2 {
 			t.Errorf("of %d slots taken %d are held and %d are lost, want none", stats.SlotsTaken, stats.SlotsHeld, stats.SlotsLost)
 		}

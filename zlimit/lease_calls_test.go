@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -60,21 +61,15 @@ func far(t *testing.T, test func(t *testing.T, l *zlimit.RateLimiter, f *faraway
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Memory()", err)
 		f := &faraway{Store: store.Of(memory)}
 		l, err := zlimit.New(t.Context(), zlimit.EmbeddedStoreOn(f), zlimit.WithListing(false), zlimit.WithCallTimeout(time.Minute), zlimit.WithClock(newClock().now))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		setSystem(t, l, zlimit.PerDay("tpm", 1000))
 		lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
 		f.takes.Store(int64(1500 * time.Millisecond))
 		test(t, l, f, lease)
-		if err := errors.Join(l.Close(), memory.Close()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close() and Close()", errors.Join(l.Close(), memory.Close()))
 	})
 }
 
@@ -123,15 +118,11 @@ func TestLeaseDuringConsume(t *testing.T) {
 			return lease.Consume(ctx, zlimit.Amounts{"tpm": 7})
 		})
 		second := outcome(func() error { return lease.Consume(t.Context(), zlimit.Amounts{"tpm": 50}) })
-		if err := errors.Join(first(), second()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "first() and second()", errors.Join(first(), second()))
 		if diff := cmp.Diff(zlimit.Amounts{"tpm": 670}, lease.Consumed()); diff != "" {
 			t.Errorf("Consumed() (-want +got):\n%s", diff)
 		}
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Commit()", lease.Commit(t.Context()))
 		f.holds(t, l, 670)
 	})
 }
@@ -146,13 +137,9 @@ func TestSettlingDuringConsume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			far(t, func(t *testing.T, l *zlimit.RateLimiter, f *faraway, lease *zlimit.Lease) {
-				if err := lease.Adjust(zlimit.Amounts{"tpm": 20}); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": 20}))
 				consume := outcome(func() error { return lease.Consume(t.Context(), zlimit.Amounts{"tpm": 100}) })
-				if err := test.settle(lease, t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "settle()", test.settle(lease, t.Context()))
 				if err := consume(); !errors.Is(err, zlimit.ErrLeaseClosed) {
 					t.Errorf("Consume() = %v, want %v", err, zlimit.ErrLeaseClosed)
 				}
@@ -168,9 +155,7 @@ func TestLeaseDuringCommit(t *testing.T) {
 	const call = 1500 * time.Millisecond
 	for _, fails := range []bool{false, true} {
 		far(t, func(t *testing.T, l *zlimit.RateLimiter, f *faraway, lease *zlimit.Lease) {
-			if err := lease.Adjust(zlimit.Amounts{"tpm": 20}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": 20}))
 			if fails {
 				f.fails.Store(&store.Error{Op: "write", Unavailable: true, Err: errors.New("no route")})
 			}
@@ -223,7 +208,7 @@ func TestLeaseOfManyGoroutines(t *testing.T) {
 							err = errors.Join(err, settle(lease))
 						}
 						if err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-							t.Error(err)
+							t.Errorf("Consume() and Adjust() and Release() = %v", err)
 						}
 					})
 				}
@@ -245,14 +230,10 @@ func TestLeaseOfManyGoroutines(t *testing.T) {
 func TestOneLostReadOfLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Memory()", err)
 		f := &faraway{Store: store.Of(memory)}
 		l, err := zlimit.New(t.Context(), zlimit.EmbeddedStoreOn(f), zlimit.WithListing(false), zlimit.WithCallTimeout(2*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		setSystem(t, l, zlimit.PerDay("tpm", 1000))
 		l.Limits.InvalidateAll()
 		f.takes.Store(int64(5 * time.Millisecond))
@@ -268,9 +249,7 @@ func TestOneLostReadOfLimits(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		all.Wait()
-		if err := errors.Join(l.Close(), memory.Close()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close() and Close()", errors.Join(l.Close(), memory.Close()))
 	})
 }
 

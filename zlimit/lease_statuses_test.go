@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -15,18 +16,16 @@ func TestLeaseStatuses(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 1000))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
 		if _, err := limiter.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	request := zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1, "tpm": 30}}
 	for n := int64(1); n <= 3; n++ {
 		lease, err := limiter.Acquire(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Acquire()", err)
 		want := zlimit.Statuses{
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("rpm", 60), Available: 60 - n, Requested: 1},
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("tpm", 1000), Available: 1000 - 30*n, Requested: 30},
@@ -35,9 +34,7 @@ func TestLeaseStatuses(t *testing.T) {
 		if diff := cmp.Diff(want, lease.Statuses()); diff != "" {
 			t.Errorf("Statuses() of request %d (-want +got):\n%s", n, diff)
 		}
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 	}
 	if got := new(zlimit.Lease).Statuses(); got != nil {
 		t.Errorf("Statuses() of the zero value = %v, want none", got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -57,9 +58,7 @@ func TestSettling(t *testing.T) {
 					setSystem(t, l, zlimit.PerDay("tpm", 1000), zlimit.PerDay("rpm", 10))
 					lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
 					c.sleep(elapsed)
-					if err := test.settle(lease); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "settle()", test.settle(lease))
 					if got := available(t, l, "tpm"); got != test.left {
 						t.Errorf("tpm has %d after %v, want %d", got, elapsed, test.left)
 					}
@@ -120,9 +119,7 @@ func TestRefundsFillTheBucketToTheBrim(t *testing.T) {
 		setSystem(t, l, zlimit.PerMinute("rpm", 60))
 		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 50}))
 		c.sleep(30 * time.Second) // 40 there
-		if err := lease.Rollback(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", lease.Rollback(context.Background()))
 		if got := limit(t, l, "rpm"); got.Tokens != 60_000 || got.Consumed != 0 {
 			t.Errorf("the item has %d and counts %d, want 60000 and 0", got.Tokens, got.Consumed)
 		}
@@ -223,9 +220,7 @@ func TestSettlingABucketThatIsGone(t *testing.T) {
 		if err := back.Rollback(context.Background()); err != nil || item(t, l) != nil {
 			t.Errorf("Rollback() = %v and left %v, want no item", err, item(t, l))
 		}
-		if err := errors.Join(more.Adjust(zlimit.Amounts{"tpm": 50}), more.Commit(context.Background())); err != nil {
-			t.Errorf("Commit() = %v", err)
-		}
+		check.Error(t, "Commit()", errors.Join(more.Adjust(zlimit.Amounts{"tpm": 50}), more.Commit(context.Background())))
 		if got := available(t, l, "tpm"); got != 950 {
 			t.Errorf("tpm has %d, want 950", got)
 		}
@@ -242,7 +237,7 @@ func TestSettlingALimitThatIsGone(t *testing.T) {
 		setSystem(t, other, zlimit.PerDay("rpd", 100))
 		acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 1, "tpd": 50}), lease.Commit(context.Background())); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Adjust() and Commit() = %v", err)
 		}
 		if got := limit(t, l, "rpd").Consumed; got != 3000 {
 			t.Errorf("the item counts %d of rpd, want 3000", got)
@@ -281,9 +276,7 @@ func TestRefundsOnOldImages(t *testing.T) {
 			setSystem(t, l, zlimit.PerHour("rpm", 10))
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 8}))
 			test.meanwhile(c, other)
-			if err := lease.Rollback(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", lease.Rollback(context.Background()))
 			for _, s := range shardsOf(t, l) {
 				for _, l := range s.Limits {
 					if share := bucket.Share(l.Capacity, s.Shard, s.Shards); l.Name == "rpm" && l.Tokens > share {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -24,9 +25,7 @@ func TestLeases(t *testing.T) {
 		list := func() []stream.Lease {
 			t.Helper()
 			all, err := records.List(ctx, "")
-			if err != nil {
-				t.Fatalf("List() = %v", err)
-			}
+			check.Fatal(t, "List()", err)
 			return all
 		}
 		if got := list(); len(got) != 0 {
@@ -75,15 +74,13 @@ func TestLeases(t *testing.T) {
 			t.Errorf("List() from a partition on = %v, %v; want both", from, err)
 		}
 		// They are of no namespace.
-		if got := names(collect(t, "Namespaces", l.Namespaces.List(ctx))); len(got) != 1 {
+		if got := names(collect(t, "Namespaces()", l.Namespaces.List(ctx))); len(got) != 1 {
 			t.Errorf("namespaces = %q, want the default one", got)
 		}
-		if got := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); len(got) != 0 {
+		if got := collect(t, "Orphans()", l.Namespaces.Orphans(ctx)); len(got) != 0 {
 			t.Errorf("orphans = %v, want none", got)
 		}
-		if err := records.Delete(ctx, []string{partition, "none"}); err != nil {
-			t.Errorf("Delete() = %v", err)
-		}
+		check.Error(t, "Delete()", records.Delete(ctx, []string{partition, "none"}))
 		if diff := cmp.Diff([]stream.Lease{other}, list()); diff != "" {
 			t.Errorf("List() after Delete() (-want +got):\n%s", diff)
 		}

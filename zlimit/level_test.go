@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -19,21 +20,15 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 			t.Errorf("%+v is taken for an empty config", alone)
 		}
 		body, err := json.Marshal(alone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		var got zlimit.Config
 		if err := json.Unmarshal(body, &got); err != nil || !got.Same(&alone) {
 			t.Errorf("by the JSON %s it is %+v, %v, want %+v", body, got, err, alone)
 		}
 		s := newMemory(t)
 		l := newLimiter(t, s)
-		if err := l.Limits.Set(ctx, fields.Wider.Level, fields.Wider.Config); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Limits.Set(ctx, at, alone); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, fields.Wider.Level, fields.Wider.Config))
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, alone))
 		if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !got.Same(&alone) {
 			t.Errorf("%v: stored is %+v, %v, want %+v", at, got, err, alone)
 		}
@@ -44,7 +39,7 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 		case zlimit.SourceEntity, zlimit.SourceEntityDefault:
 			about = at.Entity
 		}
-		details := collect(t, "Events", l.Audit.Events(ctx, about, zlimit.AuditQuery{}))[0].Details
+		details := collect(t, "Events()", l.Audit.Events(ctx, about, zlimit.AuditQuery{}))[0].Details
 		delete(details, "config_version")
 		if limits := details["limits"].([]any); len(limits) == 0 {
 			delete(details, "limits")
@@ -87,9 +82,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 			t.Errorf("by the text %q it is %+v, %v, want %+v", want, got, err, want)
 		}
 		body, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		got = zlimit.Limit{}
 		if err := json.Unmarshal(body, &got); err != nil || got != want {
 			t.Errorf("by the JSON %s it is %+v, %v, want %+v", body, got, err, want)
@@ -99,9 +92,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
-			if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
 			got, err := newLimiter(t, s, zlimit.WithClock(c.now)).Limits.Get(t.Context(), at)
 			if err != nil || !reflect.DeepEqual(got.Limits, limits) {
 				t.Errorf("%v: stored are %+v, %v, want %+v", at, got.Limits, err, limits)
@@ -113,7 +104,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 				t.Errorf("the lease tells of %+v, want %+v", status.Limit, limits[i])
 			}
 		}
-		events := collect(t, "Events", l.Audit.Events(t.Context(), "key-1", zlimit.AuditQuery{}))
+		events := collect(t, "Events()", l.Audit.Events(t.Context(), "key-1", zlimit.AuditQuery{}))
 		checkAudited(t, events[0].Details["limits"].([]any), limits)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -62,9 +63,7 @@ func TestRejectionsBringInLine(t *testing.T) {
 			l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0))
 			setSystem(t, l, test.before...)
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpm": test.take}))
-			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": test.owe}), lease.Commit(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpm": test.owe}), lease.Commit(t.Context())))
 			if test.after != nil {
 				test.after(t, l)
 			}
@@ -101,16 +100,14 @@ func TestParentGainsALimit(t *testing.T) {
 			setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
 			limitsOfTeam := func(limits ...zlimit.Limit) {
 				if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
 			}
 			limitsOfTeam(zlimit.PerDay("rpd", 100))
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 20, "tpd": 20}))
 			limitsOfTeam(zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
 			acquire(t, l, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 50}})
-			if err := settle(lease); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "settle()", settle(lease))
 			if tokens, consumed := left(t, l, "team", "tpd"); tokens != 50_000 || consumed != 50_000 {
 				t.Errorf("the parent has %d and counts %d, want 50000 each", tokens, consumed)
 			}
@@ -134,14 +131,12 @@ func TestParentLosesALimit(t *testing.T) {
 	for _, limits := range [][]zlimit.Limit{{zlimit.PerDay("rpd", 50)}, {zlimit.PerDay("tpd", 50)}, {zlimit.PerDay("x", 50)}} {
 		c.sleep(2 * time.Second)
 		if err := other.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		acquire(t, other, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{limits[0].Name: 1}})
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	}
-	if err := other.Limits.Delete(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Delete()", other.Limits.Delete(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}))
 	c.sleep(2 * time.Second)
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	if got := available(t, l, "rpd"); got != 95 {
@@ -182,7 +177,7 @@ func TestGatherKeepsLaterLimits(t *testing.T) {
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 	if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 15})); err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	if _, _, capacity := total(shardsOf(t, l), "rpd"); capacity != 200_000 {
 		t.Errorf("the shards have a capacity of %d, want the 200000 of the later limits", capacity)
@@ -283,9 +278,7 @@ func TestOwnersThatChanged(t *testing.T) {
 	putEntity(t, other, "key-1", "")
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Entities.Delete()", other.Entities.Delete(t.Context(), "key-1"))
 	putEntity(t, other, "key-1", "team")
 	c.sleep(2 * time.Second)
 	r := ask(zlimit.Amounts{"rpd": 2})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -102,13 +103,9 @@ func TestLimitAsJSON(t *testing.T) {
 func TestLimitAsEventsHaveIt(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	want := []zlimit.Limit{zlimit.PerDay("rpd", 5, zlimit.Burst(9)), zlimit.PerMinute("rpm", 60)}
-	if err := l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}))
 	text, err := json.Marshal(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})[0].Details["limits"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Marshal()", err)
 	var got []zlimit.Limit
 	err = json.Unmarshal(text, &got)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

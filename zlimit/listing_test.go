@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -48,21 +49,13 @@ func (s *listing) Write(ctx context.Context, w store.Write) (store.Result, error
 func newListing(t *testing.T) (*zlimit.RateLimiter, *listing) {
 	t.Helper()
 	memory, err := zlimit.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Memory()", err)
 	s := &listing{Store: store.Of(memory)}
 	l, err := zlimit.New(t.Context(), zlimit.StoreOn(s), zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := memory.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
+		check.Error(t, "Close()", memory.Close())
 	})
 	setSystem(t, l, zlimit.PerMinute("rpm", 600))
 	return l, s
@@ -79,7 +72,7 @@ func useOf(t *testing.T, l *zlimit.RateLimiter, keys int) {
 // bucketsListed returns the number of buckets that the index of the resource has.
 func bucketsListed(t *testing.T, l *zlimit.RateLimiter) int {
 	t.Helper()
-	return len(collect(t, "Buckets", l.Usage.Buckets(t.Context(), "gpt-4")))
+	return len(collect(t, "Buckets()", l.Usage.Buckets(t.Context(), "gpt-4")))
 }
 
 // TestNewBucketsEnterTheIndexLater makes ten buckets at the same time: two of them enter the index of their resource, and the
@@ -117,12 +110,8 @@ func TestWhatMattersIsListed(t *testing.T) {
 	const each, rest = 50, int64(300)
 	owe := func(t *testing.T, l *zlimit.RateLimiter, entity string) {
 		lease := acquire(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
-		if err := lease.Adjust(zlimit.Amounts{"rpm": rest}); err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"rpm": rest}))
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 	}
 	ways := map[string]struct {
 		make func(t *testing.T, l *zlimit.RateLimiter, entity string)
@@ -146,9 +135,7 @@ func TestWhatMattersIsListed(t *testing.T) {
 					entity := fmt.Sprint("entity-", i)
 					if way.own {
 						at, limits := zlimit.Level{Entity: entity, Resource: "gpt-4"}, []zlimit.Limit{zlimit.PerMinute("rpm", 600)}
-						if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}); err != nil {
-							t.Fatal(err)
-						}
+						check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
 					}
 					way.make(t, l, entity)
 				}
@@ -161,9 +148,7 @@ func TestWhatMattersIsListed(t *testing.T) {
 					t.Errorf("the index is entered %d times, want once for each of %d buckets", got, each+2)
 				}
 				c, err := l.Usage.Capacity(t.Context(), "gpt-4")
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Usage.Capacity()", err)
 				rpm, _ := c.Limit("rpm")
 				if c.Entities != each+2 || rpm.InDebt != way.debt {
 					t.Errorf("Capacity shows %d entities, %d of them in debt, want %d and %d", c.Entities, rpm.InDebt, each+2, way.debt)
@@ -181,9 +166,7 @@ func TestCoverage(t *testing.T) {
 	covered := func(l *zlimit.RateLimiter) zlimit.Coverage {
 		t.Helper()
 		got, err := l.Usage.Coverage(t.Context(), "gpt-4")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Usage.Coverage()", err)
 		sum, err := l.Usage.Capacity(t.Context(), "gpt-4")
 		if err != nil || sum.Coverage != got {
 			t.Errorf("Capacity() tells %+v, %v; Coverage() tells %+v", sum.Coverage, err, got)
@@ -197,7 +180,7 @@ func TestCoverage(t *testing.T) {
 	put := func(key store.Key, item expr.Item) {
 		t.Helper()
 		if _, err := store.Of(memory).Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	list := func(entity string) {
@@ -248,9 +231,7 @@ func TestWhatIsUsedOnceIsNotListed(t *testing.T) {
 		l, s := newListing(t)
 		for i := range 10 {
 			lease := acquire(t, l, zlimit.Request{Entity: fmt.Sprint("key-", i), Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 5}})
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		}
 		l.Engine().Quiesce()
 		if got := s.entries.Load(); got != 2 {
@@ -269,9 +250,7 @@ func TestSettlingLists(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		for _, lease := range leases {
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		}
 		l.Engine().Quiesce()
 		if got := bucketsListed(t, l); got != 10 {
@@ -311,9 +290,7 @@ func TestDeletedBucketsStayDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newListing(t)
 		s.before = func() {
-			if err := s.Delete(context.Background(), []store.Key{shardKey(l, "key-0", 0).Key()}); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Delete()", s.Delete(context.Background(), []store.Key{shardKey(l, "key-0", 0).Key()}))
 		}
 		useOf(t, l, 1)
 		l.Engine().Quiesce()
@@ -407,7 +384,7 @@ func TestPurgeLeavesWhatExpires(t *testing.T) {
 			u := layout.Usage{Key: layout.UsageKey{NS: l.NS(), Entity: entity, Resource: resource, WindowKey: "2026-01-01T00:00:00Z"}, ExpiresAt: 1 << 40}
 			item := slices.DeleteFunc(u.Encode(), func(a expr.Attribute) bool { return strings.HasPrefix(a.Name, "GSI4") })
 			if _, err := memory.Write(ctx, store.Write{Kind: store.Put, Key: u.Key.Key(), Item: item}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		create(t, l, zlimit.Entity{ID: "recorded"})
@@ -416,27 +393,19 @@ func TestPurgeLeavesWhatExpires(t *testing.T) {
 		used("other", "unnamed") // found by that resource, and its entity by it
 		take("other", "hidden")
 		at := zlimit.Level{Resource: "configured"}
-		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
 		take("listed", "configured")
 		enterIndex(t, l, layout.BucketKey{NS: l.NS(), Entity: "listed", Resource: "configured"})
 		at = zlimit.Level{Entity: "limited", Resource: "anything"}
-		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
 		take("limited", "elsewhere")
 		take("stranger", "nowhere") // nothing names either
 		id := l.NS()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", l.Close())
 		if _, err := admin.Namespaces.Delete(ctx, "doomed"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Namespaces.Delete() = %v", err)
 		}
-		if err := admin.Namespaces.Purge(ctx, id, nil, zlimit.LeaveExpiring()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Namespaces.Purge()", admin.Namespaces.Purge(ctx, id, nil, zlimit.LeaveExpiring()))
 		stranger := layout.BucketKey{NS: id, Entity: "stranger", Resource: "nowhere"}.Key()
 		if left := items(id); !slices.Equal(left, []string{stranger.PK}) || s.calls != 0 {
 			t.Errorf("after %d scans the purge leaves %v, want the bucket of the stranger", s.calls, left)
@@ -444,9 +413,7 @@ func TestPurgeLeavesWhatExpires(t *testing.T) {
 		if got := len(items(neighbour.NS())); got != stays || stays < 4 {
 			t.Errorf("the neighbour has %d items, want %d", got, stays)
 		}
-		if err := admin.Namespaces.Purge(ctx, id, nil); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Namespaces.Purge()", admin.Namespaces.Purge(ctx, id, nil))
 		if left := items(id); len(left) > 0 || s.calls == 0 {
 			t.Errorf("after %d scans a purge leaves %v", s.calls, left)
 		}
@@ -463,17 +430,13 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("doomed"), zlimit.WithConfigTTL(0))
 		setSystem(t, l, zlimit.PerMinute("rpm", 600))
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60)}
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 		inIndex := func() (entities []string) {
 			t.Helper()
 			l.Engine().Quiesce()
 			enginetest.CatchUp()
 			page, err := l.Calls().Query(ctx, layout.QueryNamespaceItems(l.NS()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Query()", err)
 			for _, item := range page.Items {
 				if k, ok := layout.ParseBucketKey(store.KeyOf(item)); ok {
 					entities = append(entities, k.Entity)
@@ -486,24 +449,18 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		if got := inIndex(); !slices.Equal(got, []string{"key-1"}) {
 			t.Errorf("the index lists %v, want key-1, which does not expire", got)
 		}
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "key-2", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "key-2", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 		c.sleep(10 * time.Second)
 		useOf(t, l, 3)
 		if got := inIndex(); !slices.Equal(got, []string{"key-1", "key-2"}) {
 			t.Errorf("the index lists %v, want key-1 and key-2, which expires no more", got)
 		}
 		id := l.NS()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", l.Close())
 		if _, err := admin.Namespaces.Delete(ctx, "doomed"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Namespaces.Delete() = %v", err)
 		}
-		if err := admin.Namespaces.Purge(ctx, id, nil); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Namespaces.Purge()", admin.Namespaces.Purge(ctx, id, nil))
 		for i := range 3 {
 			k := layout.BucketKey{NS: id, Entity: fmt.Sprint("key-", i), Resource: "gpt-4"}
 			items, err := admin.Calls().Read(ctx, []store.Key{k.Key()}, true)

@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -77,9 +78,7 @@ func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) {
 		s, err := zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.SQLite()", err)
 		t.Cleanup(func() { closeStore(t, s) })
 		test(t, s)
 	})
@@ -91,21 +90,15 @@ func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 
 func closeStore(t *testing.T, s zlimit.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Error(t, "Close()", s.Close())
 }
 
 func newMemory(tb testing.TB) zlimit.Store {
 	tb.Helper()
 	s, err := zlimit.Memory()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "zlimit.Memory()", err)
 	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			tb.Errorf("Close() = %v", err)
-		}
+		check.Error(tb, "Close()", s.Close())
 	})
 	return s
 }
@@ -130,13 +123,9 @@ func newLimiter(tb testing.TB, s zlimit.Store, opts ...zlimit.Option) *zlimit.Ra
 	tb.Helper()
 	defaults := []zlimit.Option{zlimit.WithSetup(), zlimit.WithListing(false)} // nothing is written that no test does
 	l, err := zlimit.New(context.Background(), s, append(defaults, opts...)...)
-	if err != nil {
-		tb.Fatalf("New() = %v", err)
-	}
+	check.Fatal(tb, "New()", err)
 	tb.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			tb.Errorf("Close() = %v", err)
-		}
+		check.Error(tb, "Close()", l.Close())
 	})
 	return l
 }
@@ -144,9 +133,7 @@ func newLimiter(tb testing.TB, s zlimit.Store, opts ...zlimit.Option) *zlimit.Ra
 // setSystem makes limits those of last resort.
 func setSystem(tb testing.TB, l *zlimit.RateLimiter, limits ...zlimit.Limit) {
 	tb.Helper()
-	if err := l.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
-		tb.Fatalf("Set() = %v", err)
-	}
+	check.Fatal(tb, "Set()", l.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 }
 
 // ask is a request of the usual entity and resource.
@@ -200,9 +187,7 @@ func item(tb testing.TB, l *zlimit.RateLimiter) expr.Item {
 	tb.Helper()
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
 	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	if err != nil {
-		tb.Fatalf("Read() = %v", err)
-	}
+	check.Fatal(tb, "Read()", err)
 	return items[0]
 }
 
@@ -210,9 +195,7 @@ func item(tb testing.TB, l *zlimit.RateLimiter) expr.Item {
 func limit(tb testing.TB, l *zlimit.RateLimiter, name string) bucket.Limit {
 	tb.Helper()
 	item, err := layout.DecodeBucket(item(tb, l))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "layout.DecodeBucket()", err)
 	i := slices.IndexFunc(item.Limits, func(l bucket.Limit) bool { return l.Name == name })
 	if i < 0 {
 		tb.Fatalf("the item has no limit %s: %v", name, item.Limits)
@@ -224,9 +207,7 @@ func limit(tb testing.TB, l *zlimit.RateLimiter, name string) bucket.Limit {
 func available(tb testing.TB, l *zlimit.RateLimiter, name string) int64 {
 	tb.Helper()
 	statuses, err := l.Available(context.Background(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-	if err != nil {
-		tb.Fatalf("Available() = %v", err)
-	}
+	check.Fatal(tb, "Available()", err)
 	s, ok := statuses.Limit(name)
 	if !ok {
 		tb.Fatalf("Available() = %v, want a status of %s", statuses, name)

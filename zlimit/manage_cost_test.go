@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -104,9 +105,7 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Register", 2, 1, 4, 2, func() error { return namespace(l.Namespaces.Register(ctx, "x")) })
 	measure("Register again", 1, 1, 0, 0, func() error { return namespace(l.Namespaces.Register(ctx, "x")) })
 	scope, err := l.Namespace(ctx, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	setSystem(t, scope, limits...)
 	for i := range 30 {
 		r := ask(zlimit.Amounts{"rpm": 1})
@@ -122,12 +121,10 @@ func TestCostsOfManagement(t *testing.T) {
 	})
 	measure("Recover", 2, 1, 4, 1, func() error { return namespace(l.Namespaces.Recover(ctx, id)) })
 	if _, err := l.Namespaces.Delete(ctx, "x"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Delete() = %v", err)
 	}
 	// 30 buckets in two indexes each, the system config and its event in one: three batches. Two sweeps read the index, and a
 	// scan the table; the record is marked, and deleted with its index entry.
 	measure("Purge of 32 items", 8, 0.5+0.5+3, 30+2+2, 60+2+1, func() error { return l.Namespaces.Purge(ctx, id, nil) })
-	if err := scope.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", scope.Close())
 }

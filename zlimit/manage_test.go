@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -22,15 +23,11 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 	enginetest.CatchUp()
 	items := map[string]string{}
 	for _, ns := range namespaces {
-		for item, err := range table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1, nil)}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
-			if err != nil {
-				tb.Fatal(err)
-			}
+		calls := table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1, nil)})
+		for _, item := range check.All(tb, "Items()", calls.Items(context.Background(), layout.QueryNamespaceItems(ns))) {
 			k := store.KeyOf(item)
 			found, err := s.Read(context.Background(), []store.Key{k}, true)
-			if err != nil {
-				tb.Fatal(err)
-			}
+			check.Fatal(tb, "Read()", err)
 			if found[0] != nil {
 				items[k.PK+" "+k.SK] = found[0].String()
 			}
@@ -47,17 +44,10 @@ func without(items map[string]string, belongs func(key string) bool) map[string]
 }
 
 // collect returns what a sequence yields, and fails the test on an error.
-func collect[T any](tb testing.TB, call string, seq iter.Seq2[T, error]) []T {
+func collect[T any](tb check.TB, call string, seq iter.Seq2[T, error]) []T {
 	tb.Helper()
 	enginetest.CatchUp()
-	var all []T
-	for v, err := range seq {
-		if err != nil {
-			tb.Fatalf("%s yields %v", call, err)
-		}
-		all = append(all, v)
-	}
-	return all
+	return check.All(tb, call, seq)
 }
 
 // endOf returns the error that a sequence ends with.
@@ -75,7 +65,7 @@ func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	ctx := context.Background()
 	for _, resource := range []string{"", "gpt-4", "gpt-5", "o3"} {
 		if err := l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 5000)}}); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	for _, resource := range []string{"gpt-4", "gpt-5", "o3"} {
@@ -83,20 +73,16 @@ func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	}
 	first := layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}
 	items, err := l.Calls().Read(ctx, []store.Key{first.Key()}, true)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Read()", err)
 	put := func(key store.Key, item expr.Item) {
 		tb.Helper()
 		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("Write() = %v", err)
 		}
 	}
 	for shard := range 12 {
 		item, err := layout.DecodeBucket(items[0])
-		if err != nil {
-			tb.Fatal(err)
-		}
+		check.Fatal(tb, "layout.DecodeBucket()", err)
 		item.Key.Shard, item.ShardCount = shard, 12
 		for i := range item.Limits {
 			item.Limits[i].Tokens /= 12
@@ -112,7 +98,7 @@ func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 // actions returns the actions of the events of an entity, in their order.
 func actions(tb testing.TB, l *zlimit.RateLimiter, entity string) (list []zlimit.AuditAction) {
 	tb.Helper()
-	for _, e := range collect(tb, "Events", l.Audit.Events(context.Background(), entity, zlimit.AuditQuery{})) {
+	for _, e := range collect(tb, "Events()", l.Audit.Events(context.Background(), entity, zlimit.AuditQuery{})) {
 		list = append(list, e.Action)
 	}
 	return list

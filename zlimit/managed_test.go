@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -28,9 +29,7 @@ func TestManagedLevels(t *testing.T) {
 			return []zlimit.Limit{zlimit.PerMinute("tpm", n), zlimit.PerMinute("rpm", n)}
 		}
 		lock, err := l.Managed.Lock(ctx, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Managed.Lock()", err)
 		levels := []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "acme"}, {Entity: "acme", Resource: "gpt-4"}}
 		wants := []zlimit.Stored{
 			{Level: levels[0], Config: zlimit.Config{OnUnavailable: zlimit.PolicyAllow, AuditRetention: 30 * zlimit.Day}},
@@ -41,9 +40,7 @@ func TestManagedLevels(t *testing.T) {
 		read := func() []zlimit.Stored {
 			t.Helper()
 			found, err := l.Managed.Read(ctx, levels...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Managed.Read()", err)
 			return found
 		}
 		for i, before := range read() {
@@ -68,9 +65,7 @@ func TestManagedLevels(t *testing.T) {
 		}
 		// A change by other means takes the mark away, and a second one that restores the limits does not bring it back.
 		for _, n := range []int64{9, 1} {
-			if err := other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits(n)}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits(n)}))
 		}
 		if found := read()[1]; !found.Config.Same(&wants[1].Config) || found.Version != 3 || found.Managed {
 			t.Errorf("Read() after changes by hand = %+v, want version 3, not managed", found)
@@ -96,9 +91,7 @@ func TestManagedLock(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("deploy"))
 		other := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("olga"))
 		lock, err := l.Managed.Lock(ctx, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Managed.Lock()", err)
 		_, err = other.Managed.Lock(ctx, time.Minute)
 		var locked *zlimit.LockedError
 		if !errors.As(err, &locked) || !errors.Is(err, zlimit.ErrLocked) || locked.Holder != "deploy" || !locked.ExpiresAt.Equal(lock.ExpiresAt) {
@@ -106,7 +99,7 @@ func TestManagedLock(t *testing.T) {
 		}
 		clock.sleep(50 * time.Second)
 		if lock, err = l.Managed.Renew(ctx, lock, time.Minute); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Managed.Renew() = %v", err)
 		}
 		clock.sleep(50 * time.Second)
 		if _, err := other.Managed.Lock(ctx, time.Minute); !errors.Is(err, zlimit.ErrLocked) {
@@ -129,11 +122,9 @@ func TestManagedLock(t *testing.T) {
 			t.Errorf("Unlock() of a lock that another has taken = %v", err)
 		}
 		if _, err := other.Managed.Replace(ctx, stolen, zlimit.Stored{Level: want.Level}, want); err != nil {
-			t.Error(err)
+			t.Errorf("Managed.Replace() = %v", err)
 		}
-		if err := other.Managed.Unlock(ctx, stolen); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Managed.Unlock()", other.Managed.Unlock(ctx, stolen))
 		if _, err := l.Managed.Lock(ctx, time.Minute); err != nil {
 			t.Errorf("Lock() after Unlock() = %v", err)
 		}
@@ -158,7 +149,7 @@ func TestManagedRecord(t *testing.T) {
 		}
 		key := layout.ProvisionerKey{NS: l.NS()}.Key()
 		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: foreign}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		set, err := l.Managed.Set(ctx)
 		want := zlimit.ManagedSet{
@@ -169,14 +160,10 @@ func TestManagedRecord(t *testing.T) {
 			t.Fatalf("Set() differs: %v (-want +got):\n%s", err, diff)
 		}
 		lock, err := l.Managed.Lock(ctx, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Managed.Lock()", err)
 		want.Levels = append(want.Levels[1:], zlimit.Level{"zed", "gpt-4"})
 		want.Pending = []zlimit.Level{{}, {Resource: "new"}, {"acme", "new"}}
-		if err := l.Managed.Record(ctx, lock, want); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Managed.Record()", l.Managed.Record(ctx, lock, want))
 		set, err = l.Managed.Set(ctx)
 		if diff := cmp.Diff(want, set); diff != "" || err != nil {
 			t.Errorf("Set() after Record() differs: %v (-want +got):\n%s", err, diff)
@@ -191,9 +178,7 @@ func TestManagedRecord(t *testing.T) {
 				many.Levels = append(many.Levels, zlimit.Level{fmt.Sprintf("%048d", i), "gpt-4"})
 			}
 			many.Pending = []zlimit.Level{{}, {Resource: "new"}, {"acme", "new"}}
-			if err := l.Managed.Record(ctx, lock, many); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Managed.Record()", l.Managed.Record(ctx, lock, many))
 			got, err := l.Managed.Set(ctx)
 			if diff := cmp.Diff(many, got); diff != "" || err != nil {
 				t.Errorf("Set() of %d levels differs: %v (-want +got):\n%s", n, err, diff)
@@ -230,9 +215,7 @@ func TestManagedInput(t *testing.T) {
 	if _, err := l.Managed.Read(ctx, zlimit.Level{Resource: "4 4"}); err == nil {
 		t.Error("Read() of an invalid level = nil")
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	_, locked := l.Managed.Lock(ctx, time.Minute)
 	_, read := l.Managed.Read(ctx, gpt)
 	_, set := l.Managed.Set(ctx)
@@ -288,23 +271,17 @@ func TestManagedPolicies(t *testing.T) {
 		{Resource: "gpt-4"}, {Entity: "acme", Resource: "gpt-4"}, {Entity: "acme"},
 	} {
 		l := newLimiter(t, newMemory(t))
-		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: rpm(1), OnUnavailable: zlimit.PolicyAllow}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: rpm(1), OnUnavailable: zlimit.PolicyAllow}))
 		lock, err := l.Managed.Lock(ctx, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Managed.Lock()", err)
 		for _, want := range []zlimit.Config{
 			{Limits: rpm(2), OnUnavailable: zlimit.PolicyBlock}, {Limits: []zlimit.Limit{}, OnUnavailable: zlimit.PolicyAllow}, {Limits: rpm(2)}, {Limits: []zlimit.Limit{}},
 		} {
 			before, err := l.Managed.Read(ctx, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Managed.Read()", err)
 			after := zlimit.Stored{Level: at, Config: want}
 			if _, err := l.Managed.Replace(ctx, lock, before[0], after); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Managed.Replace() = %v", err)
 			}
 			got, err := l.Limits.Get(ctx, at)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -323,13 +300,11 @@ func TestManagedWritesHoldTheLock(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithClock(clock.now))
 	other := newLimiter(t, zlimit.StoreOn(p.Store), zlimit.WithClock(clock.now))
 	lock, err := l.Managed.Lock(ctx, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Managed.Lock()", err)
 	p.set(func() {
 		clock.sleep(2 * time.Minute)
 		if _, err := other.Managed.Lock(ctx, time.Minute); err != nil {
-			t.Error(err)
+			t.Errorf("Managed.Lock() = %v", err)
 		}
 	})
 	before := zlimit.Stored{Level: zlimit.Level{Resource: "gpt-4"}}
@@ -367,9 +342,7 @@ func TestRunKeepsItsLock(t *testing.T) {
 	if !errors.Is(err, stopped) {
 		t.Errorf("Run() = %v, want the error of the function", err)
 	}
-	if err := other.Managed.Run(t.Context(), nothing); err != nil {
-		t.Errorf("after the run another program's Run() = %v", err)
-	}
+	check.Error(t, "after the run another program's Run()", other.Managed.Run(t.Context(), nothing))
 }
 
 // In TestRunLosesItsLock, a run pauses for longer than its lock lasts, while another program runs. The first run writes

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -57,18 +58,14 @@ func TestReset(t *testing.T) {
 			t.Errorf("%d rpd and %d tpd are available, want 100 and 400", rpd, tpd)
 		}
 		after := acquire(t, other, ask(zlimit.Amounts{"rpd": 70, "tpd": 100}))
-		if err := before.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", before.Rollback(t.Context()))
 		if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != 30 || tpd != 900 {
 			t.Errorf("after the old lease was rolled back, %d rpd and %d tpd are available, want 30 and 900", rpd, tpd)
 		}
 		if rpd, tpd := consumed(t, l, "rpd"), consumed(t, l, "tpd"); rpd != 70 || tpd != 100 {
 			t.Errorf("%d rpd and %d tpd are counted, want 70 and 100", rpd, tpd)
 		}
-		if err := after.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", after.Rollback(t.Context()))
 		if rpd := available(t, l, "rpd"); rpd != 100 {
 			t.Errorf("%d rpd are available, want 100", rpd)
 		}
@@ -83,9 +80,7 @@ func TestResetForgivesDebt(t *testing.T) {
 	first, second := acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1})), acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	settle := func(lease *zlimit.Lease, more int64) {
 		t.Helper()
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpd": more}), lease.Commit(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"tpd": more}), lease.Commit(t.Context())))
 	}
 	settle(first, 5000)
 	reject(t, l, ask(zlimit.Amounts{"tpd": 1}))
@@ -121,9 +116,7 @@ func TestResetOfShards(t *testing.T) {
 		t.Errorf("%d rpd and %d tph are available, want 100 and %d", rpd, tph, rest)
 	}
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 95}))
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 	if rpd := available(t, l, "rpd"); rpd != 5 {
 		t.Errorf("%d rpd are available after the old lease was rolled back, want 5", rpd)
 	}
@@ -238,7 +231,7 @@ func TestResetOfOthers(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 500}))
 
 	if _, err := l.Limits.Disable(t.Context(), pair, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	reset(t, l, zlimit.ResetRequest{})
 	refuse(t, l, ask(zlimit.Amounts{"rpd": 1}))
@@ -246,7 +239,7 @@ func TestResetOfOthers(t *testing.T) {
 		t.Errorf("the disabled item is %+v, %v", state, err)
 	}
 	if _, err := l.Limits.LeaveSwitch(t.Context(), pair, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.LeaveSwitch() = %v", err)
 	}
 	c.sleep(2 * time.Second)
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 500}))
@@ -259,9 +252,7 @@ func TestResetOfOthers(t *testing.T) {
 	lease := acquire(t, other, ask(zlimit.Amounts{"rpd": 200}))
 	reset(t, l, zlimit.ResetRequest{})
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 400}))
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 	if rpd := available(t, l, "rpd"); rpd != 100 {
 		t.Errorf("%d rpd are available, want 100", rpd)
 	}
@@ -316,9 +307,7 @@ func TestTopUp(t *testing.T) {
 			t.Errorf("TopUp() = %+v, %v", got, err)
 		}
 		acquire(t, other, ask(zlimit.Amounts{"rpd": 30, "budget": 25}))
-		if err := lease.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		if rpd, tpd, budget := available(t, l, "rpd"), available(t, l, "tpd"), available(t, l, "budget"); rpd != 100 || tpd != 1000 || budget != 40 {
 			t.Errorf("%d rpd, %d tpd and %d of the budget are available, want 100, 1000 and 40", rpd, tpd, budget)
 		}
@@ -338,7 +327,7 @@ func TestTopUpOfARaisedLimit(t *testing.T) {
 		acquire(t, l, ask(zlimit.Amounts{"tpd": 200}))
 		level := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 		if err := l.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000, zlimit.Burst(1500))}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		got, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"tpd": 500}})
 		if err != nil || len(got.Limits) != 1 || got.Limits[0].After != 1300*zlimit.Token {
@@ -362,9 +351,7 @@ func TestTopUpOnce(t *testing.T) {
 		setSystem(t, l, zlimit.PerDay("rpd", 100))
 		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 60}))
 		split(t, l)
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 50}), lease.Commit(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 50}), lease.Commit(t.Context())))
 		fault.Operation = "TransactWriteItems"
 		faults.Inject(fault)
 		r := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 25}, OperationID: "ticket-18"}
@@ -423,9 +410,7 @@ func TestOperationsAtOnce(t *testing.T) {
 			topUp := func(l *zlimit.RateLimiter) zlimit.BucketChange {
 				t.Helper()
 				made, err := l.Limits.TopUp(t.Context(), r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Limits.TopUp()", err)
 				return made
 			}
 			var before zlimit.BucketChange

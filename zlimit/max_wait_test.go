@@ -93,7 +93,7 @@ func TestMaxWaitBoundsTheCall(t *testing.T) {
 							limiters[i] = newLimiter(t, zlimit.StoreOn(s))
 						}
 						if err := limiters[0].Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: kind.limits}); err != nil {
-							t.Fatal(err)
+							t.Fatalf("Limits.Set() = %v", err)
 						}
 						s.fails = kind.fails
 						var longest, admitted, refused, other atomic.Int64

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -57,9 +58,7 @@ func (c *pythonClient) take(t *testing.T, tokens int64, now time.Time) bool {
 	if hasCode(err, "ConditionalCheckFailedException") {
 		return false
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "UpdateItem()", err)
 	return true
 }
 
@@ -74,9 +73,7 @@ func (c *pythonClient) adjust(t *testing.T, tokens int64) {
 			":b_rpm_tk_delta": number(-tokens * 1000), ":b_rpm_tc_delta": number(tokens * 1000),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "UpdateItem()", err)
 }
 
 // In TestMixedFleet, a bucket of 100 a minute is idle for five minutes. The Python client is the first to write it then.
@@ -132,9 +129,7 @@ func TestMixedFleet(t *testing.T) {
 				t.Errorf("Available() = %d, want 30: 70 of 100 were taken since the last refill", got)
 			}
 			lease := acquire(t, other, ask(zlimit.Amounts{"rpm": 30}))
-			if err := lease.Rollback(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", lease.Rollback(context.Background()))
 			if got := burst(t, other, 100); got != 30 {
 				t.Errorf("burst(100) = %d, want 30", got)
 			}

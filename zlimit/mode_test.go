@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -34,12 +35,8 @@ func TestSoftLimit(t *testing.T) {
 		}
 		// No one waits for it, also not for more than it can hold.
 		lease, err := l.Wait(ctx, ask(zlimit.Amounts{"tpm": 1000, "rpm": 1}), zlimit.MaxWait(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Wait()", err)
+		check.Fatal(t, "Rollback()", lease.Rollback(ctx))
 		if wait, err := l.TimeUntil(ctx, ask(zlimit.Amounts{"tpm": 10_000})); wait != 0 || err != nil {
 			t.Errorf("TimeUntil() = %v, %v", wait, err)
 		}
@@ -62,9 +59,7 @@ func TestSoftBeyondStamp(t *testing.T) {
 	for range 5 {
 		acquire(t, l, ask(zlimit.Amounts{"tpm": 5000}))
 		state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "layout.ReadState()", err)
 		if until := state.Limits[0].SoftUntil() - c.now().UnixMilli(); until <= 0 || until > time.Minute.Milliseconds() {
 			t.Errorf("the item takes the limit for soft for %d ms", until)
 		}
@@ -123,16 +118,12 @@ func TestShadowForetells(t *testing.T) {
 			switch r.IntN(4) { // a correction goes where the request went
 			case 0:
 				more := int64(r.IntN(100)) - 50
-				if err := lease.Adjust(zlimit.Amounts{"tpm": max(more, -used)}); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": max(more, -used)}))
 				if want != nil {
 					_ = want.Adjust(zlimit.Amounts{"tpm": max(more, -used)})
 				}
 			case 1:
-				if err := lease.Rollback(ctx); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Rollback()", lease.Rollback(ctx))
 				if want != nil {
 					_ = want.Rollback(ctx)
 				}
@@ -196,14 +187,12 @@ func TestShadowOfAll(t *testing.T) {
 				}
 				setSystem(t, processes[0], zlimit.PerDay("rpm", 100_000).Shadow())
 				if _, err := processes[0].Entities.Create(ctx, zlimit.Entity{ID: "team"}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Entities.Create() = %v", err)
 				}
 				if _, err := processes[0].Entities.Create(ctx, zlimit.Entity{ID: "key-1", ParentID: "team", Cascade: true}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Entities.Create() = %v", err)
 				}
-				if err := acquire(t, processes[0], ask(zlimit.Amounts{"rpm": 1000})).Rollback(ctx); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Rollback()", acquire(t, processes[0], ask(zlimit.Amounts{"rpm": 1000})).Rollback(ctx))
 				for range shards / 2 {
 					splitBucket(t, processes[0], "key-1")
 					splitBucket(t, processes[0], "team")
@@ -215,7 +204,7 @@ func TestShadowOfAll(t *testing.T) {
 						for range 5 {
 							lease, err := processes[i%3].Acquire(ctx, ask(zlimit.Amounts{"rpm": 1000}))
 							if err != nil {
-								t.Error(err)
+								t.Errorf("Acquire() = %v", err)
 								return
 							}
 							for _, s := range lease.Statuses() {
@@ -223,9 +212,7 @@ func TestShadowOfAll(t *testing.T) {
 									foreseen[s.Ancestor].Add(1)
 								}
 							}
-							if err := lease.Commit(ctx); err != nil {
-								t.Error(err)
-							}
+							check.Error(t, "Commit()", lease.Commit(ctx))
 						}
 					})
 				}
@@ -270,29 +257,21 @@ func TestBypass(t *testing.T) {
 			if s := statusOf(t, other, "rpm"); s.Available != 10 {
 				t.Errorf("Available() = %+v", s)
 			}
-			if err := leases[0].Rollback(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := leases[1].Adjust(zlimit.Amounts{"rpm": 30}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", leases[0].Rollback(ctx))
+			check.Fatal(t, "Adjust()", leases[1].Adjust(zlimit.Amounts{"rpm": 30}))
 			if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.LeaveSwitch() = %v", err)
 			}
 			acquire(t, other, ask(zlimit.Amounts{"rpm": 10}))
 			reject(t, other, ask(zlimit.Amounts{"rpm": 1}))
-			if err := leases[1].Commit(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := leases[2].Rollback(ctx); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Commit()", leases[1].Commit(ctx))
+			check.Fatal(t, "Rollback()", leases[2].Rollback(ctx))
 			state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
 			if err != nil || state.Bypass() != 0 || state.Limits[0].Consumed != (4+6*50+80-50+10)*1000 || state.Limits[0].Tokens != 0 {
 				t.Errorf("the item is %+v, %v", state, err)
 			}
 			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: keyOfBucket(l)}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 	})

@@ -17,7 +17,7 @@ func TestModesWithSibling(t *testing.T) {
 	newChains(t, f.l, []string{"org", "key-1"})
 	f.other.Call(t, f.clock.now(), "create_entity", "key-2", sibling.Named{"parent_id": "org", "cascade": true})
 	if err := f.l.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("day", 1_000_000)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	both := func(what string, amount int64, want string) {
 		t.Helper()
@@ -41,7 +41,7 @@ func TestModesWithSibling(t *testing.T) {
 			if theirs {
 				f.otherSwitches(how, zlimit.Level{Resource: "gpt-4"})
 			} else if _, err := change(ctx, zlimit.Level{Resource: "gpt-4"}, nil); err != nil {
-				t.Fatal(err)
+				t.Fatalf("change() = %v", err)
 			}
 			f.clock.sleep(2 * time.Second)
 		}
@@ -77,7 +77,7 @@ func TestModesWithSibling(t *testing.T) {
 				c.Cascade = test.policy
 				return nil
 			}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Update() = %v", err)
 			}
 			f.clock.sleep(2 * time.Minute)
 			for i, entity := range []string{"key-1", "key-2"} {
@@ -116,10 +116,7 @@ func (f *mixedFleet) otherCharges(at zlimit.Level, policy zlimit.CascadePolicy) 
 // charged returns what the buckets of an entity have consumed.
 func (f *mixedFleet) charged(entity string) (sum int64) {
 	f.Helper()
-	for b, err := range f.l.Entities.Buckets(context.Background(), entity) {
-		if err != nil {
-			f.Fatal(err)
-		}
+	for _, b := range collect(f, "Entities.Buckets()", f.l.Entities.Buckets(context.Background(), entity)) {
 		sum += b.Consumed["day"].Tokens()
 	}
 	return sum

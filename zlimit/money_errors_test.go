@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -22,9 +23,7 @@ func TestErrorsOfMoney(t *testing.T) {
 		return l.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "api", Consume: zlimit.Amounts{"usd": n}})
 	}
 	lease, err := acquire(2 * dollar)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "acquire()", err)
 	topUp := func(resource, limit string, n int64) error {
 		_, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "acme", Resource: resource, Amounts: zlimit.Amounts{limit: n}})
 		return err
@@ -32,7 +31,7 @@ func TestErrorsOfMoney(t *testing.T) {
 	_, negative := acquire(-dollar)
 	other, _ := zlimittest.New(t)
 	if err := other.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Prepaid("usd", dollar)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	_, none := other.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key", Resource: "models", Amounts: zlimit.Amounts{"usd": dollar}})
 	for _, test := range []struct {
@@ -57,6 +56,6 @@ func TestErrorsOfMoney(t *testing.T) {
 		}
 	}
 	if err := lease.Rollback(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-		t.Fatal(err)
+		t.Fatalf("Rollback() = %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -43,11 +44,9 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "org/1"})
 		for _, name := range real {
 			create(t, l, zlimit.Entity{ID: name, ParentID: "org/1", Cascade: true})
-			if err := l.Limits.Set(ctx, zlimit.Level{Resource: name}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: name}, zlimit.Config{Limits: limits}))
 			if err := l.Limits.Set(ctx, zlimit.Level{Entity: name, Resource: name}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 50)}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 			acquire(t, l, zlimit.Request{Entity: name, Resource: name, Consume: zlimit.Amounts{"rpd": 3}})
 		}
@@ -58,7 +57,7 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 		}
 		checkLevels(t, l, zlimit.LevelQuery{Source: zlimit.SourceResource}, levels...)
 		var children []string
-		for _, e := range collect(t, "Children", l.Entities.Children(ctx, "org/1")) {
+		for _, e := range collect(t, "Children()", l.Entities.Children(ctx, "org/1")) {
 			children = append(children, e.ID)
 		}
 		if diff := cmp.Diff(sorted, children); diff != "" {
@@ -75,7 +74,7 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 			}
 			checkLevels(t, l, zlimit.LevelQuery{Source: zlimit.SourceEntity, Resource: name}, "entity "+name+", resource "+name)
 			checkLevels(t, l, zlimit.LevelQuery{Entity: name}, "entity "+name+", resource "+name)
-			buckets := collect(t, "Buckets", fresh.Entities.Buckets(ctx, name))
+			buckets := collect(t, "Buckets()", fresh.Entities.Buckets(ctx, name))
 			if len(buckets) != 1 || buckets[0].Entity != name || buckets[0].Resource != name {
 				t.Errorf("Buckets(%s) = %+v, want one", name, buckets)
 			}
@@ -90,7 +89,7 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 			if err := errors.Join(fresh.Entities.Delete(ctx, name), fresh.Limits.Delete(ctx, zlimit.Level{Resource: name})); err != nil {
 				t.Errorf("deletion of %s = %v", name, err)
 			}
-			if buckets := collect(t, "Buckets", fresh.Entities.Buckets(ctx, name)); len(buckets) > 0 {
+			if buckets := collect(t, "Buckets()", fresh.Entities.Buckets(ctx, name)); len(buckets) > 0 {
 				t.Errorf("after the deletion of %s: %+v", name, buckets)
 			}
 		}

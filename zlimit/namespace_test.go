@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -34,12 +35,10 @@ func TestNamespaceLife(t *testing.T) {
 		ctx := context.Background()
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
-		list := func() []string { return names(collect(t, "List", l.Namespaces.List(ctx))) }
-		orphans := func() []zlimit.Namespace { return collect(t, "Orphans", l.Namespaces.Orphans(ctx)) }
+		list := func() []string { return names(collect(t, "List()", l.Namespaces.List(ctx))) }
+		orphans := func() []zlimit.Namespace { return collect(t, "Orphans()", l.Namespaces.Orphans(ctx)) }
 		registered, err := l.Namespaces.Register(ctx, "eu/production 1")
-		if err != nil {
-			t.Fatalf("Register() = %v", err)
-		}
+		check.Fatal(t, "Register()", err)
 		want := zlimit.Namespace{ID: registered.ID, Name: "eu/production 1", Status: zlimit.NamespaceActive, CreatedAt: c.now()}
 		if diff := cmp.Diff(want, registered); diff != "" || len(want.ID) != 11 {
 			t.Errorf("Register() (-want +got):\n%s", diff)
@@ -102,7 +101,7 @@ func TestNamespaceLife(t *testing.T) {
 
 		// The name is taken by another one.
 		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Namespaces.Delete() = %v", err)
 		}
 		second, err := l.Namespaces.Register(ctx, want.Name)
 		if err != nil || second.ID == want.ID {
@@ -116,7 +115,7 @@ func TestNamespaceLife(t *testing.T) {
 			t.Errorf("a refused recovery changes (-want +got):\n%s", diff)
 		}
 		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Namespaces.Delete() = %v", err)
 		}
 		if got := names(orphans()); !slices.Equal(got, []string{want.Name, want.Name}) {
 			t.Errorf("Orphans() = %q, want both", got)
@@ -129,9 +128,7 @@ func TestNamespaceStates(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	ns, err := l.Namespaces.Register(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Register()", err)
 	refused := func(call string, err error) {
 		t.Helper()
 		if !errors.Is(err, zlimit.ErrNamespaceState) {
@@ -142,25 +139,23 @@ func TestNamespaceStates(t *testing.T) {
 	refused("Recover() of an active namespace", err)
 	refused("Purge() of an active namespace", l.Namespaces.Purge(ctx, ns.ID, nil))
 	if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Delete() = %v", err)
 	}
 	purging, err := layout.CondemnNamespace(string(zlimit.NamespaceDeleted), string(zlimit.NamespacePurging))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "layout.CondemnNamespace()", err)
 	if _, err := l.Calls().Write(ctx, store.Write{Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: purging}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	_, err = l.Namespaces.Recover(ctx, ns.ID)
 	refused("Recover() of a namespace whose purge has begun", err)
-	if got := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].Status != zlimit.NamespacePurging {
+	if got := collect(t, "Orphans()", l.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].Status != zlimit.NamespacePurging {
 		t.Errorf("Orphans() = %+v, want the one whose purge has begun", got)
 	}
 
 	// A record that another program left without its counterpart.
 	forward := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(zlimit.NamespaceActive)}
 	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	_, err = l.Namespaces.Delete(ctx, "half")
 	refused("Delete() of half a namespace", err)
@@ -189,9 +184,7 @@ func TestNamespaceStates(t *testing.T) {
 func TestScopedLimiters(t *testing.T) {
 	ctx := context.Background()
 	l, err := zlimit.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), zlimit.WithClock(newClock().now))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	if _, err := l.Namespace(ctx, "a"); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Namespace() of a name that is not registered = %v, want ErrNamespaceNotFound", err)
 	}
@@ -231,7 +224,7 @@ func TestScopedLimiters(t *testing.T) {
 	}
 	// A change through one is known to the other immediately, and to no third one.
 	if _, err := again.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Resolve() = %v", err)
 	}
 	setSystem(t, a, zlimit.PerDay("rpm", 7))
 	for scope, want := range map[*zlimit.RateLimiter]int64{again: 7, exact: 7, b: 3, l: 1} {
@@ -266,9 +259,7 @@ func TestScopedLimiters(t *testing.T) {
 	if _, err := again.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"}); err != nil { // the store is open
 		t.Errorf("Available() after another scope was closed = %v", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Error(t, "Close()", l.Close())
 	if _, err := again.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Acquire() after the store was closed = %v, want ErrClosed", err)
 	}
@@ -312,7 +303,7 @@ func TestConcurrentRegistrations(t *testing.T) {
 			t.Errorf("Recover() at once succeeds %d times", len(got))
 		}
 		if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Namespaces.Delete() = %v", err)
 		}
 		// Either it is recovered, or it is purged.
 		var turns, recovered atomic.Int64
@@ -329,7 +320,7 @@ func TestConcurrentRegistrations(t *testing.T) {
 			return won[0], err
 		}, zlimit.ErrNamespaceState)
 		_, err := l.Namespaces.Get(ctx, "a")
-		if orphans := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); (err == nil) != (recovered.Load() == 1) || len(orphans) > 0 {
+		if orphans := collect(t, "Orphans()", l.Namespaces.Orphans(ctx)); (err == nil) != (recovered.Load() == 1) || len(orphans) > 0 {
 			t.Errorf("Get() = %v after %d recoveries, orphans %v", err, recovered.Load(), orphans)
 		}
 	})
@@ -345,7 +336,7 @@ func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.N
 		scope := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithNamespace(name))
 		setSystem(tb, scope, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 1000))
 		if err := scope.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("Limits.Set() = %v", err)
 		}
 		create(tb, scope, zlimit.Entity{ID: "p"})
 		create(tb, scope, zlimit.Entity{ID: "key-1", ParentID: "p"})
@@ -356,9 +347,7 @@ func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.N
 		}
 	}
 	victim, err := l.Namespaces.Delete(ctx, "victim")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Namespaces.Delete()", err)
 	return l, victim, others
 }
 
@@ -373,7 +362,7 @@ func checkPurged(t *testing.T, l *zlimit.RateLimiter, id string, others []string
 	if diff := cmp.Diff(want, dump(t, l.Calls(), others...)); diff != "" {
 		t.Errorf("items of others (-want +got):\n%s", diff)
 	}
-	if orphans := collect(t, "Orphans", l.Namespaces.Orphans(context.Background())); orphans != nil {
+	if orphans := collect(t, "Orphans()", l.Namespaces.Orphans(context.Background())); orphans != nil {
 		t.Errorf("Orphans() = %v", orphans)
 	}
 }
@@ -387,7 +376,7 @@ func TestPurge(t *testing.T) {
 		if _, err := store.Of(s).Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
 			{Name: "GSI4PK", Value: expr.S(victim.ID)}, {Name: "GSI4SK", Value: expr.S(stray.PK)},
 		}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		before, size := dump(t, store.Of(s), others...), len(dump(t, store.Of(s), victim.ID))-1
 		if size <= 50 || size > 75 {
@@ -404,9 +393,7 @@ func TestPurge(t *testing.T) {
 		if err != nil || items[0] == nil {
 			t.Errorf("the purge took an item of another namespace: %v", err)
 		}
-		if err := store.Of(s).Delete(ctx, []store.Key{stray}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Delete()", store.Of(s).Delete(ctx, []store.Key{stray}))
 		checkPurged(t, l, victim.ID, others, before)
 		if err := l.Namespaces.Purge(ctx, victim.ID, nil); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 			t.Errorf("Purge() again = %v, want ErrNamespaceNotFound", err)
@@ -438,7 +425,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 			again := newLimiter(t, zlimit.StoreOn(m))
 			last := at == calls && how == crashAfter
 			if !last {
-				if got := collect(t, "Orphans", again.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].ID != victim.ID {
+				if got := collect(t, "Orphans()", again.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].ID != victim.ID {
 					t.Errorf("Orphans() = %v, want the namespace", got)
 				}
 			}
@@ -468,7 +455,7 @@ func TestPurgeOfManyItems(t *testing.T) {
 			writes = append(writes, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
 		}
 		if _, err := m.Transact(ctx, writes); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Transact() = %v", err)
 		}
 	}
 	before := dump(t, m, others...)
@@ -506,14 +493,10 @@ func TestPurgeOfANamespaceInUse(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	scope, err := l.Namespace(ctx, "a", zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	setSystem(t, scope, zlimit.PerMinute("rpm", 1000))
 	ns, err := l.Namespaces.Delete(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Delete()", err)
 	err = l.Namespaces.Purge(ctx, ns.ID, func(zlimit.PurgeProgress) { acquire(t, scope, ask(zlimit.Amounts{"rpm": 1})) })
 	if !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "written to") {
 		t.Errorf("Purge() of a namespace in use = %v, want ErrNamespaceState", err)
@@ -549,9 +532,7 @@ func TestPurgeInAStorm(t *testing.T) {
 	} {
 		faults.Inject(fault)
 	}
-	if err := l.Namespaces.Purge(ctx, victim.ID, nil); err != nil {
-		t.Errorf("Purge() = %v", err)
-	}
+	check.Error(t, "Purge()", l.Namespaces.Purge(ctx, victim.ID, nil))
 	faults.Clear()
 	checkPurged(t, l, victim.ID, others, before)
 }

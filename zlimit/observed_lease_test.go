@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -54,9 +55,7 @@ func TestEventsJoinByLease(t *testing.T) {
 			if err == nil {
 				err = settle(lease)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Acquire()", err)
 			decided, settled := events[zlimit.EventDecision], events[zlimit.EventSettle]
 			if len(decided) != 1 || len(settled) != 1 || settled[0].Operation != operation {
 				t.Fatalf("%s of %q reports %+v and %+v, want a decision and a settlement", operation, id, decided, settled)

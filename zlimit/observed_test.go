@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -41,14 +42,12 @@ func TestObserver(t *testing.T) {
 	told = nil
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 4}))
 	if err := errors.Join(lease.Consume(t.Context(), zlimit.Amounts{"rpd": 2}), lease.Adjust(zlimit.Amounts{"rpd": -1}), lease.Commit(t.Context())); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Consume() and Adjust() and Commit() = %v", err)
 	}
 	reject(t, l, ask(zlimit.Amounts{"rpd": 6}))
 	setSystem(t, other, zlimit.PerDay("rpd", 20))
 	c.sleep(time.Hour)
-	if err := acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Rollback(t.Context()))
 	h.set(times(100, &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("gone")}))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	want := []string{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/sibling"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -43,9 +44,7 @@ func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...siblin
 		f.other.Call(f.T, f.clock.now(), "set_resource_defaults", "gpt-4", described)
 		return
 	}
-	if err := f.l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-		f.Fatal(err)
-	}
+	check.Fatal(f, "Limits.Set()", f.l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 }
 
 // take makes one of the two programs take, and give something back.
@@ -61,11 +60,9 @@ func (f *mixedFleet) take(theirs bool, amount, back int64) string {
 	case errors.Is(err, zlimit.ErrDisabled):
 		return "disabled"
 	case err != nil:
-		f.Fatal(err)
+		f.Fatalf("Acquire() = %v", err)
 	}
-	if err := errors.Join(lease.Adjust(zlimit.Amounts{"day": -back}), lease.Commit(context.Background())); err != nil {
-		f.Fatal(err)
-	}
+	check.Fatal(f, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"day": -back}), lease.Commit(context.Background())))
 	return "admitted"
 }
 
@@ -121,9 +118,7 @@ func TestWindowsWithSibling(t *testing.T) {
 		f.set(seed == 1, []zlimit.Limit{zlimit.PerMinute("day", 60).When("* 9-17 * * *", "x0.5").In("America/New_York")},
 			sibling.Limit{"name": "day", "amount": 60, "windows": []map[string]any{{"cron": "* 9-17 * * *", "tz": "America/New_York", "scale": 0.5}}})
 		zone, err := time.LoadLocation("America/New_York")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.LoadLocation()", err)
 		seen := map[int64]int{}
 		for step := range 12 {
 			f.clock.sleep(time.Duration(5+f.random.IntN(200)) * time.Minute)
@@ -174,9 +169,7 @@ func TestSwitchesWithSibling(t *testing.T) {
 				default:
 					_, err = f.l.Limits.LeaveSwitch(ctx, at, nil)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, how, err)
 			}
 			turn("disable")
 			for range 2 {
@@ -213,7 +206,7 @@ func TestManualWithSibling(t *testing.T) {
 					if theirs {
 						f.other.Call(t, f.clock.now(), "reset_bucket", "key-1", "gpt-4", []string{"day"}, sibling.Named{"idempotency_key": id})
 					} else if _, err := f.l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: id}); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Limits.Reset() = %v", err)
 					}
 				}
 				left = amount
@@ -224,7 +217,7 @@ func TestManualWithSibling(t *testing.T) {
 					if theirs {
 						f.other.Call(t, f.clock.now(), "top_up", "key-1", "gpt-4", map[string]int64{"day": more}, sibling.Named{"idempotency_key": id})
 					} else if _, err := f.l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"day": more}, OperationID: id}); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Limits.TopUp() = %v", err)
 					}
 				}
 				left += more

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -32,9 +33,7 @@ func everything(t *testing.T, s zlimit.Store) map[store.Key]expr.Item {
 	all := map[store.Key]expr.Item{}
 	for q := (store.Scan{}); ; {
 		page, err := store.Of(s).(store.Scanner).Scan(context.Background(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Scan()", err)
 		for _, item := range page.Items {
 			all[store.KeyOf(item)] = item
 		}
@@ -55,9 +54,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 	config := zlimit.Config{Limits: limits}
 	newChains(t, l, []string{"org", "key-1"}, []string{"two"})
 	for _, at := range []zlimit.Level{{}, resource, entity, pair} {
-		if err := l.Limits.Set(ctx, at, config); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, config))
 	}
 	declare := func(limits []zlimit.Limit) error {
 		_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
@@ -74,9 +71,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 			return errors.Join(err, run.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{resource, entity}, Manager: "limits.yaml"}))
 		})
 	}
-	if err := errors.Join(declare(limits), manage(120)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "declare() and manage()", errors.Join(declare(limits), manage(120)))
 	ask := ask(zlimit.Amounts{"day": 2, "ses": 2, "rpm": 2})
 	switched := func(_ zlimit.SwitchReport, err error) error { return err }
 	changed := func(_ zlimit.BucketChange, err error) error { return err }

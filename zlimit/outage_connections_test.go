@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -31,9 +32,7 @@ type router struct {
 func startRouter(t *testing.T, to string) *router {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Listen()", err)
 	r := &router{listener: l, to: to}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.open.Go(func() {
@@ -99,18 +98,12 @@ func TestDeadConnections(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.Start(t)
 	endpoint, err := url.Parse(engine.Endpoint())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "url.Parse()", err)
 	r := startRouter(t, endpoint.Host)
 	l, err := zlimit.Open(t.Context(), fmt.Sprintf("dynamodb:%s?region=eu-central-1&endpoint=http://%s", engine.Table(t), r.listener.Addr()), zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	}()
 	ask := func(key int) error {
 		_, err := l.Acquire(t.Context(), zlimit.Request{
@@ -123,9 +116,7 @@ func TestDeadConnections(t *testing.T) {
 	for i := range idle {
 		burst.Go(func() error { return ask(i) })
 	}
-	if err := burst.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", burst.Wait())
 	r.away.Store(true)
 	var requests sync.WaitGroup
 	defer requests.Wait()

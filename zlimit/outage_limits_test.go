@@ -38,10 +38,10 @@ func TestStaleLimits(t *testing.T) {
 		setSystem(t, other, zlimit.PerDay("rpd", 1_000_000))
 		names := []string{"team", "child"}
 		if _, err := other.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		if _, err := other.Entities.Create(t.Context(), zlimit.Entity{ID: "child", ParentID: "team", Cascade: true}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		r := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
 		acquire(t, l, r)
@@ -111,7 +111,7 @@ func TestLateReadsOfLevels(t *testing.T) {
 				setSystem(t, other, zlimit.PerDay("rpd", 1_000_000))
 				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "child", ParentID: "team", Cascade: true}} {
 					if _, err := other.Entities.Create(t.Context(), e); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Entities.Create() = %v", err)
 					}
 				}
 				var reads atomic.Int64

@@ -103,7 +103,7 @@ func TestASilentLevel(t *testing.T) {
 				setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
 				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}} {
 					if _, err := limiter.Entities.Create(t.Context(), e); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Entities.Create() = %v", err)
 					}
 				}
 				request := zlimit.Request{Entity: "key", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}

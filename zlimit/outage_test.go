@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -143,7 +144,7 @@ func outageRates() []int { return soak.Pick([]int{50, 400}, []int{50, 400, 2000}
 // again every 5 s.
 func inOutage(
 	t *testing.T, rate, names int, fault func(context.Context, string, bool) error, policy zlimit.FailurePolicy,
-	check func(l *load, d *distant, calls [3]int64, log *faulttest.Log), opts ...zlimit.Option,
+	expect func(l *load, d *distant, calls [3]int64, log *faulttest.Log), opts ...zlimit.Option,
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +168,7 @@ func inOutage(
 			calls[i] = d.calls.Load() - before
 		}
 		l.all.Wait()
-		check(l, d, calls, log)
+		expect(l, d, calls, log)
 	})
 }
 
@@ -406,9 +407,7 @@ func TestSettlingWhileAway(t *testing.T) {
 		l, s := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)})
 		r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
 		lease := acquire(t, l, r)
-		if err := lease.Adjust(zlimit.Amounts{"rpd": 9}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"rpd": 9}))
 		s.Break(faulttest.Down)
 		for range 20 {
 			_, _ = l.Acquire(t.Context(), r)
@@ -417,9 +416,7 @@ func TestSettlingWhileAway(t *testing.T) {
 			t.Errorf("Commit() makes %d writes in an outage, want 1", s.Writes()-before)
 		}
 		s.Break(nil)
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Errorf("Commit() = %v", err)
-		}
+		check.Error(t, "Commit()", lease.Commit(t.Context()))
 		if n := l.Stats().UnknownSettled; n != 0 {
 			t.Errorf("%d settlements are unknown, and none was sent in vain", n)
 		}
@@ -498,9 +495,7 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 			t.Fatalf("Stats() = %+v, want 19 outages that are over", stats)
 		}
 		for range 2 {
-			if err := limiter.Close(); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Close()", limiter.Close())
 		}
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		if len(lines) > 8 || !strings.Contains(lines[len(lines)-1], "answers=true") {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -50,27 +51,25 @@ func TestAllocations(t *testing.T) {
 	}
 	ctx := context.Background()
 	l := newReady(t)
-	check := func(name string, want float64, call func() error) {
+	expect := func(name string, want float64, call func() error) {
 		t.Helper()
 		got := testing.AllocsPerRun(1000, func() {
-			if err := call(); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "call()", call())
 		})
 		if got > want {
 			t.Errorf("%s: %v allocations, want %v at most", name, got, want)
 		}
 	}
-	check("acquire", 2, func() error { _, err := l.Acquire(ctx, benchRequest); return err })
+	expect("acquire", 2, func() error { _, err := l.Acquire(ctx, benchRequest); return err })
 	typed := zlimit.Request{Entity: "key-1", Consume: gpt4{1, 50}}
-	check("acquire of a type", 2, func() error { _, err := l.Acquire(ctx, typed); return err })
+	expect("acquire of a type", 2, func() error { _, err := l.Acquire(ctx, typed); return err })
 	tokens := int64(50)
-	check("acquire of a type that is made for the request", 3, func() error {
+	expect("acquire of a type that is made for the request", 3, func() error {
 		tokens++
 		_, err := l.Acquire(ctx, zlimit.Request{Entity: "key-1", Consume: gpt4{1, tokens}})
 		return err
 	})
-	check("acquire, and commit with nothing to correct", 2, func() error {
+	expect("acquire, and commit with nothing to correct", 2, func() error {
 		lease, err := l.Acquire(ctx, benchRequest)
 		if err != nil {
 			return err
@@ -79,8 +78,8 @@ func TestAllocations(t *testing.T) {
 	})
 	ready := &readyStore{Store: store.Of(newMemory(t))}
 	remote := readyOn(t, struct{ store.Store }{ready}, ready) // a store that is not immediate, whose calls the breaker watches
-	check("acquire of a store with a breaker", 2+4, func() error { _, err := remote.Acquire(ctx, benchRequest); return err })
-	check("do", 2, func() error {
+	expect("acquire of a store with a breaker", 2+4, func() error { _, err := remote.Acquire(ctx, benchRequest); return err })
+	expect("do", 2, func() error {
 		return l.Do(ctx, benchRequest, func(context.Context, *zlimit.Lease) error { return nil })
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -24,9 +25,7 @@ func TestPatch(t *testing.T) {
 			return nil
 		}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Limits.Set() and Limits.Update()", err)
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -52,9 +51,7 @@ func TestPatch(t *testing.T) {
 		var got []string
 		for _, at := range []zlimit.Level{alice, model} {
 			c, err := l.Limits.Get(ctx, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Get()", err)
 			got = append(got, fmt.Sprint(c.Limits))
 			if at == model && (c.OnUnavailable != zlimit.PolicyAllow || c.Within != "models") {
 				t.Errorf("%s: the rest of the level is %v, within %q", step.what, c.OnUnavailable, c.Within)
@@ -65,10 +62,7 @@ func TestPatch(t *testing.T) {
 		}
 	}
 	changes := 0
-	for _, err := range l.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for range collect(t, "Audit.Events()", l.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})) {
 		changes++
 	}
 	if changes != 4 { // the wider resource, two of its limits, and none any more
@@ -103,9 +97,7 @@ func TestPatchInput(t *testing.T) {
 	if c, err := l.Limits.Get(ctx, alice); err != nil || len(c.Limits) > 0 {
 		t.Errorf("the level has %v, %v", c.Limits, err)
 	}
-	if err := l.Limits.Exclude(ctx, zlimit.Level{}, "tpm"); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Limits.Exclude()", l.Limits.Exclude(ctx, zlimit.Level{}, "tpm"))
 	if c, err := l.Limits.Get(ctx, zlimit.Level{}); err != nil || fmt.Sprint(c.Limits) != "[rpm=10/min]" {
 		t.Errorf("the system has %v, %v", c.Limits, err)
 	}

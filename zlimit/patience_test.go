@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -18,9 +19,7 @@ func TestSharedCorrectionsEndInTime(t *testing.T) {
 		leases := [2]*zlimit.Lease{}
 		for i := range leases {
 			leases[i] = acquire(t, limiter, ask(zlimit.Amounts{"rpd": 1}))
-			if err := leases[i].Adjust(zlimit.Amounts{"rpd": 9}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust()", leases[i].Adjust(zlimit.Amounts{"rpd": 9}))
 		}
 		store.Break(faulttest.Slow(4 * time.Second))
 		began := time.Now()
@@ -35,9 +34,7 @@ func TestSharedCorrectionsEndInTime(t *testing.T) {
 		if err := leases[1].Commit(t.Context()); !errors.Is(err, zlimit.ErrLeaseClosed) {
 			t.Errorf("another Commit() = %v, want ErrLeaseClosed", err)
 		}
-		if err := <-first; err != nil {
-			t.Errorf("the first Commit() = %v", err)
-		}
+		check.Error(t, "the first Commit()", <-first)
 		time.Sleep(time.Minute)
 		store.Break(nil)
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -88,7 +89,7 @@ func TestLeasesOverAChangeOfPeriods(t *testing.T) {
 		ctx, c := context.Background(), newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		daily := zlimit.Daily("q", 100, "UTC")
-		check := func(a, q int64) {
+		expect := func(a, q int64) {
 			t.Helper()
 			if gotA, gotQ := available(t, l, "a"), available(t, l, "q"); gotA != a || gotQ != q {
 				t.Errorf("%d and %d are left, want %d and %d", gotA, gotQ, a, q)
@@ -100,18 +101,14 @@ func TestLeasesOverAChangeOfPeriods(t *testing.T) {
 			setSystem(t, l, zlimit.Session("a", 100, 4*time.Hour), zlimit.Cron("q", 100, pattern, "UTC"))
 			acquire(t, l, ask(zlimit.Amounts{"a": 1, "q": 1}))
 		}
-		check(38, 28)
-		if err := lease.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
-		check(98, 88)
+		expect(38, 28)
+		check.Fatal(t, "Rollback()", lease.Rollback(ctx))
+		expect(98, 88)
 		c.sleep(time.Hour) // the quota resets at one o'clock
 		acquire(t, l, ask(zlimit.Amounts{"q": 50}))
 		setSystem(t, l, zlimit.Session("a", 100, 4*time.Hour), daily)
 		acquire(t, l, ask(zlimit.Amounts{"q": 1}))
-		if err := late.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
-		check(98, 49)
+		check.Fatal(t, "Rollback()", late.Rollback(ctx))
+		expect(98, 49)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -106,9 +107,7 @@ func TestPolicyOfLevels(t *testing.T) {
 				return l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, c)
 			}),
 		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set() and setIf() and setIf() and setIf()", err)
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 		if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != zlimit.SourceSystem {
 			t.Fatalf("%v: Resolve() = %+v, %v, want the limits of the system", at, found, err)
@@ -141,9 +140,7 @@ func TestPolicyReachesOthers(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("rpd", 9))
-	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "key-1"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "key-1"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}))
 	d := &down{Store: store.Of(s)}
 	other := newLimiter(t, zlimit.StoreOn(d))
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
@@ -164,7 +161,7 @@ func TestLevelConfigs(t *testing.T) {
 		l := newLimiter(t, s)
 		limits, others := []zlimit.Limit{zlimit.PerDay("rpd", 9)}, []zlimit.Limit{zlimit.PerDay("rpd", 8)}
 		for _, at := range []zlimit.Level{{Resource: "r"}, {Entity: "e", Resource: "r"}, {Entity: "e"}, {}} {
-			check := func(step string, err error, want zlimit.Config) {
+			expect := func(step string, err error, want zlimit.Config) {
 				t.Helper()
 				got, getErr := l.Limits.Get(ctx, at)
 				if diff := cmp.Diff(want, got); err != nil || getErr != nil || diff != "" {
@@ -178,13 +175,13 @@ func TestLevelConfigs(t *testing.T) {
 				return zlimit.Config{Limits: limits, OnUnavailable: p}
 			}
 			none := []zlimit.Limit{}
-			check("nothing", nil, is(none, zlimit.PolicyInherit))
-			check("a policy alone", set(nil, zlimit.PolicyAllow), is(none, zlimit.PolicyAllow))
+			expect("nothing", nil, is(none, zlimit.PolicyInherit))
+			expect("a policy alone", set(nil, zlimit.PolicyAllow), is(none, zlimit.PolicyAllow))
 			beside := l.Limits.Update(ctx, at, func(c *zlimit.Config) error { c.Limits = limits; return nil })
-			check("limits beside it", beside, is(limits, zlimit.PolicyAllow))
-			check("both anew", set(others, zlimit.PolicyBlock), is(others, zlimit.PolicyBlock))
-			check("limits alone", set(limits, zlimit.PolicyInherit), is(limits, zlimit.PolicyInherit))
-			check("deletion", l.Limits.Delete(ctx, at), is(none, zlimit.PolicyInherit))
+			expect("limits beside it", beside, is(limits, zlimit.PolicyAllow))
+			expect("both anew", set(others, zlimit.PolicyBlock), is(others, zlimit.PolicyBlock))
+			expect("limits alone", set(limits, zlimit.PolicyInherit), is(limits, zlimit.PolicyInherit))
+			expect("deletion", l.Limits.Delete(ctx, at), is(none, zlimit.PolicyInherit))
 
 			for _, bad := range []zlimit.Config{{}, is(limits, 9), is([]zlimit.Limit{{Name: "a"}}, zlimit.PolicyAllow)} {
 				var invalid *zlimit.ValidationError
@@ -208,24 +205,16 @@ func TestApplyLeavesPolicies(t *testing.T) {
 	apply := func(n int64) {
 		t.Helper()
 		if _, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Apply() = %v", err)
 		}
 	}
 	apply(1)
 	declared, err := l.Limits.Get(ctx, zlimit.Level{Resource: "r"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Get()", err)
 	declared.OnUnavailable = zlimit.PolicyAllow
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, declared); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Limits.Delete(ctx, zlimit.Level{Resource: "r"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, declared))
+	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Resource: "r"}))
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}))
 	applied, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", 2)}})
 	if err != nil || len(applied.Set) != 1 { // the operator has set a policy, and no limits
 		t.Errorf("Apply() = %+v, %v, want the limits set", applied, err)
@@ -254,9 +243,7 @@ func TestDefaultLimits(t *testing.T) {
 	if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != zlimit.SourceSystem || len(found.Limits) != 1 {
 		t.Errorf("Resolve() = %+v, %v, want the limits of the system", found, err)
 	}
-	if err := l.Limits.Delete(ctx, zlimit.Level{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{}))
 	create(t, l, zlimit.Entity{ID: "p"})
 	create(t, l, zlimit.Entity{ID: "e", ParentID: "p", Cascade: true})
 	acquire(t, l, zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 2}})
@@ -281,7 +268,7 @@ func TestAvailable(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "loose", ParentID: "team"})
 		for i, e := range []string{"org", "team", "key", "loose"} {
 			if err := l.Limits.Set(ctx, zlimit.Level{Entity: e, Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", int64(100-10*i))}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 		}
 		acquire(t, l, zlimit.Request{Entity: "key", Resource: "r", Consume: zlimit.Amounts{"rpd": 7}})
@@ -331,16 +318,14 @@ func TestInvalidateOne(t *testing.T) {
 		t.Helper()
 		for _, e := range []string{"a", "b"} {
 			if err := other.Limits.Set(ctx, zlimit.Level{Entity: e, Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 		}
 	}
 	capacity := func(entity string) int64 {
 		t.Helper()
 		found, err := l.Limits.Resolve(ctx, entity, "r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Resolve()", err)
 		return found.Limits[0].Capacity
 	}
 	set(1)
@@ -386,17 +371,13 @@ func TestInvalidateDuringARead(t *testing.T) {
 			found := make(chan zlimit.Resolved, 1)
 			go func() {
 				r, err := l.Limits.Resolve(ctx, "key-1", "gpt-4")
-				if err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Limits.Resolve()", err)
 				found <- r
 			}()
 			select {
 			case second := <-d.read: // it is read again
 				close(first)
-				if err := <-old; err != nil { // and what was read first has been remembered, or not
-					t.Error(err)
-				}
+				check.Error(t, "Limits.Resolve()", <-old) // and what was read first has been remembered, or not
 				close(second)
 			case <-time.After(10 * time.Second):
 				close(first)
@@ -423,7 +404,7 @@ func TestCacheSizeCountsBuckets(t *testing.T) {
 	use := func() {
 		for i := range buckets {
 			if _, err := l.Limits.Resolve(ctx, fmt.Sprint("e", i), fmt.Sprint("r", i)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Resolve() = %v", err)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -20,16 +21,16 @@ func TestPrepaid(t *testing.T) {
 		topUp := func(id string, tokens int64, until time.Time) (zlimit.BucketChange, error) {
 			return l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"credit": tokens}, OperationID: id, Until: until})
 		}
-		check := func(want int64) {
+		expect := func(want int64) {
 			t.Helper()
 			if got := available(t, other, "credit"); got != want {
 				t.Errorf("%d are there, want %d", got, want)
 			}
 		}
 		if _, err := topUp("before-the-first", 20, time.Time{}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("topUp() = %v", err)
 		}
-		check(25)
+		expect(25)
 		lease := acquire(t, l, ask(zlimit.Amounts{"credit": 12, "rpm": 1}))
 		acquire(t, other, ask(zlimit.Amounts{"credit": 10}))
 		c.sleep(5 * 365 * 24 * time.Hour)
@@ -47,20 +48,16 @@ func TestPrepaid(t *testing.T) {
 		if _, err := topUp("ends", 7, c.now().Add(time.Hour)); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("a top-up that ends beside one for good: %v", err)
 		}
-		check(10)
+		expect(10)
 		c.sleep(time.Second)
-		if err := lease.Release(zlimit.Amounts{"credit": 2}); err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
-		check(12)
+		check.Fatal(t, "Release()", lease.Release(zlimit.Amounts{"credit": 2}))
+		check.Fatal(t, "Commit()", lease.Commit(ctx))
+		expect(12)
 		acquire(t, l, ask(zlimit.Amounts{"credit": 12}))
 		if _, err := l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"credit"}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Reset() = %v", err)
 		}
-		check(5)
+		expect(5)
 		acquire(t, l, ask(zlimit.Amounts{"credit": 1}))
 		if item := shardsOf(t, l)[0]; item.ExpiresAt != 0 && time.Unix(item.ExpiresAt, 0).Year() < 9999 {
 			t.Errorf("the bucket expires at %v", time.Unix(item.ExpiresAt, 0))
@@ -76,7 +73,7 @@ func TestPrepaidGrantThatEnds(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"credit": 1}))
 	request := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"credit": 20}, Until: c.now().Add(time.Hour)}
 	if _, err := l.Limits.TopUp(ctx, request); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.TopUp() = %v", err)
 	}
 	acquire(t, l, ask(zlimit.Amounts{"credit": 22}))
 	c.sleep(2 * time.Hour)
@@ -150,7 +147,7 @@ func TestNeedsTopUp(t *testing.T) {
 		}
 	}
 	if _, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"credit": 5}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.TopUp() = %v", err)
 	}
 	acquire(t, l, ask(zlimit.Amounts{"credit": 7}))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 60}))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -48,10 +49,7 @@ func TestPrincipalOfACall(t *testing.T) {
 				t.Fatalf("change %d = %v", i, err)
 			}
 			var last zlimit.AuditEvent
-			for e, err := range l.Audit.All(ctx, zlimit.AuditQuery{Reverse: true, Limit: 1}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for _, e := range collect(t, "Audit.All()", l.Audit.All(ctx, zlimit.AuditQuery{Reverse: true, Limit: 1})) {
 				last = e
 			}
 			if last.Principal != want {
@@ -67,9 +65,7 @@ func TestInvalidPrincipalOfACall(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	level := zlimit.Level{Resource: "api"}
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
-	if err := l.Limits.Set(ctx, level, limits); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, level, limits))
 	for _, name := range []string{"a\nb", "\xff", strings.Repeat("x", 257)} {
 		bad := zlimit.ContextWithPrincipal(ctx, name)
 		run := l.Managed.Run(bad, func(context.Context, *zlimit.ManagedRun) error { return nil })

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -22,9 +23,7 @@ func TestPriority(t *testing.T) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		limit := zlimit.PerMinute("rpm", 100).Floor("batch", 20)
-		if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
 		got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"})
 		if err != nil || len(got.Limits) != 1 || got.Limits[0] != limit {
 			t.Fatalf("stored are %+v, %v", got, err)
@@ -65,14 +64,12 @@ func TestPriority(t *testing.T) {
 
 		team := zlimit.Config{Limits: []zlimit.Limit{zlimit.Daily("rpm", 10, "UTC").Floor("batch", 50)}}
 		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "team"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "key-2", ParentID: "team", Cascade: true}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "team"}, team); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "team"}, team))
 		acquire(t, l, request("key-2", "batch", 5))
 		midnight := c.now().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(c.now())
 		refused(request("key-2", "batch", 1), zlimit.Status{Entity: "team", Available: 5, Kept: 5, RetryAfter: midnight})
@@ -151,7 +148,7 @@ func TestLowPriorityWaits(t *testing.T) {
 		low.Priority = "low"
 		start := time.Now()
 		if _, err := l.Acquire(t.Context(), waitFor(10, limits)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 		done := make(chan time.Duration, 3)
 		for range 3 {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -94,9 +95,7 @@ func TestProcesses(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "zlimit.db")
 		s, err := zlimit.SQLite(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.SQLite()", err)
 		defer closeStore(t, s)
 		c := newClock()
 		run(t, "sqlite:"+path, newLimiter(t, s, zlimit.WithClock(c.now)), c)
@@ -105,13 +104,9 @@ func TestProcesses(t *testing.T) {
 		dsn := newDSN(t)
 		c := newClock()
 		l, err := zlimit.Open(context.Background(), dsn, zlimit.WithClock(c.now))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Open()", err)
 		defer func() {
-			if err := l.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", l.Close())
 		}()
 		run(t, dsn, l, c)
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -29,15 +30,11 @@ func (w *fleet) family(entity string, consume zlimit.Amounts) (parents []string)
 		w.lines[entity] = line
 	}
 	items, err := w.witness.Read(ctx, []store.Key{layout.EntityKey{NS: ns, Entity: entity}.Key()}, true)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Fatal(w.t, "Read()", err)
 	var is layout.Lineage
 	if items[0] != nil {
 		record, err := layout.DecodeEntity(items[0])
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.Fatal(w.t, "layout.DecodeEntity()", err)
 		is = record.Lineage()
 	}
 	if is != line.Lineage {
@@ -46,9 +43,7 @@ func (w *fleet) family(entity string, consume zlimit.Amounts) (parents []string)
 	}
 	parents = []string{line.Parent}
 	shards, err := shardsIn(ctx, w.witness, ns, entity)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Fatal(w.t, "shardsIn()", err)
 	behind := len(shards) == 0 || line.Generation == 0
 	for _, s := range shards {
 		behind = behind || s.Moved() != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10

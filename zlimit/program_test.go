@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -75,9 +76,7 @@ func (w *fleet) start(skew int64, opts ...zlimit.Option) *process {
 	})
 	now := func() time.Time { return w.clock.now().Add(time.Duration(p.skew) * time.Millisecond) }
 	l, err := zlimit.New(context.Background(), zlimit.StoreOn(p.network), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithListing(false), zlimit.WithClock(now), resized}, opts...)...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Fatal(w.t, "zlimit.New()", err)
 	p.limiter = l
 	return p
 }
@@ -121,9 +120,7 @@ func drawTheSame(t *testing.T, programs int) {
 	}
 	for name, value := range values {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
-			if err := f.Value.Set(value); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Value.Set()", f.Value.Set(value))
 			t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
 		}
 	}
@@ -137,9 +134,7 @@ func TestPrograms(t *testing.T) {
 	drawTheSame(t, soak.Pick(300, 2000))
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Memory()", err)
 		defer memory.Close()
 		w := &fleet{t: t, clock: newClock(), witness: newWitness(store.Of(memory)), lines: map[string]*lineage{}}
 		lifetime := rapid.SampledFrom([]int{-1, 7}).Draw(t, "lifetime")
@@ -162,16 +157,16 @@ func TestPrograms(t *testing.T) {
 		first := w.procs[0].limiter
 		for _, parent := range programParents {
 			if _, err := first.Entities.Create(context.Background(), zlimit.Entity{ID: parent}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Entities.Create() = %v", err)
 			}
 		}
 		for _, child := range programEntities[1:] {
 			if _, err := first.Entities.Create(context.Background(), zlimit.Entity{ID: child, ParentID: "parent", Cascade: true}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Entities.Create() = %v", err)
 			}
 		}
 		if err := first.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: drawLimits(t, "rpm", "tpm")}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		for _, child := range programEntities {
 			w.family(child, nil)
@@ -317,16 +312,14 @@ func (w *fleet) step(opts []zlimit.Option) {
 		}
 		e := zlimit.Entity{ID: entity, ParentID: rapid.SampledFrom(append([]string{""}, programParents...)).Draw(t, "parent")}
 		e.Cascade = e.ParentID != ""
-		if err := p.limiter.Entities.Delete(ctx, entity); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Entities.Delete()", p.limiter.Entities.Delete(ctx, entity))
 		w.clock.sleep(10 * time.Second) // a stamp stands for one state of an item; a deleted one that comes back gets another
 		if _, err := p.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		if rapid.Bool().Draw(t, "moved") { // as often as a former one of its id, perhaps
 			if _, err := p.limiter.Entities.SetParent(ctx, entity, rapid.SampledFrom(programParents).Draw(t, "to")); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Entities.SetParent() = %v", err)
 			}
 		}
 		w.family(entity, nil)
@@ -341,9 +334,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 		w.family(entity, nil)
 	default:
 		w.procs[at] = w.start(p.skew, opts...)
-		if err := p.limiter.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", p.limiter.Close())
 	}
 	w.check(what)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -85,9 +86,7 @@ func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts
 // leave. A limit that falls short has the configured parameters by then.
 func (w *fleet) checkStatus(p *process, s zlimit.Status) {
 	states, err := shardsIn(context.Background(), w.witness, p.limiter.NS(), s.Entity)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Fatal(w.t, "shardsIn()", err)
 	if len(states) != 1 || states[0].Shards > 1 {
 		return
 	}

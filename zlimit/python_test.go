@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/sibling"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -34,18 +35,14 @@ func TestQuotasWithSibling(t *testing.T) {
 		switch {
 		case seed < 2:
 			limits := []zlimit.Limit{zlimit.Cron("day", amount, cron, zone), zlimit.PerMinute("rpm", 60)}
-			if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 		default:
 			other.Call(t, c.now(), "set_resource_defaults", "gpt-4", []sibling.Limit{
 				{"name": "day", "amount": amount, "cron": cron, "zone": zone}, {"name": "rpm", "amount": 60},
 			})
 		}
 		times, err := calendar.Parse(cron, zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "calendar.Parse()", err)
 		left, admitted, rejected := int64(amount), 0, 0
 		for step := range 80 {
 			before := c.now()
@@ -64,11 +61,9 @@ func TestQuotasWithSibling(t *testing.T) {
 				case errors.As(err, new(*zlimit.ExceededError)):
 					answer = "rejected"
 				case err != nil:
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				default:
-					if err := errors.Join(lease.Adjust(zlimit.Amounts{"day": -back}), lease.Commit(ctx)); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"day": -back}), lease.Commit(ctx)))
 				}
 			}
 			want := "rejected"
@@ -102,7 +97,7 @@ func TestMovesWithSibling(t *testing.T) {
 	want := map[string]int64{}
 	for step, parent := range []string{"one", "two", "", "one"} {
 		if _, err := l.Entities.SetParent(ctx, "key-1", parent); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.SetParent() = %v", err)
 		}
 		for take := range int64(3) {
 			if answer := other.Take(t, c.now(), sibling.Take{Consume: map[string]int64{"day": 5 + take}, Back: map[string]int64{"day": take}}); answer != "admitted" {
@@ -115,10 +110,7 @@ func TestMovesWithSibling(t *testing.T) {
 		}
 		for _, entity := range []string{"key-1", "one", "two"} {
 			got := int64(0)
-			for b, err := range l.Entities.Buckets(ctx, entity) {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for _, b := range collect(t, "Entities.Buckets()", l.Entities.Buckets(ctx, entity)) {
 				got += b.Consumed["day"].Tokens()
 			}
 			if got != want[entity] {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -22,9 +23,7 @@ import (
 func setQuota(tb testing.TB, l *zlimit.RateLimiter, c *clock, zone string) time.Time {
 	tb.Helper()
 	place, err := time.LoadLocation(zone)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "time.LoadLocation()", err)
 	now := c.now().In(place)
 	c.sleep(time.Date(now.Year(), now.Month(), now.Day()+1, 12, 0, 0, 0, place).Sub(now))
 	setSystem(tb, l, zlimit.Daily("tokens", 10, zone), zlimit.PerMinute("rpm", 60))
@@ -40,7 +39,7 @@ func TestQuota(t *testing.T) {
 		other := newLimiter(t, s, zlimit.WithClock(c.now))
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 4, "rpm": 1}))
 		acquire(t, other, ask(zlimit.Amounts{"tokens": 6}))
-		check := func(l *zlimit.RateLimiter, amount, left int64) {
+		expect := func(l *zlimit.RateLimiter, amount, left int64) {
 			t.Helper()
 			e := reject(t, l, ask(zlimit.Amounts{"tokens": amount, "rpm": 1}))
 			status, _ := e.Statuses.Limit("tokens")
@@ -51,19 +50,19 @@ func TestQuota(t *testing.T) {
 				t.Errorf("rpm resets at %v", rpm.ResetsAt)
 			}
 		}
-		check(l, 1, 0)
+		expect(l, 1, 0)
 		c.sleep(midnight.Sub(c.now()) - time.Millisecond)
-		check(l, 1, 0)
-		check(other, 10, 0)
+		expect(l, 1, 0)
+		expect(other, 10, 0)
 		c.sleep(time.Millisecond)
 		acquire(t, other, ask(zlimit.Amounts{"tokens": 7}))
 		midnight = midnight.Add(24 * time.Hour)
-		check(l, 4, 3)
+		expect(l, 4, 3)
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 3}))
 		c.sleep(72 * time.Hour) // however many days have passed
 		midnight = midnight.Add(72 * time.Hour)
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 10}))
-		check(l, 1, 0)
+		expect(l, 1, 0)
 	})
 }
 
@@ -74,16 +73,14 @@ func TestQuotaOfLeases(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		midnight := setQuota(t, l, c, "Europe/Berlin")
 		early, late, more := acquire(t, l, ask(zlimit.Amounts{"tokens": 2})), acquire(t, l, ask(zlimit.Amounts{"tokens": 3})), acquire(t, l, ask(zlimit.Amounts{"tokens": 1}))
-		if err := early.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", early.Rollback(ctx))
 		if got := available(t, l, "tokens"); got != 6 {
 			t.Errorf("after tokens are given back %d are there, want 6", got)
 		}
 		c.sleep(midnight.Sub(c.now()))
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 4}))
 		if err := errors.Join(late.Rollback(ctx), more.Adjust(zlimit.Amounts{"tokens": 5}), more.Commit(ctx)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Rollback() and Adjust() and Commit() = %v", err)
 		}
 		got := limit(t, l, "tokens")
 		if got.Tokens != 1000 {
@@ -104,9 +101,7 @@ func TestStoredQuotas(t *testing.T) {
 			zlimit.Cron("calls", 5, "0 8,20 * * 1-5; 30 12 * * *", "Asia/Tokyo"), zlimit.PerMinute("rpm", 60), zlimit.Weekly("tokens", 7, "Asia/Tokyo"),
 		}
 		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
-			if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}))
 			if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !cmp.Equal(got.Limits, limits) {
 				t.Errorf("%v: %v, %v, want %v", at, got.Limits, err, limits)
 			}

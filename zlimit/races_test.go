@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,13 +25,9 @@ func TestConflictsAreLostRaces(t *testing.T) {
 			h.set(times(3, conflict))
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 			h.set(times(3, conflict))
-			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 5}), lease.Commit(t.Context())); err != nil {
-				t.Errorf("Commit() = %v", err)
-			}
+			check.Error(t, "Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 5}), lease.Commit(t.Context())))
 			h.set(times(3, conflict))
-			if err := acquire(t, l, ask(zlimit.Amounts{"rpd": 7})).Rollback(t.Context()); err != nil {
-				t.Errorf("Rollback() = %v", err)
-			}
+			check.Error(t, "Rollback()", acquire(t, l, ask(zlimit.Amounts{"rpd": 7})).Rollback(t.Context()))
 			h.set(times(1000, conflict))
 			if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1})); !errors.Is(err, zlimit.ErrContended) {
 				t.Errorf("Acquire() among endless conflicts = %v, want ErrContended", err)
@@ -88,9 +85,7 @@ func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {
 		putEntity(t, l, "key-1", "team")
 		setSystem(t, l, zlimit.PerDay("rpd", 100))
 		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
-		if err := lease.Adjust(zlimit.Amounts{"rpd": 5}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"rpd": 5}))
 		var calls atomic.Int64
 		h.set(func(...store.Write) error {
 			return &store.Error{Op: "UpdateItem", Unavailable: true, Unknown: calls.Add(1) == 1, Err: errors.New("no reply")}

@@ -11,6 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -65,7 +66,7 @@ func TestTableOfBefore(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		item := layout.Version{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: "0.1.0", UpdatedBy: "somebody"}
 		if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		hour := zlimit.WindowHourly.Start(c.now())
 		for i, start := range []time.Time{hour, hour.Add(time.Hour)} {
@@ -74,7 +75,7 @@ func TestTableOfBefore(t *testing.T) {
 				Window: "hourly", Limits: []layout.UsageCount{{Name: "rpm", Consumed: 1000}}, TotalEvents: 1,
 			}
 			if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: u.Key.Key(), Item: u.Encode()}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowHourly, From: start})
 			if err != nil || !sum.MayRepeat {
@@ -139,9 +140,7 @@ func TestRaiseVersion(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", test.name, diff)
 			}
 		}
-		if err := store.Of(s).Delete(t.Context(), []store.Key{layout.VersionKey{}.Key()}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Delete()", store.Of(s).Delete(t.Context(), []store.Key{layout.VersionKey{}.Key()}))
 		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
 			t.Errorf("without a record: RaiseVersion() = %v, %v", err, v.read())
 		}
@@ -149,7 +148,7 @@ func TestRaiseVersion(t *testing.T) {
 			{Name: "schema_version", Value: expr.S("0.9.0")}, {Name: "client_min_version", Value: expr.S("0.5.0")}, {Name: "updated_at", Value: expr.S("x")},
 		}
 		if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: bare}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
 			t.Errorf("without a version of the aggregator: RaiseVersion() = %v, %v", err, v.read())
@@ -263,9 +262,7 @@ func TestKindsAskForClients(t *testing.T) {
 				p := &interrupted{Store: store.Of(newMemory(t))}
 				l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 				v := versioned{t, p.Store}
-				if err := l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, plain); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, plain))
 				level := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 				if k.client != zlimit.ClientMinVersion {
 					v.write(zlimit.SchemaVersion, "0.99.0", "")

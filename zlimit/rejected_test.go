@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -35,9 +36,7 @@ func TestRejectionsAreReported(t *testing.T) {
 		var writes int
 		open := func(r zlimit.RejectionReports) *zlimit.RateLimiter {
 			l, err := zlimit.New(t.Context(), s, zlimit.WithRejectionReports(r), zlimit.WithCoalescing())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.New()", err)
 			return l
 		}
 		one, two := open(zlimit.RejectionReports{}), open(zlimit.RejectionReports{Top: 1})
@@ -52,9 +51,7 @@ func TestRejectionsAreReported(t *testing.T) {
 		items := func() int {
 			t.Helper()
 			page, err := store.Of(s).(store.Scanner).Scan(t.Context(), store.Scan{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Scan()", err)
 			return len(page.Items)
 		}
 		before := items()
@@ -67,9 +64,7 @@ func TestRejectionsAreReported(t *testing.T) {
 			t.Errorf("%d items after minutes without rejections, want none more", writes)
 		}
 		got, err := one.Usage.Rejected(t.Context(), zlimit.RejectedQuery{From: begin, To: begin.Add(time.Hour)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Usage.Rejected()", err)
 		row := func(entity string, count, most int64) zlimit.Rejection {
 			return zlimit.Rejection{Entity: entity, Resource: "gpt", Limit: "rpd", LimitEntity: entity, Count: count, AtLeast: count, AtMost: most}
 		}
@@ -96,9 +91,7 @@ func TestRejectionsAreReported(t *testing.T) {
 		}
 		rejectSome(t, two, fmt.Sprint("late-", 1), 1)
 		for _, l := range []*zlimit.RateLimiter{one, two} {
-			if err := l.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", l.Close())
 		}
 		if writes = items() - before; writes != 4 { // the bucket of the late one, and its report
 			t.Errorf("%d items after Close, want the last rejections reported", writes)
@@ -142,9 +135,7 @@ func TestRejectionsOfFailedReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &noReports{Store: store.Of(newMemory(t))}
 		l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		defer l.Close()
 		begin, writes := time.Now(), 0
 		s.refusing = func() {

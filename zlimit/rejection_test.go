@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,7 +25,7 @@ func TestWaitsCountOtherProcesses(t *testing.T) {
 	putEntity(t, l, "key-1", "team")
 	limits := func(entity string, limit zlimit.Limit) {
 		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	limits("key-1", zlimit.PerDay("rpd", 10))
@@ -98,7 +99,7 @@ func TestRejectionsSurviveOutages(t *testing.T) {
 		t.Errorf("Violations() = %v, want the parent's", v)
 	}
 	if err := l.Close(); err != nil { // until then the tokens may still be given back
-		t.Fatal(err)
+		t.Fatalf("Close() = %v", err)
 	}
 	if got := l.Stats(); got.Unreturned != 1 || got.Degraded != 0 {
 		t.Errorf("Stats() = %+v, want one unreturned and none degraded", got)
@@ -163,9 +164,7 @@ func TestThrottledRequestsWaitForTheirProof(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if err := lease.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 				time.Sleep(time.Minute)
 				acquire(t, l, ask(zlimit.Amounts{"rpm": 30}))
 			})
@@ -237,9 +236,7 @@ func TestRejectionsFromMemory(t *testing.T) {
 	if got := calls() - before; got != 0 {
 		t.Errorf("20 rejections made %d calls, want none", got)
 	}
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 	acquire(t, l, ask(zlimit.Amounts{"rps": 9}))
 	reject(t, l, ask(zlimit.Amounts{"rps": 9}))
 	setSystem(t, l, zlimit.PerSecond("rps", 10, zlimit.Burst(1000)))
@@ -267,9 +264,7 @@ func TestReturnsOfForgottenBuckets(t *testing.T) {
 	}
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 60}))
 	reject(t, l, ask(zlimit.Amounts{"rpd": 30}))
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 	if s, _ := reject(t, l, ask(zlimit.Amounts{"rpd": 41})).Statuses.Limit("rpd"); s.Available != 40 {
 		t.Errorf("%d are left by the rejection, want the 40 that came back", s.Available)
 	}
@@ -287,19 +282,13 @@ func TestLeasesOfForgottenBuckets(t *testing.T) {
 		for i := range 100 { // which do not all fit
 			acquire(t, l, zlimit.Request{Entity: fmt.Sprint("other-", i), Resource: name, Consume: zlimit.Amounts{"rpd": 1}})
 		}
-		if err := lease.Consume(t.Context(), zlimit.Amounts{"rpd": 30}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Consume()", lease.Consume(t.Context(), zlimit.Amounts{"rpd": 30}))
 		if n := len(lease.Statuses()); n != 1 {
 			t.Errorf("%s: Statuses() has %d, want one of the one limit", name, n)
 		}
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(t.Context())))
 		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		if s, _ := statuses.Limit("rpd"); s.Available != 30-correction {
 			t.Errorf("%s: %d are left, want %d", name, s.Available, 30-correction)
 		}
@@ -315,9 +304,7 @@ func TestDeletedBucketsRejectNothing(t *testing.T) {
 	putEntity(t, l, "key-1", "")
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 	reject(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	if err := l.Entities.Delete(t.Context(), "key-1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Entities.Delete()", l.Entities.Delete(t.Context(), "key-1"))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 }
 
@@ -334,9 +321,7 @@ func TestSlowReadsAreOld(t *testing.T) {
 	c.sleep(time.Second)
 	slow.meanwhile = func() {
 		slow.meanwhile = nil
-		if err := lease.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Rollback()", lease.Rollback(t.Context()))
 		c.sleep(l.RejectionCache())
 	}
 	reject(t, l, ask(zlimit.Amounts{"rpd": 1}))
@@ -353,9 +338,7 @@ func TestLaggingReadsRejectNothing(t *testing.T) {
 	lease := acquire(t, first, ask(zlimit.Amounts{"rpd": 10}))
 	reject(t, newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpd": 1}))
 	lag.freeze()
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 	acquire(t, newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpd": 1}))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -32,9 +33,7 @@ func setFamily(t *testing.T, l *zlimit.RateLimiter) {
 	putEntity(t, l, "key-1", "team")
 	setSystem(t, l, zlimit.PerDay("tpd", 400), zlimit.PerDay("rpd", 50))
 	config := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300), zlimit.PerDay("rpd", 50)}}
-	if err := l.Limits.Set(context.Background(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, config); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(context.Background(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, config))
 }
 
 // countedOf returns the consumption of an entity and of its parents, in tokens.
@@ -115,9 +114,7 @@ func recordOf(t *testing.T, l *zlimit.RateLimiter, id string) (store.Key, layout
 		t.Fatalf("the record of %s is %v, %v, want one", id, items, err)
 	}
 	record, err := layout.DecodeRequest(items[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "layout.DecodeRequest()", err)
 	return key, record
 }
 
@@ -137,7 +134,7 @@ func TestRequestsAreForgotten(t *testing.T) {
 		}
 		c.sleep(25 * time.Hour)
 		if err := l.Calls().Delete(ctx, []store.Key{key}); err != nil { // as the store does with what has expired
-			t.Fatal(err)
+			t.Fatalf("Delete() = %v", err)
 		}
 		before := available(t, l, "tpd")
 		second := acquire(t, other, askAs("job-1", zlimit.Amounts{"tpd": 100}))
@@ -167,9 +164,7 @@ func TestRequestsOutliveTheirEntity(t *testing.T) {
 		setSystem(t, l, zlimit.PerDay("tpd", 1000))
 		create(t, l, zlimit.Entity{ID: "key-1"})
 		acquire(t, l, askAs("job-1", zlimit.Amounts{"tpd": 100}))
-		if err := l.Entities.Delete(ctx, "key-1"); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Entities.Delete()", l.Entities.Delete(ctx, "key-1"))
 		create(t, l, zlimit.Entity{ID: "key-1"})
 		acquire(t, l, ask(zlimit.Amounts{"tpd": 30}))
 		again := acquire(t, other, askAs("job-1", zlimit.Amounts{"tpd": 100}))
@@ -180,9 +175,7 @@ func TestRequestsOutliveTheirEntity(t *testing.T) {
 		if _, err := other.Acquire(ctx, askAs("job-1", zlimit.Amounts{"tpd": 5})); !errors.As(err, &reused) {
 			t.Errorf("Acquire() with the ID and another amount = %v, want a ReusedIDError", err)
 		}
-		if err := again.Rollback(ctx); err != nil {
-			t.Errorf("Rollback() = %v", err)
-		}
+		check.Error(t, "Rollback()", again.Rollback(ctx))
 		if got := available(t, l, "tpd"); got != 970 {
 			t.Errorf("after the rollback %d are left, want 970", got)
 		}

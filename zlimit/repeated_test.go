@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -168,23 +169,17 @@ func TestLimitsOfTheItem(t *testing.T) {
 		"of the resource": func(t *testing.T, l *zlimit.RateLimiter) {
 			limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60), {Name: "tpm", Capacity: 7, RefillAmount: 3, RefillPeriod: 5 * time.Second}}
 			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
-			if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}))
 		},
 		"default, and a parent": func(t *testing.T, l *zlimit.RateLimiter) {
 			create(t, l, zlimit.Entity{ID: "p"})
 			create(t, l, zlimit.Entity{ID: "key-1", ParentID: "p", Cascade: true})
 			limits := []zlimit.Limit{zlimit.PerMinute("rpm", 50)}
-			if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "key-1"}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: "key-1"}, zlimit.Config{Limits: limits}))
 		},
 		"a policy alone": func(t *testing.T, l *zlimit.RateLimiter) {
 			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
-			if err := l.Limits.Set(t.Context(), at, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}))
 		},
 	}
 	every := everyLimit()
@@ -192,9 +187,7 @@ func TestLimitsOfTheItem(t *testing.T) {
 	for _, limit := range slices.Delete(slices.Clone(every), rpm, rpm+1) { // all of them together are too large to be repeated
 		cases["limits with each field, "+limit.Name] = func(t *testing.T, l *zlimit.RateLimiter) {
 			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
-			if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{every[rpm], limit}}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{every[rpm], limit}}))
 		}
 	}
 	for name, prepare := range cases {
@@ -208,25 +201,19 @@ func TestLimitsOfTheItem(t *testing.T) {
 				t.Fatalf("the second process reads %d items of entities", got)
 			}
 			got, err := c.all[1].Limits.Resolve(t.Context(), "key-1", "gpt-4")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Resolve()", err)
 			want, err := c.admin.Limits.Resolve(t.Context(), "key-1", "gpt-4")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Resolve()", err)
 			if !slices.Equal(got.Limits, want.Limits) || got.Source != want.Source || got.OnUnavailable != want.OnUnavailable {
 				t.Errorf("by the item %+v holds, stored is %+v", got, want)
 			}
 			if name == "default, and a parent" {
-				if got := len(collect(t, "Buckets", c.admin.Entities.Buckets(t.Context(), "p"))); got != 1 {
+				if got := len(collect(t, "Buckets()", c.admin.Entities.Buckets(t.Context(), "p"))); got != 1 {
 					t.Errorf("the parent has %d buckets, want 1", got)
 				}
 				parent := layout.BucketKey{NS: c.admin.NS(), Entity: "p", Resource: "gpt-4"}
 				items, err := c.store.Store.Read(t.Context(), []store.Key{parent.Key()}, true)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Store.Read()", err)
 				state, err := layout.ReadState(items[0])
 				if err != nil || state.Limits[0].Consumed != 2000 {
 					t.Errorf("the parent was charged %+v, %v, want both requests", state.Limits, err)
@@ -310,9 +297,7 @@ func TestTheOldestReadCounts(t *testing.T) {
 	other := zlimit.Request{Entity: "key-1", Resource: "other", Consume: zlimit.Amounts{"rpm": 1}}
 	acquire(t, c.all[0], other)
 	at, limits := zlimit.Level{Entity: "key-1"}, []zlimit.Limit{zlimit.PerMinute("rpm", 77)}
-	if err := c.admin.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", c.admin.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
 	c.sleep(40 * time.Second)
 	c.use(c.all[0], "key-1")
 	c.sleep(20 * time.Second)
@@ -326,9 +311,7 @@ func TestWhatWasReadLaterStays(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	c.use(c.all[0], "key-1")
 	at, limits := zlimit.Level{Entity: "key-1"}, []zlimit.Limit{zlimit.PerMinute("rpm", 77)}
-	if err := c.admin.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", c.admin.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
 	c.sleep(10 * time.Second)
 	acquire(t, c.all[1], zlimit.Request{Entity: "key-1", Resource: "other", Consume: zlimit.Amounts{"rpm": 1}})
 	if got := charged(c.use(c.all[1], "key-1")); got != 77 {
@@ -344,17 +327,13 @@ func TestOldCopiesDoNotReturn(t *testing.T) {
 		t.Helper()
 		key := layout.BucketKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
 		items, err := c.store.Store.Read(t.Context(), []store.Key{key}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Store.Read()", err)
 		at, _ := items[0].Get("ck").Int()
 		return at
 	}
 	c.use(c.all[0], "key-1")
 	c.sleep(5 * time.Second)
-	if err := c.all[1].ReadLimitsNow(t.Context(), "key-1", "gpt-4"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadLimitsNow()", c.all[1].ReadLimitsNow(t.Context(), "key-1", "gpt-4"))
 	c.use(c.all[1], "key-1")
 	latest := repeated()
 	if want := c.now().UnixMilli(); latest != want {
@@ -390,23 +369,19 @@ func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	c := newCrew(t, 0)
 	c.set("key-1", 77)
 	if err := c.admin.Limits.Set(t.Context(), zlimit.Level{Entity: "key-1"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	key := layout.EntityConfigKey{NS: c.admin.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key()
 	mark := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("l_rpm_rsa"), 0)}}
 	bound, err := mark.Call(expr.N(5)).Bind()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Bind()", err)
 	if _, err := c.store.Store.Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Store.Write() = %v", err)
 	}
 	c.use(c.all[0], "key-1")
 	bucket := layout.BucketKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
 	items, err := c.store.Store.Read(t.Context(), []store.Key{bucket}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Store.Read()", err)
 	if _, ok := items[0].Lookup("ck"); ok {
 		t.Errorf("the item repeats limits: %v", items[0])
 	}
@@ -471,9 +446,7 @@ func TestWhatAnItemMayRepeat(t *testing.T) {
 			c.use(c.all[0], "key-1")
 			key := layout.BucketKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
 			items, err := c.store.Store.Read(t.Context(), []store.Key{key}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Store.Read()", err)
 			if _, ok := items[0].Lookup("ck"); !ok {
 				t.Fatalf("the item repeats nothing: %v", items[0])
 			}
@@ -483,7 +456,7 @@ func TestWhatAnItemMayRepeat(t *testing.T) {
 				item = append(item, a)
 			}
 			if _, err := c.store.Store.Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Store.Write() = %v", err)
 			}
 			if got := c.capacity(c.all[1], "key-1"); got != 600 {
 				t.Errorf("the process goes by a capacity of %d, want 600, which is stored", got)
@@ -505,18 +478,14 @@ func TestRepeatingTakesNoMoreUnits(t *testing.T) {
 		}
 		entity := strings.Repeat("e", 20+size*2)
 		if size >= 10 {
-			if err := c.admin.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", c.admin.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, zlimit.Config{Limits: limits}))
 		}
 		setSystem(t, c.admin, limits...)
 		c.all[0].Limits.InvalidateAll()
 		key := layout.BucketKey{NS: c.admin.NS(), Entity: entity, Resource: "gpt-4"}.Key()
 		units := func() (units int, repeated bool) {
 			items, err := c.store.Store.Read(t.Context(), []store.Key{key}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Store.Read()", err)
 			_, repeated = items[0].Lookup("ck")
 			bare := slices.DeleteFunc(slices.Clone(items[0]), func(a expr.Attribute) bool { return a.Name == "ck" || a.Name == "cl" })
 			return (store.Size(items[0])+1023)/1024 - (store.Size(bare)+1023)/1024, repeated

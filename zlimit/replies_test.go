@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -321,9 +322,7 @@ func TestReplyCorpus(t *testing.T) {
 				return zlimit.New(context.Background(), s, opts...)
 			}
 			l, err := open(engine.Transport(), zlimit.WithSetup())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "open()", err)
 			setSystem(t, l, zlimit.PerDay("rpm", 1000))
 			defer closeLimiter(t, l)
 			rows := repliesOf()
@@ -355,17 +354,13 @@ func TestReplyCorpus(t *testing.T) {
 					return nil
 				})
 			}
-			if err := group.Wait(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Wait()", group.Wait())
 		})
 	}
 }
 
 func closeLimiter(t *testing.T, l *zlimit.RateLimiter) {
-	if err := l.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Error(t, "Close()", l.Close())
 }
 
 // A corpusCase is one call that is answered by one reply.

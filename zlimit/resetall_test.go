@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -18,7 +19,7 @@ func TestResetAll(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("walk"), zlimit.WithSetup())
 		setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
 		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "own"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		take := func() {
 			for _, entity := range []string{"a", "b", "c"} {
@@ -30,9 +31,7 @@ func TestResetAll(t *testing.T) {
 		}
 		left := func(entity, resource, limit string) int64 {
 			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Available()", err)
 			status, _ := statuses.Limit(limit)
 			return status.Available
 		}

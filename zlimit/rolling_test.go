@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -44,16 +45,12 @@ func buildEarlier(t *testing.T) string {
 		t.Fatal("the earlier version cannot be checked out")
 	}
 	tests, err := filepath.Glob(filepath.Join(source, "zlimit", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Glob()", err)
 	for _, file := range tests {
 		if slices.Contains(needed, strings.TrimSuffix(filepath.Base(file), "_test.go")) {
 			continue
 		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.Remove()", os.Remove(file))
 	}
 	if err := run(source, "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./zlimit"); err != nil {
 		t.Fatal("the earlier version cannot be built")
@@ -63,9 +60,7 @@ func buildEarlier(t *testing.T) string {
 
 func mustMake(t *testing.T, dir string) string {
 	t.Helper()
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Mkdir()", os.Mkdir(dir, 0o700))
 	return dir
 }
 
@@ -108,14 +103,12 @@ func testWithoutWaits(t *testing.T, binary string) {
 	r := zlimit.Request{Entity: "bursty", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 60}}
 	for range 400 { // a minute
 		if _, err := l.Reserve(ctx, r, zlimit.MaxWait(time.Hour)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 	}
 	tr := &traffic{binary: binary, DSN: dsn, Rounds: 2, Goroutines: 12, Asks: 6}
 	acts, err := observe(tr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "observe()", err)
 	deeds := map[operation]int{}
 	for _, a := range acts {
 		if a.Entity == r.Entity {
@@ -126,9 +119,7 @@ func testWithoutWaits(t *testing.T, binary string) {
 		t.Errorf("beside a queue it took %d times, and was refused %d times", deeds[took], deeds[refused])
 	}
 	slots := zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 2, zlimit.Term(10*time.Second))}}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "other"}, slots); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "other"}, slots))
 	tr.complaint = new(bytes.Buffer)
 	if _, err := observe(tr); err == nil || !strings.Contains(tr.complaint.String(), "from version 0.17.1") {
 		t.Errorf("on a table with slots: %v: %s", err, tr.complaint)

@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -188,9 +189,7 @@ func TestScheduledVectors(t *testing.T) {
 							t.Errorf("%v, want a rejection", err)
 						}
 					default:
-						if err != nil {
-							t.Error(err)
-						}
+						check.Error(t, "the call", err)
 					}
 					after := scene{}
 					for key, item := range before {

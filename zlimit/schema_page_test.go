@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -29,30 +30,23 @@ func TestItemsAreInTheIndexesOfThePage(t *testing.T) {
 	s := partitioned{store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(s))
 	setSystem(t, l, zlimit.PerMinute("rpm", 60))
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org"}, {ID: "own"}} {
-		_, err := l.Entities.Create(t.Context(), e)
-		must(err)
+		create(t, l, e)
 	}
-	must(l.Limits.Set(t.Context(), zlimit.Level{Entity: "own", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}}))
-	must(l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}}))
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: "own", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}}))
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}}))
 	for _, entity := range []string{"key-1", "own"} {
 		acquire(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 	}
 	for window, kept := range map[string]layout.Kept{"hourly": {ExpiresAt: time.Now().Add(time.Hour).Unix(), Unlisted: true}, "monthly": {}} {
 		d := layout.UsageDelta{NS: l.NS(), Entity: "own", Resource: "gpt-4", Window: window, Kept: kept, Events: 1, Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}}
 		w, err := d.Write()
-		must(err)
+		check.Fatal(t, "UsageDelta.Write()", err)
 		_, err = s.Write(t.Context(), w)
-		must(err)
+		check.Fatal(t, "Write()", err)
 	}
 	page, err := s.Store.(store.Scanner).Scan(t.Context(), store.Scan{})
-	must(err)
+	check.Fatal(t, "Scan()", err)
 
 	seen, lacks := map[string]bool{}, map[string]bool{}
 	for _, item := range page.Items {
@@ -109,9 +103,7 @@ func pageRecordOf(records []*pageRecord, key store.Key) *pageRecord {
 func pageRecords(t *testing.T) (records []*pageRecord) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/schema.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	indexes := map[string][]string{}
 	form := regexp.MustCompile(`\\\{[a-z_]+\\\}`)
 	keyOf := func(cell string) *regexp.Regexp {

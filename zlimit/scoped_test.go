@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -59,9 +60,7 @@ func TestScoped(t *testing.T) {
 			if err != nil || time.Until(r.Due()) != time.Second {
 				t.Fatalf("ReserveN() = %v", err)
 			}
-			if err := r.Cancel(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Cancel()", r.Cancel(t.Context()))
 			time.Sleep(time.Second)
 			allow(10, true) // of the hourly limit the last ones, and so what was cancelled
 			if r, err := s.Reserve(t.Context()); !errors.As(err, &e) || e.Violations()[0].Limit.Name != "hourly" {
@@ -128,9 +127,7 @@ func TestScopedOfChangedLimits(t *testing.T) {
 	other := newLimiter(t, s, zlimit.WithClock(clock.now))
 	setSystem(t, other, zlimit.PerSecond("calls", 10), zlimit.PerSecond("old", 10))
 	scoped := l.For("worker", "backend")
-	if err := scoped.Limit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limit()", scoped.Limit(t.Context()))
 	setSystem(t, other, zlimit.PerSecond("calls", 10))
 	armed = true
 	if err := scoped.Limit(t.Context()); err != nil || armed {
@@ -160,9 +157,7 @@ func TestScopedHoldsNoSlots(t *testing.T) {
 	slots(t, l, 1, zlimit.PerDay("rpd", 5))
 	stored := l.For("key-1", "gpt-4")
 	for range 2 {
-		if err := stored.Limit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limit()", stored.Limit(t.Context()))
 	}
 	statuses := availableSlots(t, l)
 	tokens, _ := statuses.Limit("rpd")

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -33,16 +34,16 @@ func TestSession(t *testing.T) {
 		acquire(t, other, ask(zlimit.Amounts{"tokens": 4, "rpm": 1}))
 		end := c.now().Add(5 * time.Hour).UTC()
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 6}))
-		check := func(l *zlimit.RateLimiter, amount, left int64) {
+		expect := func(l *zlimit.RateLimiter, amount, left int64) {
 			t.Helper()
 			status, _ := reject(t, l, ask(zlimit.Amounts{"tokens": amount, "rpm": 1})).Statuses.Limit("tokens")
 			if !status.ResetsAt.Equal(end) || status.RetryAfter != end.Sub(c.now()) || status.Available != left || !status.Possible() {
 				t.Errorf("status %+v at %v, want a session until %v", status, c.now(), end)
 			}
 		}
-		check(l, 1, 0)
+		expect(l, 1, 0)
 		c.sleep(5*time.Hour - time.Millisecond)
-		check(other, 10, 0)
+		expect(other, 10, 0)
 		c.sleep(time.Millisecond)
 		if got := available(t, l, "tokens"); got != 10 {
 			t.Errorf("after the session %d are there, want 10", got)
@@ -50,7 +51,7 @@ func TestSession(t *testing.T) {
 		c.sleep(time.Hour) // without a request there is no session
 		acquire(t, other, ask(zlimit.Amounts{"tokens": 7}))
 		end = c.now().Add(5 * time.Hour).UTC()
-		check(l, 4, 3)
+		expect(l, 4, 3)
 	})
 }
 
@@ -62,27 +63,21 @@ func TestSessionOfLeases(t *testing.T) {
 		setSystem(t, l, sessions()...)
 		take := func(n int64) *zlimit.Lease { return acquire(t, l, ask(zlimit.Amounts{"tokens": n})) }
 		early, late, more, last := take(2), take(3), take(1), take(2)
-		if err := early.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", early.Rollback(ctx))
 		if got := available(t, l, "tokens"); got != 4 {
 			t.Errorf("after tokens are given back %d are there, want 4", got)
 		}
 		c.sleep(5 * time.Hour)
-		if err := late.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", late.Rollback(ctx))
 		if got := available(t, l, "tokens"); got != 10 {
 			t.Errorf("given back where no session is open: %d are there, want 10", got)
 		}
 		c.sleep(time.Hour)
 		if err := errors.Join(more.Adjust(zlimit.Amounts{"tokens": 5}), more.Commit(ctx)); err != nil { // which begins a session
-			t.Fatal(err)
+			t.Fatalf("Adjust() and Commit() = %v", err)
 		}
 		c.sleep(time.Hour)
-		if err := last.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", last.Rollback(ctx))
 		status, _ := reject(t, l, ask(zlimit.Amounts{"tokens": 7})).Statuses.Limit("tokens")
 		if status.Available != 5 || status.RetryAfter != 4*time.Hour {
 			t.Errorf("status %+v, want 5 for 4 hours: the 5 that the lease used more are of the session that they began", status)
@@ -124,9 +119,7 @@ func TestSessionOfShards(t *testing.T) {
 		if status.RetryAfter != 5*time.Hour {
 			t.Errorf("status %+v", status)
 		}
-		if err := lease.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		if got := available(t, other, "tokens"); got != 6 {
 			t.Errorf("%d are there after a lease was rolled back, want 6", got)
 		}
@@ -139,9 +132,7 @@ func TestSessionOfShards(t *testing.T) {
 		together(c.now().UnixMilli())
 	}
 	c.sleep(6 * time.Hour)
-	if err := errors.Join(first.Adjust(zlimit.Amounts{"tokens": 4}), first.Commit(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust() and Commit()", errors.Join(first.Adjust(zlimit.Amounts{"tokens": 4}), first.Commit(t.Context())))
 	together(c.now().UnixMilli()) // by what a lease used more
 	if got := available(t, other, "tokens"); got != 6 {
 		t.Errorf("%d are there after a lease used 4 more, want 6", got)
@@ -236,7 +227,7 @@ func TestWaitsForSessions(t *testing.T) {
 		start := time.Now()
 		time.Sleep(10 * time.Second)
 		if _, err := l.Wait(t.Context(), ask(zlimit.Amounts{"tokens": 5, "rpm": 1}), zlimit.MaxWait(2*time.Minute)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Wait() = %v", err)
 		}
 		if waited := time.Since(start); waited < time.Minute || waited > time.Minute+2*time.Second {
 			t.Errorf("admitted after %v, want the end of the session after a minute", waited)

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -33,9 +34,7 @@ func TestTableForAMixedFleet(t *testing.T) {
 	mixed := zlimit.WithTable(zlimit.TableSettings{MixedFleet: true})
 	projections := func(table string) map[string]types.ProjectionType {
 		out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "DescribeTable()", err)
 		found := map[string]types.ProjectionType{}
 		for _, x := range out.Table.GlobalSecondaryIndexes {
 			found[*x.IndexName] = x.Projection.ProjectionType
@@ -77,8 +76,8 @@ func TestWithTable(t *testing.T) {
 	}
 	// Another store has no such settings.
 	if l, err := zlimit.Open(t.Context(), "memory:", settings, zlimit.WithSetup()); err != nil {
-		t.Error(err)
+		t.Errorf("zlimit.Open() = %v", err)
 	} else if err := l.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close() = %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -50,9 +51,7 @@ func shardsOf(tb testing.TB, l *zlimit.RateLimiter) []*bucket.State {
 func storedShards(tb testing.TB, l *zlimit.RateLimiter, entity string) []*bucket.State {
 	tb.Helper()
 	states, err := shardsIn(context.Background(), l.Calls(), l.NS(), entity)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "shardsIn()", err)
 	return states
 }
 
@@ -126,7 +125,7 @@ func splitBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	for _, s := range storedShards(tb, l, entity) {
 		for {
 			if done, err := splitAt(context.Background(), l, entity, s); err != nil {
-				tb.Fatal(err)
+				tb.Fatalf("splitAt() = %v", err)
 			} else if done {
 				break
 			}
@@ -258,16 +257,12 @@ func TestSplitBucketAdmitsAsMuch(t *testing.T) {
 		if wait, err := l.TimeUntil(ctx, ask(zlimit.Amounts{"tpm": 1200})); err != nil || wait != 600*time.Second {
 			t.Errorf("TimeUntil() = %v, %v, want 10m", wait, err)
 		}
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": -170, "tpm": 100}), lease.Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpm": -170, "tpm": 100}), lease.Commit(ctx)))
 		if r, p := available(t, l, "rpm"), available(t, l, "tpm"); r != 190 || p != 500 {
 			t.Errorf("after the correction %d and %d are available, want 190 and 500", r, p)
 		}
 		lease = acquire(t, l, ask(zlimit.Amounts{"rpm": 100}))
-		if err := errors.Join(lease.Consume(ctx, zlimit.Amounts{"rpm": 80}), lease.Rollback(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Consume() and Rollback()", errors.Join(lease.Consume(ctx, zlimit.Amounts{"rpm": 80}), lease.Rollback(ctx)))
 		if got := burst(t, l, 220); got != 190 {
 			t.Errorf("burst(220) = %d, want 190", got)
 		}
@@ -297,9 +292,7 @@ func TestSplitBucketOwes(t *testing.T) {
 		setSystem(t, l, zlimit.PerHour("tph", 3600), zlimit.PerHour("rph", 100))
 		commit := func(lease *zlimit.Lease, correction zlimit.Amounts) {
 			t.Helper()
-			if err := errors.Join(lease.Adjust(correction), lease.Commit(ctx)); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(correction), lease.Commit(ctx)))
 		}
 		old := acquire(t, stale, ask(zlimit.Amounts{"tph": 10, "rph": 1})) // knows of one shard
 		lease := acquire(t, l, ask(zlimit.Amounts{"tph": 10, "rph": 1}))
@@ -350,9 +343,7 @@ func tokensLeft(tb testing.TB, l *zlimit.RateLimiter) (admitted int) {
 		if errors.As(err, &exceeded) {
 			return admitted
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		check.Fatal(tb, "Acquire()", err)
 		admitted++
 	}
 }
@@ -403,9 +394,7 @@ func TestCalmMerges(t *testing.T) {
 		}
 		before := available(t, l, "rpm")
 		for _, lease := range leases {
-			if err := lease.Rollback(context.Background()); err != nil {
-				t.Errorf("Rollback() = %v", err)
-			}
+			check.Error(t, "Rollback()", lease.Rollback(context.Background()))
 		}
 		if got := available(t, l, "rpm"); got != before+160 {
 			t.Errorf("after giving back 160 there are %d, want %d", got, before+160)
@@ -502,11 +491,9 @@ func TestDebtWithoutAShard(t *testing.T) {
 	split(t, l)
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
 	if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
-	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 500}), lease.Commit(t.Context())); err != nil {
-		t.Errorf("Commit() = %v", err)
-	}
+	check.Error(t, "Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 500}), lease.Commit(t.Context())))
 	if tokens, consumed, _ := total(shardsOf(t, l), "rpm"); consumed != 501_000 || tokens > -450_000 {
 		t.Errorf("the bucket has %d and counts %d, want a debt of at least 450000 and 501000", tokens, consumed)
 	}
@@ -523,16 +510,14 @@ func TestOrphansAreReplaced(t *testing.T) {
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		key := shardKey(l, "key-1", 0).Key()
 		older, err := l.Calls().Read(t.Context(), []store.Key{key}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		older[0] = older[0].Clone()
 		split(t, l)
 		for range 20 {
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 5}))
 		}
 		if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: older[0]}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		orphan := shardsOf(t, l)[1]
 		next := newLimiter(t, zlimit.StoreOn(partitioned{h}), zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())

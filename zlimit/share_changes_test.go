@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -19,7 +20,7 @@ func TestShareChanges(t *testing.T) {
 	set := func(limit zlimit.Limit) {
 		t.Helper()
 		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	set(plain)
@@ -75,9 +76,7 @@ func TestDebtOfShares(t *testing.T) {
 			lease := acquire(t, l, request("batch", 10))
 			correct := func() {
 				t.Helper()
-				if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 30}), lease.Commit(t.Context())); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 30}), lease.Commit(t.Context())))
 			}
 			if test.before {
 				correct()
@@ -95,9 +94,7 @@ func TestDebtOfShares(t *testing.T) {
 						t.Errorf("%s: Acquire() of too much = %v", test.name, err)
 					}
 				}
-				if err := acquire(t, l, request("", 1)).Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Rollback()", acquire(t, l, request("", 1)).Rollback(t.Context()))
 			}
 			if !test.before {
 				correct()
@@ -119,9 +116,7 @@ func TestDebtOfShareAfterRest(t *testing.T) {
 	setSystem(t, l, limit.Share("batch", 10))
 	request := func(priority string, n int64) zlimit.Request { return as(priority, zlimit.Amounts{"rps": n}) }
 	lease := acquire(t, l, request("batch", 10))
-	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rps": 40}), lease.Commit(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rps": 40}), lease.Commit(t.Context())))
 	c.sleep(2 * time.Second) // in which 20 of 40 are paid
 	setSystem(t, l, limit)
 	if _, err := l.Acquire(t.Context(), request("", 71)); !errors.As(err, new(*zlimit.ExceededError)) {
@@ -144,16 +139,12 @@ func TestCorrectionOfASplitShare(t *testing.T) {
 	}
 	for left() > 0 { // the first shard is drawn sooner or later
 		if lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 5})); left() > 0 {
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		}
 	}
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 80})) // all of the rest
 	lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 12, "rps": 1}))
-	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 6}), lease.Commit(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 6}), lease.Commit(t.Context())))
 	shards := storedShards(t, l, "key-1")
 	rest, _, _ := total(shards, "rpd")
 	if share, _, _ := total(shards, "rpd/batch"); rest != 0 || share != -3_000 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -271,9 +272,7 @@ func (f *shareFleet) guaranteed() (parts map[string]int64, rest int64) {
 // finish gives everything back and lets all fill up. Each part is then there, and no more.
 func (f *shareFleet) finish() {
 	for _, lease := range f.leases {
-		if err := lease.Rollback(context.Background()); err != nil {
-			f.t.Fatal(err)
-		}
+		check.Fatal(f.t, "Rollback()", lease.Rollback(context.Background()))
 	}
 	all, rest := f.guaranteed()
 	all[""] = rest
@@ -399,15 +398,15 @@ func (f *shareFleet) step(judged bool) string {
 		}
 		f.leases = slices.Delete(f.leases, i, i+1)
 		if op == 5 {
-			return fmt.Sprintf("rollback of %d: %v", had, f.settled(lease.Rollback(ctx)))
+			check.Fatal(f.t, "Rollback()", lease.Rollback(ctx))
+			return fmt.Sprintf("rollback of %d", had)
 		}
 		by := rapid.Int64Range(-had, 60).Draw(t, "correction")
-		return fmt.Sprintf("%d is corrected by %d: %v", had, by, f.settled(errors.Join(lease.Adjust(zlimit.Amounts{"rpd": by}), lease.Commit(ctx))))
+		check.Fatal(f.t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": by}), lease.Commit(ctx)))
+		return fmt.Sprintf("%d is corrected by %d", had, by)
 	case op == 9:
 		limit := drawShares(t)
-		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
 		f.limit = limit
 		return "set " + limit.String()
 	case op == 10:
@@ -434,14 +433,6 @@ func (f *shareFleet) step(judged bool) string {
 	}
 }
 
-// settled fails where a lease could not be settled.
-func (f *shareFleet) settled(err error) error {
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return nil
-}
-
 // TestProgramsOfShares runs random programs of several processes on a limit whose guaranteed shares change. They take alone and together,
 // correct and give back, split and merge; some of it happens just before a write of another process. Each write is held against a ledger, and
 // each answer against the items where all know the limits. In the end all is full again.
@@ -449,9 +440,7 @@ func TestProgramsOfShares(t *testing.T) {
 	drawTheSame(t, 100)
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Memory()", err)
 		defer memory.Close()
 		ledger := &shareLedger{Store: store.Of(memory), clock: newClock()}
 		f := &shareFleet{t: t, ledger: ledger, exact: rapid.Bool().Draw(t, "exact")}
@@ -465,16 +454,14 @@ func TestProgramsOfShares(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "processes") {
 			l, err := zlimit.New(context.Background(), zlimit.StoreOn(ledger), opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.New()", err)
 			defer l.Close()
 			f.limiters = append(f.limiters, l)
 		}
 		ledger.ns = f.limiters[0].NS()
 		f.limit = drawShares(t)
 		if err := f.limiters[0].Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{f.limit}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			ledger.clock.sleep(time.Millisecond) // limits that were read before are read again

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -31,9 +32,7 @@ func as(priority string, consume zlimit.Amounts) zlimit.Request {
 func shared(t *testing.T, l *zlimit.RateLimiter) zlimit.Limit {
 	t.Helper()
 	limit := zlimit.PerMinute("rpm", 100).Share("batch", 10).Floor("batch", 20)
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
 	return limit
 }
 
@@ -83,13 +82,11 @@ func TestShare(t *testing.T) {
 		if status, _ := low.Statuses().Limit("rpm"); status.Requested != 8 || status.Available != 2 || status.Limit != limit {
 			t.Errorf("the lease is told %+v", status)
 		}
-		if err := errors.Join(low.Adjust(zlimit.Amounts{"rpm": -5}), low.Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(low.Adjust(zlimit.Amounts{"rpm": -5}), low.Commit(ctx)))
 		refused(as("", zlimit.Amounts{"rpm": 1}), 7, 7, 0, 667*time.Millisecond)
 		over := acquire(t, l, as("batch", zlimit.Amounts{"rpm": 7}))
 		if err := errors.Join(over.Adjust(zlimit.Amounts{"rpm": 5}), over.Commit(ctx)); err != nil { // a debt of the share
-			t.Fatal(err)
+			t.Fatalf("Adjust() and Commit() = %v", err)
 		}
 		c.sleep(10 * time.Second)
 		acquire(t, l, as("", zlimit.Amounts{"rpm": 15}))
@@ -98,9 +95,7 @@ func TestShare(t *testing.T) {
 		acquire(t, l, as("batch", zlimit.Amounts{"rpm": 40})) // of the rest, which has 75 and keeps 18
 		refused(as("batch", zlimit.Amounts{"rpm": 20}), 40, 23, 5, 2*time.Second)
 		back := acquire(t, l, as("batch", zlimit.Amounts{"rpm": 17}))
-		if err := back.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", back.Rollback(ctx))
 		refused(as("batch", zlimit.Amounts{"rpm": 20}), 40, 23, 5, 2*time.Second)
 		refused(as("batch", zlimit.Amounts{"rpm": 73}), 40, 28, 5, zlimit.Never) // 72 of a full one
 
@@ -121,7 +116,7 @@ func TestShare(t *testing.T) {
 			t.Errorf("an unknown limit: %v", err)
 		}
 		if _, err := l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"rpm"}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Reset() = %v", err)
 		}
 		if got := standing(t, l); got != 100 {
 			t.Errorf("%d available after a reset, want 100", got)
@@ -149,9 +144,7 @@ func TestSharesThatFill(t *testing.T) {
 				acquire(t, other, request("batch", 1))
 				before := acquire(t, other, request("batch", 8))
 				acquire(t, l, request("", 1))
-				if err := before.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Rollback()", before.Rollback(t.Context()))
 				c.sleep(pause)
 				acquire(t, l, request("batch", 4))
 				if _, err := l.AcquireAll(t.Context(), []zlimit.Request{request("batch", 2), request("batch", 3)}); err != nil {
@@ -210,7 +203,7 @@ func TestSharedWritesOfShares(t *testing.T) {
 	l.Limits.InvalidateAll()
 	acquire(t, l, as("batch", zlimit.Amounts{"rpd": 1})) // brings the bucket in line, whose share begins empty
 	if _, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Reset() = %v", err)
 	}
 	leases, errs := make([]*zlimit.Lease, 31), make([]error, 31)
 	together(g, waitingFor(l, "key-1"), 31, func(i int) {
@@ -249,9 +242,7 @@ func TestSharedWritesOfShares(t *testing.T) {
 	}
 	for _, lease := range leases {
 		if lease != nil {
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Rollback()", lease.Rollback(t.Context()))
 		}
 	}
 	if rest, share := left("rpd"), left("rpd/batch"); rest != 80 || share != 20 {
@@ -342,14 +333,12 @@ func TestSharesBesideMoves(t *testing.T) {
 		newChains(t, l, []string{"one", "key-1"}, []string{"two"})
 		setSystem(t, l, zlimit.PerDay("rpd", 100).Floor("batch", 20).Share("batch", 10), zlimit.PerDay("cut", 5).Shadow())
 		l.Limits.InvalidateAll()
-		check := func(when, want string) { // the rest, the share, and consumed tokens of either
+		expect := func(when, want string) { // the rest, the share, and consumed tokens of either
 			t.Helper()
 			var got []string
 			for _, entity := range []string{"key-1", "one", "two"} {
 				state, err := layout.ReadState(stored(t, l, layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}.Key()))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "layout.ReadState()", err)
 				for _, limit := range state.Limits {
 					if strings.HasPrefix(limit.Name, "rpd") {
 						got = append(got, fmt.Sprintf("%s %s %d %d", entity, limit.Name, limit.Tokens/1000, limit.Consumed/1000))
@@ -362,21 +351,17 @@ func TestSharesBesideMoves(t *testing.T) {
 		}
 		lease := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 4}))
 		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.SetParent() = %v", err)
 		}
-		if err := lease.Consume(ctx, zlimit.Amounts{"rpd": 3}); err != nil {
-			t.Fatal(err)
-		}
-		check("after a move", "key-1 rpd 90 0, key-1 rpd/batch 3 7, one rpd 90 0, one rpd/batch 6 4, two rpd 90 0, two rpd/batch 7 3")
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": -5}), lease.Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
-		check("given back", "key-1 rpd 90 0, key-1 rpd/batch 8 2, one rpd 90 0, one rpd/batch 8 2, two rpd 90 0, two rpd/batch 10 0")
+		check.Fatal(t, "Consume()", lease.Consume(ctx, zlimit.Amounts{"rpd": 3}))
+		expect("after a move", "key-1 rpd 90 0, key-1 rpd/batch 3 7, one rpd 90 0, one rpd/batch 6 4, two rpd 90 0, two rpd/batch 7 3")
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": -5}), lease.Commit(ctx)))
+		expect("given back", "key-1 rpd 90 0, key-1 rpd/batch 8 2, one rpd 90 0, one rpd/batch 8 2, two rpd 90 0, two rpd/batch 10 0")
 
 		at := zlimit.Level{Entity: "key-1"}
 		before := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 1}))
 		if _, err := l.Limits.Bypass(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Bypass() = %v", err)
 		}
 		var passed []*zlimit.Lease
 		for range 3 {
@@ -386,16 +371,14 @@ func TestSharesBesideMoves(t *testing.T) {
 			t.Errorf("the status of a bypass is %+v", status)
 		}
 		if err := errors.Join(before.Rollback(ctx), passed[0].Rollback(ctx), passed[1].Adjust(zlimit.Amounts{"rpd": 20}), passed[1].Commit(ctx)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Rollback() and Rollback() and Adjust() and Commit() = %v", err)
 		}
 		if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.LeaveSwitch() = %v", err)
 		}
-		if err := errors.Join(passed[2].Adjust(zlimit.Amounts{"rpd": -4}), passed[2].Commit(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Commit()", errors.Join(passed[2].Adjust(zlimit.Amounts{"rpd": -4}), passed[2].Commit(ctx)))
 		// The parent's limits hold: of its share 9 were given back, and 9 and 5 taken of the rest, with 20 more.
-		check("after a bypass", "key-1 rpd 90 34, key-1 rpd/batch 8 2, one rpd 90 0, one rpd/batch 8 2, two rpd 56 34, two rpd/batch 10 0")
+		expect("after a bypass", "key-1 rpd 90 34, key-1 rpd/batch 8 2, one rpd 90 0, one rpd/batch 8 2, two rpd 56 34, two rpd/batch 10 0")
 
 		beyond := acquire(t, l, as("batch", zlimit.Amounts{"rpd": 5, "cut": 6}))
 		if status, ok := beyond.Statuses().Limit("cut"); !ok || !status.Foreseen {
@@ -404,11 +387,9 @@ func TestSharesBesideMoves(t *testing.T) {
 		if status, ok := beyond.Statuses().Limit("rpd"); !ok || status.Requested != 5 || status.Available != 93 || status.Foreseen {
 			t.Errorf("the status of the limit beside is %+v", status)
 		}
-		check("beyond a shadow limit", "key-1 rpd 90 34, key-1 rpd/batch 3 7, one rpd 90 0, one rpd/batch 8 2, two rpd 56 34, two rpd/batch 5 5")
-		if err := beyond.Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
-		check("rolled back", "key-1 rpd 90 34, key-1 rpd/batch 8 2, one rpd 90 0, one rpd/batch 8 2, two rpd 56 34, two rpd/batch 10 0")
+		expect("beyond a shadow limit", "key-1 rpd 90 34, key-1 rpd/batch 3 7, one rpd 90 0, one rpd/batch 8 2, two rpd 56 34, two rpd/batch 5 5")
+		check.Fatal(t, "Rollback()", beyond.Rollback(ctx))
+		expect("rolled back", "key-1 rpd 90 34, key-1 rpd/batch 8 2, one rpd 90 0, one rpd/batch 8 2, two rpd 56 34, two rpd/batch 10 0")
 	})
 }
 
@@ -457,7 +438,7 @@ func TestShareWaits(t *testing.T) {
 			group.Go(func() {
 				for time.Now().Before(end) {
 					if _, err := others.Wait(t.Context(), as("", zlimit.Amounts{"rpm": 1}), zlimit.MaxWait(time.Minute)); err != nil {
-						t.Error(err)
+						t.Errorf("Wait() = %v", err)
 						return
 					}
 				}
@@ -466,7 +447,7 @@ func TestShareWaits(t *testing.T) {
 				group.Go(func() {
 					for time.Now().Before(end) {
 						if _, err := l.Wait(t.Context(), as("batch", zlimit.Amounts{"rpm": 1}), zlimit.MaxWait(time.Minute)); err != nil {
-							t.Error(err)
+							t.Errorf("Wait() = %v", err)
 							return
 						}
 						if time.Now().Before(end) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,9 +25,7 @@ import (
 func stored(tb testing.TB, l *zlimit.RateLimiter, key store.Key) expr.Item {
 	tb.Helper()
 	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Read()", err)
 	return items[0]
 }
 
@@ -44,7 +43,7 @@ func put(tb testing.TB, l *zlimit.RateLimiter, key store.Key, item expr.Item) {
 	tb.Helper()
 	item = slices.DeleteFunc(slices.Clone(item), func(a expr.Attribute) bool { return a.Name == store.PK || a.Name == store.SK })
 	if _, err := l.Calls().Write(context.Background(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("Write() = %v", err)
 	}
 }
 
@@ -82,9 +81,7 @@ func TestUnsupportedLevels(t *testing.T) {
 			ctx := context.Background()
 			l := newLimiter(t, newMemory(t), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 			at, config := zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
-			if err := l.Limits.Set(ctx, at, config); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, config))
 			level := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 			mark(t, l, level, test.attributes...)
 			l.Limits.InvalidateAll()
@@ -120,9 +117,7 @@ func TestUnsupportedLevels(t *testing.T) {
 				t.Fatalf("a listing of levels has %+v, %v", configs, err)
 			}
 			lock, err := l.Managed.Lock(ctx, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Managed.Lock()", err)
 			for _, want := range []zlimit.Stored{configs[1], {Level: at}, {Level: at, Config: config}} {
 				_, err := l.Managed.Replace(ctx, lock, configs[1], want)
 				wantUnsupported(t, err, test.feature)
@@ -145,7 +140,7 @@ func TestUnsupportedLevelsThatDoNotHold(t *testing.T) {
 	config := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
 	setSystem(t, l, config.Limits...)
 	if err := errors.Join(l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, config), l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, config)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() and Limits.Set() = %v", err)
 	}
 	system := layout.SystemConfigKey{NS: l.NS()}.Key()
 	resource := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
@@ -182,7 +177,7 @@ func TestUnsupportedBuckets(t *testing.T) {
 					setSystem(t, l, zlimit.PerMinute("rpm", 60))
 					key := keyOfBucket(l)
 					if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: key}); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Write() = %v", err)
 					}
 					lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 					mark(t, l, key, m.attributes...)
@@ -200,9 +195,7 @@ func TestUnsupportedBuckets(t *testing.T) {
 						_, err = l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
 						settle = nil
 					case "commit":
-						if err := lease.Adjust(zlimit.Amounts{"rpm": 3}); err != nil {
-							t.Fatal(err)
-						}
+						check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"rpm": 3}))
 						settle = func() error { return lease.Commit(ctx) }
 						fallthrough
 					default:
@@ -263,9 +256,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	levels := []zlimit.Level{{}, {Resource: "a"}, {Resource: "b"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "a"}, {Entity: "key-1", Resource: "b"}}
 	for _, at := range levels {
-		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
 	}
 	mark(t, l, layout.SystemConfigKey{NS: l.NS()}.Key(), integer("l_rpm_rsa", 6))
 	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "a"}.Key(), integer("l_rpm_rsa", 6))
@@ -283,10 +274,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 				want = append(want, at)
 			}
 		}
-		for s, err := range l.Limits.List(ctx, q) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, s := range collect(t, "Limits.List()", l.Limits.List(ctx, q)) {
 			got = append(got, s.Level)
 			if isRefused := refused[s.Level] != ""; !q.NamesOnly && (isRefused != (len(s.Unsupported) == 1) || isRefused != s.Config.IsZero()) {
 				t.Errorf("%+v lists %+v", q, s)
@@ -371,10 +359,7 @@ func TestListingsGoOn(t *testing.T) {
 	}
 	mark(t, l, keyOfBucket(l), text("b_rpm_rsched", "12m0"))
 	var got []string
-	for b, err := range l.Usage.Buckets(ctx, "gpt-4") {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, b := range collect(t, "Usage.Buckets()", l.Usage.Buckets(ctx, "gpt-4")) {
 		name := b.Entity
 		for _, f := range b.Unsupported {
 			name += ": " + f.Name
@@ -410,9 +395,7 @@ func loadVectors(tb testing.TB) map[string][]vector {
 		tb.Skipf("no vectors at %s", vectors)
 	}
 	var file struct{ Groups map[string][]vector }
-	if err := errors.Join(err, json.Unmarshal(content, &file)); err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "json.Unmarshal()", errors.Join(err, json.Unmarshal(content, &file)))
 	return file.Groups
 }
 
@@ -426,9 +409,7 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 				value = expr.S(v.(string))
 			case "N":
 				n, err := expr.ParseNumber(v.(string))
-				if err != nil {
-					tb.Fatal(err)
-				}
+				check.Fatal(tb, "expr.ParseNumber()", err)
 				value = n
 			case "BOOL":
 				value = expr.Bool(v.(bool))

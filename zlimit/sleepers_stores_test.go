@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -47,9 +48,7 @@ func TestSleepersHearOnEveryStore(t *testing.T) {
 				ctx := t.Context()
 				s := &callCount{Store: store.Of(of)}
 				operator, l := newLimiter(t, of), newLimiter(t, zlimit.StoreOn(s))
-				if err := operator.Limits.Set(ctx, level, limits); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, level, limits))
 				acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
 				var wg sync.WaitGroup
 				for range sleepers {
@@ -65,9 +64,7 @@ func TestSleepersHearOnEveryStore(t *testing.T) {
 				s.reads.Store(0)
 				s.writes.Store(0)
 				began := time.Now()
-				if err := test.act(ctx, operator); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "act()", test.act(ctx, operator))
 				wg.Wait()
 				l.Engine().Quiesce() // tokens are given back in the background
 				calls, seconds := s.reads.Load()+s.writes.Load(), int64(time.Since(began)/time.Second)+1
@@ -77,7 +74,7 @@ func TestSleepersHearOnEveryStore(t *testing.T) {
 				}
 				if test.fails != nil {
 					if _, err := operator.Limits.Enable(ctx, level, nil); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Limits.Enable() = %v", err)
 					}
 				}
 				statuses, err := operator.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -147,12 +148,10 @@ func TestSleepersHear(t *testing.T) {
 				ctx := t.Context()
 				s := &callCount{Store: store.Of(newMemory(t))}
 				operator, l := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
-				if err := operator.Limits.Set(ctx, level, test.limits); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, level, test.limits))
 				request := ask(zlimit.Amounts{"rpm": test.limits.Limits[0].Capacity})
 				if _, err := l.Acquire(ctx, request); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 				request.Consume = zlimit.Amounts{"rpm": 1}
 				var e ends
@@ -182,9 +181,7 @@ func TestSleepersHear(t *testing.T) {
 				time.Sleep(5500 * time.Millisecond)
 				s.reads.Store(0)
 				s.writes.Store(0)
-				if err := test.act(ctx, operator); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "act()", test.act(ctx, operator))
 				operators := s.reads.Load() + s.writes.Load()
 				mu.Lock()
 				acted = time.Now()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -29,12 +30,12 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 				l := newLimiter(t, zlimit.StoreOn(s))
 				for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}} {
 					if _, err := l.Entities.Create(t.Context(), e); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Entities.Create() = %v", err)
 					}
 				}
 				for entity, limit := range map[string]zlimit.Limit{"key-1": zlimit.Slots("slots", 1), "org": test.limit} {
 					if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Limits.Set() = %v", err)
 					}
 				}
 				const lasts = 20 * time.Second
@@ -48,15 +49,11 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 						t.Errorf("the caller that waits for both: %v", err)
 						return
 					}
-					if err := lease.Commit(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Commit()", lease.Commit(t.Context()))
 				})
 				time.Sleep(time.Second) // it is the first one of its line, and has been for long
 				s.writes.Store(0)
-				if err := held.Commit(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Commit()", held.Commit(t.Context()))
 				work := shift{callers: 3, slots: 1, hold: 50 * time.Millisecond, maxWait: 10 * time.Second}
 				admitted, refused, err := work.work(t.Context(), l, lasts, new(atomic.Int64), 1)
 				if ideal := int64(lasts / (work.hold + 2*time.Millisecond)); admitted < ideal*9/10 || refused > 0 || err != nil {
@@ -66,9 +63,7 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 					t.Errorf("%d writes for %d admissions, want about as many", writes, admitted)
 				}
 				if test.limit.Term > 0 {
-					if err := used.Commit(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Commit()", used.Commit(t.Context()))
 				}
 				wg.Wait()
 				closeLimiters(t, l)
@@ -91,11 +86,11 @@ func TestTwoLevelsOfSlots(t *testing.T) {
 			parents := []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}, {ID: "key-2", ParentID: "org", Cascade: true}}
 			for i, e := range parents {
 				if _, err := limiters[0].Entities.Create(t.Context(), e); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Entities.Create() = %v", err)
 				}
 				limits := []zlimit.Limit{zlimit.Slots("slots", []int64{3, 2, 2}[i])}
 				if err := limiters[0].Limits.Set(t.Context(), zlimit.Level{Entity: e.ID, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
 			}
 			work := shift{callers: 5, slots: 1, hold: 50 * time.Millisecond, maxWait: 10 * time.Second}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -125,9 +126,7 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				if err := errors.Join(errs...); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "work()", errors.Join(errs...))
 				for _, n := range admitted {
 					total += n
 				}
@@ -179,9 +178,7 @@ func TestLargeRequestsForSlots(t *testing.T) {
 					}
 				}
 				wg.Wait()
-				if err := errors.Join(errs[:]...); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "work()", errors.Join(errs[:]...))
 				if got[0] < 20 || refused[0] > 0 {
 					t.Errorf("in %v the large request was admitted %d times and refused %d times, beside %v small ones; want 20 and 0", lasts, got[0], refused[0], small)
 				}
@@ -215,7 +212,7 @@ func TestSlotsPassTheFirst(t *testing.T) {
 		})
 		time.Sleep(100 * time.Millisecond)
 		if err := acquire(t, l, oneSlot).Commit(t.Context()); err != nil { // which passes
-			t.Error(err)
+			t.Errorf("Commit() = %v", err)
 		}
 		time.Sleep(600 * time.Millisecond)
 		refused := reject(t, l, oneSlot)
@@ -227,13 +224,9 @@ func TestSlotsPassTheFirst(t *testing.T) {
 		if refused.Error() != want {
 			t.Errorf("Error() = %q, want %q", refused, want)
 		}
-		if err := held.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Commit()", held.Commit(t.Context()))
 		wg.Wait()
-		if err := acquire(t, l, oneSlot).Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Commit()", acquire(t, l, oneSlot).Commit(t.Context()))
 		closeLimiters(t, l)
 	})
 }

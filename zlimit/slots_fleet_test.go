@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
@@ -52,9 +53,7 @@ type slotFleet struct {
 
 func newSlotFleet(tb testing.TB, seed uint64, n int64) *slotFleet {
 	s, err := memory.New(layout.Table)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "memory.New()", err)
 	return &slotFleet{
 		tb: tb, store: s, slots: n, term: 10 * time.Second, ask: oneSlot, random: rand.New(rand.NewPCG(seed, 1)), working: map[*zlimit.Lease]*slotProcess{},
 	}
@@ -77,18 +76,14 @@ func (f *slotFleet) start(skew time.Duration) *slotProcess {
 	var err error
 	p.limiter, err = zlimit.New(context.Background(), zlimit.StoreOn(p), zlimit.WithSetup(), zlimit.WithListing(false), zlimit.WithRejectionCache(0),
 		zlimit.WithCallTimeout(2*time.Second), zlimit.WithConfigTTL(time.Hour), zlimit.WithClock(func() time.Time { return time.Now().Add(p.skew) }))
-	if err != nil {
-		f.tb.Fatal(err)
-	}
+	check.Fatal(f.tb, "zlimit.New()", err)
 	p.open.Store(true)
 	return p
 }
 
 // end ends a process in good order.
 func (p *slotProcess) end() {
-	if err := p.limiter.Close(); err != nil {
-		p.fleet.tb.Error(err)
-	}
+	check.Error(p.fleet.tb, "Close()", p.limiter.Close())
 }
 
 // travel sends a call to the store and back. The reply may be lost, and so may the call, which may also come late, when no one waits for it

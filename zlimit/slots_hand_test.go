@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -26,13 +27,13 @@ func TestSlotsAreHandedOn(t *testing.T) {
 		{"lowered", func(t *testing.T, operator *zlimit.RateLimiter) {
 			t.Helper()
 			if err := operator.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 1)}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 		}, 1, nil},
 		{"disabled", func(t *testing.T, operator *zlimit.RateLimiter) {
 			t.Helper()
 			if _, err := operator.Limits.Disable(t.Context(), level, nil); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Disable() = %v", err)
 			}
 		}, 0, zlimit.ErrDisabled},
 	} {
@@ -41,7 +42,7 @@ func TestSlotsAreHandedOn(t *testing.T) {
 				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
 				l, operator := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Second)), newLimiter(t, zlimit.StoreOn(s))
 				if err := operator.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 3)}}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
 				s.writes.Store(0)
 				const lasts, acts = 20 * time.Second, 5 * time.Second
@@ -69,9 +70,7 @@ func TestSlotsAreHandedOn(t *testing.T) {
 							}
 							time.Sleep(50 * time.Millisecond)
 							atWork.Add(-1)
-							if err := lease.Commit(t.Context()); err != nil {
-								t.Error(err)
-							}
+							check.Error(t, "Commit()", lease.Commit(t.Context()))
 						}
 					})
 				}

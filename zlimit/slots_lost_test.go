@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -64,9 +65,7 @@ func TestSlotsGivenBackUnheard(t *testing.T) {
 						t.Errorf("the other lease is lost: %t; fencing numbers are %d, %d and %d", isLost(kept), first.Fence(), second.Fence(), third.Fence())
 					}
 					for _, lease := range []*zlimit.Lease{kept, second, third} {
-						if err := lease.Rollback(t.Context()); err != nil {
-							t.Error(err)
-						}
+						check.Error(t, "Rollback()", lease.Rollback(t.Context()))
 					}
 					time.Sleep(25 * time.Second)
 					if statuses := availableSlots(t, l); statuses[1].Available != 3 {
@@ -97,9 +96,7 @@ func TestSlotsRefusedToComeBack(t *testing.T) {
 		if isLost(lease) {
 			t.Error("the lease is lost")
 		}
-		if err := lease.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		if statuses := availableSlots(t, l); statuses[0].Available != 1000 || statuses[1].Available != 1 {
 			t.Errorf("there are %+v", statuses)
 		}
@@ -178,9 +175,7 @@ func TestSlotsThatDoCannotGiveBack(t *testing.T) {
 		}
 		acquire(t, l, ask(zlimit.Amounts{"slots": 1}))
 		acquire(t, l, ask(zlimit.Amounts{"slots": 1}))
-		if err := kept.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Commit()", kept.Commit(t.Context()))
 		closeLimiters(t, l)
 	})
 }

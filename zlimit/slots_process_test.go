@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -90,17 +91,11 @@ func startHolder(t *testing.T, number int, dsn string) *holder {
 	h.cmd.Env = append(os.Environ(), holderEnv+"="+dsn)
 	h.cmd.Stderr = os.Stderr
 	stdin, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StdinPipe()", err)
 	h.stdin = stdin
 	stdout, err := h.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StdoutPipe()", err)
+	check.Fatal(t, "Start()", h.cmd.Start())
 	go func() {
 		defer close(h.done)
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
@@ -140,15 +135,11 @@ func TestSlotsOfAKilledProcess(t *testing.T) {
 	const n, term = 3, time.Second
 	path := filepath.Join(t.TempDir(), "zlimit.db")
 	s, err := zlimit.SQLite(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.SQLite()", err)
 	defer closeStore(t, s)
 	l := newLimiter(t, s)
 	err = l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", n, zlimit.Term(term))}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", err)
 	var holders []*holder
 	for i := range 3 {
 		holders = append(holders, startHolder(t, i, "sqlite:"+path))
@@ -160,21 +151,15 @@ func TestSlotsOfAKilledProcess(t *testing.T) {
 		}
 	}
 	killed := time.Now().UnixNano()
-	if err := victim.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Process.Kill()", victim.cmd.Process.Kill())
 	_ = victim.cmd.Wait() // it was killed
 	<-victim.done
 	lost := victim.holds()
 	time.Sleep(term * 26 / 10)
 	for _, h := range holders[1:] {
-		if err := h.stdin.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", h.stdin.Close())
 		<-h.done
-		if err := h.cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Wait()", h.cmd.Wait())
 	}
 	var all []holding
 	for _, h := range holders {

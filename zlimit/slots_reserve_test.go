@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -26,9 +27,7 @@ func TestReserveWithSlots(t *testing.T) {
 		start := time.Now()
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		reservation, err := l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
 		free(0)
 		if due := reservation.Due().Sub(start); due != time.Minute {
 			t.Errorf("due after %v, want a minute", due)
@@ -48,23 +47,19 @@ func TestReserveWithSlots(t *testing.T) {
 			t.Fatalf("Wait() = %v after %v, lost %t, fence %d", err, time.Since(start), isLost(lease), lease.Fence())
 		}
 		free(0)
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 		free(1)
 		if reservation, err = l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 		free(0)
-		if err := reservation.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Cancel()", reservation.Cancel(t.Context()))
 		free(1)
 		counts(t, l, 0, 2, 0)
 		if again, err := l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour)); err != nil || again.Due().Sub(start) != 2*time.Minute {
 			t.Errorf("after a cancel it is due after %v, %v, want two minutes", again.Due().Sub(start), err)
 		} else if err := again.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Cancel() = %v", err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -80,13 +81,9 @@ func TestSlotsAreSeen(t *testing.T) {
 				t.Errorf("a bucket with %+v, %v", status, err)
 			}
 		}
-		if err := first.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", first.Rollback(t.Context()))
 		told("give slots back key-1/gpt-4 [{slots 2}]", "rollback [{rpd -5}]")
-		if err := second.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", second.Commit(t.Context()))
 		told("give slots back key-1/gpt-4 [{slots 1}]", "commit []")
 		counts(t, l, 0, 3, 0)
 		third := acquire(t, l, oneSlot)
@@ -98,15 +95,13 @@ func TestSlotsAreSeen(t *testing.T) {
 		counts(t, l, 0, 4, 1)
 		s.fate.Store(arrives)
 		if err := third.Commit(t.Context()); err != nil { // what is lost is given back nowhere
-			t.Fatal(err)
+			t.Fatalf("Commit() = %v", err)
 		}
 		told("commit []")
 		time.Sleep(time.Minute) // the calls that were lost have opened the breaker
 		acquire(t, l, oneSlot)
 		log.take()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", l.Close())
 		told("lose slots key-1/gpt-4 [{slots 1}]")
 		counts(t, l, 0, 5, 2)
 	})
@@ -120,14 +115,12 @@ func TestSlotsOfARejectedRequestAreSeen(t *testing.T) {
 	l := newLimiter(t, memory, zlimit.WithRejectionCache(0))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
 		if _, err := l.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	slots(t, l, 5)
 	of := zlimit.Level{Entity: "team", Resource: "gpt-4"}
-	if err := l.Limits.Set(t.Context(), of, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 1)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), of, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 1)}}))
 	first := acquire(t, l, oneSlot)
 	counts(t, l, 2, 2, 0)
 	other := newLimiter(t, memory, zlimit.WithObserver(log.observe), zlimit.WithRejectionCache(0))
@@ -138,8 +131,6 @@ func TestSlotsOfARejectedRequestAreSeen(t *testing.T) {
 	if got := log.take(); !slices.Equal(got, []string{"take slots key-1/gpt-4 [{slots 1}]", "give slots back key-1/gpt-4 [{slots 1}]"}) {
 		t.Errorf("told %q", got)
 	}
-	if err := first.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Commit()", first.Commit(t.Context()))
 	counts(t, l, 0, 2, 0)
 }

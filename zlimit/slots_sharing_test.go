@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -30,9 +31,7 @@ func TestSlotsShareWrites(t *testing.T) {
 				s := &distantStore{countedStore{Store: store.Of(newMemory(t))}}
 				l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
 				slots(t, l, 40, zlimit.PerDay("rpd", 1000))
-				if err := acquire(t, l, ask(consume)).Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Rollback()", acquire(t, l, ask(consume)).Rollback(t.Context()))
 				time.Sleep(time.Second)
 				before := s.writes.Load()
 				leases := askAtOnce(t, l, ask(consume), 60)
@@ -44,9 +43,7 @@ func TestSlotsShareWrites(t *testing.T) {
 				var group sync.WaitGroup
 				for _, lease := range leases {
 					group.Go(func() {
-						if err := lease.Rollback(context.Background()); err != nil {
-							t.Error(err)
-						}
+						check.Error(t, "Rollback()", lease.Rollback(context.Background()))
 					})
 				}
 				group.Wait()
@@ -86,9 +83,7 @@ func TestSlotsOfRequestsTogether(t *testing.T) {
 		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
 		slots(t, l, 100)
 		one := ask(zlimit.Amounts{"slots": 1})
-		if err := acquire(t, l, one).Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", acquire(t, l, one).Rollback(t.Context()))
 		time.Sleep(time.Second)
 		before := s.writes.Load()
 		var mu sync.Mutex
@@ -99,7 +94,7 @@ func TestSlotsOfRequestsTogether(t *testing.T) {
 				requests := []zlimit.Request{one, one}[:1+i%2]
 				all, err := l.AcquireAll(context.Background(), requests)
 				if err != nil {
-					t.Error(err)
+					t.Errorf("AcquireAll() = %v", err)
 					return
 				}
 				mu.Lock()
@@ -115,9 +110,7 @@ func TestSlotsOfRequestsTogether(t *testing.T) {
 		}
 		checkFences(t, leases)
 		for _, lease := range leases {
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Rollback()", lease.Rollback(t.Context()))
 		}
 		closeLimiters(t, l)
 	})
@@ -132,7 +125,7 @@ func askAtOnce(t *testing.T, l *zlimit.RateLimiter, r zlimit.Request, callers in
 		group.Go(func() {
 			lease, err := l.Acquire(context.Background(), r)
 			if err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
-				t.Error(err)
+				t.Errorf("Acquire() = %v", err)
 			}
 			if err == nil {
 				mu.Lock()
@@ -152,9 +145,7 @@ func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 	resizer := newLimiter(t, s)
 	slots(t, resizer, 3, zlimit.PerDay("rpd", 1_000_000))
 	both := ask(zlimit.Amounts{"slots": 1, "rpd": 5})
-	if err := acquire(t, resizer, both).Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", acquire(t, resizer, both).Rollback(t.Context()))
 	var atWork, admitted atomic.Int64
 	var group sync.WaitGroup
 	working, stop := context.WithCancel(context.Background())
@@ -165,7 +156,7 @@ func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 				for range 40 {
 					lease, err := l.Wait(context.Background(), both, zlimit.MaxWait(time.Minute))
 					if err != nil {
-						t.Error(err)
+						t.Errorf("Wait() = %v", err)
 						return
 					}
 					if n := atWork.Add(1); n > 3 {
@@ -174,9 +165,7 @@ func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 					admitted.Add(1)
 					time.Sleep(100 * time.Microsecond)
 					atWork.Add(-1)
-					if err := lease.Rollback(context.Background()); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Rollback()", lease.Rollback(context.Background()))
 				}
 			})
 		}
@@ -189,9 +178,7 @@ func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 			if at%2 == 1 {
 				do = mergeShard
 			}
-			if err := resizeEach(context.Background(), resizer, resizer.Calls(), do); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "resizeEach()", resizeEach(context.Background(), resizer, resizer.Calls(), do))
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -18,9 +19,7 @@ import (
 func slots(t *testing.T, l *zlimit.RateLimiter, n int64, more ...zlimit.Limit) {
 	t.Helper()
 	limits := slices.Concat(more, []zlimit.Limit{zlimit.Slots("slots", n, zlimit.Term(10*time.Second))})
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 }
 
 // oneSlot asks for a slot.
@@ -59,26 +58,20 @@ func TestSlots(t *testing.T) {
 		if status.Available != 0 || status.Requested != 1 || status.Limit != zlimit.Slots("slots", 2, zlimit.Term(10*time.Second)) {
 			t.Errorf("status = %+v", status)
 		}
-		if err := first.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", first.Commit(t.Context()))
 		third := acquire(t, l, oneSlot)
 		if third.Fence() <= second.Fence() {
 			t.Errorf("fencing numbers are %d and then %d", second.Fence(), third.Fence())
 		}
 		isFull(t, l)
-		if err := second.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", second.Rollback(t.Context()))
 		if isLost(first) || isLost(second) || isLost(third) {
 			t.Error("a lease is lost")
 		}
 		other := newLimiter(t, s)
 		held := acquire(t, other, oneSlot)
 		isFull(t, l)
-		if err := other.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", other.Close())
 		if !isLost(held) {
 			t.Error("the limiter was closed, and its lease is not lost")
 		}
@@ -100,16 +93,10 @@ func TestSlotsGoOn(t *testing.T) {
 			}
 			second := acquire(t, l, oneSlot)
 			isFull(t, l)
-			if err := second.Commit(context.WithoutCancel(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Commit()", second.Commit(context.WithoutCancel(t.Context())))
 		}
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
+		check.Fatal(t, "Close()", l.Close())
 	})
 }
 
@@ -129,14 +116,12 @@ func TestSlotsWait(t *testing.T) {
 			go func() {
 				lease, err := l.Wait(context.Background(), oneSlot, zlimit.MaxWait(time.Hour))
 				if err != nil {
-					t.Error(err)
+					t.Errorf("Wait() = %v", err)
 					return
 				}
 				order <- i
 				time.Sleep(time.Second)
-				if err := lease.Commit(context.Background()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Commit()", lease.Commit(context.Background()))
 			}()
 			synctest.Wait()
 			time.Sleep(time.Millisecond)
@@ -146,9 +131,7 @@ func TestSlotsWait(t *testing.T) {
 		}
 		time.Sleep(25 * time.Second)
 		began = time.Now()
-		if err := lease.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 		for i := range 4 {
 			if got := <-order; got != i {
 				t.Errorf("caller %d comes in place of %d", got, i)
@@ -170,9 +153,7 @@ func TestSlotsWait(t *testing.T) {
 		if _, err := l.Wait(canceled, oneSlot, zlimit.MaxWait(time.Minute)); err == nil || time.Since(began) > 2*time.Second {
 			t.Errorf("Wait() = %v after %v", err, time.Since(began))
 		}
-		if err := elsewhere.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", elsewhere.Commit(t.Context()))
 		closeLimiters(t, l, other)
 	})
 }
@@ -180,9 +161,7 @@ func TestSlotsWait(t *testing.T) {
 func closeLimiters(t *testing.T, limiters ...*zlimit.RateLimiter) {
 	t.Helper()
 	for _, l := range limiters {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	}
 }
 
@@ -192,11 +171,11 @@ func TestSlotsBesideTokens(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithRejectionCache(0))
 		slots(t, l, 2, zlimit.PerDay("rpm", 10))
 		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "org"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		for _, id := range []string{"key-1", "key-2"} {
 			if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: id, ParentID: "org", Cascade: true}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Entities.Create() = %v", err)
 			}
 		}
 		both := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 3, "slots": 1}}
@@ -207,9 +186,7 @@ func TestSlotsBesideTokens(t *testing.T) {
 		left := func(entity string, rpm, slots int64) {
 			t.Helper()
 			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Available()", err)
 			r, _ := statuses.Limit("rpm")
 			s, ok := statuses.Limit("slots")
 			if r.Available != rpm || s.Available != slots || !ok {
@@ -232,17 +209,11 @@ func TestSlotsBesideTokens(t *testing.T) {
 		if err := first.Consume(t.Context(), zlimit.Amounts{"slots": 1}); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("Consume() of slots = %v", err)
 		}
-		if err := first.Adjust(zlimit.Amounts{"rpm": -1}); err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust()", first.Adjust(zlimit.Amounts{"rpm": -1}))
+		check.Fatal(t, "Commit()", first.Commit(t.Context()))
 		left("key-1", 8, 2)
 		left("org", 5, 1)
-		if err := second.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", second.Rollback(t.Context()))
 		left("key-2", 10, 2)
 		left("org", 8, 2)
 		large := both
@@ -267,15 +238,11 @@ func TestSlotsChange(t *testing.T) {
 		first, second := acquire(t, l, oneSlot), acquire(t, l, oneSlot)
 		slots(t, l, 1) // fewer than are held
 		isFull(t, l)
-		if err := first.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", first.Commit(t.Context()))
 		isFull(t, l)
 		at := zlimit.Level{Resource: "gpt-4"}
 		err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 2, zlimit.Term(20*time.Second))}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", err)
 		third := acquire(t, l, oneSlot)
 		isFull(t, l)
 		time.Sleep(time.Minute)
@@ -284,9 +251,7 @@ func TestSlotsChange(t *testing.T) {
 			if isLost(lease) {
 				t.Error("a lease is lost")
 			}
-			if err := lease.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 		}
 		fourth := acquire(t, l, oneSlot)
 		time.Sleep(time.Minute)
@@ -297,9 +262,7 @@ func TestSlotsChange(t *testing.T) {
 		if term, ok := item.Get("s_slots_tm").Int(); !ok || term != 20_000 {
 			t.Errorf("the item has the term %d", term)
 		}
-		if err := fourth.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", fourth.Commit(t.Context()))
 		closeLimiters(t, l)
 	})
 }
@@ -312,9 +275,7 @@ func TestSlotsOfADeletedBucket(t *testing.T) {
 		slots(t, l, 1)
 		first := acquire(t, l, oneSlot)
 		time.Sleep(time.Second)
-		if err := l.Calls().Delete(t.Context(), []store.Key{keyOfBucket(l)}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Delete()", l.Calls().Delete(t.Context(), []store.Key{keyOfBucket(l)}))
 		second := acquire(t, other, oneSlot)
 		if second.Fence() <= first.Fence() {
 			t.Errorf("fencing numbers are %d and then %d", first.Fence(), second.Fence())
@@ -323,9 +284,7 @@ func TestSlotsOfADeletedBucket(t *testing.T) {
 		if !isLost(first) || isLost(second) {
 			t.Errorf("the first is lost: %t, the second: %t", isLost(first), isLost(second))
 		}
-		if err := first.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Commit()", first.Commit(t.Context()))
 		isFull(t, l)
 		closeLimiters(t, l, other)
 	})
@@ -348,14 +307,10 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 		if _, err := l.Acquire(t.Context(), both); !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("Acquire() = %v, want that no slot is free", err)
 		}
-		if err := second.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", second.Commit(t.Context()))
 		c.sleep(time.Minute) // shards merge when they are full
 		for range 2 {
-			if err := resizeEach(t.Context(), l, l.Calls(), mergeShard); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "resizeEach()", resizeEach(t.Context(), l, l.Calls(), mergeShard))
 		}
 		if shards := storedShards(t, l, "key-1"); len(shards) != 1 {
 			t.Fatalf("the bucket has %d shards", len(shards))
@@ -364,9 +319,7 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 			t.Errorf("%d slots are free", status.Available)
 		}
 		for _, lease := range []*zlimit.Lease{first, third} {
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		}
 		item := stored(t, l, keyOfBucket(l))
 		sum := int64(0)
@@ -383,9 +336,7 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 func availableSlots(t *testing.T, l *zlimit.RateLimiter) zlimit.Statuses {
 	t.Helper()
 	statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	return statuses
 }
 
@@ -426,9 +377,7 @@ func TestSlotsHeldByOneWrite(t *testing.T) {
 		var group sync.WaitGroup
 		for _, lease := range leases {
 			group.Go(func() {
-				if err := lease.Commit(context.Background()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Commit()", lease.Commit(context.Background()))
 			})
 		}
 		group.Wait()
@@ -469,9 +418,7 @@ func TestSlotsNeedAClock(t *testing.T) {
 				t.Errorf("a clock that may be wrong by %v: Acquire() = %v", wrong, err)
 			}
 			if err == nil {
-				if err := lease.Commit(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 			}
 		}
 		s.wrong.Store(0)

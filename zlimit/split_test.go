@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -25,9 +26,7 @@ func TestMergedShardsDoNotCount(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 90})) // of both shards
 	available(t, l, "rpd")                        // both are known
 	other := newLimiter(t, s, zlimit.WithClock(c.now))
-	if err := mergeAt(t.Context(), other, "key-1", shardsOf(t, l)[0]); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "mergeAt()", mergeAt(t.Context(), other, "key-1", shardsOf(t, l)[0]))
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 9}))
 	for range 3 {
 		e := reject(t, l, ask(zlimit.Amounts{"rpd": 5}))
@@ -58,9 +57,7 @@ func testFullShardsKeepRefill(t *testing.T, resize func(context.Context, *zlimit
 	c.sleep(time.Minute)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 4900}))
 	c.sleep(4 * time.Second)
-	if err := resize(t.Context(), l, shardsOf(t, l)[0]); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "resize()", resize(t.Context(), l, shardsOf(t, l)[0]))
 	if got := available(t, l, "rpm"); got < 8598 || got > 8600 {
 		t.Errorf("%d are available, want 8600", got)
 	}
@@ -81,9 +78,7 @@ func TestSplitBucketIsDeleted(t *testing.T) {
 	split(t, l)
 	c.sleep(time.Minute)
 	available(t, l, "rpm") // both shards are known to be full
-	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Entities.Delete()", other.Entities.Delete(t.Context(), "key-1"))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 4900}))
 	if got := available(t, l, "rpm"); got != 5100 {
 		t.Errorf("%d are available, want 5100", got)
@@ -97,9 +92,7 @@ func TestCorrectionsOfSplitBuckets(t *testing.T) {
 	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 80}))
 	split(t, l) // 10 of tpd for each
-	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 150, "tpd": -80}), lease.Commit(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 150, "tpd": -80}), lease.Commit(t.Context())))
 	if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != -51 || tpd != 100 {
 		t.Errorf("%d of rpd and %d of tpd are available, want -51 and 100", rpd, tpd)
 	}
@@ -144,9 +137,7 @@ func alignOne(t *testing.T, l *zlimit.RateLimiter, s *bucket.State, p bucket.Par
 	if err == nil {
 		_, err = l.Calls().Write(t.Context(), w)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Write()", err)
 }
 
 // A scattered store reads the items of a batch one after another, in any order, as DynamoDB may. Something happens in between.
@@ -199,9 +190,7 @@ func TestShardsMoveWhileTheyAreRead(t *testing.T) {
 					done := false
 					s.meanwhile = func() {
 						done = true
-						if err := resize(t.Context(), l, shardsOf(t, l)[moved]); err != nil {
-							t.Fatal(err)
-						}
+						check.Fatal(t, "resize()", resize(t.Context(), l, shardsOf(t, l)[moved]))
 					}
 					if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 798})); err != nil || !done {
 						t.Fatalf("shard %d is %s (%v) before item %d of %v: Acquire() = %v, want that it is admitted", moved, name, done, at, order, err)
@@ -238,7 +227,7 @@ func TestLostShardIsLookedForTwice(t *testing.T) {
 		available(t, l, "rpd")
 		lost := store.Write{Key: shardKey(l, "key-1", 1).Key(), Kind: store.Delete}
 		if _, err := l.Table().Transact(t.Context(), []store.Write{lost}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Transact() = %v", err)
 		}
 		for range 3 {
 			c.sleep(time.Second)

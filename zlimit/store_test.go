@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -58,9 +59,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("two options make %+v, want %+v", got, want)
 	}
 	other, err := l.Namespace(context.Background(), "other", zlimit.WithSetup(), zlimit.WithTuning(zlimit.Tuning{ClockSkew: time.Second}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	t.Cleanup(func() { _ = other.Close() })
 	want.ClockSkew = time.Second
 	if got := other.Tuning(); got != want {

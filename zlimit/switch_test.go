@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -36,7 +37,7 @@ func TestDisable(t *testing.T) {
 				setSystem(t, l, zlimit.PerMinute("rpm", 60))
 				key := keyOfBucket(l)
 				if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: key}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Write() = %v", err)
 				}
 				r := ask(zlimit.Amounts{"rpm": 1})
 				var lease *zlimit.Lease
@@ -72,7 +73,7 @@ func TestDisable(t *testing.T) {
 				c.sleep(48 * time.Hour) // a disabled bucket does not expire
 				refuse(t, other, r)
 				if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.LeaveSwitch() = %v", err)
 				}
 				c.sleep(time.Second)
 				acquire(t, other, r)
@@ -93,37 +94,33 @@ func TestStampsBind(t *testing.T) {
 	at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 	for _, later := range []time.Duration{0, 30 * time.Second} { // a spend, an advance
 		other := newLimiter(t, s, zlimit.WithClock(c.now))
-		if err := l.Limits.Delete(ctx, at); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
 		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 		if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Disable() = %v", err)
 		}
 		first, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Enable() = %v", err)
 		}
 		second, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
 		if first.Generation() == 0 || second.Generation() <= first.Generation() || second.Disabled {
 			t.Fatalf("generations %d and %d", first.Generation(), second.Generation())
 		}
 		// The limits change with the stamp: the process that has the former ones in memory must not admit by them.
-		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Enable() = %v", err)
 		}
 		c.sleep(later)
 		reject(t, other, ask(zlimit.Amounts{"rpm": 2}))
 		if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.LeaveSwitch() = %v", err)
 		}
 	}
 	// A walk does not make items, and a disabled item is not taken from by a stale plan of either kind.
 	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: keyOfBucket(l)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	if report, err := l.Limits.Enable(ctx, at, nil); err != nil || report.Buckets != 0 || stored(t, l, keyOfBucket(l)) != nil {
 		t.Errorf("Enable() of no bucket = %+v, %v", report, err)
@@ -138,10 +135,8 @@ func TestLimitsLoseNoSwitch(t *testing.T) {
 	at := zlimit.Level{Resource: "gpt-4"}
 	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
-	if err := l.Limits.Set(ctx, at, limits); err != nil {
-		t.Fatal(err)
-	}
-	check := func(what string, want zlimit.Switch) {
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, limits))
+	expect := func(what string, want zlimit.Switch) {
 		t.Helper()
 		for found, err := range l.Limits.List(ctx, zlimit.LevelQuery{Source: zlimit.SourceResource, Resource: "gpt-4"}) {
 			if err != nil || found.Switch != want {
@@ -167,23 +162,17 @@ func TestLimitsLoseNoSwitch(t *testing.T) {
 			t.Errorf("Update() beside a switch = %v after %d calls", err, calls)
 		}
 	}
-	check("update", zlimit.SwitchDisabled)
-	if err := l.Limits.Delete(ctx, at); err != nil {
-		t.Fatal(err)
-	}
-	check("delete", zlimit.SwitchDisabled)
-	if err := l.Limits.Set(ctx, at, limits); err != nil {
-		t.Fatal(err)
-	}
-	check("set", zlimit.SwitchDisabled)
+	expect("update", zlimit.SwitchDisabled)
+	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
+	expect("delete", zlimit.SwitchDisabled)
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, limits))
+	expect("set", zlimit.SwitchDisabled)
 	mark(t, l, key, text("disabled", "bypass"))
 	put(t, l, key, slices.DeleteFunc(slices.Clone(stored(t, l, key)), func(a expr.Attribute) bool { // as that program makes a level without limits
 		return a.Name == "config_version" || strings.HasPrefix(a.Name, "l_")
 	}))
-	check("bypass of another program", zlimit.SwitchBypassed)
-	if err := l.Limits.Set(ctx, at, limits); err != nil {
-		t.Fatal(err)
-	}
+	expect("bypass of another program", zlimit.SwitchBypassed)
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, limits))
 	if v, _ := stored(t, l, key).Lookup("disabled"); v.Text() != "bypass" {
 		t.Errorf("the level says %v", v)
 	}
@@ -191,13 +180,11 @@ func TestLimitsLoseNoSwitch(t *testing.T) {
 		t.Errorf("Disable() of the system = %v", err)
 	}
 	if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	last := zlimit.AuditEvent{}
-	for e, err := range l.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{Reverse: true, Limit: 1}) {
-		if last = e; err != nil {
-			t.Fatal(err)
-		}
+	for _, e := range events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{Reverse: true, Limit: 1}) {
+		last = e
 	}
 	if last.Details["disabled"] != true || last.Action != zlimit.ActionLimitsSet {
 		t.Errorf("the last event is %+v", last)
@@ -215,7 +202,7 @@ func TestDisabledParents(t *testing.T) {
 	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "team", Cascade: true})
 	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 	if _, err := l.Limits.Disable(ctx, zlimit.Level{Entity: "team"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	for range 3 {
 		refuse(t, other, ask(zlimit.Amounts{"rpm": 1}))
@@ -265,11 +252,9 @@ func TestStampedLimitsBind(t *testing.T) {
 		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 		setSystem(t, l, zlimit.PerMinute("rpm", 60))
 		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Enable() = %v", err)
 		}
 		c.sleep(later)
 		reject(t, other, ask(zlimit.Amounts{"rpm": 2}))
@@ -286,22 +271,18 @@ func TestDeletionAsksForTheSwitch(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(m))
 	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	disable := func() { mark(t, l, key, expr.Attribute{Name: "disabled", Value: expr.Bool(true)}) }
-	if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
 	m.set(disable)
-	if err := l.Limits.Delete(ctx, at); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
 	if v, _ := stored(t, l, key).Lookup("disabled"); !v.True() {
 		t.Errorf("the level that another program has disabled says %v", v)
 	}
 	if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Enable() = %v", err)
 	}
 	m.set(disable)
 	if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.LeaveSwitch() = %v", err)
 	}
 	list := events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})
 	if last := list[len(list)-1]; last.Action != zlimit.ActionLimitsDeleted || last.Details["disabled"] != true {
@@ -372,16 +353,14 @@ func TestEndOfASwitchHoldsAtOnce(t *testing.T) {
 					setSystem(t, l, zlimit.PerMinute("rpm", 100))
 					acquire(t, newLimiter(t, s, zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpm": 1}))
 					if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Limits.Disable() = %v", err)
 					}
 					for range 2 {
 						if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrDisabled) {
 							t.Fatalf("Acquire() of what is disabled = %v", err)
 						}
 					}
-					if err := end(ctx, l); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "end()", end(ctx, l))
 					acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 				})
 			})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/price"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -13,9 +14,7 @@ import (
 // In TestTeamPays, a team has a budget, and keys have no limits. The limit of any level that is charged suffices.
 func TestTeamPays(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	const dollar = int64(price.Dollar)
 	err = errors.Join(
@@ -29,15 +28,11 @@ func TestTeamPays(t *testing.T) {
 			_, err = l.Entities.Create(t.Context(), e)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Limits.Set() and Resources.Put() and Resources.Put()", err)
 	left := func() int64 {
 		t.Helper()
 		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "research", Resource: "models"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		s, _ := statuses.Limit("usd")
 		return s.Available
 	}
@@ -75,9 +70,7 @@ func TestTeamPays(t *testing.T) {
 	leases, err := l.AcquireAll(t.Context(), []zlimit.Request{
 		{Entity: "ann", Resource: "models", Consume: zlimit.Amounts{"usd": dollar}}, {Entity: "bob", Resource: "bare", Consume: zlimit.Amounts{"usd": dollar}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "AcquireAll()", err)
 	if err := leases.Commit(t.Context()); err != nil || left() != 2*dollar {
 		t.Errorf("two at once leave %d, %v, want %d", left(), err, 2*dollar)
 	}
@@ -108,15 +101,13 @@ func TestTeamPays(t *testing.T) {
 // so that a request costs the write of the team's alone.
 func TestTeamPaysAtOnce(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	ask := func() error {
 		_, err := l.Acquire(context.Background(), zlimit.Request{Entity: "key", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}})
@@ -126,7 +117,7 @@ func TestTeamPaysAtOnce(t *testing.T) {
 		t.Fatalf("before there are limits = %v", err)
 	}
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	if err := ask(); err != nil {
 		t.Errorf("as soon as the team has a limit = %v", err)

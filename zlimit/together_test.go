@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -29,9 +30,7 @@ func TestAcquireAll(t *testing.T) {
 		ctx := context.Background()
 		l := newWider(t, s, zlimit.WithClock(newClock().now))
 		leases, err := l.AcquireAll(ctx, step(10, 20, 30))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "AcquireAll()", err)
 		checkStands(t, l, "key-1 gpt-4 tpd: 50 left, 10 used", "key-1 gpt-3 tpd: 30 left, 20 used", "key-2 gpt-4 tpd: 30 left, 30 used",
 			"key-1 models tpd: 70 left, 30 used", "key-2 models tpd: 70 left, 30 used", "team gpt-4 tpd: 40 left, 40 used", "team models tpd: 90 left, 60 used")
 		if got := fmt.Sprint(leases.Of(1).Consumed(), leases.Of(2).Statuses()[0].Requested); got != "map[tpd:20] 30" {
@@ -39,9 +38,7 @@ func TestAcquireAll(t *testing.T) {
 		}
 		err = errors.Join(leases.Of(0).Adjust(zlimit.Amounts{"tpd": 5}), leases.Of(1).Consume(ctx, zlimit.Amounts{"tpd": 1}),
 			leases.Of(2).Rollback(ctx), leases.Of(1).Release(zlimit.Amounts{"tpd": 11}), leases.Commit(ctx))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Adjust() and Consume() and Rollback() and Release() and Commit()", err)
 		checkStands(t, l, "key-1 gpt-4 tpd: 45 left, 15 used", "key-1 gpt-3 tpd: 40 left, 10 used", "key-2 gpt-4 tpd: 60 left, 0 used",
 			"key-1 models tpd: 75 left, 25 used", "key-2 models tpd: 100 left, 0 used", "team gpt-4 tpd: 65 left, 15 used", "team models tpd: 125 left, 25 used")
 		if err := leases.Rollback(ctx); !errors.Is(err, zlimit.ErrLeaseClosed) {
@@ -55,11 +52,9 @@ func TestAcquireAll(t *testing.T) {
 		}
 		twice := step(22, 0, 0)[:1]
 		if leases, err = l.AcquireAll(ctx, append(twice, twice[0])); err != nil {
-			t.Fatal(err)
+			t.Fatalf("AcquireAll() = %v", err)
 		}
-		if err := leases.Of(1).Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", leases.Of(1).Rollback(ctx))
 		checkStands(t, l, "key-1 gpt-4 tpd: 23 left, 37 used", "team gpt-4 tpd: 43 left, 37 used", "key-2 gpt-4 tpd: 60 left, 0 used")
 		if got := l.Stats(); got.Admitted != 5 || got.Rejected != 3 {
 			t.Errorf("%d requests were admitted and %d rejected, want 5 and 3", got.Admitted, got.Rejected)
@@ -139,9 +134,7 @@ func TestAcquireAllWithLimits(t *testing.T) {
 			}
 		}
 		leases, err := l.AcquireAll(ctx, []zlimit.Request{own("ip", "login", 10, 4), own("user", "login", 5, 2), own("user", "login", 5, 1), own("user", "stored", 0, 7)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "AcquireAll()", err)
 		left("ip", "login", 10, 6)
 		left("user", "login", 5, 2)
 		left("user", "stored", 0, 93)
@@ -151,7 +144,7 @@ func TestAcquireAllWithLimits(t *testing.T) {
 		}
 		left("ip", "login", 10, 6)
 		if err := errors.Join(leases.Of(0).Adjust(zlimit.Amounts{"tpd": -3}), leases.Of(1).Rollback(ctx), leases.Commit(ctx)); err != nil {
-			t.Error(err)
+			t.Errorf("Adjust() and Rollback() and Commit() = %v", err)
 		}
 		left("ip", "login", 10, 9)
 		left("user", "login", 5, 4)
@@ -176,9 +169,7 @@ func TestAcquireAllSlots(t *testing.T) {
 	}
 	for range 2 { // of new buckets, and of known ones
 		leases, err := l.AcquireAll(ctx, []zlimit.Request{ask("key-1", 1), ask("key-2", 2), ask("key-2", 0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "AcquireAll()", err)
 		if first, second := leases.Of(0).Fence(), leases.Of(1).Fence(); first == 0 || second <= first || leases.Of(2).Fence() != 0 {
 			t.Errorf("the leases have the fencing numbers %d, %d and %d", first, second, leases.Of(2).Fence())
 		}
@@ -187,9 +178,7 @@ func TestAcquireAllSlots(t *testing.T) {
 			var got []int64
 			for _, entity := range []string{"team", "key-1", "key-2"} {
 				all, err := l.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Available()", err)
 				for _, s := range all {
 					if s.Limit.Name == "slots" {
 						got = append(got, s.Available)
@@ -204,13 +193,9 @@ func TestAcquireAllSlots(t *testing.T) {
 		if _, err := l.AcquireAll(ctx, []zlimit.Request{ask("key-1", 1), ask("key-2", 1)}); !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("AcquireAll() = %v, want it rejected by the slots of the team", err)
 		}
-		if err := leases.Of(1).Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", leases.Of(1).Commit(ctx))
 		free("[3 3 4]")
-		if err := leases.Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", leases.Commit(ctx))
 		free("[4 4 4]")
 	}
 	if held := l.Stats().SlotsHeld; held != 0 {
@@ -226,10 +211,8 @@ func TestAcquireAllOfShards(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"tpm": 0}))
 	split(t, l)
 	leases, err := l.AcquireAll(ctx, []zlimit.Request{ask(zlimit.Amounts{"tpm": 45}), ask(zlimit.Amounts{"more": 10, "tpm": 45})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(wantTokens, wantMore int64) {
+	check.Fatal(t, "AcquireAll()", err)
+	expect := func(wantTokens, wantMore int64) {
 		t.Helper()
 		tokens, used, _ := total(shardsOf(t, l), "tpm")
 		more, usedMore, _ := total(shardsOf(t, l), "more")
@@ -237,15 +220,11 @@ func TestAcquireAllOfShards(t *testing.T) {
 			t.Errorf("tpm has %d left and %d used, more %d and %d; want %d and %d tokens left", tokens, used, more, usedMore, wantTokens, wantMore)
 		}
 	}
-	check(10, 90)
-	if err := leases.Of(1).Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	check(55, 100)
-	if err := errors.Join(leases.Of(0).Release(zlimit.Amounts{"tpm": 40}), leases.Commit(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	check(95, 100)
+	expect(10, 90)
+	check.Fatal(t, "Rollback()", leases.Of(1).Rollback(ctx))
+	expect(55, 100)
+	check.Fatal(t, "Release() and Commit()", errors.Join(leases.Of(0).Release(zlimit.Amounts{"tpm": 40}), leases.Commit(ctx)))
+	expect(95, 100)
 	if err := leases.Of(0).Commit(ctx); !errors.Is(err, zlimit.ErrLeaseClosed) {
 		t.Errorf("a second Commit() = %v", err)
 	}
@@ -261,24 +240,18 @@ func TestAcquireAllModes(t *testing.T) {
 	}
 	acquire(t, l, ask(0))
 	leases, err := l.AcquireAll(ctx, []zlimit.Request{ask(6), ask(7)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "AcquireAll()", err)
 	checkStands(t, l, "key-1 gpt-4 soft: -3 left, 13 used", "key-1 gpt-4 shadow: 10 left, 13 used", "key-1 gpt-4 tpd: 70 left, 0 used",
 		"key-1 gpt-4 tpd/batch: 17 left, 13 used")
-	if err := leases.Of(1).Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", leases.Of(1).Rollback(ctx))
 	checkStands(t, l, "key-1 gpt-4 soft: 4 left, 6 used", "key-1 gpt-4 shadow: 10 left, 6 used", "key-1 gpt-4 tpd/batch: 24 left, 6 used")
 	if _, err := l.Limits.Bypass(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Bypass() = %v", err)
 	}
 	if leases, err = l.AcquireAll(ctx, []zlimit.Request{ask(1000), ask(2000)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("AcquireAll() = %v", err)
 	}
-	if err := leases.Of(0).Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", leases.Of(0).Rollback(ctx))
 	checkStands(t, l, "key-1 gpt-4 soft: 4 left, 2006 used", "key-1 gpt-4 shadow: 10 left, 2006 used")
 }
 
@@ -295,14 +268,14 @@ func TestAcquireAllFaults(t *testing.T) {
 			f := strings.Fields(at)
 			var tokens int
 			if _, err := fmt.Sscanf(stands(t, l, f[0], f[1], "tpd"), "%d left, %d used", &tokens, &all[i]); err != nil {
-				t.Fatal(err)
+				t.Fatalf("fmt.Sscanf() = %v", err)
 			}
 		}
 		return all
 	}
 	for range 2 {
 		if _, err := l.AcquireAll(ctx, requests); err != nil {
-			t.Fatal(err)
+			t.Fatalf("AcquireAll() = %v", err)
 		}
 	}
 	for hit := range 7 {
@@ -342,9 +315,7 @@ func TestAcquireAllOnce(t *testing.T) {
 	s := hook(newMemory(t))
 	l := newWider(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now))
 	leases, err := l.AcquireAll(context.Background(), step(1, 1, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "AcquireAll()", err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.set(func(...store.Write) error {
 		cancel()
@@ -401,25 +372,21 @@ func TestAcquireAllAtOnce(t *testing.T) {
 			n := leases.Of(i).Consumed()["tpd"]
 			switch random.IntN(3) {
 			case 0:
-				if err := leases.Of(i).Rollback(ctx); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Rollback()", leases.Of(i).Rollback(ctx))
 				n = 0
 			case 1:
-				if err := leases.Of(i).Release(zlimit.Amounts{"tpd": n / 2}); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Release()", leases.Of(i).Release(zlimit.Amounts{"tpd": n / 2}))
 				n -= n / 2
 			}
 			if !all {
 				if err := leases.Of(i).Commit(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-					t.Error(err)
+					t.Errorf("Commit() = %v", err)
 				}
 			}
 			note(r.Entity, r.Resource, n)
 		}
 		if err := leases.Commit(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-			t.Error(err)
+			t.Errorf("Commit() = %v", err)
 		}
 	}
 	var group sync.WaitGroup

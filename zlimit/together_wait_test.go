@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -37,7 +38,7 @@ func TestAcquireAllWaits(t *testing.T) {
 				l := newLimiter(t, zlimit.StoreOn(&lateStore{Store: store.Of(newMemory(t)), late: time.Millisecond}))
 				setSystem(t, l, zlimit.PerMinute("rpm", 1000))
 				if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Limits.Set() = %v", err)
 				}
 				time.Sleep(23 * time.Hour) // the last hour of a day begins
 				first := acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
@@ -55,9 +56,7 @@ func TestAcquireAllWaits(t *testing.T) {
 				case err != nil || took < test.waits-time.Millisecond || took > test.waits+test.spread:
 					t.Errorf("AcquireAll() = %v after %v, want it to wait %v", err, took, test.waits)
 				default:
-					if err := leases.Rollback(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Rollback()", leases.Rollback(t.Context()))
 				}
 				statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "tool"})
 				if err != nil || statuses[0].Available != 1000 {
@@ -81,7 +80,7 @@ func TestMaxWaitBoundsAcquireAll(t *testing.T) {
 			{Entity: "key-1", Resource: "tool", Consume: zlimit.Amounts{"rpm": 1}},
 		}
 		if _, err := l.AcquireAll(t.Context(), requests); err != nil {
-			t.Fatal(err)
+			t.Fatalf("AcquireAll() = %v", err)
 		}
 		s.late = time.Minute
 		began := time.Now()
@@ -99,9 +98,7 @@ func TestCloseDuringAcquireAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{Store: store.Of(newMemory(t))}
 		l, err := zlimit.New(t.Context(), zlimit.StoreOn(g), zlimit.WithSetup())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		setSystem(t, l, zlimit.PerMinute("rpm", 1000))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		open := g.close()
@@ -114,9 +111,7 @@ func TestCloseDuringAcquireAll(t *testing.T) {
 		synctest.Wait()
 		closed := false
 		group.Go(func() {
-			if err := l.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", l.Close())
 			closed = true
 		})
 		synctest.Wait()

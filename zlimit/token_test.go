@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,9 +22,7 @@ import (
 func tokenOf(tb testing.TB, lease *zlimit.Lease) string {
 	tb.Helper()
 	token, err := lease.Token(time.Hour)
-	if err != nil {
-		tb.Fatalf("Token() = %v", err)
-	}
+	check.Fatal(tb, "Token()", err)
 	return token
 }
 
@@ -130,23 +129,17 @@ func TestTokensSettleLikeLeases(t *testing.T) {
 					}
 				}
 				if test.before != nil {
-					if err := test.before(ctx, l, c); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "before()", test.before(ctx, l, c))
 				}
 				lease := acquire(t, l, test.request)
 				if test.meanwhile != nil {
-					if err := test.meanwhile(ctx, l, c, lease); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "meanwhile()", test.meanwhile(ctx, l, c, lease))
 				}
 				how(t, l, other, lease)
 				var left []string
 				for _, entity := range []string{"key-1", "team"} {
 					statuses, err := newLimiter(t, s, opts...).Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Available()", err)
 					for _, status := range statuses {
 						left = append(left, status.String())
 					}
@@ -160,13 +153,9 @@ func TestTokensSettleLikeLeases(t *testing.T) {
 			want := settle(func(t *testing.T, _, _ *zlimit.RateLimiter, lease *zlimit.Lease) {
 				taken := lease.Consumed()
 				for name, tokens := range test.actual {
-					if err := lease.Adjust(zlimit.Amounts{name: tokens - taken[name]}); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{name: tokens - taken[name]}))
 				}
-				if err := lease.Commit(ctx); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Commit()", lease.Commit(ctx))
 			})
 			for name, opts := range map[string][]zlimit.SettleOption{"claim": nil, "exactly": {zlimit.SettleExactly()}, "trusted": {zlimit.SettleTrusted()}} {
 				got := settle(func(t *testing.T, _, other *zlimit.RateLimiter, lease *zlimit.Lease) {
@@ -383,9 +372,7 @@ func TestInvalidTokens(t *testing.T) {
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("tpd", 400), zlimit.Slots("calls", 2))
 	other, err := l.Namespace(ctx, "other", zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	defer func() { _ = other.Close() }()
 	token := tokenOf(t, acquire(t, l, ask(zlimit.Amounts{"tpd": 100})))
 	altered := func(at int) string {

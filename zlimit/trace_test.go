@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -24,14 +26,10 @@ func TestTrace(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("no trace at %s", trace)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Open()", err)
 	defer f.Close()
 	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadAll()", err)
 	forEachStoreAtNight(t, func(t *testing.T, s zlimit.Store) {
 		if !soak.Runs() && store.Of(s).Partitioned() {
 			t.Skip("an engine takes a while for 17,000 writes: make soak")
@@ -43,9 +41,7 @@ func TestTrace(t *testing.T) {
 			at, err := time.Parse("2006-01-02 15:04:05", row[0])
 			input, inputErr := strconv.ParseInt(row[1], 10, 64)
 			output, outputErr := strconv.ParseInt(row[2], 10, 64)
-			if err := errors.Join(err, inputErr, outputErr); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, fmt.Sprintf("parse of %q", row), errors.Join(err, inputErr, outputErr))
 			c.ms.Store(at.UnixMilli())
 			r := ask(zlimit.Amounts{"rpm": 1, "tpm": input + output})
 			r.Limits = []zlimit.Limit{zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 400_000)}
@@ -58,7 +54,7 @@ func TestTrace(t *testing.T) {
 			case errors.As(err, &exceeded):
 				rejected++
 			default:
-				t.Fatal(err)
+				t.Fatalf("Acquire() = %v", err)
 			}
 		}
 		if admitted != 16956 || rejected != 2410 || tokens != 21766807 {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -280,9 +281,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 			for j, tr := range lane {
 				tr.DSN, tr.Seed, tr.Coalesce, tr.Each, tr.Goroutines, tr.Asks = dsn, uint64(i+100*j), i%2 == 1, i%4 == 2, 12, 6
 				acts, err := observe(&tr)
-				if err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "observe()", err)
 				mu.Lock()
 				h.acts = append(h.acts, acts...)
 				mu.Unlock()
@@ -305,13 +304,9 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 	ctx := context.Background()
 	l, err := zlimit.Open(ctx, dsn, append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 	storeHistory(t, l)
 	return l
@@ -325,13 +320,11 @@ func storeHistory(t *testing.T, l *zlimit.RateLimiter) {
 	for _, child := range historyChildren {
 		putEntity(t, l, child, "family")
 		if err := l.Limits.Set(ctx, zlimit.Level{Entity: child, Resource: "gpt-4"}, zlimit.Config{Limits: historyChild}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	for entity, limits := range historyLimits {
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	}
 }
 
@@ -398,14 +391,10 @@ func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64
 				b := &ledger{of[i], created, h.net(entity, of[i].Name), 2 * shards}
 				errs = append(errs, b.unbalanced(items))
 			}
-			if err := errors.Join(errs...); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "the check of "+entity, errors.Join(errs...))
 		}
 		if len(items) == 1 {
-			if err := h.wronglyRefused(entity, of...); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "wronglyRefused()", h.wronglyRefused(entity, of...))
 		}
 	}
 	for _, entity := range []string{"bursty", "mixed", "steady", "family"} {

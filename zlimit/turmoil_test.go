@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -102,9 +103,7 @@ func TestTurmoil(t *testing.T) {
 		t.Run("file"+name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "zlimit.db")
 			s, err := zlimit.SQLite(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.SQLite()", err)
 			t.Cleanup(func() { closeStore(t, s) })
 			testTurmoil(t, s, "sqlite:"+path, kills)
 		})
@@ -114,9 +113,7 @@ func TestTurmoil(t *testing.T) {
 		t.Run("dynamodb"+name, func(t *testing.T) {
 			dsn := newDSN(t)
 			s, err := zlimit.OpenStore(t.Context(), dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.OpenStore()", err)
 			t.Cleanup(func() { closeStore(t, s) })
 			testTurmoil(t, s, dsn, kills)
 		})
@@ -130,7 +127,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	storeHistory(t, l)
 	steady := zlimit.PerSecond("rpm", 200, zlimit.Burst(2_000_000))
 	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "steady", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{steady}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	began := time.Now()
 	created := began.UnixMilli()
@@ -160,9 +157,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 				} else {
 					acts, err = observe(tr)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "the traffic of a process", err)
 				mu.Lock()
 				h.acts = append(h.acts, acts...)
 				mu.Unlock()
@@ -174,9 +169,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	go func() { stopped <- u.run(ctx, stop) }()
 	group.Wait()
 	close(stop)
-	if err := <-stopped; err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "run()", <-stopped)
 	most.Consume = zlimit.Amounts{"rpm": 1_999_999}
 	reject(t, l, most) // brings the items in line
 	items := storedShards(t, l, "steady")
@@ -200,14 +193,10 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "the check of all buckets", errors.Join(errs...))
 	exact := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), append(patient(), zlimit.WithRejectionCache(0), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)
 	statuses, err := exact.Available(ctx, zlimit.AvailableQuery{Entity: "steady", Resource: "gpt-4"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	if left := statuses[0].Available; left > 0 {
 		acquire(t, exact, zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": left}})
 	}

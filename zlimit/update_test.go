@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -171,9 +172,7 @@ func TestUpdatesLoseNothing(t *testing.T) {
 			dsn := open(t)
 			ctx := context.Background()
 			l, err := zlimit.Open(ctx, dsn, append(patient(), zlimit.WithSetup())...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.Open()", err)
 			t.Cleanup(func() { _ = l.Close() })
 			var group sync.WaitGroup
 			for _, part := range []string{"rate", "policy"} {

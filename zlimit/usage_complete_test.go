@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -36,7 +37,7 @@ func TestCompletenessTo(t *testing.T) {
 			l := newLimiter(t, s)
 			for _, lease := range test.leases {
 				if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: lease.Key.Key(), Item: lease.Encode()}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Write() = %v", err)
 				}
 			}
 			if got, err := l.Usage.Completeness(t.Context()); err != nil || !got.To.Equal(test.want) {
@@ -51,28 +52,18 @@ func TestResourcesWithUsage(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	for _, u := range []layout.UsageDelta{
 		{Entity: "a", Resource: "search"}, {Entity: "a", Resource: "gpt"}, {Entity: "b", Resource: "gpt"},
 	} {
 		u.NS, u.Window, u.Start, u.Events = ns.ID, "monthly", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 1
 		w, err := u.Write()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 		if _, err := store.Of(s).Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
-	var got []string
-	for resource, err := range l.Usage.Resources(context.WithoutCancel(t.Context())) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, resource)
-	}
+	got := collect(t, "Usage.Resources()", l.Usage.Resources(context.WithoutCancel(t.Context())))
 	if want := []string{"gpt", "search"}; !slices.Equal(got, want) {
 		t.Errorf("Resources() = %v, want %v", got, want)
 	}

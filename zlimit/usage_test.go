@@ -19,6 +19,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -56,9 +57,7 @@ func record(tb rapid.TB, l *zlimit.RateLimiter, snapshots ...zlimit.Snapshot) {
 func recordItem(tb rapid.TB, l *zlimit.RateLimiter, item *layout.Usage) {
 	tb.Helper()
 	absent, err := layout.Insert()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "layout.Insert()", err)
 	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}
 	if r, err := l.Calls().Write(context.Background(), w); err != nil || !r.Applied {
 		tb.Fatalf("Write(%v) = %t, %v", w.Key, r.Applied, err)
@@ -258,7 +257,7 @@ func TestUsagePages(t *testing.T) {
 			}
 		}
 		queries := []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}}
-		check := func(l *zlimit.RateLimiter, of string) {
+		expect := func(l *zlimit.RateLimiter, of string) {
 			for _, q := range queries {
 				for _, q.Window = range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily} {
 					if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
@@ -267,9 +266,9 @@ func TestUsagePages(t *testing.T) {
 				}
 			}
 		}
-		check(l, "large items")
+		expect(l, "large items")
 		for _, limit := range []int{1, 5} {
-			check(newLimiter(t, zlimit.StoreOn(&short{store.Of(s), limit})), fmt.Sprintf("pages of %d", limit))
+			expect(newLimiter(t, zlimit.StoreOn(&short{store.Of(s), limit})), fmt.Sprintf("pages of %d", limit))
 		}
 	})
 }
@@ -346,9 +345,7 @@ func TestUsageOutOfOrder(t *testing.T) {
 	if err := endOf(l.Usage.Buckets(cancelled, "#")); !errors.As(err, &invalid) {
 		t.Errorf("Buckets(#) yields %v, want a ValidationError", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	if err := endOf(l.Usage.Snapshots(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.WindowDaily})); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Snapshots() of a closed limiter yields %v", err)
 	}
@@ -410,9 +407,7 @@ func TestSummaries(t *testing.T) {
 			want.Limits = append(want.Limits, u)
 		}
 		got, err := l.Usage.Summary(context.Background(), zlimit.UsageQuery{Resource: resource, Window: zlimit.WindowDaily})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Usage.Summary()", err)
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("Summary() (-want +got):\n%s", diff)
 		}

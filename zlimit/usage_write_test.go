@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -50,9 +50,7 @@ func TestCountUsage(t *testing.T) {
 				Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1500}}, Shards: c.changes,
 			}
 			w, err := delta.Write()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Write()", err)
 			r, err := store.Of(s).Write(context.Background(), w)
 			if err != nil || r.Applied != c.applied {
 				t.Errorf("%s: applied %t, %v; want %t", c.name, r.Applied, err, c.applied)
@@ -61,11 +59,7 @@ func TestCountUsage(t *testing.T) {
 				t.Errorf("%s: counted (-want +got):\n%s", c.name, diff)
 			}
 		}
-		enginetest.CatchUp()
-		for snapshot, err := range l.Usage.Snapshots(context.Background(), zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.WindowDaily}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, snapshot := range snapshots(t, l, zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.WindowDaily}) {
 			if snapshot.Consumed["rpm"] != 4500 || snapshot.Events != 3 {
 				t.Errorf("the snapshot has %v rpm in %d changes, want 4.5 in 3", snapshot.Consumed["rpm"], snapshot.Events)
 			}

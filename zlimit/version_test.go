@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -23,9 +24,7 @@ func TestVersions(t *testing.T) {
 		read := func() expr.Item {
 			t.Helper()
 			items, err := store.Of(s).Read(ctx, []store.Key{key}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			return items[0]
 		}
 		got, err := layout.DecodeVersion(read())
@@ -54,7 +53,7 @@ func TestVersions(t *testing.T) {
 		} {
 			record := layout.Version{SchemaVersion: test.schema, ClientMinVersion: test.least, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody", ChildrenFrom: "2026-01-01T00:00:00Z"}
 			if _, err := store.Of(s).Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			before := dump(t, store.Of(s), zlimit.RegistryNamespace)
 			for call, opts := range map[string][]zlimit.Option{
@@ -62,9 +61,7 @@ func TestVersions(t *testing.T) {
 			} {
 				l, err := zlimit.New(ctx, s, opts...)
 				if err == nil {
-					if err := l.Close(); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Close()", l.Close())
 				}
 				var refused *zlimit.VersionError
 				switch {
@@ -89,17 +86,13 @@ func TestVersions(t *testing.T) {
 		}
 
 		// A table without a record is taken as it is; setting it up completes it.
-		if err := store.Of(s).Delete(ctx, []store.Key{key}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Delete()", store.Of(s).Delete(ctx, []store.Key{key}))
 		if !store.IsEmbedded(s) { // an embedded store is always set up
 			l, err := zlimit.New(ctx, s)
 			if err != nil {
 				t.Fatalf("New() on a table without a version = %v", err)
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Close()", l.Close())
 			if got := read(); got != nil {
 				t.Errorf("New() wrote %v", got)
 			}
@@ -125,9 +118,7 @@ func TestConcurrentSetups(t *testing.T) {
 					return
 				}
 				ids[i] = l.NS()
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Close()", l.Close())
 			})
 		}
 		group.Wait()

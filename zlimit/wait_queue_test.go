@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -186,30 +187,22 @@ func TestProcessesWaitInOneQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn := dsn(t)
 			s, err := zlimit.OpenStore(t.Context(), dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.OpenStore()", err)
 			t.Cleanup(func() { closeStore(t, s) })
 			testQueuers(t, s, callers, func(c queuers) (*json.Decoder, io.WriteCloser, func() error) {
 				c.DSN = dsn
 				job, err := json.Marshal(c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "json.Marshal()", err)
 				process := exec.Command(os.Args[0], "-test.run=^$")
 				process.Env = append(os.Environ(), queueEnv+"="+string(job))
 				process.Stderr = os.Stderr
 				in, err := process.StdinPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "StdinPipe()", err)
 				out, err := process.StdoutPipe()
 				if err == nil {
 					err = process.Start()
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "StdoutPipe()", err)
 				return json.NewDecoder(out), in, process.Wait
 			})
 		})
@@ -251,9 +244,7 @@ func testQueuers(t *testing.T, s zlimit.Store, callers int, start func(queuers) 
 		t.Helper()
 		for range requests {
 			r, err := l.Reserve(t.Context(), queueFor(queueRate), zlimit.MaxWait(time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Reserve()", err)
 			due, taken = r.Due().UnixMicro(), taken+queueRate
 		}
 		return due

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -37,9 +38,7 @@ func TestQueuesOfShards(t *testing.T) {
 				c.sleep(time.Second / rate)
 			}
 			r, err := processes[i%len(processes)].Reserve(t.Context(), ask(zlimit.Amounts{"rpm": 1}), zlimit.MaxWait(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Reserve()", err)
 			due := r.Due()
 			if i < rate {
 				continue

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -114,7 +115,7 @@ func TestWaitFailsAtOnce(t *testing.T) {
 			hourly := []zlimit.Limit{{Name: "rpm", Capacity: 10, RefillAmount: 1, RefillPeriod: time.Hour}}
 			for range 2 { // the second time in debt
 				if _, err := l.Reserve(t.Context(), waitFor(10, hourly), zlimit.MaxWait(10*time.Hour)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Reserve() = %v", err)
 				}
 				clock.sleep(time.Hour)
 			}
@@ -130,9 +131,7 @@ func TestWaitFailsAtOnce(t *testing.T) {
 			var invalid *zlimit.ValidationError
 			switch {
 			case test.field == "none":
-				if err != nil {
-					t.Errorf("Reserve() = %v", err)
-				}
+				check.Error(t, "Reserve()", err)
 			case test.field != "":
 				if !errors.As(err, &invalid) || invalid.Field != test.field {
 					t.Errorf("Reserve() = %v, want an invalid %s", err, test.field)
@@ -154,7 +153,7 @@ func TestNobodyOvertakes(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
 		for range 3 {
 			if _, err := l.Reserve(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(time.Second)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Reserve() = %v", err)
 			}
 		}
 		for waited := 0; waited < 150; waited += 10 {
@@ -276,12 +275,10 @@ func TestLimitsChangeWhileAsleep(t *testing.T) {
 				setSystem(t, l, perSecond(10))
 				r := waitFor(10, nil)
 				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 				reservation, err := l.Reserve(t.Context(), r, zlimit.MaxWait(test.maxWait))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Reserve()", err)
 				time.AfterFunc(100*time.Millisecond, func() {
 					setSystem(t, other, test.next)
 					_, _ = other.Acquire(context.Background(), r) // refused, and brings the bucket in line
@@ -306,9 +303,7 @@ func TestLimitsAndParentsWait(t *testing.T) {
 		putEntity(t, l, "key", "team")
 		limits := func(entity string, rpm, tpm int64) {
 			c := zlimit.Config{Limits: []zlimit.Limit{{Name: "rpm", Capacity: 1, RefillAmount: rpm, RefillPeriod: time.Second}, {Name: "tpm", Capacity: 100, RefillAmount: tpm, RefillPeriod: time.Second}}}
-			if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, c); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, c))
 		}
 		r := zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 100}}
 		for _, test := range []struct {
@@ -352,15 +347,13 @@ func TestQueueThatBecameShorter(t *testing.T) {
 	for range 5 {
 		var err error
 		if long, err = other.Reserve(t.Context(), r, zlimit.MaxWait(time.Minute)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 	}
 	if _, err := l.Reserve(t.Context(), r, zlimit.MaxWait(4*time.Second)); !errors.As(err, new(*zlimit.ExceededError)) {
 		t.Fatalf("Reserve() = %v behind a long queue", err)
 	}
-	if err := long.Cancel(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Cancel()", long.Cancel(t.Context()))
 	if _, err := l.Reserve(t.Context(), r, zlimit.MaxWait(4*time.Second)); err != nil {
 		t.Errorf("Reserve() = %v behind a shorter one", err)
 	}
@@ -380,9 +373,7 @@ func TestBookingsOnOldImages(t *testing.T) {
 	reserve := func(t *testing.T, l *zlimit.RateLimiter, tokens int64) *zlimit.Reservation {
 		t.Helper()
 		r, err := l.Reserve(t.Context(), ask(tokens), zlimit.MaxWait(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
 		return r
 	}
 	for _, test := range []struct {
@@ -403,9 +394,7 @@ func TestBookingsOnOldImages(t *testing.T) {
 		{"others give back, and the bucket was full", func(t *testing.T, f *fixture) {
 			r := reserve(t, f.other, 10)
 			reserve(t, f.l, 1) // which sees the debt
-			if err := r.Cancel(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Cancel()", r.Cancel(t.Context()))
 			f.clock.sleep(2 * time.Second)
 		}, 10 * time.Second, false, 5},
 		{"limits are lowered just now", func(t *testing.T, f *fixture) {
@@ -447,9 +436,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)
 		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		var group sync.WaitGroup
 		for i := range 10 {
 			group.Go(func() {
@@ -480,9 +467,7 @@ func TestCloseDuringWait(t *testing.T) {
 				memory := newMemory(t)
 				g := &gate{Store: store.Of(memory)}
 				l, err := zlimit.New(t.Context(), zlimit.StoreOn(g), append(opts, zlimit.WithSetup())...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "zlimit.New()", err)
 				acquire(t, l, waitFor(1, waitLimit)) // all that there is
 				open := g.close()
 				var group sync.WaitGroup
@@ -496,9 +481,7 @@ func TestCloseDuringWait(t *testing.T) {
 				synctest.Wait()
 				closed := false
 				group.Go(func() {
-					if err := l.Close(); err != nil {
-						t.Errorf("Close() = %v", err)
-					}
+					check.Error(t, "Close()", l.Close())
 					closed = true
 				})
 				synctest.Wait()
@@ -522,9 +505,7 @@ func TestCancelWhileAsleep(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
 		for range 2 {
 			r, err := l.Reserve(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Reserve()", err)
 			time.AfterFunc(10*time.Millisecond, func() { _ = r.Cancel(t.Context()) })
 			want := error(nil)
 			if time.Until(r.Due()) > 0 {
@@ -544,9 +525,7 @@ func TestWaitWithoutBound(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
 		quota := zlimit.Request{Entity: "acme", Resource: "quota", Consume: zlimit.Amounts{"rpm": 1}}
 		stored := zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("rpm", 1, "*/5 * * * *", "UTC")}}
-		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "quota"}, stored); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "quota"}, stored))
 		time.Sleep(time.Second) // so that the clock by which callers sleep does not read 0
 		for i, r := range []zlimit.Request{waitFor(1, waitLimit), quota} {
 			start := time.Now()

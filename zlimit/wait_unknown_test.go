@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,7 +22,7 @@ func TestUnknownBookingsWait(t *testing.T) {
 				l, s := faulttest.New(t, []zlimit.Limit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second}}, zlimit.WithFailurePolicy(policy))
 				r := zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 10}}
 				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 				start := time.Now()
 				s.Break(faulttest.Lost)
@@ -57,7 +58,7 @@ func TestUnknownBookingsInSilence(t *testing.T) {
 				l, s := faulttest.New(t, []zlimit.Limit{limit}, zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 				r := zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
 				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 				s.Break(faulttest.Hang)
 				var opts []zlimit.WaitOption
@@ -94,9 +95,7 @@ func TestUnknownReservationInSilence(t *testing.T) {
 		s.Break(faulttest.Hang)
 		defer s.Break(nil)
 		r, err := l.Reserve(t.Context(), zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}, zlimit.MaxWait(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := r.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestWindows(t *testing.T) {
@@ -23,9 +25,7 @@ func TestWindows(t *testing.T) {
 		{WindowMonthly, "2026-02-01T00:00:00Z", "2026-02", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"},
 	} {
 		at, err := time.Parse(time.RFC3339, test.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.Parse()", err)
 		start, end := test.window.Start(at), test.window.End(at)
 		if got := test.window.key(start); got != test.key || start.Format(time.RFC3339) != test.start || end.Format(time.RFC3339) != test.end {
 			t.Errorf("%s window of %s = %s from %v to %v, want %s from %s to %s", test.window, test.at, got, start, end, test.key, test.start, test.end)

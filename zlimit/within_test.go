@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -41,7 +42,7 @@ func newWider(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateL
 		l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-3", Within: "models"}),
 	)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() and Limits.Set() and Limits.Set() and Limits.Set() and Limits.Set() and Limits.Set() and Resources.Put() and Resources.Put() and Resources.Put() = %v", err)
 	}
 	enginetest.CatchUp()
 	return l
@@ -55,9 +56,7 @@ func stands(tb testing.TB, l *zlimit.RateLimiter, entity, resource, limit string
 		return "none"
 	}
 	item, err := layout.DecodeBucket(items[0])
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "layout.DecodeBucket()", err)
 	for _, l := range item.Limits {
 		if l.Name == limit {
 			return fmt.Sprintf("%d left, %d used", l.Tokens/zlimit.Millis, l.Consumed/zlimit.Millis)
@@ -90,16 +89,12 @@ func TestWithin(t *testing.T) {
 		checkStands(t, l, "key-1 gpt-4 tpd: 20 left, 40 used", "key-1 models tpd: 60 left, 40 used", "key-1 models usd: 400 left, 100 used",
 			"team gpt-4 tpd: 40 left, 40 used", "team models tpd: 110 left, 40 used", "team models usd: 500 left, 100 used", "team all rpd: none")
 		err := errors.Join(lease.Consume(ctx, zlimit.Amounts{"usd": 50}), lease.Adjust(zlimit.Amounts{"tpd": -10, "usd": 7}), lease.Commit(ctx))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Consume() and Adjust() and Commit()", err)
 		checkStands(t, l, "key-1 gpt-4 tpd: 30 left, 30 used", "key-1 models tpd: 70 left, 30 used", "key-1 models usd: 343 left, 157 used",
 			"team gpt-4 tpd: 50 left, 30 used", "team models tpd: 120 left, 30 used", "team models usd: 443 left, 157 used")
 
 		cheap := zlimit.Request{Entity: "key-1", Resource: "gpt-3", Consume: zlimit.Amounts{"tpd": 50, "usd": 1}}
-		if err := acquire(t, l, cheap).Rollback(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Rollback()", acquire(t, l, cheap).Rollback(ctx))
 		acquire(t, l, cheap)
 		checkStands(t, l, "key-1 gpt-3 tpd: 0 left, 50 used", "key-1 models tpd: 20 left, 80 used", "team models tpd: 70 left, 80 used", "team gpt-3 tpd: none")
 
@@ -182,14 +177,12 @@ func TestWithinCircles(t *testing.T) {
 		_, err := r.Replace(ctx, zlimit.Stored{Level: at}, zlimit.Stored{Level: at, Config: zlimit.Config{Within: "gpt-4"}})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Managed.Run()", err)
 	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"tpd": 1})); err == nil || !strings.Contains(err.Error(), `"gpt-4" lies within itself or more than 2 others: gpt-4 within models within all within gpt-4`) {
 		t.Errorf("Acquire() = %v", err)
 	}
 	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "all"}); err != nil { // it was so before
-		t.Fatal(err)
+		t.Fatalf("Resources.Put() = %v", err)
 	}
 	acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
 }
@@ -207,42 +200,30 @@ func TestWithinStays(t *testing.T) {
 	}
 	within("models")
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 5)}}
-	if err := errors.Join(l.Limits.Set(ctx, at, limits), l.Limits.Delete(ctx, at)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Limits.Delete()", errors.Join(l.Limits.Set(ctx, at, limits), l.Limits.Delete(ctx, at)))
 	within("models")
 	acquire(t, l, ask(zlimit.Amounts{"tpd": 70})) // by those of models
 	checkStands(t, l, "key-1 models tpd: 30 left, 70 used", "key-1 gpt-4 tpd: none")
 	if _, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-4", Limits: limits.Limits}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Apply() = %v", err)
 	}
 	within("models")
-	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "all"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "all"}))
 	within("all")
 	if applied, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-4", Limits: []zlimit.Limit{zlimit.PerDay("tpd", 6)}}); err != nil || len(applied.Set) != 1 {
 		t.Errorf("Apply() = %v, %v, want the limits to be those of Apply still", applied, err)
 	}
-	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4"}))
 	within("")
 	var ids []string
-	for r, err := range l.Resources.List(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range collect(t, "Resources.List()", l.Resources.List(ctx)) {
 		ids = append(ids, r.ID+">"+r.Within)
 	}
 	if got := strings.Join(ids, " "); got != "gpt-3>models gpt-4> models>all" {
 		t.Errorf("List() = %s", got)
 	}
 	var last map[string]any
-	for e, err := range l.Audit.Events(ctx, zlimit.AuditResource("models"), zlimit.AuditQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, e := range collect(t, "Audit.Events()", l.Audit.Events(ctx, zlimit.AuditResource("models"), zlimit.AuditQuery{})) {
 		last = e.Details
 	}
 	if last["within"] != "all" {
@@ -270,7 +251,7 @@ func TestWithinDisabled(t *testing.T) {
 		acquire(t, l, request)
 		lease := acquire(t, l, request)
 		if _, err := operator.Limits.Disable(ctx, c.at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Disable() = %v", err)
 		}
 		if c.read {
 			l.Limits.InvalidateAll() // as after the time of WithConfigTTL
@@ -286,7 +267,7 @@ func TestWithinDisabled(t *testing.T) {
 		}
 		checkStands(t, l, "key-1 gpt-4 tpd: 59 left, 1 used", "key-1 models tpd: 99 left, 1 used", "team models tpd: 149 left, 1 used")
 		if _, err := operator.Limits.LeaveSwitch(ctx, c.at, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.LeaveSwitch() = %v", err)
 		}
 		clock.sleep(2 * time.Second)
 		if _, err := l.Acquire(ctx, request); err != nil {
@@ -308,7 +289,7 @@ func TestWithinFaults(t *testing.T) {
 			f := strings.Fields(at)
 			var tokens, count int
 			if _, err := fmt.Sscanf(stands(t, l, f[0], f[1], "tpd"), "%d left, %d used", &tokens, &count); err != nil {
-				t.Fatal(err)
+				t.Fatalf("fmt.Sscanf() = %v", err)
 			}
 			sum += count
 		}
@@ -383,17 +364,13 @@ func TestWithinAsksForClients(t *testing.T) {
 	l := newLimiter(t, s)
 	asked := func() string {
 		items, err := l.Table().Read(ctx, layout.VersionKey{}.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		v, err := layout.DecodeVersion(items[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "layout.DecodeVersion()", err)
 		return v.ClientMinVersion
 	}
 	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 5)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	mixed := newLimiter(t, s, zlimit.WithMixedFleet())
 	var invalid *zlimit.ValidationError
@@ -422,13 +399,9 @@ func TestWithinDeleted(t *testing.T) {
 		l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}),
 		l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Limits.Set() and Resources.Put()", err)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "usd": 1}))
-	if err := l.Limits.Delete(ctx, zlimit.Level{Resource: "models"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Resource: "models"}))
 	var invalid *zlimit.ValidationError
 	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1, "usd": 1})); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "usd") {
 		t.Errorf("a request that names a deleted limit: %v", err)

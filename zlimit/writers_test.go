@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -157,9 +158,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	ctx := context.Background()
 	name := fmt.Sprintf("%s, but before %s", first, second)
 	memory, err := zlimit.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Memory()", err)
 	defer closeStore(t, memory)
 	w := newWitness(store.Of(memory))
 	c := newClock()
@@ -167,9 +166,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	start := func(opts ...zlimit.Option) *writer {
 		p := &writer{before: &interrupted{Store: w, counts: ofBuckets}}
 		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithTuning(zlimit.Tuning{ClockSkew: 24 * time.Hour})}, opts...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		return p
 	}
 	other := []zlimit.Option{zlimit.WithClock(func() time.Time { return c.now().Add(skew) })}
@@ -184,7 +181,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	}()
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "other"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
 		if _, err := a.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	setSystem(t, a.limiter, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 600), zlimit.PerDay("x", 10))
@@ -306,9 +303,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 	fset := token.NewFileSet()
 	for _, dir := range []string{".", "../internal/protocol"} {
 		packages, err := parser.ParseDir(fset, dir, nil, 0) //nolint:staticcheck // of one directory, without build tags
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "parser.ParseDir()", err)
 		for _, p := range packages {
 			for path, file := range p.Files {
 				if !strings.HasSuffix(path, "_test.go") {

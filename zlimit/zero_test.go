@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
@@ -13,13 +14,9 @@ import (
 func TestZeroValuesAndNil(t *testing.T) {
 	ctx := context.Background()
 	l, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
-	if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}))
 	one := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}
 	for name, call := range map[string]func() error{
 		"no store":    func() error { _, err := zlimit.New(ctx, zlimit.Store{}); return err },
